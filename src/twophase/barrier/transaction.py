@@ -1,0 +1,106 @@
+"""The seam between the barrier's rules and a database library: statements out, rows in.
+
+The rules (`producer`, `check_back`, `branch`) are generators: they yield a `Statement`, get its rows back, and
+know nothing of sync or async, of SQLAlchemy or a DB-API. An adapter performs them on one connection, in one
+transaction that the adapter itself opened and that it alone ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from twophase.barrier.dialect import Dialect
+
+Row = Sequence[Any]
+T = TypeVar("T")
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """One SQL statement with named parameters written `:name`, bound and never interpolated."""
+
+    sql: str
+    parameters: dict[str, Any]
+
+
+Steps = Generator[Statement, Sequence[Row], T]
+"""A rule under way: yields statements, receives their rows, returns T."""
+
+
+class SyncTransaction(Protocol):
+    """One open local transaction on one connection, ended by exactly one `commit` or `rollback`."""
+
+    dialect: Dialect
+    handle: Any
+    """What the application executes its own statements on (a Connection, a Session, a cursor's connection)."""
+
+    def execute(self, statement: Statement) -> Sequence[Row]:
+        """Run one statement inside this transaction; rows when it returns some, else an empty sequence."""
+        ...
+
+    def is_open(self) -> bool:
+        """Whether the connection is still inside the transaction that this adapter opened."""
+        ...
+
+    def commit(self) -> None:
+        """Commit. An exception means: outcome not known."""
+        ...
+
+    def rollback(self) -> None:
+        """Roll back; tolerates a dead connection and a transaction already ended."""
+        ...
+
+    def close(self) -> None:
+        """Give the connection back where the adapter took it from; after an unclear commit, discard it."""
+        ...
+
+
+class AsyncTransaction(Protocol):
+    """`SyncTransaction` for asyncio."""
+
+    dialect: Dialect
+    handle: Any
+
+    async def execute(self, statement: Statement) -> Sequence[Row]: ...
+
+    def is_open(self) -> bool: ...
+
+    async def commit(self) -> None: ...
+
+    async def rollback(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def perform(steps: Steps[T], transaction: SyncTransaction) -> T:
+    """Run a rule on a sync transaction; what the database raises is raised inside the rule."""
+    try:
+        statement = next(steps)
+        while True:
+            try:
+                rows = transaction.execute(statement)
+            except Exception as error:  # noqa: BLE001 -- thrown into the rule, which decides
+                statement = steps.throw(error)
+            else:
+                statement = steps.send(rows)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+async def aperform(steps: Steps[T], transaction: AsyncTransaction) -> T:
+    """`perform` for an async transaction."""
+    try:
+        statement = next(steps)
+        while True:
+            try:
+                rows = await transaction.execute(statement)
+            except Exception as error:  # noqa: BLE001 -- thrown into the rule, which decides
+                statement = steps.throw(error)
+            else:
+                statement = steps.send(rows)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result

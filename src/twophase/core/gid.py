@@ -1,0 +1,89 @@
+"""Global ids: made here, validated here.
+
+A gid is the idempotency key of a message, for ever. Ours carry their birth time, so that a coordinator whose
+history has been cleaned can still refuse a gid it must once have known (correctness rule 15):
+`tp` + 10 characters of milliseconds since 1970 + 16 characters of randomness, in Crockford's base 32, lower
+case; so they sort by birth, which databases reward. Foreign gids (dtm's, the application's own) are taken as
+they are: 1 to 128 bytes of UTF-8 without control characters.
+"""
+
+from __future__ import annotations
+
+from twophase.core.errors import InvalidRequest
+from twophase.core.limits import GID_BYTES_MAX, require
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_PREFIX = "tp"
+_TIME_CHARACTERS = 10
+_RANDOM_CHARACTERS = 16
+RANDOM_BYTES = 10
+GID_CHARACTERS = len(_PREFIX) + _TIME_CHARACTERS + _RANDOM_CHARACTERS
+
+
+def _base32(number: int, characters: int) -> str:
+    digits = [""] * characters
+    for place in range(characters - 1, -1, -1):
+        digits[place] = _ALPHABET[number & 31]
+        number >>= 5
+    return "".join(digits)
+
+
+def make_gid(born_ms: int, randomness: bytes) -> str:
+    """Make a gid.
+
+    Arguments:
+        born_ms: milliseconds since 1970-01-01 UTC, less than 2**48.
+        randomness: exactly 10 random bytes (`RANDOM_BYTES`).
+
+    >>> make_gid(1_700_000_000_000, bytes(10))
+    'tp01hf7yat000000000000000000'
+    """
+    assert 0 <= born_ms < 2**48, "birth time fits 48 bits"
+    assert len(randomness) == RANDOM_BYTES, "ten bytes of randomness"
+    return _PREFIX + _base32(born_ms, _TIME_CHARACTERS) + _base32(int.from_bytes(randomness), _RANDOM_CHARACTERS)
+
+
+def born_ms(gid: str) -> int | None:
+    """Milliseconds since 1970 when `gid` was made; None for a gid that is not ours.
+
+    >>> born_ms("tp01hf7yat000000000000000000"), born_ms("order-17")
+    (1700000000000, None)
+    """
+    if len(gid) != GID_CHARACTERS or not gid.startswith(_PREFIX):
+        return None
+    born = 0
+    for character in gid[len(_PREFIX) : len(_PREFIX) + _TIME_CHARACTERS]:
+        digit = _ALPHABET.find(character)
+        if digit < 0:
+            return None
+        born = born << 5 | digit
+    return born
+
+
+def validate_gid(gid: str) -> str:
+    """Return `gid` when it may name a message.
+
+    Raises:
+        InvalidRequest: empty, or it contains a control character, a lone surrogate, or leading or trailing space.
+        LimitExceeded: longer than 128 bytes of UTF-8.
+
+    >>> validate_gid("order-17")
+    'order-17'
+    """
+    if not gid:
+        raise InvalidRequest("gid is empty.")
+    if gid.isascii():
+        size_bytes = len(gid)
+        printable = gid.isprintable()
+    else:
+        try:
+            size_bytes = len(gid.encode())
+        except UnicodeEncodeError:
+            raise InvalidRequest("gid is not valid UTF-8.") from None
+        printable = gid.isprintable()
+    require(GID_BYTES_MAX, size_bytes)
+    if not printable:
+        raise InvalidRequest("gid contains a control or other unprintable character.")
+    if gid[0] == " " or gid[-1] == " ":
+        raise InvalidRequest("gid begins or ends with a space.")
+    return gid

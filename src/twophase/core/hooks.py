@@ -1,0 +1,27 @@
+"""Seams for time, chance and sudden death: declared here, given from outside, so that tests own them.
+
+`Clock` and `Chance` are passed in by whoever composes a program. A failpoint is a named instruction at which a
+test lets the process die by SIGKILL: `TWOPHASE_FAILPOINT=name` or `name:3` for the third passage. Call sites read
+
+    if failpoint.ARMED:
+        failpoint.reach("coordinator.before_flush")
+
+so that an unset variable costs one look-up of a constant and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall-clock time."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        ...
+
+
+Chance = Callable[[], float]
+"""A random number in [0, 1) a call, such as `random.random`."""

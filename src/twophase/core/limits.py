@@ -1,0 +1,70 @@
+"""Every limit of the protocol, in one table, so that nothing is unbounded and every refusal names its bound.
+
+Limits of one process (queues, connections, memory) are settings of the server; those here are part of the
+protocol: a message that keeps them is accepted by every node.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from twophase.core.errors import LimitExceeded
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """One bound: its name, its value with unit, and why it is there."""
+
+    name: str
+    value: int
+    unit: str
+    why: str
+
+
+GID_BYTES_MAX = Limit("gid", 128, "bytes", "dtm's column width; longer ones are cut silently by some databases")
+BRANCHES_MAX = Limit("branches", 128, "branches", "a message is delivered as one unit and kept as one row")
+URL_BYTES_MAX = Limit("url", 2048, "bytes", "what common servers accept in a request line")
+PAYLOAD_BYTES_MAX = Limit("payload", 1024 * 1024, "bytes", "one branch's body")
+BODY_BYTES_MAX = Limit("request body", 4 * 1024 * 1024, "bytes", "one request, all payloads together")
+HEADERS_MAX = Limit("branch_headers", 64, "headers", "they go with every call of the message")
+HEADER_BYTES_MAX = Limit("branch_headers", 16 * 1024, "bytes", "names and values together")
+REQUEST_HEADER_BYTES_MAX = Limit("request headers", 64 * 1024, "bytes", "request line and headers of one request")
+DELAY_MS_MAX = Limit("delay", 366 * 24 * 3600 * 1000, "ms", "longer belongs into a calendar, not into a queue")
+TIMEOUT_TO_FAIL_MS_MAX = Limit(
+    "timeout_to_fail", 24 * 3600 * 1000, "ms", "the longest wait before the first check-back"
+)
+REQUEST_TIMEOUT_MS_MAX = Limit("request_timeout", 600 * 1000, "ms", "a call holds a connection that long")
+RETRY_INTERVAL_MS_MAX = Limit("retry_interval", 24 * 3600 * 1000, "ms", "the first pause between two attempts")
+ERROR_TEXT_BYTES_MAX = Limit("recorded error", 512, "bytes", "evidence kept with an attempt")
+BEGIN_DEADLINE_MS = Limit("begin deadline", 3600 * 1000, "ms", "a local transaction begins within this after prepare")
+
+LIMITS: tuple[Limit, ...] = (
+    GID_BYTES_MAX,
+    BRANCHES_MAX,
+    URL_BYTES_MAX,
+    PAYLOAD_BYTES_MAX,
+    BODY_BYTES_MAX,
+    HEADERS_MAX,
+    HEADER_BYTES_MAX,
+    REQUEST_HEADER_BYTES_MAX,
+    DELAY_MS_MAX,
+    TIMEOUT_TO_FAIL_MS_MAX,
+    REQUEST_TIMEOUT_MS_MAX,
+    RETRY_INTERVAL_MS_MAX,
+    ERROR_TEXT_BYTES_MAX,
+    BEGIN_DEADLINE_MS,
+)
+
+
+def require(limit: Limit, actual: int, *, gid: str | None = None) -> None:
+    """Refuse `actual` when it passes `limit`, naming both.
+
+    Raises:
+        LimitExceeded: `actual` is greater than the limit's value.
+
+    >>> require(GID_BYTES_MAX, 128)
+    >>> require(GID_BYTES_MAX, 129)
+    Traceback (most recent call last):
+    twophase.core.errors.LimitExceeded: TP-1001: gid is 129 bytes, at most 128 are allowed. ...
+    """
+    if actual > limit.value:
+        raise LimitExceeded(f"{limit.name} is {actual} {limit.unit}, at most {limit.value} are allowed.", gid=gid)

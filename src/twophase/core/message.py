@@ -1,0 +1,128 @@
+"""What a producer hands over: a message, its branches and its options. Immutable.
+
+A message is one value: it travels, is compared and is stored as a whole (`encode`, `decode`: one MessagePack
+array, the `body` of a stored row), because the cost of durability is counted in commits, not in bytes.
+Two requests carry the same content when their branches are equal: addresses as written (a topic's name, not
+its subscribers) and payload bytes; options do not count (correctness rule 5).
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class Branch(msgspec.Struct, frozen=True, array_like=True):
+    """One call that must follow the local transaction.
+
+    `url` is an address whose scheme picks the destination, or `topic://name`; `payload` is the body of the
+    call, already serialised, empty for none.
+    """
+
+    url: str
+    payload: bytes = b""
+
+
+class Durability(enum.IntEnum):
+    """What must be on disk before a submit is acknowledged (design §5)."""
+
+    SUBMIT = 0
+    CHECK_BACK = 1
+
+
+class Options(msgspec.Struct, frozen=True, array_like=True):
+    """How a message is delivered. Times are in milliseconds; 0 stands for the coordinator's default."""
+
+    concurrent: bool = False
+    wait_result: bool = False
+    delay_ms: int = 0
+    timeout_to_fail_ms: int = 0
+    request_timeout_ms: int = 0
+    retry_interval_ms: int = 0
+    headers: tuple[tuple[str, str], ...] = ()
+    explicit_verdict: bool = False
+    """The check-back's answer must carry the verdict header (our SDK); see `core.verdict`."""
+    open: bool = False
+    """More branches may be added until the local transaction commits (decision 1)."""
+    durability: Durability = Durability.SUBMIT
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True):
+    """A set of branches with options, named by its gid.
+
+    `check_url` is where the coordinator asks for the verdict; empty for a plain message, which is submitted
+    without prepare.
+    """
+
+    gid: str
+    branches: tuple[Branch, ...]
+    check_url: str = ""
+    options: Options = Options()
+    protocol: str = "http"
+
+    def branch_id(self, index: int) -> str:
+        """The wire's id of branch number `index` (from 0): `01`, `02`, …
+
+        >>> Message("g", (Branch("http://b/in"),)).branch_id(0)
+        '01'
+        """
+        return f"{index + 1:02d}"
+
+
+def same_content(known: Message, said: Message) -> bool:
+    """Whether a request that names `known`'s gid again means the same message.
+
+    A submit without branches means those that were prepared. A message prepared `open` may be said again
+    with more branches behind those fixed at prepare.
+
+    >>> one, two = Branch("http://b/1"), Branch("http://b/2")
+    >>> same_content(Message("g", (one,)), Message("g", (one,)))
+    True
+    >>> same_content(Message("g", (one,)), Message("g", (one, two)))
+    False
+    >>> same_content(Message("g", (one,), options=Options(open=True)), Message("g", (one, two)))
+    True
+    """
+    if known.branches == said.branches:
+        return True
+    if not said.branches:
+        return True
+    return known.options.open and said.branches[: len(known.branches)] == known.branches
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Message)
+_branches_decoder = msgspec.msgpack.Decoder(tuple[Branch, ...])
+
+
+def encode(message: Message) -> bytes:
+    """The stored form of a message.
+
+    >>> decode(encode(Message("g", (Branch("http://b/in", b"{}"),)))).branches[0].url
+    'http://b/in'
+    """
+    return _encoder.encode(message)
+
+
+def decode(body: bytes) -> Message:
+    """The message whose stored form is `body`.
+
+    Raises:
+        msgspec.DecodeError, msgspec.ValidationError: `body` was not written by `encode`.
+    """
+    return _decoder.decode(body)
+
+
+def encode_branches(branches: tuple[Branch, ...]) -> bytes:
+    """Branches added inside the local transaction, as they stand in the barrier row's `body`.
+
+    >>> decode_branches(encode_branches((Branch("http://b/in"),)))
+    (Branch(url='http://b/in', payload=b''),)
+    """
+    return _encoder.encode(branches)
+
+
+def decode_branches(body: bytes) -> tuple[Branch, ...]:
+    """The inverse of `encode_branches`; raises msgspec.DecodeError or ValidationError for anything else."""
+    return _branches_decoder.decode(body)

@@ -1,0 +1,49 @@
+"""When to try again: capped exponential backoff with jitter, in milliseconds. Pure: the random number is given.
+
+Keeps I9: the pause never exceeds the cap, so once faults stop everything undecided is asked, and everything
+undelivered is called, within one cap. Jitter keeps messages that failed together from coming back together.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """A backoff: the first pause, its growth, its cap, and how far jitter may shorten a pause (0 to 1)."""
+
+    first_ms: int = 1_000
+    factor: int = 2
+    cap_ms: int = 60_000
+    jitter: float = 0.2
+
+    def starting_at(self, first_ms: int) -> Schedule:
+        """The same schedule with another first pause; 0 keeps it.
+
+        >>> Schedule().starting_at(5_000).pause_ms(1, 0.0)
+        5000
+        """
+        if first_ms <= 0 or first_ms == self.first_ms:
+            return self
+        return Schedule(first_ms, self.factor, max(self.cap_ms, first_ms), self.jitter)
+
+    def pause_ms(self, attempt: int, chance: float) -> int:
+        """The pause after attempt number `attempt` (from 1), at least 1 ms and at most the cap.
+
+        Arguments:
+            attempt: how many attempts have failed, from 1.
+            chance: a random number in [0, 1); 0 gives the whole pause, near 1 the shortest.
+
+        >>> [Schedule().pause_ms(n, 0.0) for n in (1, 2, 3, 7, 500)]
+        [1000, 2000, 4000, 60000, 60000]
+        """
+        assert attempt >= 1, "attempts count from 1"
+        assert 0.0 <= chance < 1.0, "chance is in [0, 1)"
+        pause_ms = min(self.cap_ms, self.first_ms * self.factor ** min(attempt - 1, 32))
+        return max(1, pause_ms - int(pause_ms * self.jitter * chance))
+
+
+DELIVERY = Schedule()
+CHECK_BACK = Schedule()
+DEFAULT_TIMEOUT_TO_FAIL_MS = 35_000
+DEFAULT_REQUEST_TIMEOUT_MS = 3_000

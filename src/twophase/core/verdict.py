@@ -1,0 +1,101 @@
+"""What an answer means: of a check-back, and of a branch call. Pure interpretation, one place.
+
+The verdict decides the fate of a message, so guessing is forbidden (correctness rule 10, decision 10):
+
+* A message of our own SDK demands an *explicit* verdict: the header `X-Twophase-Verdict`. An answer without
+  it, whatever its status, is `UNKNOWN`: a proxy's page cannot commit anything.
+* A foreign producer speaks dtm's language, status first: 425 in progress, 409 rolled back, 200 committed
+  unless the body carries FAILURE or ONGOING; any other status is unknown whatever its body.
+* No answer (transport error, timeout) is unknown.
+"""
+
+from __future__ import annotations
+
+import enum
+
+VERDICT_HEADER = "x-twophase-verdict"
+
+
+class Verdict(enum.Enum):
+    """The producer's answer to a check-back."""
+
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled_back"
+    IN_PROGRESS = "in_progress"
+    UNKNOWN = "unknown"
+
+
+STATUS_OF_VERDICT: dict[Verdict, int] = {
+    Verdict.COMMITTED: 200,
+    Verdict.ROLLED_BACK: 409,
+    Verdict.IN_PROGRESS: 425,
+    Verdict.UNKNOWN: 500,
+}
+"""The status a check-back route answers with, so that a foreign coordinator understands it too."""
+
+
+class BranchResult(enum.Enum):
+    """What became of one branch call."""
+
+    SUCCEEDED = "succeeded"
+    ONGOING = "ongoing"
+    """Not done yet, asked to come again: the pause between attempts does not grow."""
+    FAILED = "failed"
+    """Refused (409 / FAILURE). A submitted message is never rolled back, so it is retried like an error."""
+    ERROR = "error"
+    """Any other status, a transport error or a timeout."""
+
+
+_VERDICTS = {verdict.value: verdict for verdict in Verdict}
+
+
+def interpret_check_back(status: int, verdict_header: str | None, body: bytes, *, explicit: bool) -> Verdict:
+    """The verdict in a check-back's answer.
+
+    Arguments:
+        status: HTTP status of the answer; 0 when there was none.
+        verdict_header: value of `X-Twophase-Verdict`, None when absent.
+        body: the answer's body.
+        explicit: the message demands the header.
+
+    >>> interpret_check_back(200, None, b'{"dtm_result":"SUCCESS"}', explicit=False)
+    <Verdict.COMMITTED: 'committed'>
+    >>> interpret_check_back(200, None, b"<html>welcome</html>", explicit=True)
+    <Verdict.UNKNOWN: 'unknown'>
+    """
+    if verdict_header is not None:
+        verdict = _VERDICTS.get(verdict_header.strip().lower(), Verdict.UNKNOWN)
+        # A header that contradicts the status is no explicit verdict: something on the way rewrote one of them.
+        return verdict if STATUS_OF_VERDICT[verdict] == status else Verdict.UNKNOWN
+    if explicit:
+        return Verdict.UNKNOWN
+    if status == 425:
+        return Verdict.IN_PROGRESS
+    if status == 409:
+        return Verdict.ROLLED_BACK
+    if status != 200:
+        return Verdict.UNKNOWN
+    if b"ONGOING" in body:
+        return Verdict.IN_PROGRESS
+    if b"FAILURE" in body:
+        return Verdict.ROLLED_BACK
+    return Verdict.COMMITTED
+
+
+def interpret_branch(status: int, body: bytes) -> BranchResult:
+    """The result in a branch call's answer (dtm-wire §3.2); status 0 when there was none.
+
+    >>> interpret_branch(200, b"ok"), interpret_branch(425, b""), interpret_branch(502, b"FAILURE")
+    (<BranchResult.SUCCEEDED: 'succeeded'>, <BranchResult.ONGOING: 'ongoing'>, <BranchResult.ERROR: 'error'>)
+    """
+    if status == 425:
+        return BranchResult.ONGOING
+    if status == 409:
+        return BranchResult.FAILED
+    if status != 200:
+        return BranchResult.ERROR
+    if b"ONGOING" in body:
+        return BranchResult.ONGOING
+    if b"FAILURE" in body:
+        return BranchResult.FAILED
+    return BranchResult.SUCCEEDED

@@ -1,0 +1,1 @@
+"""Durability: one protocol (`base`), one folder per engine, one conformance suite for all."""

@@ -1,0 +1,236 @@
+"""The store protocol: what an engine must do, and nothing a wire format or a destination knows.
+
+Keeps I3 and I8. A coordinator writes only through `flush`: one batch, one round trip, one durable commit, an
+outcome for every item. When `flush` returns, everything applied is on disk; when it raises `StoreError`,
+nothing of the batch was acknowledged and the outcome must be read, never guessed (correctness rule 20).
+
+The rules an engine keeps:
+
+* a gid is unique over live rows and history together (18);
+* a `Decide`, `Reschedule`, `Park` or `Finish` applies only when the live row still has the expected `version`
+  and is not final; else it is refused, changes nothing, and `FlushResult.refused` carries the row as it now
+  is, live or history, read after the commit (21);
+* at most one changing item per gid and batch; the caller guarantees it, the engine asserts it (22);
+* an item whose data the database rejects is refused as `Rejected` and never fails its neighbours (22);
+* every flush first advances the node's sequence under its epoch; when that finds no row, the engine raises
+  `StoreFenced` and nothing is written (19); `seq` of history rows comes from there, in commit order;
+* times the store sets (`created_ms`, `decided_ms`, `finished_ms`) come from its own clock: `FlushResult.at_ms`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from twophase.core.lifecycle import State
+
+
+class DecidedBy(enum.StrEnum):
+    """Who decided a message's fate."""
+
+    SUBMIT = "submit"
+    CHECK_BACK = "check-back"
+    ABORT = "abort"
+    OPERATOR = "operator"
+
+
+class LiveRow(msgspec.Struct, frozen=True):
+    """A message that is not final, as stored. `version` grows by one with every change.
+
+    `due_ms`: when the coordinator must next act by itself (check-back, first call, retry); `done`: bit i is set when
+    branch i has succeeded; `attempts`: rounds that did not end the matter since the last decision.
+    """
+
+    gid: str
+    state: State
+    version: int
+    due_ms: int
+    created_ms: int
+    decided_ms: int
+    decided_by: str
+    attempts: int
+    parked: bool
+    done: int
+    body: bytes
+
+
+class HistoryRow(msgspec.Struct, frozen=True):
+    """A final message. (`node`, `seq`) grows in commit order: a reader follows it without gaps or repeats."""
+
+    node: int
+    seq: int
+    gid: str
+    state: State
+    created_ms: int
+    decided_ms: int
+    finished_ms: int
+    decided_by: str
+    reason: str
+    attempts: int
+    done: int
+    body: bytes
+
+
+class Insert(msgspec.Struct, frozen=True):
+    """A new message: PREPARED, or SUBMITTED for a plain one. Refused when the gid is taken.
+
+    `due_in_ms` counts from the store's clock at the flush.
+    """
+
+    gid: str
+    state: State
+    due_in_ms: int
+    body: bytes
+
+
+class Decide(msgspec.Struct, frozen=True):
+    """PREPARED becomes SUBMITTED. `body` replaces the stored one when not None (options or branches came late).
+
+    Resets `attempts` and `done` to 0 and clears `parked`.
+    """
+
+    gid: str
+    version: int
+    due_in_ms: int
+    decided_by: str
+    body: bytes | None = None
+
+
+class Reschedule(msgspec.Struct, frozen=True):
+    """A round did not end the matter: try again at `due_ms`."""
+
+    gid: str
+    version: int
+    due_ms: int
+    attempts: int
+    done: int
+
+
+class Park(msgspec.Struct, frozen=True):
+    """Set or clear the durable mark that stops retries (23)."""
+
+    gid: str
+    version: int
+    parked: bool
+    due_ms: int
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The message becomes final: it leaves the live rows and enters history in the same commit.
+
+    `decided_by` empty keeps what the live row says (a delivered message); otherwise this finish is the decision.
+    """
+
+    gid: str
+    version: int
+    state: State
+    reason: str = ""
+    decided_by: str = ""
+    attempts: int = 0
+    done: int = 0
+
+
+Item = Insert | Decide | Reschedule | Park | Finish
+
+
+class AttemptKind(enum.StrEnum):
+    """What an attempt row records: only what went wrong, or what an operator did."""
+
+    BRANCH = "branch"
+    CHECK_BACK = "check-back"
+    INCIDENT = "incident"
+    OPERATOR = "operator"
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One failed call, contrary decision or operator's act; append-only. `at_ms` is the coordinator's clock."""
+
+    gid: str
+    kind: AttemptKind
+    branch_id: str
+    target: str
+    at_ms: int
+    status: int
+    latency_ms: int
+    result: str
+    error: str
+
+
+class Batch(msgspec.Struct):
+    """What one flush makes durable."""
+
+    items: list[Item]
+    attempts: list[Attempt]
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """The database refuses this item's data, for ever; its neighbours were applied."""
+
+    error: str
+
+
+class FlushResult(msgspec.Struct):
+    """The outcome of a flush: every item not in `refused` (by its index in the batch) was applied."""
+
+    at_ms: int
+    refused: dict[int, LiveRow | HistoryRow | Rejected | None]
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """Counts for metrics and health, as of one moment."""
+
+    prepared: int
+    submitted: int
+    parked: int
+    oldest_prepared_ms: int | None
+    oldest_submitted_ms: int | None
+
+
+class Store(Protocol):
+    """One engine. Every method may raise `StoreError`; all are called from one event loop."""
+
+    async def start(self) -> None:
+        """Open, check durability and schema, migrate forward, take this node's place (a new epoch).
+
+        Raises:
+            StoreLocked, StoreCorrupt, StoreReadOnly, StoreFull, SchemaTooNew, UnsafeDurability: as they say.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Close. Safe to call twice, and after a failed start."""
+        ...
+
+    async def flush(self, batch: Batch) -> FlushResult:
+        """Make a batch durable. Never called again before it returned."""
+        ...
+
+    async def get(self, gid: str) -> LiveRow | HistoryRow | None:
+        """The row of a gid, live or history."""
+        ...
+
+    async def attempts(self, gid: str, limit: int = 100) -> Sequence[Attempt]:
+        """The newest attempts of a gid, oldest first."""
+        ...
+
+    async def due(self, until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
+        """Live, unparked rows with due_ms ≤ until_ms, in the order (due_ms, gid), strictly behind `after`.
+
+        Served by an index, whatever the number of rows. `after=(-1, "")` starts from the beginning.
+        """
+        ...
+
+    async def overview(self) -> Overview:
+        """Counts of what is live."""
+        ...
+
+    async def now_ms(self) -> int:
+        """The store's clock."""
+        ...
+
+    async def history_horizon_ms(self) -> int:
+        """Gids born before this may have been forgotten (15); 0 when history was never cleaned."""
+        ...

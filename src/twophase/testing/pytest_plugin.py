@@ -1,0 +1,1 @@
+"""The pytest fixture for users (filled by the testing room)."""
