@@ -1,0 +1,165 @@
+"""Asks the producer of a prepared message whether its local transaction committed.
+
+Keeps I5 and I9: time only ever causes a question, never a verdict, and an undecided message is asked again within
+one backoff cap. A message without a check-back address cannot be asked; it is parked, visible and never decided
+by silence (correctness rule 10). The answer is understood by `core.verdict` alone.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Mapping
+from functools import partial
+
+import msgspec
+
+from twophase.coordinator.decisions import Decisions
+from twophase.coordinator.entry import Entry, Occurrence
+from twophase.coordinator.evidence import attempt_of
+from twophase.coordinator.gate import Gate
+from twophase.coordinator.observer import Observer
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.timers import Timers
+from twophase.core.hooks import Clock
+from twophase.core.lifecycle import FINAL, Event, State
+from twophase.core.limits import BRANCHES_MAX
+from twophase.core.message import Branch, Message, decode_branches
+from twophase.core.verdict import Verdict, interpret_check_back
+from twophase.destinations.base import Answer, Call, Destination
+from twophase.stores.base import AttemptKind, DecidedBy
+
+_EVENTS = {
+    Verdict.COMMITTED: Event.CHECK_COMMITTED,
+    Verdict.ROLLED_BACK: Event.CHECK_ROLLED_BACK,
+    Verdict.IN_PROGRESS: Event.CHECK_UNDECIDED,
+    Verdict.UNKNOWN: Event.CHECK_UNDECIDED,
+}
+_CROWDED_MS = 1_000
+
+
+class _CommittedBody(msgspec.Struct):
+    """What a committed answer may carry beside the verdict (decision 1)."""
+
+    branches: str = ""
+
+
+class CheckBack:
+    """Performs check-backs."""
+
+    def __init__(
+        self,
+        destinations: Mapping[str, Destination],
+        decisions: Decisions,
+        timers: Timers,
+        gate: Gate,
+        settings: CoordinatorSettings,
+        clock: Clock,
+        observer: Observer,
+    ) -> None:
+        self._destinations = destinations
+        self._decisions = decisions
+        self._timers = timers
+        self._gate = gate
+        self._settings = settings
+        self._clock = clock
+        self._observer = observer
+        self._draining = False
+
+    def drain(self) -> None:
+        """Ask nobody any more."""
+        self._draining = True
+        self._gate.clear()
+
+    def ask(self, entry: Entry) -> None:
+        """Ask about a prepared message that is due."""
+        assert entry.state is State.PREPARED, "only a prepared message is asked about"
+        if self._draining or entry.detached:
+            return
+        url = entry.message.check_url
+        if not url:
+            self._note(entry, Answer(0, error="the message has no check-back address"), Verdict.UNKNOWN)
+            self._decisions.happen(entry, Occurrence(Event.PARK))
+            return
+        destination = self._destinations.get(url.partition("://")[0])
+        wrong = "no destination for this scheme" if destination is None else destination.accepts(url)
+        if destination is None or wrong is not None:
+            self._take(entry, Answer(0, error=wrong or ""), Verdict.UNKNOWN)
+            return
+        key = destination.key(url)
+        if not self._gate.enter(key, partial(self._start, entry, destination, key)):
+            self._timers.schedule(entry, self._clock.now_ms() + _CROWDED_MS)
+
+    def _start(self, entry: Entry, destination: Destination, key: str) -> None:
+        if self._draining or entry.detached or entry.state is not State.PREPARED:
+            self._gate.leave(key)
+            return
+        message = entry.message
+        entry.calls += 1
+        destination.call(
+            Call(
+                message.check_url,
+                (
+                    ("branch_id", "00"),
+                    ("gid", message.gid),
+                    ("op", "msg"),
+                    ("prepared_at", str(entry.created_ms)),
+                    ("trans_type", "msg"),
+                ),
+                b"",
+                message.options.headers,
+                message.options.request_timeout_ms or self._settings.request_timeout_ms,
+            ),
+            partial(self._answered, entry, key),
+        )
+
+    def _answered(self, entry: Entry, key: str, answer: Answer) -> None:
+        entry.calls -= 1
+        self._gate.leave(key)
+        explicit = entry.message.options.explicit_verdict
+        verdict = interpret_check_back(answer.status, answer.verdict_header, answer.body, explicit=explicit)
+        self._observer.check_back_answered(verdict.value, answer.latency_ms / 1000)
+        # A final entry has left memory, yet a contrary verdict about it is still an incident.
+        if not entry.detached or entry.state in FINAL:
+            self._take(entry, answer, verdict)
+
+    def _take(self, entry: Entry, answer: Answer, verdict: Verdict) -> None:
+        said: Message | None = None
+        if verdict is Verdict.COMMITTED and entry.message.options.open:
+            said = _with_added_branches(entry.message, answer.body)
+            if said is None:
+                verdict = Verdict.UNKNOWN
+        event = _EVENTS[verdict]
+        if event is Event.CHECK_UNDECIDED and entry.state is State.PREPARED:
+            entry.attempts += 1
+            self._note(entry, answer, verdict)
+        self._decisions.happen(
+            entry,
+            Occurrence(event, said, None, DecidedBy.CHECK_BACK, f"the producer answered {verdict.value}"),
+        )
+
+    def _note(self, entry: Entry, answer: Answer, verdict: Verdict) -> None:
+        message = entry.message
+        self._decisions.committer.record(
+            attempt_of(
+                message.gid,
+                AttemptKind.CHECK_BACK,
+                "00",
+                message.check_url,
+                self._clock.now_ms(),
+                answer,
+                verdict.value,
+            )
+        )
+
+
+def _with_added_branches(message: Message, body: bytes) -> Message | None:
+    """The message with the branches the barrier row carried; None when the answer cannot be trusted to be whole."""
+    try:
+        text = msgspec.json.decode(body, type=_CommittedBody).branches
+        added: tuple[Branch, ...] = decode_branches(binascii.a2b_base64(text)) if text else ()
+    except (msgspec.DecodeError, msgspec.ValidationError, binascii.Error):
+        return None
+    branches = message.branches + added
+    if len(branches) > BRANCHES_MAX.value:
+        return None
+    return Message(message.gid, branches, message.check_url, message.options, message.protocol)

@@ -1,0 +1,173 @@
+"""Group commit with linger 0: a flush starts as soon as the last one ended, with everything that came meanwhile.
+
+Keeps I8: an outcome is reported only after the store's durable commit. Changes nobody waits for (a finished
+message, a new due time) may wait some milliseconds for company, because a commit costs more than they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from twophase.coordinator.entry import Entry, Occurrence
+from twophase.coordinator.observer import Observer
+from twophase.core import failpoint
+from twophase.core.errors import StoreError, StoreFenced
+from twophase.stores.base import Attempt, Batch, HistoryRow, Item, LiveRow, Rejected, Store
+
+_ATTEMPTS_MAX = 10_000
+
+Refusal = LiveRow | HistoryRow | Rejected | None
+OnOutcome = Callable[[Entry, Occurrence, Item, int], None]
+"""Called with (entry, occurrence, item, at_ms) when the item is durable."""
+
+
+class Committer:
+    """Collects changes, flushes them in batches, and reports each one's outcome."""
+
+    def __init__(
+        self,
+        store: Store,
+        observer: Observer,
+        *,
+        flush_items_max: int,
+        linger_ms: int,
+        on_applied: OnOutcome,
+        on_refused: Callable[[Entry, Occurrence, Refusal], None],
+        on_failed: Callable[[Entry, Occurrence, StoreError], None],
+        on_fenced: Callable[[StoreFenced], None],
+    ) -> None:
+        self._store = store
+        self._observer = observer
+        self._flush_items_max = flush_items_max
+        self._linger_s = linger_ms / 1000
+        self._on_applied = on_applied
+        self._on_refused = on_refused
+        self._on_failed = on_failed
+        self._on_fenced = on_fenced
+        self._items: list[Item] = []
+        self._about: list[tuple[Entry, Occurrence]] = []
+        self._attempts: list[Attempt] = []
+        self._attempts_dropped = 0
+        self._flush: asyncio.Task[None] | None = None
+        self._urgent = False
+        self._linger: asyncio.TimerHandle | None = None
+        self._in_flush = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many changes are not durable yet."""
+        return len(self._items) + self._in_flush
+
+    def add(self, entry: Entry, occurrence: Occurrence, item: Item, *, urgent: bool = True) -> None:
+        """Make a change durable; `entry` is busy until its outcome has been reported."""
+        assert not entry.busy, "one change of a gid at a time"
+        entry.busy = True
+        self._items.append(item)
+        self._about.append((entry, occurrence))
+        if self._flush is None:
+            if urgent:
+                self._start_soon()
+            elif self._linger is None and not self._urgent:
+                self._linger = asyncio.get_running_loop().call_later(self._linger_s, self._start)
+
+    def record(self, attempt: Attempt) -> None:
+        """Write an attempt with the next flush. Beyond a bound the newest are dropped and counted."""
+        if len(self._attempts) >= _ATTEMPTS_MAX:
+            self._attempts_dropped += 1
+            return
+        self._attempts.append(attempt)
+        if self._flush is None and self._linger is None and not self._urgent:
+            self._linger = asyncio.get_running_loop().call_later(self._linger_s, self._start)
+
+    async def drained(self) -> None:
+        """Return when nothing waits for the store any more."""
+        while self._flush is not None or self._items or self._attempts:
+            if self._flush is None:
+                self._start()
+            flush = self._flush
+            if flush is not None:
+                await asyncio.wait([flush])
+
+    async def stop(self) -> None:
+        """Wait for the flush under way and start no other."""
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+        self._items.clear()
+        self._about.clear()
+        self._attempts.clear()
+        if self._flush is not None:
+            await asyncio.wait([self._flush])
+
+    def _start_soon(self) -> None:
+        if self._urgent:
+            return
+        self._urgent = True
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+        asyncio.get_running_loop().call_soon(self._start)
+
+    def _start(self) -> None:
+        self._urgent = False
+        self._linger = None
+        if self._flush is not None or not (self._items or self._attempts):
+            return
+        size = self._flush_items_max
+        if len(self._items) <= size:
+            items, self._items = self._items, []
+            about, self._about = self._about, []
+        else:
+            items, self._items = self._items[:size], self._items[size:]
+            about, self._about = self._about[:size], self._about[size:]
+        attempts, self._attempts = self._attempts, []
+        self._in_flush = len(items)
+        self._flush = asyncio.get_running_loop().create_task(self._run(Batch(items, attempts), about))
+
+    async def _run(self, batch: Batch, about: list[tuple[Entry, Occurrence]]) -> None:
+        if failpoint.ARMED:
+            failpoint.reach("coordinator.before_flush")
+        started = time.perf_counter()
+        try:
+            result = await self._store.flush(batch)
+        except Exception as cause:  # noqa: BLE001 -- whatever it is, every requester gets an answer
+            self._flush = None
+            self._in_flush = 0
+            self._failed(_as_store_error(cause), about)
+        else:
+            if failpoint.ARMED:
+                failpoint.reach("coordinator.after_flush")
+            self._flush = None
+            self._in_flush = 0
+            self._observer.flushed(len(about), time.perf_counter() - started)
+            at_ms = result.at_ms
+            refused = result.refused
+            for index, (entry, occurrence) in enumerate(about):
+                entry.busy = False
+                try:
+                    if refused and index in refused:
+                        self._on_refused(entry, occurrence, refused[index])
+                    else:
+                        self._on_applied(entry, occurrence, batch.items[index], at_ms)
+                except Exception as cause:  # noqa: BLE001 -- one message's fault never stops its neighbours
+                    self._on_failed(entry, occurrence, _as_store_error(cause))
+        if self._flush is None and (self._items or self._attempts):
+            self._start()
+
+    def _failed(self, error: StoreError, about: list[tuple[Entry, Occurrence]]) -> None:
+        self._observer.flush_failed(error.code)
+        for entry, occurrence in about:
+            entry.busy = False
+            self._on_failed(entry, occurrence, error)
+        if isinstance(error, StoreFenced):
+            self._on_fenced(error)
+
+
+def _as_store_error(cause: Exception) -> StoreError:
+    if isinstance(cause, StoreError):
+        return cause
+    error = StoreError(f"the flush failed unexpectedly: {type(cause).__name__}")
+    error.__cause__ = cause
+    return error

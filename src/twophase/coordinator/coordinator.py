@@ -1,0 +1,289 @@
+"""The coordinator: takes requests, remembers what it acknowledged, and sees every message through.
+
+Requests come as callbacks because they are the hot path; each is answered exactly once, whatever happens. What
+a request does is the lifecycle table's business (`decisions`); here it is only admitted or put off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+
+from twophase.coordinator.active import Active
+from twophase.coordinator.checkback import CheckBack
+from twophase.coordinator.decisions import Decisions, restore
+from twophase.coordinator.delivery import Delivery
+from twophase.coordinator.entry import Entry, Occurrence, OnReply, ReplyOf
+from twophase.coordinator.gate import Gate
+from twophase.coordinator.observer import Observer
+from twophase.coordinator.recovery import Recovery
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.timers import Timers
+from twophase.coordinator.view import MessageView, view_of
+from twophase.core.errors import Overloaded, ShuttingDown, StoreError, StoreFenced
+from twophase.core.gid import born_ms
+from twophase.core.hooks import Chance, Clock
+from twophase.core.lifecycle import Event, State
+from twophase.core.message import Message
+from twophase.destinations.base import Destination
+from twophase.stores.base import DecidedBy, Overview, Store
+
+
+class Gauges(msgspec.Struct, frozen=True):
+    """How full everything is, as of now."""
+
+    active: int
+    active_bytes: int
+    waiting_for_store: int
+    branch_calls: int
+    branch_calls_waiting: int
+    check_backs: int
+    check_backs_waiting: int
+
+
+class Coordinator:
+    """One node's engine between a store and destinations; lives in one event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        destinations: Mapping[str, Destination],
+        settings: CoordinatorSettings,
+        clock: Clock,
+        chance: Chance,
+        observer: Observer,
+    ) -> None:
+        """Put the parts together; nothing runs before `start`.
+
+        Arguments:
+            store: where messages are kept; started and stopped by this coordinator.
+            destinations: how to call an address, by its scheme; stopped by this coordinator.
+            settings: bounds and schedules.
+            clock, chance: time and randomness, the tests' own where they want.
+            observer: hears what happens.
+        """
+        self._store = store
+        self._destinations = destinations
+        self._settings = settings
+        self._clock = clock
+        self._observer = observer
+        self._accepting = False
+        self._horizon_ms = 0
+        self._lookups: set[asyncio.Task[None]] = set()
+        self._fatal: asyncio.Future[StoreError] | None = None
+        self._timers = Timers(clock, self._due)
+        self._active = Active(self._timers, settings.active_max, settings.active_bytes_max)
+        self._decisions = Decisions(
+            store,
+            self._active,
+            self._timers,
+            settings,
+            clock,
+            chance,
+            observer,
+            on_submitted=self._submitted,
+            on_lost=self._lost,
+            on_fenced=self._fenced,
+        )
+        total, lane, queue = (
+            settings.in_flight_max,
+            settings.in_flight_per_destination_max,
+            settings.lane_waiting_max,
+        )
+        self._branch_gate = Gate(total, lane, queue)
+        self._check_gate = Gate(total, lane, queue)
+        self._delivery = Delivery(
+            destinations, self._decisions, self._timers, self._branch_gate, settings, clock, observer
+        )
+        self._check_back = CheckBack(
+            destinations, self._decisions, self._timers, self._check_gate, settings, clock, observer
+        )
+        self._recovery = Recovery(
+            store, self._active, self._timers, self._decisions, settings, clock, observer, lambda: self._accepting
+        )
+
+    # ---- life -----------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store, take up everything unfinished, and accept requests.
+
+        Raises:
+            StoreError: the store refuses to start; its class says why.
+        """
+        self._fatal = asyncio.get_running_loop().create_future()
+        await self._store.start()
+        self._horizon_ms = await self._store.history_horizon_ms()
+        self._accepting = True
+        await self._recovery.start()
+
+    async def drain(self, timeout_ms: int) -> None:
+        """Take no new work, cut nothing: end the calls and changes under way, within `timeout_ms`."""
+        self._accepting = False
+        self._timers.stop()
+        await self._recovery.stop()
+        self._delivery.drain()
+        self._check_back.drain()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while self._branch_gate.in_flight or self._check_gate.in_flight or self._lookups:
+                    await asyncio.sleep(0.01)
+                    await self._decisions.committer.drained()
+                await self._decisions.committer.drained()
+        except TimeoutError:
+            pass
+        for entry in self._active.entries():
+            self._decisions.answer_waiters(entry, ReplyOf(ShuttingDown(gid=entry.message.gid), entry.state))
+
+    async def stop(self) -> None:
+        """Stop at once what still runs, and close the store. Safe to call twice."""
+        self._accepting = False
+        self._timers.stop()
+        await self._recovery.stop()
+        self._delivery.drain()
+        self._check_back.drain()
+        await self._decisions.committer.stop()
+        for task in list(self._lookups):
+            task.cancel()
+        for destination in {id(one): one for one in self._destinations.values()}.values():
+            await destination.stop()
+        for entry in self._active.entries():
+            self._decisions.give_up(entry, None, StoreError("the coordinator has stopped", gid=entry.message.gid))
+        await self._store.stop()
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are accepted."""
+        return self._accepting
+
+    async def fatal(self) -> StoreError:
+        """Wait for the error after which this node must stop: another process has taken its place."""
+        assert self._fatal is not None, "start comes first"
+        return await asyncio.shield(self._fatal)
+
+    def tick(self) -> None:
+        """Look at the clock now: a test's clock has moved."""
+        self._recovery.wake()
+        self._timers.tick()
+
+    # ---- requests ---------------------------------------------------------------------------------------
+
+    def prepare(self, message: Message, on_reply: OnReply) -> None:
+        """Remember a message whose fate its producer's local transaction will decide."""
+        entry = self._admit(message, on_reply)
+        if entry is not None:
+            self._decisions.happen(entry, Occurrence(Event.PREPARE, message, on_reply))
+
+    def submit(self, message: Message, on_reply: OnReply) -> None:
+        """The local transaction is committed (or there is none): call the branches."""
+        entry = self._admit(message, on_reply)
+        if entry is not None:
+            self._decisions.happen(entry, Occurrence(Event.SUBMIT, message, on_reply, DecidedBy.SUBMIT))
+
+    def abort(self, gid: str, on_reply: OnReply) -> None:
+        """The local transaction is rolled back: call nothing."""
+        occurrence = Occurrence(Event.ABORT, None, on_reply, DecidedBy.ABORT, "the producer aborted")
+        if self._turned_away(gid, on_reply):
+            return
+        entry = self._active.get(gid) or self._look_up(Message(gid, ()))
+        self._decisions.happen(entry, occurrence)
+
+    async def query(self, gid: str) -> MessageView | None:
+        """What is known of a gid; None when nothing is.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        row = await self._store.get(gid)
+        if row is None:
+            return None
+        return view_of(row, await self._store.attempts(gid))
+
+    async def overview(self) -> Overview:
+        """Counts and ages of what is unfinished, from the store."""
+        return await self._store.overview()
+
+    def gauges(self) -> Gauges:
+        """How full everything is."""
+        return Gauges(
+            len(self._active),
+            self._active.bytes,
+            self._decisions.committer.waiting,
+            self._branch_gate.in_flight,
+            self._branch_gate.waiting,
+            self._check_gate.in_flight,
+            self._check_gate.waiting,
+        )
+
+    # ---- inside -----------------------------------------------------------------------------------------
+
+    def _turned_away(self, gid: str, on_reply: OnReply) -> bool:
+        if not self._accepting:
+            error: ShuttingDown | Overloaded = ShuttingDown(gid=gid)
+        elif self._decisions.committer.waiting >= self._settings.waiting_max or self._active.full:
+            error = Overloaded(gid=gid)
+        else:
+            return False
+        self._observer.refused(error.code)
+        on_reply(ReplyOf(error, State.ABSENT))
+        return True
+
+    def _admit(self, message: Message, on_reply: OnReply) -> Entry | None:
+        gid = message.gid
+        if self._turned_away(gid, on_reply):
+            return None
+        entry = self._active.get(gid)
+        if entry is not None:
+            return entry
+        if self._horizon_ms and (born_ms(gid) or self._horizon_ms) < self._horizon_ms:
+            return self._look_up(message)
+        return self._active.add(message)
+
+    def _look_up(self, message: Message) -> Entry:
+        """An entry that is busy until the store has said what it knows of the gid."""
+        entry = self._active.add(message)
+        entry.busy = True
+        task = asyncio.get_running_loop().create_task(self._fill(entry))
+        self._lookups.add(task)
+        task.add_done_callback(self._lookups.discard)
+        return entry
+
+    async def _fill(self, entry: Entry) -> None:
+        gid = entry.message.gid
+        try:
+            row = await self._store.get(gid)
+        except StoreError as error:
+            entry.busy = False
+            self._decisions.give_up(entry, None, error)
+            return
+        restore(entry, row)
+        born = born_ms(gid)
+        if row is None and born is not None and born < self._horizon_ms:
+            entry.state = State.FORGOTTEN
+        if entry.state in (State.PREPARED, State.SUBMITTED) and not entry.parked:
+            self._timers.schedule(entry, entry.due_ms)
+        entry.busy = False
+        self._decisions.drain_queue(entry)
+
+    def _due(self, entry: Entry) -> None:
+        if entry.busy or entry.parked or entry.round is not None:
+            return
+        if entry.state is State.PREPARED:
+            self._check_back.ask(entry)
+        elif entry.state is State.SUBMITTED:
+            self._delivery.begin(entry)
+
+    def _submitted(self, entry: Entry) -> None:
+        self._delivery.begin(entry)
+
+    def _lost(self, due_ms: int) -> None:
+        self._recovery.note(due_ms)
+
+    def _fenced(self, error: StoreFenced) -> None:
+        self._accepting = False
+        self._timers.stop()
+        self._delivery.drain()
+        self._check_back.drain()
+        if self._fatal is not None and not self._fatal.done():
+            self._fatal.set_result(error)

@@ -1,0 +1,386 @@
+"""The only place that applies the lifecycle table to a running coordinator's messages.
+
+Whatever happens to a message, requested or observed, arrives here as an `Occurrence`; the table says what it
+does; the change is made durable; only then is anybody told and anything called. So I1, I3, I5 and I7 are the
+table's, and I8 is the order of the lines here. A lost compare-and-set takes the stored row, and the table is
+applied again to what it says (correctness rule 21).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from twophase.coordinator import refusal
+from twophase.coordinator.active import Active
+from twophase.coordinator.committer import Committer, Refusal
+from twophase.coordinator.entry import Entry, Occurrence, ReplyOf
+from twophase.coordinator.observer import Observer
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.timers import Timers
+from twophase.core import failpoint
+from twophase.core.errors import InvalidRequest, NotYetDelivered, StoreError, StoreFenced
+from twophase.core.hooks import Chance, Clock
+from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, Reply, State
+from twophase.core.message import Message, Options, decode, encode, same_content
+from twophase.core.schedule import Schedule
+from twophase.core.verdict import BranchResult
+from twophase.stores.base import (
+    Attempt,
+    AttemptKind,
+    Decide,
+    DecidedBy,
+    Finish,
+    HistoryRow,
+    Insert,
+    Item,
+    LiveRow,
+    Park,
+    Rejected,
+    Reschedule,
+    Store,
+)
+
+_OTHER = {Event.PREPARE: Event.PREPARE_OTHER, Event.SUBMIT: Event.SUBMIT_OTHER}
+
+
+class Decisions:
+    """Applies occurrences to entries, in the order in which they came, one durable change at a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        active: Active,
+        timers: Timers,
+        settings: CoordinatorSettings,
+        clock: Clock,
+        chance: Chance,
+        observer: Observer,
+        *,
+        on_submitted: Callable[[Entry], None],
+        on_lost: Callable[[int], None],
+        on_fenced: Callable[[StoreFenced], None],
+    ) -> None:
+        self._active = active
+        self._timers = timers
+        self._settings = settings
+        self._clock = clock
+        self._chance = chance
+        self._observer = observer
+        self._on_submitted = on_submitted
+        self._on_lost = on_lost
+        self.finished_gids: set[str] | None = None
+        """While a page is read: what became final meanwhile, so that a stale row does not bring it back."""
+        self.committer = Committer(
+            store,
+            observer,
+            flush_items_max=settings.flush_items_max,
+            linger_ms=settings.linger_ms,
+            on_applied=self._applied,
+            on_refused=self._refused,
+            on_failed=self._failed,
+            on_fenced=on_fenced,
+        )
+        self._actions: dict[Action, Callable[[Entry, Occurrence, State], None]] = {
+            Action.INSERT: self._insert,
+            Action.DECIDE_SUBMIT: self._decide,
+            Action.FINISH: self._finish,
+            Action.RESCHEDULE: self._reschedule,
+            Action.PARK: self._park,
+            Action.REDRIVE: self._redrive,
+            Action.INCIDENT: self._incident,
+            Action.RECORD: self._record_late,
+        }
+
+    # ---- what happens -----------------------------------------------------------------------------
+
+    def happen(self, entry: Entry, occurrence: Occurrence) -> None:
+        """Apply an occurrence, now or when the entry's change under way is durable."""
+        if entry.busy or entry.queue:
+            if entry.queue is None:
+                entry.queue = deque()
+            entry.queue.append(occurrence)
+            return
+        self._apply(entry, occurrence)
+
+    def _apply(self, entry: Entry, occurrence: Occurrence) -> None:
+        event = occurrence.event
+        said = occurrence.said
+        if said is not None and entry.state > State.FORGOTTEN and not same_content(entry.message, said):
+            event = _OTHER[event]
+        step = TRANSITIONS[entry.state, event]
+        if step.action is not Action.NOTHING:
+            self._actions[step.action](entry, occurrence, step.next_state)
+        if not entry.busy:
+            self._answer(entry, occurrence, step.reply)
+            if entry.waiters:
+                self._release(entry)
+
+    def drain_queue(self, entry: Entry) -> None:
+        """Go on with what waited for the entry; then let it go, if nothing needs it in memory."""
+        queue = entry.queue
+        while queue and not entry.busy:
+            self._apply(entry, queue.popleft())
+        if not entry.busy and not queue:
+            self._settle(entry)
+
+    def _settle(self, entry: Entry) -> None:
+        if entry.detached:
+            return
+        if entry.state in FINAL or entry.state <= State.FORGOTTEN:
+            self._active.remove(entry)
+        elif self._active.crowded and entry.calls == 0 and entry.round is None:
+            due_ms = entry.due_ms
+            self._active.remove(entry)
+            self._on_lost(due_ms)
+
+    # ---- actions: each hands one change to the committer --------------------------------------------
+
+    def _insert(self, entry: Entry, occurrence: Occurrence, next_state: State) -> None:
+        said = occurrence.said
+        assert said is not None, "only requests insert"
+        entry.message = said
+        options = said.options
+        if next_state is State.PREPARED:
+            due_in_ms = options.timeout_to_fail_ms or self._settings.timeout_to_fail_ms
+        else:
+            due_in_ms = options.delay_ms
+            entry.decided_by = DecidedBy.SUBMIT
+        self.committer.add(entry, occurrence, Insert(said.gid, next_state, due_in_ms, encode(said)))
+
+    def _decide(self, entry: Entry, occurrence: Occurrence, next_state: State) -> None:
+        assert next_state is State.SUBMITTED, "a decision to submit"
+        assert entry.state is State.PREPARED, "only a prepared message is decided"
+        body: bytes | None = None
+        said = occurrence.said
+        if said is not None:
+            merged = merge(entry.message, said)
+            if merged is not entry.message:
+                entry.message = merged
+                body = encode(merged)
+        delay_ms = entry.message.options.delay_ms
+        due_in_ms = max(0, entry.created_ms + delay_ms - self._clock.now_ms()) if delay_ms else 0
+        entry.decided_by = occurrence.decided_by
+        self.committer.add(
+            entry, occurrence, Decide(entry.message.gid, entry.version, due_in_ms, occurrence.decided_by, body)
+        )
+
+    def _finish(self, entry: Entry, occurrence: Occurrence, next_state: State) -> None:
+        delivered = occurrence.event is Event.ALL_SUCCEEDED
+        if failpoint.ARMED and delivered:
+            failpoint.reach("coordinator.before_finish")
+        item = Finish(
+            entry.message.gid,
+            entry.version,
+            next_state,
+            occurrence.reason,
+            "" if delivered else occurrence.decided_by,
+            entry.attempts,
+            entry.done,
+        )
+        self.committer.add(entry, occurrence, item, urgent=bool(occurrence.on_reply or entry.waiters))
+
+    def _reschedule(self, entry: Entry, occurrence: Occurrence, next_state: State) -> None:
+        schedule = self._settings.check_back if next_state is State.PREPARED else self._settings.delivery
+        if next_state is State.SUBMITTED:
+            schedule = schedule.starting_at(entry.message.options.retry_interval_ms)
+        due_ms = self._clock.now_ms() + _pause_ms(schedule, entry.attempts, self._chance())
+        entry.due_ms = due_ms
+        item = Reschedule(entry.message.gid, entry.version, due_ms, entry.attempts, entry.done)
+        self.committer.add(entry, occurrence, item, urgent=False)
+
+    def _park(self, entry: Entry, occurrence: Occurrence, _: State) -> None:
+        entry.due_ms = self._clock.now_ms()
+        self.committer.add(entry, occurrence, Park(entry.message.gid, entry.version, True, entry.due_ms))
+
+    def _redrive(self, entry: Entry, occurrence: Occurrence, _: State) -> None:
+        entry.due_ms = self._clock.now_ms()
+        self.committer.add(entry, occurrence, Park(entry.message.gid, entry.version, False, entry.due_ms))
+
+    def _incident(self, entry: Entry, occurrence: Occurrence, _: State) -> None:
+        what = f"{occurrence.event.name.lower()} arrived when the message was {entry.state.name.lower()}"
+        self._observer.incident(entry.message.gid, what)
+        self._note(entry, AttemptKind.INCIDENT, what)
+
+    def _record_late(self, entry: Entry, occurrence: Occurrence, _: State) -> None:
+        what = f"{occurrence.event.name.lower()} arrived late, the message was {entry.state.name.lower()}"
+        self._note(entry, AttemptKind.BRANCH, what)
+
+    def _note(self, entry: Entry, kind: AttemptKind, what: str) -> None:
+        self.committer.record(Attempt(entry.message.gid, kind, "", "", self._clock.now_ms(), 0, 0, kind.value, what))
+
+    # ---- outcomes: each is durable when it is told here ---------------------------------------------
+
+    def _applied(self, entry: Entry, occurrence: Occurrence, item: Item, at_ms: int) -> None:
+        entry.version += 1
+        if isinstance(item, Insert):
+            self._inserted(entry, item, at_ms)
+        elif isinstance(item, Decide):
+            self._decided(entry, item)
+        elif isinstance(item, Finish):
+            self._finished(entry, occurrence, item)
+        elif isinstance(item, Reschedule):
+            self._timers.schedule(entry, item.due_ms)
+        else:
+            entry.parked = item.parked
+            if item.parked:
+                self._timers.cancel(entry)
+            else:
+                self._timers.schedule(entry, item.due_ms)
+        self._answer(entry, occurrence, Reply.OK)
+        if entry.queue:
+            self.drain_queue(entry)
+        if entry.busy:
+            return
+        if entry.state is State.SUBMITTED and entry.bucket < 0 and not entry.parked and entry.round is None:
+            self._on_submitted(entry)
+        if entry.waiters:
+            self._release(entry)
+        if not entry.busy:
+            self._settle(entry)
+
+    def _inserted(self, entry: Entry, item: Insert, at_ms: int) -> None:
+        entry.state = item.state
+        entry.created_ms = at_ms
+        entry.due_ms = self._clock.now_ms() + item.due_in_ms
+        if item.state is State.PREPARED or item.due_in_ms:
+            self._timers.schedule(entry, entry.due_ms)
+
+    def _decided(self, entry: Entry, item: Decide) -> None:
+        entry.state = State.SUBMITTED
+        entry.attempts = 0
+        entry.done = 0
+        entry.parked = False
+        due_ms = self._clock.now_ms() + item.due_in_ms
+        if item.due_in_ms:
+            self._timers.schedule(entry, due_ms)
+        else:
+            self._timers.cancel(entry)
+            entry.due_ms = due_ms
+
+    def _finished(self, entry: Entry, occurrence: Occurrence, item: Finish) -> None:
+        if failpoint.ARMED and occurrence.event is Event.ALL_SUCCEEDED:
+            failpoint.reach("coordinator.after_finish")
+        entry.state = item.state
+        self._observer.finished(item.state, item.decided_by or entry.decided_by)
+        if self.finished_gids is not None:
+            self.finished_gids.add(item.gid)
+
+    def _refused(self, entry: Entry, occurrence: Occurrence, found: Refusal) -> None:
+        if isinstance(found, Rejected):
+            error = InvalidRequest(f"the store refuses this message's data: {found.error}", gid=entry.message.gid)
+            self._tell(occurrence, ReplyOf(error, State.ABSENT))
+            if entry.version == 0:
+                entry.state = State.ABSENT
+        else:
+            restore(entry, found)
+            if entry.state in (State.PREPARED, State.SUBMITTED) and not entry.parked:
+                self._timers.schedule(entry, entry.due_ms)
+            self._apply(entry, occurrence)
+        if not entry.busy:
+            self.drain_queue(entry)
+
+    def _failed(self, entry: Entry, occurrence: Occurrence, error: StoreError) -> None:
+        self.give_up(entry, occurrence, error)
+        self._on_lost(0)
+
+    def give_up(self, entry: Entry, occurrence: Occurrence | None, error: StoreError) -> None:
+        """The stored state is not known: tell everybody who waits, and forget the entry; it is read again."""
+        waiting = [] if occurrence is None else [occurrence]
+        if entry.queue:
+            waiting.extend(entry.queue)
+            entry.queue.clear()
+        for one in waiting:
+            self._tell(one, ReplyOf(error, entry.state))
+        self.answer_waiters(entry, ReplyOf(error, entry.state))
+        self._active.remove(entry)
+
+    # ---- replies --------------------------------------------------------------------------------------
+
+    def _answer(self, entry: Entry, occurrence: Occurrence, reply: Reply) -> None:
+        on_reply = occurrence.on_reply
+        if on_reply is None:
+            return
+        if reply is Reply.OK:
+            said = occurrence.said
+            if said is not None and said.options.wait_result and occurrence.event is Event.SUBMIT:
+                if entry.waiters is None:
+                    entry.waiters = []
+                entry.waiters.append(on_reply)
+                return
+            on_reply(ReplyOf(None, entry.state, entry.created_ms))
+            return
+        error = refusal.of(entry, occurrence.event, reply)
+        self._observer.refused(error.code)
+        on_reply(ReplyOf(error, entry.state, entry.created_ms))
+
+    def _release(self, entry: Entry) -> None:
+        """Answer wait_result as soon as there is no delivery round to wait for."""
+        if entry.state is State.SUCCEEDED:
+            self.answer_waiters(entry, ReplyOf(None, entry.state, entry.created_ms))
+        elif entry.round is None and not entry.busy:
+            error = NotYetDelivered("the branches are called later: wait result not return success.")
+            self.answer_waiters(entry, ReplyOf(error, entry.state, entry.created_ms, BranchResult.ONGOING))
+
+    def answer_waiters(self, entry: Entry, reply: ReplyOf) -> None:
+        """Tell everybody who submitted with wait_result."""
+        waiters, entry.waiters = entry.waiters, None
+        for on_reply in waiters or ():
+            on_reply(reply)
+
+    def _tell(self, occurrence: Occurrence, reply: ReplyOf) -> None:
+        if reply.error is not None:
+            self._observer.refused(reply.error.code)
+        if occurrence.on_reply is not None:
+            occurrence.on_reply(reply)
+
+
+def merge(known: Message, said: Message) -> Message:
+    """What a submit leaves of a prepared message: branches that came later, options that were said again.
+
+    An option the submit does not mention keeps the prepared value; `known` itself when nothing changes.
+
+    >>> from twophase.core.message import Branch
+    >>> known = Message("g", (Branch("http://b/1"),), options=Options(delay_ms=5))
+    >>> merge(known, Message("g", ())) is known
+    True
+    >>> merge(known, Message("g", (), options=Options(request_timeout_ms=9))).options.delay_ms
+    5
+    """
+    options = known.options
+    if said.options not in (options, Options()):
+        fallback = Options()
+        options = Options(
+            *(
+                getattr(said.options, name)
+                if getattr(said.options, name) != getattr(fallback, name)
+                else getattr(options, name)
+                for name in Options.__struct_fields__
+            )
+        )
+    branches = said.branches if len(said.branches) > len(known.branches) else known.branches
+    if options == known.options and branches is known.branches:
+        return known
+    return Message(known.gid, branches, known.check_url or said.check_url, options, known.protocol)
+
+
+def restore(entry: Entry, row: LiveRow | HistoryRow | None) -> None:
+    """Make an entry mirror what the store holds; None: there is no such message."""
+    if row is None:
+        entry.state = State.ABSENT
+        entry.version = 0
+        return
+    entry.state = row.state
+    entry.message = decode(row.body)
+    entry.created_ms = row.created_ms
+    entry.decided_by = row.decided_by
+    entry.attempts = row.attempts
+    entry.done = row.done
+    if isinstance(row, LiveRow):
+        entry.version = row.version
+        entry.parked = row.parked
+        entry.due_ms = row.due_ms
+
+
+def _pause_ms(schedule: Schedule, attempts: int, chance: float) -> int:
+    return schedule.pause_ms(max(1, attempts), chance)

@@ -1,0 +1,102 @@
+"""One message in memory, what may happen to it, and what a requester is told.
+
+An `Entry` mirrors a stored row: `state` and `version` are what the store has confirmed, never what is hoped for.
+While one of its changes is with the store it is `busy`, and whatever happens meanwhile waits in `queue`, so a
+batch never holds two changes of one gid and the table is always applied to a confirmed state.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from twophase.core.errors import TwophaseError
+from twophase.core.lifecycle import Event, State
+from twophase.core.message import Message
+from twophase.core.verdict import BranchResult
+
+
+class ReplyOf(msgspec.Struct, frozen=True):
+    """The one reply to a request.
+
+    `error` None means it was accepted and is durable; `state` is the message's state now; `prepared_at_ms` is when
+    the store first saw it, in its own clock; `result` is what a first delivery round came to, for wait_result.
+    """
+
+    error: TwophaseError | None
+    state: State
+    prepared_at_ms: int = 0
+    result: BranchResult | None = None
+
+
+OnReply = Callable[[ReplyOf], None]
+
+
+class Occurrence:
+    """An event with what came along: a request's message and reply, a verdict's evidence."""
+
+    __slots__ = ("decided_by", "event", "on_reply", "reason", "said")
+
+    def __init__(
+        self,
+        event: Event,
+        said: Message | None = None,
+        on_reply: OnReply | None = None,
+        decided_by: str = "",
+        reason: str = "",
+    ) -> None:
+        self.event = event
+        self.said = said
+        self.on_reply = on_reply
+        self.decided_by = decided_by
+        self.reason = reason
+
+
+class Entry:
+    """One message in memory. Times in milliseconds since 1970."""
+
+    __slots__ = (
+        "attempts",
+        "bucket",
+        "busy",
+        "bytes",
+        "calls",
+        "created_ms",
+        "decided_by",
+        "detached",
+        "done",
+        "due_ms",
+        "message",
+        "parked",
+        "queue",
+        "round",
+        "state",
+        "version",
+        "waiters",
+    )
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.state = State.ABSENT
+        self.version = 0
+        self.created_ms = 0
+        self.due_ms = 0
+        self.decided_by = ""
+        self.attempts = 0
+        self.parked = False
+        self.done = 0
+        self.bytes = 0
+        self.busy = False
+        self.detached = False
+        self.queue: deque[Occurrence] | None = None
+        self.waiters: list[OnReply] | None = None
+        self.bucket: int = -1
+        self.calls = 0
+        self.round: object | None = None
+
+    @property
+    def all_done(self) -> bool:
+        """Whether every branch has succeeded."""
+        return self.done == (1 << len(self.message.branches)) - 1

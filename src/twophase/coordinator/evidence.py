@@ -1,0 +1,37 @@
+"""What is kept of an answer that did not end the matter: status, latency and a short, printable excerpt."""
+
+from __future__ import annotations
+
+from twophase.core.limits import ERROR_TEXT_BYTES_MAX
+from twophase.destinations.base import Answer
+from twophase.stores.base import Attempt, AttemptKind
+
+_EXCERPT_BYTES_MAX = 200
+
+
+def attempt_of(
+    gid: str, kind: AttemptKind, branch_id: str, target: str, at_ms: int, answer: Answer, result: str
+) -> Attempt:
+    """The record of one call; the target without its query string, which may carry the application's data."""
+    error = answer.error or excerpt(answer.body)
+    return Attempt(
+        gid,
+        kind,
+        branch_id,
+        target.partition("?")[0],
+        at_ms,
+        answer.status,
+        round(answer.latency_ms),
+        result,
+        error[: ERROR_TEXT_BYTES_MAX.value],
+    )
+
+
+def excerpt(body: bytes) -> str:
+    r"""The beginning of an answer's body, on one line.
+
+    >>> excerpt(b"no such\naccount\x00")
+    'no such account'
+    """
+    text = body[:_EXCERPT_BYTES_MAX].decode("utf-8", "replace")
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -1,0 +1,43 @@
+"""What an operator may tune of a coordinator; every bound of its memory and of its work stands here."""
+
+from __future__ import annotations
+
+import msgspec
+
+from twophase.core.schedule import (
+    CHECK_BACK,
+    DEFAULT_REQUEST_TIMEOUT_MS,
+    DEFAULT_TIMEOUT_TO_FAIL_MS,
+    DELIVERY,
+    Schedule,
+)
+
+
+class CoordinatorSettings(msgspec.Struct, frozen=True):
+    """Bounds and schedules. Times in milliseconds, sizes in bytes, the rest are counts."""
+
+    delivery: Schedule = DELIVERY
+    check_back: Schedule = CHECK_BACK
+    request_timeout_ms: int = DEFAULT_REQUEST_TIMEOUT_MS
+    timeout_to_fail_ms: int = DEFAULT_TIMEOUT_TO_FAIL_MS
+
+    in_flight_max: int = 2_048
+    """Branch calls under way, all destinations together; check-backs have as many again of their own."""
+    in_flight_per_destination_max: int = 256
+    lane_waiting_max: int = 10_000
+    """Calls that wait for their destination; beyond, messages wait in the store."""
+
+    waiting_max: int = 20_000
+    """Changes that wait for the store; beyond, requests are refused with Overloaded."""
+    flush_items_max: int = 2_000
+    linger_ms: int = 5
+    """How long a change nobody waits for may wait for company."""
+
+    active_max: int = 100_000
+    """Messages held in memory; others are paged in from the store when they are due."""
+    active_bytes_max: int = 256 * 1024 * 1024
+    page_rows: int = 1_000
+    page_ahead_ms: int = 60_000
+    """Rows due within this are brought into memory."""
+    store_retry_ms: int = 1_000
+    """Pause after a failed flush before unfinished messages are read again."""

@@ -1,0 +1,65 @@
+"""What a query shows of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from twophase.core.lifecycle import State
+from twophase.core.message import Message, decode
+from twophase.stores.base import Attempt, HistoryRow, LiveRow
+
+
+class MessageView(msgspec.Struct, frozen=True):
+    """A message as stored, with what went wrong on its way. Times in milliseconds since 1970.
+
+    `done`: bit i is set when branch i has succeeded. `finished_ms` and `due_ms` are None where they do not apply.
+    """
+
+    message: Message
+    state: State
+    created_ms: int
+    decided_ms: int
+    finished_ms: int | None
+    due_ms: int | None
+    decided_by: str
+    reason: str
+    attempts: int
+    parked: bool
+    done: int
+    log: Sequence[Attempt]
+
+
+def view_of(row: LiveRow | HistoryRow, log: Sequence[Attempt]) -> MessageView:
+    """The view of a stored row."""
+    message = decode(row.body)
+    if isinstance(row, HistoryRow):
+        return MessageView(
+            message,
+            row.state,
+            row.created_ms,
+            row.decided_ms,
+            row.finished_ms,
+            None,
+            row.decided_by,
+            row.reason,
+            row.attempts,
+            parked=False,
+            done=row.done,
+            log=log,
+        )
+    return MessageView(
+        message,
+        row.state,
+        row.created_ms,
+        row.decided_ms,
+        None,
+        None if row.parked else row.due_ms,
+        row.decided_by,
+        "",
+        row.attempts,
+        parked=row.parked,
+        done=row.done,
+        log=log,
+    )
