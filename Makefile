@@ -1,0 +1,43 @@
+# Everything sets itself up: a target that needs .venv makes it, or renews it when it is stale.
+.DEFAULT_GOAL := help
+.PHONY: help setup ready servers demo test check fix bench docs lock clean distclean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Make .venv with everything, from nothing but Python 3.11 or newer
+	@scripts/setup
+
+ready:
+	@scripts/setup --quiet
+
+servers: ## Install PostgreSQL and MariaDB programs for the tests (root and apt; starts nothing)
+	@scripts/install-servers
+
+demo: ready ## Move money between two banks while their processes are killed, and audit the result
+	@.venv/bin/python -m demo $(ARGS)
+
+test: ready ## Run every test, on real database servers of its own
+	@scripts/test $(ARGS)
+
+check: ready ## Format, lint, types and import contracts
+	@scripts/check
+
+fix: ready ## Format, and repair what the linter can repair
+	@.venv/bin/ruff format . && .venv/bin/ruff check --fix .
+
+bench: ready ## Measure the hot path; prints a table
+	@.venv/bin/python -m benchmarks $(ARGS)
+
+docs: ready ## Write the generated pages of docs/reference anew
+	@.venv/bin/python -m scripts.reference
+
+lock: ready ## Choose the versions in constraints.txt anew
+	@scripts/lock
+
+clean: ## Remove caches and reports
+	@rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage* build dist demo-report .servers
+	@find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+distclean: clean ## Remove .venv too
+	@rm -rf .venv .setup.lock
