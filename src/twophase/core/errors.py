@@ -20,6 +20,7 @@ docstring's first line is the default text.
     │   ├── Overloaded            TP-3001  a bound is reached, come back later
     │   ├── ShuttingDown          TP-3002  the coordinator drains
     │   └── CoordinatorUnreachable TP-3003 no usable answer from the coordinator
+    │       └── NotPrepared       TP-3004  the same, at prepare: the local transaction was not started
     ├── StoreError                TP-4000  the coordinator's own database
     │   ├── StoreLocked           TP-4001  another server owns the file
     │   ├── StoreCorrupt          TP-4002  the file is damaged or is no twophase store
@@ -207,6 +208,14 @@ class CoordinatorUnreachable(Unavailable):
 
     code = "TP-3003"
     remedy = "Check the address and that `twophase server` runs; repeating with the same gid is safe."
+
+
+class NotPrepared(CoordinatorUnreachable):
+    """No usable answer came to prepare, so the local transaction was not started."""
+
+    code = "TP-3004"
+    fate = Fate.NOT_STARTED
+    remedy = "Repeat the business with a new message once the coordinator answers; the check-back bars this one."
 
 
 # ---- the coordinator's store ----------------------------------------------------------------------
