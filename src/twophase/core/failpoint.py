@@ -59,12 +59,14 @@ def parse(setting: str) -> tuple[str, int]:
     >>> parse("producer.after_commit:3")
     ('producer.after_commit', 3)
     """
-    name, _, passage = setting.partition(":")
+    name, colon, passage = setting.partition(":")
     if name not in NAMES:
         raise ValueError(f"{VARIABLE}: no failpoint {name!r}; there are {', '.join(sorted(NAMES))}")
-    if (passage and not passage.isdecimal()) or passage == "0":
+    if not colon:
+        return name, 1
+    if not passage.isdecimal() or int(passage) < 1:
         raise ValueError(f"{VARIABLE}: {passage!r} is no passage; count from 1")
-    return name, int(passage or 1)
+    return name, int(passage)
 
 
 def armed(setting: str, die: Callable[[], None] = _die) -> Callable[[str], None]:

@@ -13,9 +13,11 @@ from twophase.core.errors import InvalidRequest
 from twophase.core.limits import GID_BYTES_MAX, require
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_DIGITS = frozenset(_ALPHABET)
 _PREFIX = "tp"
 _TIME_CHARACTERS = 10
 _RANDOM_CHARACTERS = 16
+_BORN_MS_END = 2**48
 RANDOM_BYTES = 10
 GID_CHARACTERS = len(_PREFIX) + _TIME_CHARACTERS + _RANDOM_CHARACTERS
 
@@ -38,7 +40,7 @@ def make_gid(born_ms: int, randomness: bytes) -> str:
     >>> make_gid(1_700_000_000_000, bytes(10))
     'tp01hf7yat000000000000000000'
     """
-    assert 0 <= born_ms < 2**48, "birth time fits 48 bits"
+    assert 0 <= born_ms < _BORN_MS_END, "birth time fits 48 bits"
     assert len(randomness) == RANDOM_BYTES, "ten bytes of randomness"
     return _PREFIX + _base32(born_ms, _TIME_CHARACTERS) + _base32(int.from_bytes(randomness), _RANDOM_CHARACTERS)
 
@@ -46,18 +48,19 @@ def make_gid(born_ms: int, randomness: bytes) -> str:
 def born_ms(gid: str) -> int | None:
     """Milliseconds since 1970 when `gid` was made; None for a gid that is not ours.
 
+    The whole form is checked, not only the part that holds the time: a foreign gid that merely begins like one of
+    ours must not be refused as too old.
+
     >>> born_ms("tp01hf7yat000000000000000000"), born_ms("order-17")
     (1700000000000, None)
     """
-    if len(gid) != GID_CHARACTERS or not gid.startswith(_PREFIX):
+    digits = gid[len(_PREFIX) :]
+    if len(gid) != GID_CHARACTERS or not gid.startswith(_PREFIX) or not _DIGITS.issuperset(digits):
         return None
     born = 0
-    for character in gid[len(_PREFIX) : len(_PREFIX) + _TIME_CHARACTERS]:
-        digit = _ALPHABET.find(character)
-        if digit < 0:
-            return None
-        born = born << 5 | digit
-    return born
+    for digit in digits[:_TIME_CHARACTERS]:
+        born = born << 5 | _ALPHABET.index(digit)
+    return born if born < _BORN_MS_END else None
 
 
 def validate_gid(gid: str) -> str:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
+_DOUBLINGS_MAX = 32
+"""Any cap is reached long before; without a bound, attempt number 10 000 would compute a number of 10 000 bits."""
+
 
 class Schedule(msgspec.Struct, frozen=True):
     """A backoff: the first pause, its growth, its cap, and how far jitter may shorten a pause (0 to 1)."""
@@ -16,6 +19,12 @@ class Schedule(msgspec.Struct, frozen=True):
     factor: int = 2
     cap_ms: int = 60_000
     jitter: float = 0.2
+
+    def __post_init__(self) -> None:
+        assert self.first_ms >= 1, "a pause is at least a millisecond"
+        assert self.factor >= 1, "a backoff never shrinks"
+        assert self.cap_ms >= 1, "the cap is a pause, too"
+        assert 0.0 <= self.jitter <= 1.0, "jitter is a share of the pause"
 
     def starting_at(self, first_ms: int) -> Schedule:
         """The same schedule with another first pause; 0 keeps it.
@@ -39,7 +48,8 @@ class Schedule(msgspec.Struct, frozen=True):
         """
         assert attempt >= 1, "attempts count from 1"
         assert 0.0 <= chance < 1.0, "chance is in [0, 1)"
-        pause_ms = min(self.cap_ms, self.first_ms * self.factor ** min(attempt - 1, 32))
+        growth: int = self.factor ** min(attempt - 1, _DOUBLINGS_MAX)
+        pause_ms = min(self.cap_ms, self.first_ms * growth)
         return max(1, pause_ms - int(pause_ms * self.jitter * chance))
 
 
