@@ -12,7 +12,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from twophase.barrier.dialect import Dialect
+from twophase.barrier.dialect import DEFAULT_TABLE, Dialect
+from twophase.barrier.placeholders import numbered
 
 Row = Sequence[Any]
 T = TypeVar("T")
@@ -23,6 +24,18 @@ class Statement(msgspec.Struct, frozen=True):
 
     sql: str
     parameters: dict[str, Any]
+
+
+def say(dialect: Dialect, statement: str, table: str = DEFAULT_TABLE, **values: Any) -> Statement:
+    """The dialect's wording of `statement`, with those of `values` that this wording names.
+
+    >>> from twophase.barrier.dialect import MYSQL
+    >>> say(MYSQL, "settings", idle_timeout="300000ms", idle_timeout_s=300).parameters
+    {'idle_timeout_s': 300}
+    """
+    sql = dialect.sql(statement, table)
+    _, names = numbered(sql)
+    return Statement(sql, {name: values[name] for name in names})
 
 
 Steps = Generator[Statement, Sequence[Row], T]

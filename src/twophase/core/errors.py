@@ -37,7 +37,8 @@ docstring's first line is the default text.
     │   ├── OpenTransaction       TP-5005  the connection is already in a transaction
     │   ├── AutocommitRefused     TP-5006  the engine commits every statement by itself
     │   ├── BeginDeadlinePassed   TP-5007  prepared too long ago to begin
-    │   └── MessageUsedTwice      TP-5008  a Message object is single-use
+    │   ├── MessageUsedTwice      TP-5008  a Message object is single-use
+    │   └── TransactionLost       TP-5009  the transaction ended before its end
     ├── BarrierError              TP-6000  the barrier in the business database
     │   ├── BarrierTableMissing   TP-6001  the table was never installed
     │   ├── WrongDatabase         TP-6002  the check-back looks at another database
@@ -350,6 +351,14 @@ class MessageUsedTwice(TransactionError):
     code = "TP-5008"
     fate = Fate.NOT_STARTED
     remedy = "Make a new Message for each transaction."
+
+
+class TransactionLost(TransactionError):
+    """The transaction that wrote the barrier row is no longer open: something inside the block ended or spoilt it."""
+
+    code = "TP-5009"
+    fate = Fate.UNDECIDED
+    remedy = "Inside the block: no commit, no rollback, no statement with an implicit commit, no swallowed error."
 
 
 # ---- the barrier ----------------------------------------------------------------------------------

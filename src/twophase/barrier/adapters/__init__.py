@@ -1,0 +1,1 @@
+"""One adapter per database library: it opens one transaction and performs statements in it."""

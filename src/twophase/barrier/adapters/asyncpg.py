@@ -1,0 +1,67 @@
+"""Transactions on asyncpg's Pool and Connection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asyncpg.exceptions import InterfaceError, PostgresError
+from asyncpg.pool import Pool
+
+from twophase.barrier.dialect import POSTGRESQL
+from twophase.barrier.placeholders import numbered
+from twophase.barrier.transaction import Row, Statement
+from twophase.core.errors import OpenTransaction
+
+
+class AsyncpgTransaction:
+    """One transaction; made by `open_on`."""
+
+    dialect = POSTGRESQL
+
+    def __init__(self, connection: Any, transaction: Any, pool: Any) -> None:
+        self.handle: Any = connection
+        self._connection = connection
+        self._transaction = transaction
+        self._pool = pool
+        self._unclear = False
+
+    async def execute(self, statement: Statement) -> list[Row]:
+        sql, names = numbered(statement.sql)
+        return list(await self._connection.fetch(sql, *(statement.parameters[name] for name in names)))
+
+    def is_open(self) -> bool:
+        return not self._connection.is_closed() and self._connection.is_in_transaction()
+
+    async def commit(self) -> None:
+        self._unclear = True
+        await self._transaction.commit()
+        self._unclear = False
+
+    async def rollback(self) -> None:
+        try:
+            if self.is_open():
+                await self._transaction.rollback()
+        except (PostgresError, InterfaceError, OSError):
+            self._unclear = True
+
+    async def close(self) -> None:
+        if self._unclear:
+            self._connection.terminate()
+        if self._pool is not None:
+            await self._pool.release(self._connection)
+
+
+async def open_on(engine: Any) -> AsyncpgTransaction:
+    """Open a transaction on a Pool's connection, or on an idle Connection; raises OpenTransaction."""
+    pool: Any = engine if isinstance(engine, Pool) else None
+    connection = await pool.acquire() if pool is not None else engine
+    try:
+        if connection.is_in_transaction():
+            raise OpenTransaction
+        transaction = connection.transaction()
+        await transaction.start()
+    except BaseException:
+        if pool is not None:
+            await pool.release(connection)
+        raise
+    return AsyncpgTransaction(connection, transaction, pool)

@@ -1,0 +1,87 @@
+"""Transactions on a Django database alias.
+
+The transaction is Django's own outermost `atomic`, so that `on_commit` hooks, nested `atomic` blocks and Django's
+memory of failed statements work as everywhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import Error
+
+from twophase.barrier.adapters.sqlite_settings import SqliteSettings
+from twophase.barrier.dialect import SQLITE, dialect_named
+from twophase.barrier.placeholders import pyformat
+from twophase.barrier.transaction import Row, Statement
+from twophase.core.errors import OpenTransaction, TransactionLost, UnsupportedEngine
+
+
+class DjangoTransaction:
+    """One outermost `atomic` block on an alias's connection of this thread."""
+
+    def __init__(self, alias: str, lock_timeout_ms: int | None = None) -> None:
+        """Open it.
+
+        Raises:
+            OpenTransaction: inside `atomic`, under ATOMIC_REQUESTS, or with autocommit switched off by hand.
+            UnsupportedEngine: the alias is unknown, or is neither SQLite, PostgreSQL nor MySQL.
+        """
+        if alias not in connections:
+            raise UnsupportedEngine(f"There is no Django database alias {alias!r}.")
+        connection: BaseDatabaseWrapper = connections[alias]
+        dialect = dialect_named(connection.vendor)
+        if dialect is None:
+            raise UnsupportedEngine(f"There is no barrier for {connection.vendor!r}.")
+        if connection.in_atomic_block or not connection.get_autocommit():
+            raise OpenTransaction
+        self.dialect = dialect
+        self.handle: Any = connection
+        self._connection = connection
+        self._settings = SqliteSettings(lambda sql: self.execute(Statement(sql, {})))
+        self._unclear = False
+        if dialect is SQLITE:
+            self._settings.prepare(lock_timeout_ms)
+        self._atomic = transaction.atomic(using=alias, durable=True)
+        self._atomic.__enter__()
+        self._entered = True
+
+    def execute(self, statement: Statement) -> list[Row]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(pyformat(statement.sql), statement.parameters)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def is_open(self) -> bool:
+        return self._entered and self._connection.in_atomic_block and not self._connection.closed_in_transaction
+
+    def commit(self) -> None:
+        # Leaving `atomic` would roll back without a word.
+        if self._connection.needs_rollback:
+            raise TransactionLost
+        self._unclear = True
+        self._entered = False
+        self._atomic.__exit__(None, None, None)
+        self._unclear = False
+
+    def rollback(self) -> None:
+        if not self._entered:
+            return
+        self._entered = False
+        self._connection.needs_rollback = True
+        try:
+            self._atomic.__exit__(None, None, None)
+        except Error:
+            self._unclear = True
+
+    def close(self) -> None:
+        if not self._unclear:
+            try:
+                self._settings.restore()
+                if self.dialect.has("restore"):
+                    self.execute(Statement(self.dialect.sql("restore"), {}))
+            except Error:
+                self._unclear = True
+        if self._unclear:
+            self._connection.close()

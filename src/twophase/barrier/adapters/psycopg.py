@@ -1,0 +1,53 @@
+"""Transactions on a connection of psycopg 3."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from twophase.barrier.dialect import POSTGRESQL
+from twophase.barrier.placeholders import pyformat
+from twophase.barrier.transaction import Row, Statement
+from twophase.core.errors import AutocommitRefused, OpenTransaction
+
+
+class PsycopgTransaction:
+    """One transaction on an idle connection; psycopg begins it with our first statement."""
+
+    dialect = POSTGRESQL
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        """Open it; raises AutocommitRefused, OpenTransaction."""
+        if connection.autocommit:
+            raise AutocommitRefused
+        if connection.info.transaction_status != TransactionStatus.IDLE:
+            raise OpenTransaction
+        self.handle: Any = connection
+        self._connection = connection
+        self._unclear = False
+
+    def execute(self, statement: Statement) -> list[Row]:
+        with self._connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(cast("Any", pyformat(statement.sql)), statement.parameters)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def is_open(self) -> bool:
+        return self._connection.info.transaction_status == TransactionStatus.INTRANS
+
+    def commit(self) -> None:
+        self._unclear = True
+        self._connection.commit()
+        self._unclear = False
+
+    def rollback(self) -> None:
+        try:
+            self._connection.rollback()
+        except psycopg.Error:
+            self._unclear = True
+
+    def close(self) -> None:
+        if self._unclear:
+            self._connection.close()

@@ -1,0 +1,225 @@
+"""Transactions on SQLAlchemy's Engine, Connection and Session.
+
+The async variants run these very classes inside SQLAlchemy's own greenlets (`sqlalchemy_async`).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy import Connection, Engine, TextClause
+from sqlalchemy.exc import StatementError
+from sqlalchemy.orm import Session
+
+from twophase.barrier.adapters.sqlite_settings import SqliteSettings
+from twophase.barrier.dialect import SQLITE, Dialect, dialect_named
+from twophase.barrier.transaction import Row, Statement
+from twophase.core.errors import AutocommitRefused, OpenTransaction, UnsupportedEngine
+
+
+@functools.cache
+def _text(sql: str) -> TextClause:
+    return sqlalchemy.text(sql)
+
+
+def dialect_of(bind: Engine | Connection) -> Dialect:
+    """The barrier's dialect for a SQLAlchemy bind; raises UnsupportedEngine."""
+    dialect = dialect_named(bind.dialect.name)
+    if dialect is None:
+        raise UnsupportedEngine(f"There is no barrier for {bind.dialect.name!r}.")
+    return dialect
+
+
+def _execute(connection: Connection, statement: Statement) -> list[Row]:
+    try:
+        result = connection.execute(_text(statement.sql), statement.parameters)
+        return list(result.fetchall()) if result.returns_rows else []
+    except StatementError as error:
+        error.hide_parameters = True  # branches' payloads are among them, and this text ends in logs
+        raise
+
+
+def _driver(connection: Connection) -> Any:
+    return connection.connection.driver_connection
+
+
+def _commits_by_itself(connection: Connection) -> bool:
+    raw: Any = connection.connection.dbapi_connection
+    detect = getattr(connection.dialect, "detect_autocommit_setting", None)  # from SQLAlchemy 2.1 on
+    if detect is not None:
+        return bool(detect(raw))
+    if hasattr(raw, "get_autocommit"):
+        return bool(raw.get_autocommit())
+    if hasattr(raw, "isolation_level") and connection.dialect.name == "sqlite":
+        return raw.isolation_level is None
+    return bool(getattr(raw, "autocommit", False))
+
+
+def _begin_on_driver(connection: Connection, dialect: Dialect) -> None:
+    """What SQLAlchemy's `begin` leaves to the driver; raises AutocommitRefused.
+
+    SQLite's drivers begin by themselves, late and deferred. An application that has taught SQLAlchemy to say BEGIN
+    itself (the recipe for SAVEPOINT) has a transaction already, although its driver claims to be in autocommit.
+    """
+    if dialect is SQLITE and _driver(connection).in_transaction:
+        return
+    if _commits_by_itself(connection):
+        raise AutocommitRefused
+    if dialect is SQLITE:
+        connection.exec_driver_sql(dialect.sql("begin"))
+
+
+class ConnectionTransaction:
+    """One transaction on a Connection: taken from an Engine, or an idle one of the application's."""
+
+    def __init__(self, bind: Engine | Connection, lock_timeout_ms: int | None = None) -> None:
+        """Open it.
+
+        Raises:
+            OpenTransaction: the Connection is in a transaction, which includes one begun by any statement before.
+            AutocommitRefused: the isolation level is AUTOCOMMIT.
+            UnsupportedEngine: neither SQLite, PostgreSQL nor MySQL or MariaDB.
+        """
+        self.dialect = dialect_of(bind)
+        if isinstance(bind, Connection) and bind.in_transaction():
+            raise OpenTransaction
+        self._owned = isinstance(bind, Engine)
+        self._connection = bind.connect() if isinstance(bind, Engine) else bind
+        self.handle: Any = self._connection
+        self._unclear = False
+        self._settings = SqliteSettings(self._pragma)
+        try:
+            if self.dialect is SQLITE and not _driver(self._connection).in_transaction:
+                self._settings.prepare(lock_timeout_ms)
+            self._root = self._connection.begin()
+            _begin_on_driver(self._connection, self.dialect)
+        except BaseException:
+            self.rollback()
+            self.close()
+            raise
+
+    def _pragma(self, sql: str) -> list[Row]:
+        # Below SQLAlchemy, where a statement begins no transaction.
+        cursor = self._connection.connection.cursor()
+        try:
+            cursor.execute(sql)
+            return list(cursor.fetchall())
+        finally:
+            cursor.close()
+
+    def execute(self, statement: Statement) -> list[Row]:
+        return _execute(self._connection, statement)
+
+    def is_open(self) -> bool:
+        return self._root.is_active and not self._connection.closed and not self._connection.invalidated
+
+    def commit(self) -> None:
+        self._unclear = True
+        self._root.commit()
+        self._unclear = False
+
+    def rollback(self) -> None:
+        try:
+            self._connection.rollback()
+        except Exception:  # noqa: BLE001 -- a dead connection: the database rolls back, and close() discards it
+            self._unclear = True
+
+    def close(self) -> None:
+        try:
+            if not self._unclear and not self._connection.closed and not self._connection.invalidated:
+                self._restore()
+        except Exception:  # noqa: BLE001 -- a session whose settings cannot be put back is not given back
+            self._unclear = True
+        if self._unclear and not self._connection.closed:
+            self._connection.invalidate()
+        if self._owned:
+            self._connection.close()
+
+    def _restore(self) -> None:
+        self._settings.restore()
+        if self.dialect.has("restore"):
+            self._connection.exec_driver_sql(self.dialect.sql("restore"))
+            self._connection.rollback()
+
+
+class SessionTransaction:
+    """One transaction on an idle Session; pending objects are flushed before each statement of ours."""
+
+    def __init__(self, session: Session) -> None:
+        """Open it.
+
+        Raises:
+            OpenTransaction: the Session, or the Connection it is bound to, is in a transaction.
+            AutocommitRefused, UnsupportedEngine: as `ConnectionTransaction`.
+        """
+        bind = session.get_bind()
+        if session.in_transaction() or (isinstance(bind, Connection) and bind.in_transaction()):
+            raise OpenTransaction
+        self.dialect = dialect_of(bind)
+        self.handle: Any = session
+        self._session = session
+        root = session.begin()
+        self._root = root
+        try:
+            self._connection = session.connection()
+            _begin_on_driver(self._connection, self.dialect)
+        except BaseException:
+            self.rollback()
+            raise
+
+    def execute(self, statement: Statement) -> list[Row]:
+        self._session.flush()
+        return _execute(self._session.connection(), statement)
+
+    def is_open(self) -> bool:
+        return self._root.is_active and self._session.get_transaction() is not None
+
+    def commit(self) -> None:
+        self._restore()
+        self._root.commit()
+
+    def rollback(self) -> None:
+        try:
+            self._restore()
+            self._session.rollback()
+        except Exception:  # noqa: BLE001 -- a dead connection: the database rolls back
+            self._session.invalidate()
+
+    def close(self) -> None:
+        """The Session is the application's, and idle again."""
+
+    def _restore(self) -> None:
+        # Before the end, because at the end a Session gives its connection back.
+        if self.dialect.has("restore") and self._root.is_active:
+            self._connection.exec_driver_sql(self.dialect.sql("restore"))
+
+
+class JoinedTransaction:
+    """Statements in a transaction that the application's Session has open and ends itself (decision 4)."""
+
+    def __init__(self, session: Session) -> None:
+        """Join; raises AutocommitRefused, UnsupportedEngine."""
+        self.dialect = dialect_of(session.get_bind())
+        self.handle: Any = session
+        self._session = session
+        self._connection = session.connection()
+        _begin_on_driver(self._connection, self.dialect)
+        self._root = session.get_transaction()
+
+    def execute(self, statement: Statement) -> list[Row]:
+        self._session.flush()
+        return _execute(self._session.connection(), statement)
+
+    def is_open(self) -> bool:
+        return self._root is not None and self._root.is_active and self._session.get_transaction() is self._root
+
+    def commit(self) -> None:
+        raise AssertionError("a joined transaction is ended by whoever began it")
+
+    def rollback(self) -> None:
+        self._session.rollback()
+
+    def close(self) -> None:
+        """Nothing is ours."""

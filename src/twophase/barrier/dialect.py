@@ -1,0 +1,120 @@
+"""What differs between databases: their statements (`dialects/<name>/*.sql`) and their names for trouble.
+
+A statement is text of ours with a validated table name put in, and parameters that are bound, never put in.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import re
+
+import msgspec
+
+from twophase.barrier.fault import Fault, fault_of
+from twophase.core.errors import ConfigurationError
+
+DEFAULT_TABLE = "barrier"
+META_TABLE = "twophase_meta"
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
+
+
+def validate_table(table: str) -> str:
+    """Return `table` when it may stand in a statement: a plain name, or `schema.name`.
+
+    Raises:
+        ConfigurationError: anything else.
+
+    >>> validate_table("bank.barrier")
+    'bank.barrier'
+    >>> validate_table("barrier; drop table account")
+    Traceback (most recent call last):
+    twophase.core.errors.ConfigurationError: ...
+    """
+    if not _NAME.fullmatch(table):
+        raise ConfigurationError("The barrier table's name must be `name` or `schema.name`, of letters, digits and _.")
+    return table
+
+
+def split_table(table: str) -> tuple[str | None, str]:
+    """The schema, None when it is left to the connection, and the bare name.
+
+    >>> split_table("bank.barrier"), split_table("barrier")
+    (('bank', 'barrier'), (None, 'barrier'))
+    """
+    schema, _, name = table.rpartition(".")
+    return schema or None, name
+
+
+def meta_table(table: str) -> str:
+    """The table of identity and horizon that stands beside barrier table `table`.
+
+    >>> meta_table("bank.barrier")
+    'bank.twophase_meta'
+    """
+    schema, _ = split_table(table)
+    return f"{schema}.{META_TABLE}" if schema else META_TABLE
+
+
+@functools.cache
+def _template(dialect: str, statement: str) -> str | None:
+    file = importlib.resources.files("twophase.barrier") / "dialects" / dialect / f"{statement}.sql"
+    if not file.is_file():
+        return None
+    lines = file.read_text("utf-8").splitlines()
+    return "\n".join(line for line in lines if line.strip() and not line.lstrip().startswith("--"))
+
+
+@functools.cache
+def _statement(dialect: str, statement: str, table: str) -> str:
+    text = _template(dialect, statement)
+    assert text is not None, f"{dialect} has no statement {statement!r}"
+    return text.replace("{table}", validate_table(table)).replace("{meta}", meta_table(table))
+
+
+class Dialect(msgspec.Struct, frozen=True):
+    """One database's way to say it."""
+
+    name: str
+
+    def sql(self, statement: str, table: str = DEFAULT_TABLE) -> str:
+        """The text of `dialects/<name>/<statement>.sql` for a barrier table.
+
+        >>> SQLITE.sql("begin")
+        'begin immediate'
+        """
+        return _statement(self.name, statement, table)
+
+    def has(self, statement: str) -> bool:
+        """Whether this database needs `statement` at all."""
+        return _template(self.name, statement) is not None
+
+    def is_busy(self, error: BaseException) -> bool:
+        """Whether `error` says: somebody is at it, ask again."""
+        return fault_of(error) is Fault.BUSY
+
+    def is_missing_table(self, error: BaseException) -> bool:
+        """Whether `error` says: the barrier was never installed here."""
+        return fault_of(error) is Fault.TABLE_MISSING
+
+    def is_duplicate(self, error: BaseException) -> bool:
+        """Whether `error` says: the unique key is taken."""
+        return fault_of(error) is Fault.DUPLICATE
+
+
+SQLITE = Dialect("sqlite")
+POSTGRESQL = Dialect("postgresql")
+MYSQL = Dialect("mysql")
+"""MySQL and MariaDB: what differs between the two is said in comments that only one of them executes."""
+
+_BY_NAME = {"sqlite": SQLITE, "postgresql": POSTGRESQL, "mysql": MYSQL, "mariadb": MYSQL}
+
+
+def dialect_named(name: str) -> Dialect | None:
+    """The dialect of a library's name for a database; None for one we do not know.
+
+    >>> dialect_named("mariadb").name
+    'mysql'
+    """
+    return _BY_NAME.get(name)

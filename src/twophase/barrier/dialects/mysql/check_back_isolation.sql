@@ -1,0 +1,2 @@
+-- For the transaction that the next statement begins.
+set transaction isolation level read committed

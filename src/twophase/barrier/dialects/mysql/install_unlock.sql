@@ -1,0 +1,1 @@
+select release_lock(concat('twophase.install.', coalesce(database(), '')))

@@ -1,0 +1,4 @@
+-- Touches the barrier table and our columns too, so that a missing one is known before prepare. Primary key.
+select value, (select token from {table} where gid = '' and body is null and prepared_at is null limit 1)
+from {meta}
+where name = 'identity'

@@ -1,0 +1,2 @@
+-- Fails when the transaction that set the mark has ended.
+release savepoint twophase_barrier

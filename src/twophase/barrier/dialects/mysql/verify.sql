@@ -1,0 +1,4 @@
+-- Served by uniq_barrier; that the transaction is still the same one, the mark proves.
+select 1
+from {table}
+where gid = :gid and branch_id = :branch_id and op = :op and barrier_id = '01' and token = :token

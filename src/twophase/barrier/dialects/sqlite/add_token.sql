@@ -1,0 +1,1 @@
+alter table {table} add column token text

@@ -1,0 +1,108 @@
+"""What kind of trouble a database reported, whichever library carried the report.
+
+A verdict hangs on this: "somebody holds the lock" is an answer (in progress), everything unexpected is not
+(unknown). Only codes are looked at and only codes are repeated, because messages of databases and libraries carry
+parameter values, and DSNs.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+
+
+class Fault(enum.Enum):
+    """The kinds of trouble the rules tell apart."""
+
+    BUSY = "busy"
+    """A lock, a deadlock, a serialization failure or one of our own timeouts: ask again."""
+    DUPLICATE = "duplicate"
+    """The unique key is taken."""
+    TABLE_MISSING = "table missing"
+    """No barrier table, or one that lacks our columns."""
+    OTHER = "other"
+
+
+_POSTGRESQL = {
+    "40001": Fault.BUSY,  # serialization_failure
+    "40P01": Fault.BUSY,  # deadlock_detected
+    "55P03": Fault.BUSY,  # lock_not_available: lock_timeout
+    "57014": Fault.BUSY,  # query_canceled: statement_timeout
+    "23505": Fault.DUPLICATE,  # unique_violation
+    "42P01": Fault.TABLE_MISSING,  # undefined_table
+    "42703": Fault.TABLE_MISSING,  # undefined_column
+    "3F000": Fault.TABLE_MISSING,  # invalid_schema_name
+}
+_MYSQL = {
+    1205: Fault.BUSY,  # lock wait timeout
+    1213: Fault.BUSY,  # deadlock
+    1020: Fault.BUSY,  # MariaDB: record has changed since last read
+    1969: Fault.BUSY,  # MariaDB: max_statement_time exceeded
+    3024: Fault.BUSY,  # MySQL: max_execution_time exceeded
+    1062: Fault.DUPLICATE,  # duplicate entry
+    1146: Fault.TABLE_MISSING,  # no such table
+    1054: Fault.TABLE_MISSING,  # unknown column
+    1049: Fault.TABLE_MISSING,  # unknown database
+}
+_SQLITE_PRIMARY = {5: Fault.BUSY, 6: Fault.BUSY}  # SQLITE_BUSY, SQLITE_LOCKED, with all their extended codes
+_SQLITE_EXTENDED = {2067: Fault.DUPLICATE, 1555: Fault.DUPLICATE}  # SQLITE_CONSTRAINT_UNIQUE, _PRIMARYKEY
+_SQLITE_MISSING = ("no such table", "no such column", "has no column named", "unknown database")
+_MYSQL_LIBRARIES = ("pymysql", "asyncmy", "aiomysql", "MySQLdb", "mysql")
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it wraps: SQLAlchemy keeps it as `orig`, Django and asyncpg's adapter as the cause."""
+    seen: set[int] = set()
+    pending: list[object] = [error]
+    while pending:
+        current = pending.pop()
+        if not isinstance(current, BaseException) or id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        pending += [current.__cause__, getattr(current, "orig", None)]
+
+
+def _look_at(error: BaseException) -> tuple[Fault, str] | None:
+    sqlstate = getattr(error, "sqlstate", None)
+    if isinstance(sqlstate, str) and len(sqlstate) == 5:
+        return _POSTGRESQL.get(sqlstate, Fault.OTHER), f"SQLSTATE {sqlstate}"
+    number = getattr(error, "sqlite_errorcode", None)
+    if isinstance(number, int):
+        fault = _SQLITE_PRIMARY.get(number & 0xFF) or _SQLITE_EXTENDED.get(number, Fault.OTHER)
+        if number == 1 and any(words in str(error) for words in _SQLITE_MISSING):
+            fault = Fault.TABLE_MISSING
+        return fault, f"SQLite error {number}"
+    if type(error).__module__.split(".")[0] in _MYSQL_LIBRARIES and error.args and isinstance(error.args[0], int):
+        return _MYSQL.get(error.args[0], Fault.OTHER), f"MySQL error {error.args[0]}"
+    return None
+
+
+def fault_of(error: BaseException) -> Fault:
+    """The kind of trouble that `error`, or an error it wraps, reports.
+
+    >>> import sqlite3
+    >>> try:
+    ...     sqlite3.connect(":memory:").execute("select * from barrier")
+    ... except sqlite3.Error as error:
+    ...     fault_of(error)
+    <Fault.TABLE_MISSING: 'table missing'>
+    """
+    for link in _chain(error):
+        found = _look_at(link)
+        if found is not None:
+            return found[0]
+    return Fault.OTHER
+
+
+def code_of(error: BaseException) -> str:
+    """The database's code for `error`, or the name of its class: never its text, which may carry values.
+
+    >>> code_of(ValueError("secret"))
+    'ValueError'
+    """
+    for link in _chain(error):
+        found = _look_at(link)
+        if found is not None:
+            return found[1]
+    return type(error).__name__

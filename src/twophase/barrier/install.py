@@ -1,0 +1,141 @@
+"""Making the barrier table in a business database, and giving the database its name (correctness rules 6 and 9).
+
+`install` may run as often as one likes, by several processes at once, and on a table that dtm made: it adds what is
+missing and leaves the rest. What it executed is returned, for a migration tool or a person to read.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from twophase.barrier.dialect import DEFAULT_TABLE, Dialect, split_table, validate_table
+from twophase.barrier.open import aopen_transaction, is_async, open_transaction
+from twophase.barrier.transaction import Row, Statement, Steps, aperform, perform, say
+from twophase.core.errors import UnsupportedEngine
+
+_ADDED_COLUMNS = ("token", "body", "prepared_at")
+
+
+def install(engine: Any, table: str = DEFAULT_TABLE) -> list[str]:
+    """Create or complete the barrier table.
+
+    Arguments:
+        engine: whatever `open_transaction` takes, or a database URL for SQLAlchemy (with a sync or async driver).
+        table: `name` or `schema.name`; the schema must exist.
+
+    Returns:
+        The statements that changed something, in order; empty when all was there.
+
+    >>> import sqlite3
+    >>> bank = sqlite3.connect(":memory:")
+    >>> [statement.split("(")[0].strip() for statement in install(bank)]
+    ['create table barrier', 'create table twophase_meta', 'insert into twophase_meta']
+    >>> install(bank)
+    []
+    """
+    if isinstance(engine, str) and "://" in engine:
+        return _install_url(engine, table)
+    if is_async(engine):
+        raise UnsupportedEngine("This is an async engine: await `ainstall(engine)`.")
+    transaction = open_transaction(engine)
+    try:
+        executed = perform(install_rule(transaction.dialect, table, secrets.token_hex(16)), transaction)
+        transaction.commit()
+    except BaseException:
+        transaction.rollback()
+        raise
+    finally:
+        transaction.close()
+    return executed
+
+
+async def ainstall(engine: Any, table: str = DEFAULT_TABLE) -> list[str]:
+    """`install` for an async engine."""
+    transaction = await aopen_transaction(engine)
+    try:
+        executed = await aperform(install_rule(transaction.dialect, table, secrets.token_hex(16)), transaction)
+        await transaction.commit()
+    except BaseException:
+        await transaction.rollback()
+        raise
+    finally:
+        await transaction.close()
+    return executed
+
+
+def install_rule(dialect: Dialect, table: str, identity: str) -> Steps[list[str]]:
+    """The statements of `install`; `identity` is written only where there is none."""
+    schema, name = split_table(validate_table(table))
+    executed: list[str] = []
+
+    def change(statement: Statement) -> Steps[None]:
+        yield statement
+        executed.append(statement.sql)
+
+    if dialect.has("install_lock"):
+        yield say(dialect, "install_lock")
+    try:
+        columns = yield say(dialect, "list_columns", table, schema=schema, name=name)
+        if not columns:
+            yield from change(say(dialect, "create_table", table))
+        else:
+            yield from _complete(dialect, table, columns, executed)
+        _, meta_name = split_table("twophase_meta")
+        if not (yield say(dialect, "list_columns", table, schema=schema, name=meta_name)):
+            yield from change(say(dialect, "create_meta", table))
+        known = yield say(dialect, "read_meta", table)
+        if not any(row[0] == "identity" for row in known):
+            yield from change(say(dialect, "insert_identity", table, identity=identity))
+    finally:
+        if dialect.has("install_unlock"):
+            yield say(dialect, "install_unlock")
+    return executed
+
+
+def script(dialect: Dialect, table: str = DEFAULT_TABLE) -> list[str]:
+    """The statements that a fresh database needs, with an identity made now: for people who run DDL by hand.
+
+    >>> from twophase.barrier.dialect import POSTGRESQL
+    >>> len(script(POSTGRESQL))
+    3
+    """
+    identity = dialect.sql("insert_identity", table).replace(":identity", f"'{secrets.token_hex(16)}'")
+    return [dialect.sql("create_table", table), dialect.sql("create_meta", table), identity]
+
+
+def _complete(dialect: Dialect, table: str, columns: Row, executed: list[str]) -> Steps[None]:
+    """Add our columns to a table that dtm made, and make its keys compare byte by byte."""
+    present = {str(column[0]).lower(): str(column[1]) for column in columns}
+    wanted = [f"add_{column}" for column in _ADDED_COLUMNS if column not in present]
+    if dialect.has("make_binary") and not present.get("gid", "").endswith("_bin"):
+        wanted.append("make_binary")
+    for statement in wanted:
+        said = say(dialect, statement, table)
+        yield said
+        executed.append(said.sql)
+
+
+def _install_url(url: str, table: str) -> list[str]:
+    import asyncio  # noqa: PLC0415 -- only for async drivers
+
+    import sqlalchemy  # noqa: PLC0415 -- an extra; engines that are given bring their own library
+
+    made = sqlalchemy.make_url(url)
+    if made.get_dialect().is_async:
+        return asyncio.run(_install_async_url(url, table))
+    engine = sqlalchemy.create_engine(made, hide_parameters=True)
+    try:
+        return install(engine, table)
+    finally:
+        engine.dispose()
+
+
+async def _install_async_url(url: str, table: str) -> list[str]:
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 -- an extra
+
+    engine = create_async_engine(url, hide_parameters=True)
+    try:
+        return await ainstall(engine, table)
+    finally:
+        await engine.dispose()

@@ -1,0 +1,121 @@
+"""From whatever an application holds to one open transaction: the only place that knows all the libraries.
+
+Libraries are extras, so none is imported before an object of it is seen.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from twophase.barrier.transaction import AsyncTransaction, SyncTransaction
+from twophase.core.errors import UnsupportedEngine
+
+
+def _is(engine: Any, module: str, *names: str) -> bool:
+    """Whether `engine` is an instance of one of a module's classes; never imports the module."""
+    loaded = sys.modules.get(module)
+    classes = tuple(getattr(loaded, name) for name in names if hasattr(loaded, name))
+    return bool(classes) and isinstance(engine, classes)
+
+
+def is_async(engine: Any) -> bool:
+    """Whether `engine` is for `aopen_transaction`.
+
+    >>> import sqlite3
+    >>> is_async(sqlite3.connect(":memory:"))
+    False
+    """
+    return _is(engine, "sqlalchemy.ext.asyncio", "AsyncEngine", "AsyncConnection", "AsyncSession") or _is(
+        engine, "asyncpg", "Pool", "Connection"
+    )
+
+
+def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> SyncTransaction:
+    """Open a transaction that we alone end.
+
+    Arguments:
+        engine: a SQLAlchemy Engine, idle Connection or idle Session; an idle connection of sqlite3, psycopg 3 or
+            PyMySQL; a Django database alias.
+        lock_timeout_ms: wait at most so long for SQLite's write lock; other databases are told by a statement.
+
+    Raises:
+        OpenTransaction: a transaction is open already.
+        AutocommitRefused: every statement would commit by itself.
+        UnsupportedEngine: none of these.
+    """
+    if _is(engine, "sqlalchemy", "Engine", "Connection"):
+        from twophase.barrier.adapters.sqlalchemy import ConnectionTransaction  # noqa: PLC0415 -- an extra
+
+        return ConnectionTransaction(engine, lock_timeout_ms)
+    if _is(engine, "sqlalchemy.orm", "Session", "scoped_session"):
+        from twophase.barrier.adapters.sqlalchemy import SessionTransaction  # noqa: PLC0415 -- an extra
+
+        return SessionTransaction(engine() if _is(engine, "sqlalchemy.orm", "scoped_session") else engine)
+    if _is(engine, "sqlite3", "Connection"):
+        from twophase.barrier.adapters.sqlite3 import Sqlite3Transaction  # noqa: PLC0415 -- only what is used
+
+        return Sqlite3Transaction(engine, lock_timeout_ms)
+    if _is(engine, "psycopg", "Connection"):
+        from twophase.barrier.adapters.psycopg import PsycopgTransaction  # noqa: PLC0415 -- an extra
+
+        return PsycopgTransaction(engine)
+    if _is(engine, "pymysql.connections", "Connection"):
+        from twophase.barrier.adapters.pymysql import PymysqlTransaction  # noqa: PLC0415 -- an extra
+
+        return PymysqlTransaction(engine)
+    if isinstance(engine, str) and "django.db" in sys.modules:
+        from twophase.barrier.adapters.django import DjangoTransaction  # noqa: PLC0415 -- an extra
+
+        return DjangoTransaction(engine, lock_timeout_ms)
+    if is_async(engine):
+        raise UnsupportedEngine("This is an async engine: use the async form (`async with`, `await`).")
+    raise UnsupportedEngine(f"{type(engine).__module__}.{type(engine).__qualname__} is not known here.")
+
+
+async def aopen_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> AsyncTransaction:
+    """`open_transaction` for a SQLAlchemy AsyncEngine, idle AsyncConnection or AsyncSession, or asyncpg's Pool or
+    idle Connection."""
+    if _is(engine, "sqlalchemy.ext.asyncio", "AsyncEngine", "AsyncConnection", "AsyncSession"):
+        from twophase.barrier.adapters import sqlalchemy_async  # noqa: PLC0415 -- an extra
+
+        return await sqlalchemy_async.open_on(engine, lock_timeout_ms)
+    if _is(engine, "asyncpg", "Pool", "Connection"):
+        from twophase.barrier.adapters import asyncpg  # noqa: PLC0415 -- an extra
+
+        return await asyncpg.open_on(engine)
+    raise UnsupportedEngine(
+        f"{type(engine).__module__}.{type(engine).__qualname__} is not an async engine; sync ones go without `async`."
+    )
+
+
+def join_transaction(session: Any) -> SyncTransaction:
+    """Statements inside a transaction that the application's Session has open and ends itself (decision 4).
+
+    Raises:
+        UnsupportedEngine: not a SQLAlchemy Session.
+        AutocommitRefused: its engine commits every statement by itself.
+    """
+    if not _is(session, "sqlalchemy.orm", "Session", "scoped_session"):
+        raise UnsupportedEngine("Only a SQLAlchemy Session can be joined.")
+    from twophase.barrier.adapters.sqlalchemy import JoinedTransaction  # noqa: PLC0415 -- an extra
+
+    return JoinedTransaction(session() if _is(session, "sqlalchemy.orm", "scoped_session") else session)
+
+
+def ask_engine(engine: Any) -> Any:
+    """What to ask the barrier on after a failure: a fresh connection where there is a pool, else the same one.
+
+    The connection that failed may be dead, or still hold the very lock that the question waits for.
+    """
+    if _is(engine, "sqlalchemy", "Connection") or _is(engine, "sqlalchemy.ext.asyncio", "AsyncConnection"):
+        return engine.engine
+    if _is(engine, "sqlalchemy.orm", "scoped_session"):
+        engine = engine()
+    if _is(engine, "sqlalchemy.orm", "Session"):
+        return ask_engine(engine.get_bind())
+    if _is(engine, "sqlalchemy.ext.asyncio", "AsyncSession"):
+        from sqlalchemy.ext.asyncio import AsyncEngine  # noqa: PLC0415 -- an extra
+
+        return AsyncEngine(ask_engine(engine.sync_session.get_bind()))
+    return engine

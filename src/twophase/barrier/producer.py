@@ -1,0 +1,150 @@
+"""The producer's side of the barrier: one row that commits with the business, or not at all (I1, I2).
+
+The rules here are the first and the last statements of the local transaction; what lies between belongs to the
+application. They follow correctness rules 2, 6, 8, 11 and 12.
+"""
+
+from __future__ import annotations
+
+from twophase.barrier.dialect import Dialect, split_table
+from twophase.barrier.transaction import Steps, say
+from twophase.core.errors import (
+    BarrierTableMissing,
+    BeginDeadlinePassed,
+    CheckBackCameFirst,
+    TransactionLost,
+    UnsafeDatabase,
+)
+from twophase.core.gid import validate_gid
+from twophase.core.limits import BEGIN_DEADLINE_MS
+
+IDLE_IN_TRANSACTION_MS = 300_000
+"""How long a transaction of ours may stay idle before the database ends it: a dead client's lock must not hold the
+check-back up for ever (rule 11)."""
+
+PRODUCER_BRANCH = "00"
+PRODUCER_OP = "msg"
+
+
+def read_identity(dialect: Dialect, table: str, *, allow_unsafe: bool = False) -> Steps[str]:
+    """The random name that `install` gave this database; read once per engine, before prepare.
+
+    Arguments:
+        allow_unsafe: take a database that may forget what it has confirmed (correctness rule 8).
+
+    Raises:
+        BarrierTableMissing: `install` has not been run here, or the table lacks our columns.
+        UnsafeDatabase: a crash of this database could take back a commit it has confirmed.
+    """
+    try:
+        rows = yield say(dialect, "read_identity", table)
+    except Exception as error:
+        if dialect.is_missing_table(error):
+            raise table_missing(table) from error
+        raise
+    if not rows or not rows[0][0]:
+        raise table_missing(table)
+    if not allow_unsafe:
+        yield from require_durability(dialect, table)
+    return str(rows[0][0])
+
+
+def require_durability(dialect: Dialect, table: str) -> Steps[None]:
+    """Refuse a database that confirms commits before they are on disk.
+
+    Raises:
+        UnsafeDatabase: naming the setting.
+    """
+    schema, name = split_table(table)
+    rows = yield say(dialect, "read_durability", table, schema=schema, name=name)
+    dangers = [str(row[0]) for row in rows if row[0]]
+    if dangers:
+        raise UnsafeDatabase(f"A crash could take back a confirmed commit: {'; '.join(dangers)}.")
+
+
+def begin_settings(dialect: Dialect) -> Steps[None]:
+    """What every transaction with a barrier row needs: a durable commit, an end for a dead client."""
+    if dialect.has("settings"):
+        idle_timeout, idle_timeout_s = f"{IDLE_IN_TRANSACTION_MS}ms", IDLE_IN_TRANSACTION_MS // 1000
+        yield say(dialect, "settings", idle_timeout=idle_timeout, idle_timeout_s=idle_timeout_s)
+
+
+def mark(dialect: Dialect) -> Steps[None]:
+    """Set the mark that dies with the transaction, where the database cannot tell its transactions apart."""
+    if dialect.has("mark"):
+        yield say(dialect, "mark")
+
+
+def begin_producer(dialect: Dialect, table: str, gid: str, token: str, prepared_at_ms: int | None) -> Steps[None]:
+    """The first statements of the local transaction: write the barrier row, then look at the database's clock.
+
+    In this order, because a reader of the clock could be held up between look and row, and the row's death by
+    cleaning is counted from a begin within the deadline.
+
+    Arguments:
+        gid: the message.
+        token: random, at most 64 characters, new for each begin; `verify_producer` wants it again.
+        prepared_at_ms: what prepare answered, milliseconds since 1970 by the coordinator's store; None when no
+            prepare gave one, which leaves the deadline unchecked.
+
+    Raises:
+        CheckBackCameFirst: the row is there already. By a check-back, or by another transaction for the same gid:
+            ask the barrier which.
+        BeginDeadlinePassed: prepared more than an hour ago.
+        BarrierTableMissing: `install` has not been run here.
+    """
+    validate_gid(gid)
+    yield from begin_settings(dialect)
+    try:
+        rows = yield say(dialect, "insert_producer", table, gid=gid, token=token, prepared_at=prepared_at_ms)
+    except Exception as error:
+        if dialect.is_duplicate(error):
+            raise CheckBackCameFirst(gid=gid) from error
+        if dialect.is_missing_table(error):
+            raise table_missing(table, gid=gid) from error
+        raise
+    yield from mark(dialect)
+    if dialect.has("read_clock"):
+        rows = yield say(dialect, "read_clock")
+    assert rows, "the database answers what time it is"
+    late_ms = int(rows[0][0]) - prepared_at_ms if prepared_at_ms is not None else 0
+    if late_ms > BEGIN_DEADLINE_MS.value:
+        raise BeginDeadlinePassed(
+            f"The transaction begins {late_ms} ms after prepare, at most {BEGIN_DEADLINE_MS.value} are allowed.",
+            gid=gid,
+        )
+
+
+def verify_producer(dialect: Dialect, table: str, gid: str, token: str) -> Steps[None]:
+    """The last statement before COMMIT: is this still the transaction that wrote the row, and is the row in it?
+
+    Raises:
+        TransactionLost: no, or the database could not even say. Roll back, then ask the barrier.
+    """
+    yield from verify_row(dialect, table, gid, PRODUCER_BRANCH, PRODUCER_OP, token)
+
+
+def verify_row(dialect: Dialect, table: str, gid: str, branch_id: str, op: str, token: str) -> Steps[None]:
+    """`verify_producer` for any row of the barrier; raises TransactionLost."""
+    rows: object = ()
+    try:
+        if dialect.has("release_mark"):
+            yield say(dialect, "release_mark")
+        rows = yield say(dialect, "verify", table, gid=gid, branch_id=branch_id, op=op, token=token)
+    except Exception as error:
+        raise TransactionLost(gid=gid) from error
+    if not rows:
+        raise TransactionLost(gid=gid)
+
+
+def write_branches(dialect: Dialect, table: str, gid: str, token: str, body: bytes) -> Steps[None]:
+    """Put branches added inside the block into the barrier row, so that a check-back can answer them (decision 1).
+
+    Arguments:
+        body: what `core.message.encode_branches` made.
+    """
+    yield say(dialect, "write_branches", table, gid=gid, token=token, body=body)
+
+
+def table_missing(table: str, gid: str | None = None) -> BarrierTableMissing:
+    return BarrierTableMissing(f"There is no complete barrier table {table!r} in this database.", gid=gid)
