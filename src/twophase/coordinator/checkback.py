@@ -8,15 +8,14 @@ by silence (correctness rule 10). The answer is understood by `core.verdict` alo
 from __future__ import annotations
 
 import binascii
-from collections.abc import Mapping
 from functools import partial
 
 import msgspec
 
+from twophase.coordinator.calls import Calls
 from twophase.coordinator.decisions import Decisions
 from twophase.coordinator.entry import Entry, Occurrence
 from twophase.coordinator.evidence import attempt_of
-from twophase.coordinator.gate import Gate
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.timers import Timers
@@ -25,7 +24,7 @@ from twophase.core.lifecycle import FINAL, Event, State
 from twophase.core.limits import BRANCHES_MAX
 from twophase.core.message import Branch, Message, decode_branches
 from twophase.core.verdict import Verdict, interpret_check_back
-from twophase.destinations.base import Answer, Call, Destination
+from twophase.destinations.base import Answer, Call
 from twophase.stores.base import AttemptKind, DecidedBy
 
 _EVENTS = {
@@ -48,76 +47,56 @@ class CheckBack:
 
     def __init__(
         self,
-        destinations: Mapping[str, Destination],
+        calls: Calls,
         decisions: Decisions,
         timers: Timers,
-        gate: Gate,
         settings: CoordinatorSettings,
         clock: Clock,
         observer: Observer,
     ) -> None:
-        self._destinations = destinations
+        self._calls = calls
         self._decisions = decisions
         self._timers = timers
-        self._gate = gate
         self._settings = settings
         self._clock = clock
         self._observer = observer
-        self._draining = False
-
-    def drain(self) -> None:
-        """Ask nobody any more."""
-        self._draining = True
-        self._gate.clear()
 
     def ask(self, entry: Entry) -> None:
         """Ask about a prepared message that is due."""
         assert entry.state is State.PREPARED, "only a prepared message is asked about"
-        if self._draining or entry.detached:
+        if self._calls.draining or entry.detached:
             return
         url = entry.message.check_url
         if not url:
             self._note(entry, Answer(0, error="the message has no check-back address"), Verdict.UNKNOWN)
             self._decisions.happen(entry, Occurrence(Event.PARK))
             return
-        destination = self._destinations.get(url.partition("://")[0])
-        wrong = "no destination for this scheme" if destination is None else destination.accepts(url)
-        if destination is None or wrong is not None:
-            self._take(entry, Answer(0, error=wrong or ""), Verdict.UNKNOWN)
-            return
-        key = destination.key(url)
-        if not self._gate.enter(key, partial(self._start, entry, destination, key)):
+        if not self._calls.start(entry, url, self._call, partial(self._answered, entry)):
             self._timers.schedule(entry, self._clock.now_ms() + _CROWDED_MS)
 
-    def _start(self, entry: Entry, destination: Destination, key: str) -> None:
-        if self._draining or entry.detached or entry.state is not State.PREPARED:
-            self._gate.leave(key)
-            return
+    def _call(self, entry: Entry) -> Call | None:
+        if entry.state is not State.PREPARED:
+            return None
         message = entry.message
-        entry.calls += 1
-        destination.call(
-            Call(
-                message.check_url,
-                (
-                    ("branch_id", "00"),
-                    ("gid", message.gid),
-                    ("op", "msg"),
-                    ("prepared_at", str(entry.created_ms)),
-                    ("trans_type", "msg"),
-                ),
-                b"",
-                message.options.headers,
-                message.options.request_timeout_ms or self._settings.request_timeout_ms,
+        return Call(
+            message.check_url,
+            (
+                ("branch_id", "00"),
+                ("gid", message.gid),
+                ("op", "msg"),
+                ("prepared_at", str(entry.created_ms)),
+                ("trans_type", "msg"),
             ),
-            partial(self._answered, entry, key),
+            b"",
+            message.options.headers,
+            message.options.request_timeout_ms or self._settings.request_timeout_ms,
         )
 
     def _answered(self, entry: Entry, key: str, answer: Answer) -> None:
-        entry.calls -= 1
-        self._gate.leave(key)
         explicit = entry.message.options.explicit_verdict
         verdict = interpret_check_back(answer.status, answer.verdict_header, answer.body, explicit=explicit)
-        self._observer.check_back_answered(verdict.value, answer.latency_ms / 1000)
+        if key:
+            self._observer.check_back_answered(verdict.value, answer.latency_ms / 1000)
         # A final entry has left memory, yet a contrary verdict about it is still an incident.
         if not entry.detached or entry.state in FINAL:
             self._take(entry, answer, verdict)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from twophase.coordinator.active import Active
+from twophase.coordinator.calls import Calls
 from twophase.coordinator.checkback import CheckBack
 from twophase.coordinator.decisions import Decisions, restore
 from twophase.coordinator.delivery import Delivery
@@ -87,19 +88,11 @@ class Coordinator:
             on_lost=self._lost,
             on_fenced=self._fenced,
         )
-        total, lane, queue = (
-            settings.in_flight_max,
-            settings.in_flight_per_destination_max,
-            settings.lane_waiting_max,
-        )
-        self._branch_gate = Gate(total, lane, queue)
-        self._check_gate = Gate(total, lane, queue)
-        self._delivery = Delivery(
-            destinations, self._decisions, self._timers, self._branch_gate, settings, clock, observer
-        )
-        self._check_back = CheckBack(
-            destinations, self._decisions, self._timers, self._check_gate, settings, clock, observer
-        )
+        bounds = (settings.in_flight_max, settings.in_flight_per_destination_max, settings.lane_waiting_max)
+        self._branch_calls = Calls(destinations, Gate(*bounds))
+        self._check_calls = Calls(destinations, Gate(*bounds))
+        self._delivery = Delivery(self._branch_calls, self._decisions, settings, clock, observer)
+        self._check_back = CheckBack(self._check_calls, self._decisions, self._timers, settings, clock, observer)
         self._recovery = Recovery(
             store, self._active, self._timers, self._decisions, settings, clock, observer, lambda: self._accepting
         )
@@ -123,11 +116,11 @@ class Coordinator:
         self._accepting = False
         self._timers.stop()
         await self._recovery.stop()
-        self._delivery.drain()
-        self._check_back.drain()
+        self._branch_calls.drain()
+        self._check_calls.drain()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                while self._branch_gate.in_flight or self._check_gate.in_flight or self._lookups:
+                while self._branch_calls.gate.in_flight or self._check_calls.gate.in_flight or self._lookups:
                     await asyncio.sleep(0.01)
                     await self._decisions.committer.drained()
                 await self._decisions.committer.drained()
@@ -141,8 +134,8 @@ class Coordinator:
         self._accepting = False
         self._timers.stop()
         await self._recovery.stop()
-        self._delivery.drain()
-        self._check_back.drain()
+        self._branch_calls.drain()
+        self._check_calls.drain()
         await self._decisions.committer.stop()
         for task in list(self._lookups):
             task.cancel()
@@ -210,10 +203,10 @@ class Coordinator:
             len(self._active),
             self._active.bytes,
             self._decisions.committer.waiting,
-            self._branch_gate.in_flight,
-            self._branch_gate.waiting,
-            self._check_gate.in_flight,
-            self._check_gate.waiting,
+            self._branch_calls.gate.in_flight,
+            self._branch_calls.gate.waiting,
+            self._check_calls.gate.in_flight,
+            self._check_calls.gate.waiting,
         )
 
     # ---- inside -----------------------------------------------------------------------------------------
@@ -283,7 +276,7 @@ class Coordinator:
     def _fenced(self, error: StoreFenced) -> None:
         self._accepting = False
         self._timers.stop()
-        self._delivery.drain()
-        self._check_back.drain()
+        self._branch_calls.drain()
+        self._check_calls.drain()
         if self._fatal is not None and not self._fatal.done():
             self._fatal.set_result(error)

@@ -8,22 +8,20 @@ stored with the next due time; after a crash before that, it is: I6 is the branc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
 
+from twophase.coordinator.calls import Calls
 from twophase.coordinator.decisions import Decisions
 from twophase.coordinator.entry import Entry, Occurrence, ReplyOf
 from twophase.coordinator.evidence import attempt_of
-from twophase.coordinator.gate import Gate
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.timers import Timers
 from twophase.core import failpoint
 from twophase.core.errors import NotYetDelivered
 from twophase.core.hooks import Clock
 from twophase.core.lifecycle import Event, State
 from twophase.core.verdict import BranchResult, interpret_branch
-from twophase.destinations.base import Answer, Call, Destination
+from twophase.destinations.base import Answer, Call
 from twophase.stores.base import AttemptKind
 
 
@@ -41,34 +39,19 @@ class Delivery:
     """Performs delivery rounds."""
 
     def __init__(
-        self,
-        destinations: Mapping[str, Destination],
-        decisions: Decisions,
-        timers: Timers,
-        gate: Gate,
-        settings: CoordinatorSettings,
-        clock: Clock,
-        observer: Observer,
+        self, calls: Calls, decisions: Decisions, settings: CoordinatorSettings, clock: Clock, observer: Observer
     ) -> None:
-        self._destinations = destinations
+        self._calls = calls
         self._decisions = decisions
-        self._timers = timers
-        self._gate = gate
         self._settings = settings
         self._clock = clock
         self._observer = observer
-        self._draining = False
-
-    def drain(self) -> None:
-        """Start no call any more; rounds end with the calls they have under way."""
-        self._draining = True
-        self._gate.clear()
 
     def begin(self, entry: Entry) -> None:
         """Start a round for a durable submitted message that has none."""
         assert entry.state is State.SUBMITTED, "only a durable decision calls branches"
         assert entry.round is None, "one round at a time"
-        if self._draining or entry.detached:
+        if self._calls.draining or entry.detached:
             return
         round_ = entry.round = _Round()
         if entry.all_done:
@@ -94,47 +77,30 @@ class Delivery:
         if not url:
             self._take(entry, round_, index, BranchResult.SUCCEEDED)
             return
-        destination = self._destinations.get(url.partition("://")[0])
-        wrong = "no destination for this scheme" if destination is None else destination.accepts(url)
-        if destination is None or wrong is not None:
-            self._note(entry, index, Answer(0, error=wrong or ""), BranchResult.ERROR)
-            self._take(entry, round_, index, BranchResult.ERROR)
-            return
-        key = destination.key(url)
-        start: Callable[[], None] = partial(self._start, entry, round_, index, destination, key)
-        if not self._gate.enter(key, start):
-            round_.worst = round_.worst or BranchResult.ONGOING
+        build = partial(self._call, index)
+        if not self._calls.start(entry, url, build, partial(self._answered, entry, round_, index)):
             self._take(entry, round_, index, BranchResult.ONGOING)
 
-    def _start(self, entry: Entry, round_: _Round, index: int, destination: Destination, key: str) -> None:
-        if self._draining or entry.detached:
-            self._gate.leave(key)
-            return
+    def _call(self, index: int, entry: Entry) -> Call:
         if failpoint.ARMED:
             failpoint.reach("coordinator.before_branch_call")
         message = entry.message
         branch = message.branches[index]
         options = message.options
-        entry.calls += 1
-        destination.call(
-            Call(
-                branch.url,
-                (
-                    ("branch_id", message.branch_id(index)),
-                    ("gid", message.gid),
-                    ("op", "action"),
-                    ("trans_type", "msg"),
-                ),
-                branch.payload,
-                options.headers,
-                options.request_timeout_ms or self._settings.request_timeout_ms,
+        return Call(
+            branch.url,
+            (
+                ("branch_id", message.branch_id(index)),
+                ("gid", message.gid),
+                ("op", "action"),
+                ("trans_type", "msg"),
             ),
-            partial(self._answered, entry, round_, index, key),
+            branch.payload,
+            options.headers,
+            options.request_timeout_ms or self._settings.request_timeout_ms,
         )
 
     def _answered(self, entry: Entry, round_: _Round, index: int, key: str, answer: Answer) -> None:
-        entry.calls -= 1
-        self._gate.leave(key)
         if failpoint.ARMED:
             failpoint.reach("coordinator.after_branch_call")
         result = interpret_branch(answer.status, answer.body)
@@ -149,7 +115,7 @@ class Delivery:
         round_.outstanding -= 1
         if result is BranchResult.SUCCEEDED:
             entry.done |= 1 << index
-            if not entry.message.options.concurrent and not self._draining:
+            if not entry.message.options.concurrent and not self._calls.draining:
                 self._next(entry, round_)
                 return
         elif round_.worst is None or result is not BranchResult.ONGOING:
