@@ -1,1 +1,1 @@
-"""See the modules of this package."""
+"""What producers import: messages, and the coordinators they go to (design §8). Flat names are in `twophase`."""

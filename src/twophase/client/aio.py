@@ -1,0 +1,188 @@
+"""Performs a flow's commands on asyncio. No decision is taken here; `flow` takes them all.
+
+Cancellation (decision 5): before COMMIT it rolls back within a bound and goes on; once COMMIT is sent, the rest of
+the flow, submit included, runs to its end first, and only then is the cancellation let through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from twophase.barrier.check_back import acheck_back
+from twophase.barrier.open import aopen_transaction, ask_engine
+from twophase.barrier.producer import read_identity
+from twophase.barrier.transaction import aperform
+from twophase.client.exchange import Pause, Send
+from twophase.client.flow import (
+    AskBarrier,
+    Begin,
+    Business,
+    Close,
+    Command,
+    Commit,
+    Flow,
+    Flush,
+    ReadIdentity,
+    Rollback,
+    Rule,
+)
+
+if TYPE_CHECKING:
+    from twophase.barrier.transaction import AsyncTransaction
+    from twophase.client.identity import Identities
+    from twophase.client.transport_async import AsyncTransport
+
+log = logging.getLogger("twophase.client")
+
+END_SECONDS_MAX = 5.0
+
+
+async def _nothing() -> None:
+    """What there is to flush without a session."""
+
+
+class _Settled:
+    """How a piece of work ended that a cancellation could not stop."""
+
+    __slots__ = ("cancelled", "task")
+
+    def __init__(self, task: asyncio.Task[Any], cancelled: asyncio.CancelledError | None) -> None:
+        self.task = task
+        self.cancelled = cancelled
+
+
+async def _settle(work: Coroutine[Any, Any, Any], seconds_max: float | None = None) -> _Settled:
+    """Run `work` to its end, or until `seconds_max`, whatever cancellation comes meanwhile."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    loop = asyncio.get_running_loop()
+    deadline = None if seconds_max is None else loop.time() + seconds_max
+    while not task.done():
+        left = None if deadline is None else deadline - loop.time()
+        if left is not None and left <= 0:
+            task.cancel()
+            deadline = left = None
+        try:
+            await asyncio.wait({task}, timeout=left)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return _Settled(task, cancelled)
+
+
+class AsyncDriver:
+    """Runs one flow: up to the business, and from there to its end."""
+
+    def __init__(self, flow: Flow, transport: AsyncTransport, identities: Identities, engine: Any = None) -> None:
+        """Nothing happens yet; arguments as `sync.SyncDriver`."""
+        self._flow = flow
+        self._transport = transport
+        self._identities = identities
+        self._engine = engine
+        self._transaction: AsyncTransaction | None = None
+        self._cancelled: asyncio.CancelledError | None = None
+
+    async def start(self) -> Any:
+        """Run up to the business; returns the handle it works on, or None when the flow ended before."""
+        command = self._advance(None)
+        while command is not None and type(command) is not Business:
+            command = await self._step(command)
+        return None if self._transaction is None else self._transaction.handle
+
+    async def finish(self, seen: BaseException | None) -> None:
+        """Run from the business to the end; what it raises replaces `seen`."""
+        command = self._advance(seen)
+        while command is not None:
+            if type(command) is Commit:
+                settled = await _settle(self._run_from(command))
+                self._cancelled = self._cancelled or settled.cancelled
+                self._let_cancellation_through(settled.task.exception())
+                settled.task.result()
+                return
+            command = await self._step(command)
+        self._let_cancellation_through(None)
+
+    async def _run_from(self, first: Command) -> None:
+        command: Command | None = first
+        while command is not None:
+            command = await self._step(command)
+
+    def _let_cancellation_through(self, cause: BaseException | None) -> None:
+        if self._cancelled is not None:
+            raise self._cancelled from cause
+
+    def _advance(self, result: Any) -> Command | None:
+        try:
+            return self._flow.send(result)
+        except StopIteration:
+            return None
+
+    async def _step(self, command: Command) -> Command | None:
+        try:
+            result = await self._perform(command)
+        except BaseException as error:  # noqa: BLE001 -- thrown into the flow, which decides
+            try:
+                return self._flow.throw(error)
+            except StopIteration:
+                return None
+        return self._advance(result)
+
+    async def _perform(self, command: Command) -> Any:
+        match command:
+            case Send(operation, body, timeout_ms):
+                return await self._transport.send(operation, body, timeout_ms)
+            case Rule(steps):
+                return await aperform(steps, self._open)
+            case Flush():
+                # Only sessions have something to flush.
+                return await getattr(self._open.handle, "flush", _nothing)()
+            case Commit():
+                return await self._open.commit()
+            case Close():
+                return await self._end("giving the connection back", self._open.close())
+            case Begin():
+                self._transaction = await aopen_transaction(self._engine)
+                return self._transaction.dialect
+            case ReadIdentity(table):
+                return await self._identity(table)
+            case Rollback():
+                return await self._end("rollback", self._open.rollback())
+            case AskBarrier(gid, prepared_at_ms, identity, table):
+                self._let_cancellation_through(None)
+                engine = ask_engine(self._engine)
+                return await acheck_back(engine, gid, prepared_at_ms=prepared_at_ms, identity=identity, table=table)
+            case Pause(pause_ms):
+                return await asyncio.sleep(pause_ms / 1000)
+            case Business():  # pragma: no cover
+                raise AssertionError("the business is not performed here")
+
+    @property
+    def _open(self) -> AsyncTransaction:
+        assert self._transaction is not None, "begin comes first"
+        return self._transaction
+
+    async def _identity(self, table: str) -> str:
+        engine = ask_engine(self._engine)
+        known = self._identities.get(engine, table)
+        if known is not None:
+            return known
+        transaction = await aopen_transaction(engine)
+        try:
+            identity: str = await aperform(read_identity(transaction.dialect, table), transaction)
+        finally:
+            await self._end("rollback", transaction.rollback())
+            await self._end("giving the connection back", transaction.close())
+        self._identities.remember(engine, table, identity)
+        return identity
+
+    async def _end(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        """Work that gives a connection back; never fails, and is not cut off by a cancellation."""
+        settled = await _settle(work, END_SECONDS_MAX)
+        self._cancelled = self._cancelled or settled.cancelled
+        if settled.task.cancelled():
+            log.warning("%s took longer than %s s and was given up", what, END_SECONDS_MAX)
+        elif settled.task.exception() is not None:
+            # The barrier is asked next, or the transaction has ended: the outcome does not hang on this.
+            log.warning("%s failed", what, exc_info=settled.task.exception())

@@ -1,0 +1,186 @@
+"""The message a producer is writing: its gid, its branches, its options, and how far it has come.
+
+Shared by the public `Message` and the sans-IO flows: `Message` fills it, a flow moves its `progress`. It keeps
+the promise that the caller always learns the fate: every way out of a flow leaves one of the final progresses.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from twophase.core import limits
+from twophase.core.errors import InvalidRequest, MessageUsedTwice
+from twophase.core.limits import require
+from twophase.core.message import Branch, Options
+from twophase.core.message import Message as Content
+
+
+class Progress(enum.Enum):
+    """How far a `Message` has come, as this process knows it."""
+
+    NEW = "new"
+    """Nothing was sent."""
+    PREPARED = "prepared"
+    """Prepared by hand (`Message.prepare`); submit or abort comes next."""
+    IN_TRANSACTION = "in transaction"
+    """Prepared; its local transaction is under way."""
+    NOT_STARTED = "not started"
+    """The local transaction never began; nothing will be delivered."""
+    ROLLED_BACK = "rolled back"
+    """The local transaction is rolled back for ever, or the message was aborted; nothing will be delivered."""
+    COMMITTED = "committed"
+    """The local transaction is committed; submit did not get through, the check-back will deliver."""
+    SUBMITTED = "submitted"
+    """The coordinator has acknowledged the submit: it will deliver."""
+    UNDECIDED = "undecided"
+    """Not known here; the check-back decides. Do not repeat the business under a new gid."""
+
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_FRAMING_HEADERS = frozenset({"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"})
+
+
+def milliseconds(name: str, seconds: float, bound: limits.Limit) -> int:
+    """`seconds` in whole milliseconds, rounded up so that a wish above zero stays one.
+
+    Raises:
+        InvalidRequest: not a number of at least zero.
+        LimitExceeded: above `bound`.
+
+    >>> milliseconds("delay", 1.5, limits.DELAY_MS_MAX)
+    1500
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise InvalidRequest(f"{name} is {seconds!r}; give seconds, at least 0.")
+    if math.isinf(seconds):
+        raise InvalidRequest(f"{name} is infinite; at most {bound.value} {bound.unit} are allowed.")
+    duration_ms = math.ceil(round(seconds * 1000, 6))
+    require(bound, duration_ms)
+    return duration_ms
+
+
+def checked_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Headers for every branch call, within the limits and safe to put on a wire.
+
+    Raises:
+        InvalidRequest: a name or value that could not stand in an HTTP header.
+        LimitExceeded: too many, or too large together.
+
+    >>> checked_headers({"x-tenant": "blue"})
+    (('x-tenant', 'blue'),)
+    """
+    require(limits.HEADERS_MAX, len(headers))
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise InvalidRequest(f"headers: {name!r} is no header name.")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise InvalidRequest(f"headers: the value of {name!r} contains a control or non-ASCII character.")
+        if name.lower() in _FRAMING_HEADERS:
+            raise InvalidRequest(f"headers: {name!r} belongs to the connection and cannot be set.")
+    require(limits.HEADER_BYTES_MAX, sum(len(name) + len(value) for name, value in headers.items()))
+    return tuple(headers.items())
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def payload_bytes(payload: Any) -> bytes:
+    """A payload as it is sent: bytes as they are (UTF-8, because dtm's wire is JSON text), else JSON; None is empty.
+
+    Raises:
+        InvalidRequest: neither JSON-able nor UTF-8.
+        LimitExceeded: larger than one branch's body may be.
+
+    >>> payload_bytes({"amount": 30}), payload_bytes(b"raw"), payload_bytes(None)
+    (b'{"amount":30}', b'raw', b'')
+    """
+    if payload is None:
+        return b""
+    if isinstance(payload, bytes | bytearray | memoryview):
+        body = bytes(payload)
+        try:
+            body.decode()
+        except UnicodeDecodeError:
+            raise InvalidRequest("payload is bytes that are not UTF-8; encode them (base64) first.") from None
+    else:
+        try:
+            body = _encode(payload)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidRequest(f"payload cannot be written as JSON: {error}") from error
+    require(limits.PAYLOAD_BYTES_MAX, len(body))
+    return body
+
+
+def checked_url(name: str, url: str) -> str:
+    """`url` when it can be an address.
+
+    Raises:
+        InvalidRequest: no scheme, or a space or control character in it.
+        LimitExceeded: too long.
+    """
+    if not url.isascii() or not url.isprintable() or " " in url or "://" not in url:
+        raise InvalidRequest(f"{name} {url!r} is no address; it reads scheme://…, percent-encoded.")
+    require(limits.URL_BYTES_MAX, len(url))
+    return url
+
+
+class Draft:
+    """A message under way. Mutable, owned by one `Message`, moved by one flow at a time."""
+
+    __slots__ = ("branches", "check_url", "fixed", "gid", "gid_is_ours", "options", "prepared_at_ms", "progress")
+
+    def __init__(self, gid: str, options: Options, *, gid_is_ours: bool) -> None:
+        """Start a message without branches.
+
+        Arguments:
+            gid: validated.
+            options: how it is delivered.
+            gid_is_ours: made just now, so that no other process can have prepared it.
+        """
+        self.gid = gid
+        self.gid_is_ours = gid_is_ours
+        self.options = options
+        self.branches: list[Branch] = []
+        self.check_url = ""
+        self.fixed: int | None = None
+        self.prepared_at_ms = 0
+        self.progress = Progress.NEW
+
+    def add(self, url: str, payload: Any) -> None:
+        """Append a branch (`Message.add`)."""
+        if self.fixed is not None and not (self.options.open and self.progress is Progress.IN_TRANSACTION):
+            raise InvalidRequest(
+                "branches are fixed at prepare; make the Message with open=True to add some inside the transaction.",
+                gid=self.gid,
+            )
+        require(limits.BRANCHES_MAX, len(self.branches) + 1, gid=self.gid)
+        self.branches.append(Branch(checked_url("url", url), payload_bytes(payload)))
+
+    def take(self) -> None:
+        """Use this message for its one local transaction.
+
+        Raises:
+            MessageUsedTwice: it was sent or used before.
+        """
+        if self.progress is not Progress.NEW:
+            raise MessageUsedTwice(f"this Message is {self.progress.value} already.", gid=self.gid)
+        self.progress = Progress.NOT_STARTED
+
+    def content(self, *, branches: tuple[Branch, ...] | None = None) -> Content:
+        """What is sent: the message as it stands, or with these branches instead."""
+        return Content(self.gid, tuple(self.branches) if branches is None else branches, self.check_url, self.options)
+
+    def fixed_branches(self) -> tuple[Branch, ...]:
+        """The branches known at prepare."""
+        return tuple(self.branches[: self.fixed])
+
+    def added_branches(self) -> tuple[Branch, ...]:
+        """The branches added inside the local transaction (decision 1)."""
+        return () if self.fixed is None else tuple(self.branches[self.fixed :])

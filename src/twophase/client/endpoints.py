@@ -1,0 +1,150 @@
+"""A coordinator as a producer knows it: address, patience, defaults and a connection pool of its own (decision 9)."""
+
+from __future__ import annotations
+
+import functools
+import ssl
+from typing import TYPE_CHECKING, Any, Self
+
+from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.client.exchange import Patience
+from twophase.client.identity import Identities
+from twophase.client.sync import SyncDriver
+from twophase.client.transport_sync import SyncTransport, Target
+from twophase.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from twophase.client.aio import AsyncDriver
+    from twophase.client.flow import Flow
+    from twophase.client.message import Message
+    from twophase.client.transport_async import AsyncTransport
+
+
+class Endpoint:
+    """What `TwoPhase` and `AsyncTwoPhase` share."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        request_timeout: float = 5.0,
+        attempts: int = 4,
+        patience: float = 10.0,
+        barrier_table: str = DEFAULT_TABLE,
+        authorization: str | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """Describe a coordinator; connects on first use.
+
+        Arguments:
+            url: `http://host:port` or `https://…`; dtm's `/api/dtmsvr` behind it is allowed.
+            request_timeout: seconds for one try of one request.
+            attempts: tries of one request, from 1. Repeating is safe: requests are idempotent.
+            patience: seconds for all tries of one request and their pauses.
+            barrier_table: the barrier's name in the business databases, `name` or `schema.name`.
+            authorization: sent as the `Authorization` header of every request.
+            ssl_context: for https; the system's trusted roots by default.
+
+        Raises:
+            ConfigurationError: one of these cannot work.
+        """
+        if not request_timeout > 0 or not patience > 0 or attempts < 1:
+            raise ConfigurationError("request_timeout, patience and attempts must be above zero.")
+        if authorization is not None and not (authorization.isascii() and authorization.isprintable()):
+            raise ConfigurationError("authorization contains a control or non-ASCII character.")
+        Target(url)
+        self.url = url
+        self.patience = Patience(
+            request_timeout_ms=max(1, round(request_timeout * 1000)),
+            attempts=attempts,
+            patience_ms=max(1, round(patience * 1000)),
+        )
+        self.barrier_table = validate_table(barrier_table)
+        self.identities = Identities()
+        self._headers = (("authorization", authorization),) if authorization is not None else ()
+        self._ssl_context = ssl_context
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    def message(self, gid: str | None = None, **options: Any) -> Message:
+        """A new message for this coordinator; arguments as `Message`, without the server."""
+        from twophase.client.message import Message  # noqa: PLC0415 -- Message knows its endpoint, and this makes one
+
+        return Message(self, gid, **options)
+
+
+class TwoPhase(Endpoint):
+    """A coordinator for blocking code. Threads may share it; a child may use it after a fork.
+
+    >>> with TwoPhase("http://localhost:36789", patience=3) as coordinator:
+    ...     message = coordinator.message("order-17").add("http://bank-b/transfer-in", {"amount": 30})
+    >>> message.gid
+    'order-17'
+    """
+
+    @functools.cached_property
+    def transport(self) -> SyncTransport:
+        """The connection pool."""
+        return SyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
+
+    def driver(self, flow: Flow, engine: Any = None) -> SyncDriver:
+        """What performs a flow here."""
+        return SyncDriver(flow, self.transport, self.identities, engine)
+
+    def close(self) -> None:
+        """Close the idle connections. Messages may still be sent: it connects again."""
+        self.transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncTwoPhase(Endpoint):
+    """A coordinator for asyncio. Every event loop that uses it gets connections of its own.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     async with AsyncTwoPhase("http://localhost:36789") as coordinator:
+    ...         return coordinator.message("order-17").gid
+    >>> asyncio.run(main())
+    'order-17'
+    """
+
+    @functools.cached_property
+    def transport(self) -> AsyncTransport:
+        """The connection pool."""
+        from twophase.client.transport_async import AsyncTransport  # noqa: PLC0415 -- asyncio only where it is used
+
+        return AsyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
+
+    def driver(self, flow: Flow, engine: Any = None) -> AsyncDriver:
+        """What performs a flow here."""
+        from twophase.client.aio import AsyncDriver  # noqa: PLC0415 -- asyncio only where it is used
+
+        return AsyncDriver(flow, self.transport, self.identities, engine)
+
+    async def aclose(self) -> None:
+        """Close this event loop's connections. Messages may still be sent: it connects again."""
+        await self.transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+@functools.lru_cache(maxsize=128)
+def shared(url: str) -> TwoPhase:
+    """The `TwoPhase` behind every `Message(url)` of this process."""
+    return TwoPhase(url)
+
+
+@functools.lru_cache(maxsize=128)
+def ashared(url: str) -> AsyncTwoPhase:
+    """The `AsyncTwoPhase` behind every `Message(url)` of this process."""
+    return AsyncTwoPhase(url)

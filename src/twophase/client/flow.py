@@ -1,0 +1,379 @@
+"""The producer's sequence, written once: prepare, begin, barrier row, business, commit, submit; sans-IO.
+
+A flow is a generator of commands. A driver (`sync`, `aio`) performs each one and sends its result in, or throws
+what went wrong; nothing here waits, connects or reads a clock. It keeps I1 and I2 on the producer's side by
+correctness rules 1 to 4: after anything but a clean commit only the barrier's own answer decides what the
+coordinator is told, and after a commit nothing is raised that could make the caller repeat the business.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+
+from twophase.barrier.producer import begin_producer, verify_producer, write_branches
+from twophase.client.draft import Draft, Progress, checked_url
+from twophase.client.exchange import Patience, Pause, Send, Surroundings, exchange
+from twophase.client.wire import HttpAnswer, Operation
+from twophase.core import failpoint
+from twophase.core.errors import (
+    AutocommitRefused,
+    CommittedDespiteError,
+    ContraryDecision,
+    CoordinatorUnreachable,
+    InvalidRequest,
+    MessageUsedTwice,
+    NotPrepared,
+    NotYetDelivered,
+    OpenTransaction,
+    RolledBack,
+    TransactionLost,
+    TwophaseError,
+    Undecided,
+    UnsupportedEngine,
+)
+from twophase.core.message import Branch, decode_branches, encode_branches
+from twophase.core.verdict import Verdict
+
+if TYPE_CHECKING:
+    from twophase.barrier.check_back import CheckBackAnswer
+    from twophase.barrier.dialect import Dialect
+
+log = logging.getLogger("twophase.client")
+
+TOKEN_BYTES = 16
+
+
+class ReadIdentity(msgspec.Struct, frozen=True):
+    """The business database's identity (rule 6), a str; cached per engine by the driver."""
+
+    table: str
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """Open the local transaction; the result is its `Dialect`."""
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """Perform one of the barrier's rules inside the local transaction."""
+
+    steps: Any
+
+
+class Business(msgspec.Struct, frozen=True):
+    """Let the application work; the result is what it raised, None when it ended well."""
+
+
+class Flush(msgspec.Struct, frozen=True):
+    """Let a Session write its pending objects, so that their errors are seen as the application's own."""
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """Commit. From here on a cancellation waits until the flow has ended."""
+
+
+class Rollback(msgspec.Struct, frozen=True):
+    """Roll back within a bounded time; never fails."""
+
+
+class Close(msgspec.Struct, frozen=True):
+    """Give the connection back; never fails."""
+
+
+class AskBarrier(msgspec.Struct, frozen=True):
+    """The check-back's own insert-then-read; the result is a `CheckBackAnswer`, never a failure."""
+
+    gid: str
+    prepared_at_ms: int
+    identity: str
+    table: str
+
+
+Command = ReadIdentity | Begin | Rule | Business | Flush | Commit | Rollback | Close | AskBarrier | Send | Pause
+Flow = Generator[Command, Any, None]
+
+
+class Course(msgspec.Struct, frozen=True):
+    """What every flow of one message needs."""
+
+    draft: Draft
+    patience: Patience
+    surroundings: Surroundings
+    table: str = "barrier"
+
+    def request(
+        self, operation: Operation, branches: tuple[Branch, ...] | None = None
+    ) -> Generator[Send | Pause, HttpAnswer, int]:
+        """One exchange with the coordinator about this message."""
+        return exchange(self.draft.content(branches=branches), operation, self.patience, self.surroundings)
+
+
+def check_url_with(identity: str, check_url: str) -> str:
+    """The check address that names the database it must ask (rule 6).
+
+    >>> check_url_with("7f", "http://bank-a/check?tenant=1")
+    'http://bank-a/check?tenant=1&barrier=7f'
+    """
+    address, hash_sign, fragment = check_url.partition("#")
+    joint = "&" if "?" in address else "?"
+    return checked_url("check", f"{address}{joint}barrier={quote(identity, safe='')}{hash_sign}{fragment}")
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """What `prepare` leaves for the rest of the sequence."""
+
+    identity: str
+    token: str
+
+
+def prepare_for_transaction(course: Course, check_url: str) -> Generator[Command, Any, Opening]:
+    """Read the identity and prepare; the business must not run when this raises.
+
+    Raises:
+        MessageUsedTwice, InvalidRequest, NotPrepared, and what the coordinator refuses with.
+    """
+    draft = course.draft
+    checked_url("check", check_url)
+    draft.take()
+    if not draft.branches and not draft.options.open:
+        raise InvalidRequest("the message has no branch; add one, or make it with open=True.", gid=draft.gid)
+    identity: str = yield ReadIdentity(course.table)
+    draft.check_url = check_url_with(identity, check_url)
+    draft.options = msgspec.structs.replace(draft.options, explicit_verdict=True)
+    draft.fixed = len(draft.branches)
+    asked_ms = course.surroundings.wall_ms()
+    try:
+        said_ms: int = yield from course.request(Operation.PREPARE)
+    except CoordinatorUnreachable as error:
+        raise NotPrepared(f"{error.message} The local transaction was not started.", gid=draft.gid) from error
+    # A coordinator of dtm's does not say when; our clock before asking is the earliest it can have been.
+    draft.prepared_at_ms = said_ms or asked_ms
+    if failpoint.ARMED:
+        failpoint.reach("producer.after_prepare")
+    return Opening(identity, course.surroundings.random_bytes(TOKEN_BYTES).hex())
+
+
+def transaction(course: Course, check_url: str) -> Flow:
+    """The whole sequence around a local transaction that the driver opens and ends.
+
+    Ends without raising when the business' own exception is to propagate: it is rolled back for certain.
+
+    Raises:
+        NotPrepared, CheckBackCameFirst, BeginDeadlinePassed, …: the business did not run.
+        CommittedDespiteError, Undecided: from the exception that was seen.
+        ContraryDecision: committed, yet the coordinator holds the message failed.
+        NotYetDelivered: committed; with wait_result, not all branches have succeeded.
+    """
+    opening = yield from prepare_for_transaction(course, check_url)
+    ours = _Attempt(course, opening)
+    try:
+        dialect: Dialect = yield Begin()
+        ours.begun = True
+        yield from ours.write_row(dialect)
+        ours.draft.progress = Progress.IN_TRANSACTION
+        seen: BaseException | None = yield Business()
+        if seen is None:
+            yield from ours.before_commit(dialect)
+            ours.draft.progress = Progress.UNDECIDED
+            yield Commit()
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        yield from ours.failed(error)
+        raise
+    if seen is not None:
+        yield from ours.failed(seen)
+        return
+    yield Close()
+    yield from ours.committed()
+
+
+class _Attempt:
+    """One attempt at a message's local transaction, shared by `transaction` and by joined sessions."""
+
+    def __init__(self, course: Course, opening: Opening) -> None:
+        self.course = course
+        self.draft = course.draft
+        self.opening = opening
+        self.begun = False
+
+    def write_row(self, dialect: Dialect) -> Flow:
+        """The first statements of the transaction."""
+        draft = self.draft
+        yield Rule(begin_producer(dialect, self.course.table, draft.gid, self.opening.token, draft.prepared_at_ms))
+        if failpoint.ARMED:
+            failpoint.reach("producer.after_barrier_row")
+
+    def before_commit(self, dialect: Dialect) -> Flow:
+        """The last statements before COMMIT: the added branches, then whether the row is still ours (rule 2)."""
+        draft, table, token = self.draft, self.course.table, self.opening.token
+        yield Flush()
+        added = draft.added_branches()
+        if added:
+            yield Rule(write_branches(dialect, table, draft.gid, token, encode_branches(added)))
+        yield Rule(verify_producer(dialect, table, draft.gid, token))
+        if failpoint.ARMED:
+            failpoint.reach("producer.before_commit")
+
+    def committed(self) -> Flow:
+        """Submit after a clean commit; raises only what does not invite the caller to repeat (rule 3)."""
+        self.draft.progress = Progress.COMMITTED
+        if failpoint.ARMED:
+            failpoint.reach("producer.after_commit")
+        yield from self._submit(tuple(self.draft.branches))
+
+    def failed(self, seen: BaseException) -> Flow:
+        """After anything but a clean commit: roll back, ask the barrier, tell the coordinator what it said (rule 1).
+
+        Returns when `seen` itself is to propagate.
+        """
+        if self.begun:
+            yield Rollback()
+            yield Close()
+        yield from self.decide(seen)
+
+    def decide(self, seen: BaseException) -> Flow:
+        """Ask the barrier about a transaction that has ended, and act on its answer."""
+        draft = self.draft
+        if self.begun:
+            draft.progress = Progress.UNDECIDED
+        if not isinstance(seen, Exception):
+            # Cancelled or interrupted: whoever did it does not want to wait for an answer (decision 5).
+            log.warning("interrupted by %s; the check-back decides", type(seen).__name__, extra={"gid": draft.gid})
+            return
+        if isinstance(seen, OpenTransaction | AutocommitRefused | UnsupportedEngine) and not self.begun:
+            return  # this connection cannot be asked either; the check-back will find no row and bar the message
+        answer: CheckBackAnswer = yield AskBarrier(
+            draft.gid, draft.prepared_at_ms, self.opening.identity, self.course.table
+        )
+        if answer.verdict is Verdict.ROLLED_BACK:
+            draft.progress = Progress.ROLLED_BACK
+            yield from self._abort()
+            if isinstance(seen, TransactionLost):
+                # Alone it could not say which; and what was lost may have been caught by nobody else.
+                raise RolledBack(f"the local transaction is rolled back: {seen.message}", gid=draft.gid) from seen
+        elif answer.verdict is Verdict.COMMITTED:
+            yield from self._committed_despite(seen, answer.body)
+        elif self.begun or not draft.gid_is_ours:
+            # A gid made here whose transaction never began cannot have committed: then the cause itself propagates.
+            draft.progress = Progress.UNDECIDED
+            raise Undecided(
+                f"the local transaction ended with {type(seen).__name__}, and the barrier cannot tell yet whether it "
+                f"committed ({answer.evidence}).",
+                gid=draft.gid,
+            ) from seen
+
+    def _committed_despite(self, seen: Exception, body: bytes | None) -> Flow:
+        draft = self.draft
+        draft.progress = Progress.COMMITTED
+        # The row is the truth: an implicit commit may have made it durable before the added branches were written.
+        branches = draft.fixed_branches() + (decode_branches(body) if body else ())
+        try:
+            yield from self._submit(branches)
+        except NotYetDelivered as error:
+            log.info("%s", error.message, extra={"gid": draft.gid})
+        raise CommittedDespiteError(
+            f"{type(seen).__name__} was raised, but the local transaction is committed; its branches "
+            f"{'are' if draft.progress is Progress.SUBMITTED else 'will be'} called.",
+            gid=draft.gid,
+        ) from seen
+
+    def _submit(self, branches: tuple[Branch, ...]) -> Flow:
+        draft = self.draft
+        if failpoint.ARMED:
+            failpoint.reach("producer.before_submit")
+        try:
+            yield from self.course.request(Operation.SUBMIT, branches)
+        except ContraryDecision as error:
+            raise ContraryDecision(
+                f"the local transaction is committed, but the coordinator holds the message failed: {error.message}",
+                gid=draft.gid,
+            ) from error
+        except NotYetDelivered:
+            draft.progress = Progress.SUBMITTED
+            raise
+        except TwophaseError as error:
+            log.warning(
+                "committed, but submit did not get through (%s); the check-back will deliver",
+                error.message,
+                extra={"gid": draft.gid},
+            )
+            if draft.options.wait_result:
+                raise NotYetDelivered(
+                    f"the local transaction is committed, but submit did not get through: {error.message}",
+                    gid=draft.gid,
+                ) from error
+            return
+        draft.progress = Progress.SUBMITTED
+        if failpoint.ARMED:
+            failpoint.reach("producer.after_submit")
+
+    def _abort(self) -> Flow:
+        try:
+            yield from self.course.request(Operation.ABORT)
+        except TwophaseError as error:
+            log.warning(
+                "rolled back, but abort did not get through (%s); the check-back will see it",
+                error.message,
+                extra={"gid": self.draft.gid},
+            )
+
+
+def prepare(course: Course, check_url: str, *, explicit_verdict: bool) -> Flow:
+    """Prepare by hand, for a local transaction that this library does not run.
+
+    Raises:
+        MessageUsedTwice: this Message belongs to a transaction, or is decided.
+        CoordinatorUnreachable, and what the coordinator refuses with.
+    """
+    draft = course.draft
+    _require(draft, "prepare", Progress.NEW, Progress.PREPARED)
+    draft.check_url = checked_url("check", check_url)
+    draft.options = msgspec.structs.replace(draft.options, explicit_verdict=explicit_verdict)
+    draft.prepared_at_ms = yield from course.request(Operation.PREPARE)
+    draft.fixed = len(draft.branches)
+    draft.progress = Progress.PREPARED
+
+
+def submit(course: Course) -> Flow:
+    """Submit by hand: a plain message, one prepared by hand, or once more after a commit whose submit was lost.
+
+    Raises:
+        MessageUsedTwice: its local transaction is under way or did not commit, so this would be a ghost.
+        CoordinatorUnreachable: not known whether it arrived; repeating is safe.
+        NotYetDelivered, ContraryDecision, and what the coordinator refuses with.
+    """
+    draft = course.draft
+    _require(draft, "submit", Progress.NEW, Progress.PREPARED, Progress.COMMITTED, Progress.SUBMITTED)
+    if not draft.branches:
+        raise InvalidRequest("the message has no branch; add one.", gid=draft.gid)
+    try:
+        yield from course.request(Operation.SUBMIT)
+    except NotYetDelivered:
+        draft.progress = Progress.SUBMITTED
+        raise
+    draft.progress = Progress.SUBMITTED
+
+
+def abort(course: Course) -> Flow:
+    """Abort by hand what was prepared by hand.
+
+    Raises:
+        MessageUsedTwice: its local transaction is under way or committed, so this would lose it.
+        ContraryDecision: submitted before. UnknownMessage: never prepared. CoordinatorUnreachable.
+    """
+    draft = course.draft
+    _require(draft, "abort", Progress.NEW, Progress.PREPARED, Progress.ROLLED_BACK, Progress.SUBMITTED)
+    yield from course.request(Operation.ABORT)
+    draft.progress = Progress.ROLLED_BACK
+
+
+def _require(draft: Draft, request: str, *allowed: Progress) -> None:
+    if draft.progress not in allowed:
+        raise MessageUsedTwice(
+            f"{request} by hand is refused: this Message's local transaction is {draft.progress.value}.", gid=draft.gid
+        )

@@ -1,0 +1,245 @@
+"""`Message`: what a producer writes, and the whole of what it calls.
+
+One class for blocking code and for asyncio. Whatever only describes the message is the same for both; whatever
+talks to the coordinator has two spellings, `submit` and `asubmit`, and `transaction` is entered with `with` or
+with `async with`, as the engine is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+from twophase.client import flow
+from twophase.client.draft import Draft, Progress, checked_headers, milliseconds
+from twophase.client.endpoints import AsyncTwoPhase, Endpoint, TwoPhase, ashared, shared
+from twophase.client.sync import SURROUNDINGS
+from twophase.client.transaction import Transaction
+from twophase.core import limits
+from twophase.core.errors import ConfigurationError, InvalidRequest
+from twophase.core.gid import RANDOM_BYTES, make_gid, validate_gid
+from twophase.core.message import Branch, Durability, Options
+
+if TYPE_CHECKING:
+    from twophase.client.aio import AsyncDriver
+    from twophase.client.sync import SyncDriver
+
+T = TypeVar("T")
+
+_DURABILITIES = {"submit": Durability.SUBMIT, "check-back": Durability.CHECK_BACK}
+
+
+class Message:
+    """A set of branches that are called if, and only if, the local transaction commits.
+
+    >>> message = Message("http://localhost:36789").add("http://bank-b/transfer-in", {"account": "B", "amount": 30})
+    >>> message.branches
+    (Branch(url='http://bank-b/transfer-in', payload=b'{"account":"B","amount":30}'),)
+    >>> message.state
+    <Progress.NEW: 'new'>
+
+    One object names one message and is used once: for one `transaction`, `do_and_submit` or `join`, or by hand
+    with `prepare`, `submit` and `abort`. It is not for several threads or tasks at a time.
+    """
+
+    def __init__(
+        self,
+        server: str | Endpoint,
+        gid: str | None = None,
+        *,
+        wait_result: bool = False,
+        delay: float = 0,
+        headers: Mapping[str, str] | None = None,
+        request_timeout: float = 0,
+        retry_interval: float = 0,
+        timeout_to_fail: float = 0,
+        concurrent: bool = False,
+        open: bool = False,  # noqa: A002 -- the wire's word, and nobody opens files here
+        durability: Literal["submit", "check-back"] = "submit",
+    ) -> None:
+        """Begin a message; nothing is sent.
+
+        Arguments:
+            server: the coordinator's address, which uses connections shared by this process, or a `TwoPhase` or
+                `AsyncTwoPhase` with its own.
+            gid: its name for ever, 1 to 128 bytes; made here by default.
+            wait_result: submit answers only after one round of branch calls, and says whether all succeeded.
+            delay: seconds between the decision and the first branch call.
+            headers: go with every branch call and check-back.
+            request_timeout: seconds for one branch call or check-back; 0 is the coordinator's default.
+            retry_interval: seconds before the second try of a branch; grows from there. 0 is the default.
+            timeout_to_fail: seconds between prepare and the first check-back; 0 is the default (35 s).
+            concurrent: call the branches side by side instead of one after the other.
+            open: branches may be added inside the local transaction, with values it produced.
+            durability: "check-back" lets the coordinator acknowledge a submit before it is on disk; a crash then
+                recovers it by the check-back. Only for messages with a check address.
+
+        Raises:
+            InvalidRequest, LimitExceeded, ConfigurationError: one of these cannot be, and the message names it.
+        """
+        ours = gid is None
+        if gid is None:
+            gid = make_gid(time.time_ns() // 1_000_000, os.urandom(RANDOM_BYTES))
+        else:
+            validate_gid(gid)
+        if durability not in _DURABILITIES:
+            raise InvalidRequest(f"durability is {durability!r}; 'submit' or 'check-back' is needed.")
+        options = Options(
+            concurrent=concurrent,
+            wait_result=wait_result,
+            delay_ms=_span_ms("delay", delay, limits.DELAY_MS_MAX),
+            timeout_to_fail_ms=_span_ms("timeout_to_fail", timeout_to_fail, limits.TIMEOUT_TO_FAIL_MS_MAX),
+            request_timeout_ms=_span_ms("request_timeout", request_timeout, limits.REQUEST_TIMEOUT_MS_MAX),
+            retry_interval_ms=_span_ms("retry_interval", retry_interval, limits.RETRY_INTERVAL_MS_MAX),
+            headers=checked_headers(headers) if headers else (),
+            open=open,
+            durability=_DURABILITIES[durability],
+        )
+        self._draft = Draft(gid, options, gid_is_ours=ours)
+        self._server = server
+
+    def __repr__(self) -> str:
+        return f"<Message {self.gid} {self.state.value}>"
+
+    @property
+    def gid(self) -> str:
+        """The message's name; what to look for in the coordinator and in the barrier."""
+        return self._draft.gid
+
+    @property
+    def state(self) -> Progress:
+        """How far the message has come, as this process knows it."""
+        return self._draft.progress
+
+    @property
+    def submitted(self) -> bool:
+        """Whether the coordinator has acknowledged the submit. False after a commit: the check-back delivers."""
+        return self._draft.progress is Progress.SUBMITTED
+
+    @property
+    def branches(self) -> tuple[Branch, ...]:
+        """The branches so far."""
+        return tuple(self._draft.branches)
+
+    def add(self, url: str, payload: Any = None) -> Self:
+        """Add a branch; returns the message, so that calls can be chained.
+
+        Arguments:
+            url: its address, or `topic://name` for every subscriber of a topic.
+            payload: the body of the call: anything msgspec writes as JSON, or bytes of UTF-8 text. Without one the
+                call is a GET.
+
+        Raises:
+            InvalidRequest: no address, no JSON, or prepared already without `open=True`.
+            LimitExceeded: too many branches, or too large.
+        """
+        self._draft.add(url, payload)
+        return self
+
+    def transaction(self, engine: Any, check: str, *, table: str | None = None) -> Transaction:
+        """The local transaction and the message as one: prepare, begin, *your statements*, commit, submit.
+
+        Arguments:
+            engine: a SQLAlchemy Engine, idle Connection or Session; an idle connection of sqlite3, psycopg or PyMySQL;
+                a Django alias; with `async with` an AsyncEngine, AsyncConnection or AsyncSession, or asyncpg's Pool
+                or Connection. This library begins and commits.
+            check: the address of the check-back route that answers for this database.
+            table: the barrier table, `name` or `schema.name`; the endpoint's by default.
+
+        Raises, when entered: NotPrepared and its kin, CheckBackCameFirst, OpenTransaction, AutocommitRefused,
+            UnsupportedEngine, BarrierTableMissing: the business did not run.
+        Raises, when left: the business' own exception, if it is rolled back for certain; CommittedDespiteError or
+            Undecided from it otherwise; NotYetDelivered with wait_result. Nothing, if only submit did not get through.
+        """
+
+        def driver() -> SyncDriver:
+            endpoint = self._endpoint()
+            return endpoint.driver(flow.transaction(self._course(endpoint, table), check), engine)
+
+        def adriver() -> AsyncDriver:
+            endpoint = self._aendpoint()
+            return endpoint.driver(flow.transaction(self._course(endpoint, table), check), engine)
+
+        return Transaction(engine, driver, adriver)
+
+    def do_and_submit(self, check: str, engine: Any, function: Callable[[Any], T], *, table: str | None = None) -> T:
+        """`transaction` around `function(connection)`; returns what it returns, and raises as `transaction`."""
+        with self.transaction(engine, check, table=table) as connection:
+            return function(connection)
+
+    async def ado_and_submit(
+        self, check: str, engine: Any, function: Callable[[Any], Awaitable[T]], *, table: str | None = None
+    ) -> T:
+        """`do_and_submit` for an async engine; `function` is a coroutine function."""
+        async with self.transaction(engine, check, table=table) as connection:
+            result = function(connection)
+            if not inspect.isawaitable(result):
+                raise InvalidRequest("function must be a coroutine function; use do_and_submit for others.")
+            return await result
+
+    def prepare(self, check: str, *, explicit_verdict: bool = True) -> Self:
+        """Prepare by hand, for a local transaction that this library does not run.
+
+        Arguments:
+            check: the check-back route's address.
+            explicit_verdict: its answers carry the `X-Twophase-Verdict` header; False for a route of another library.
+
+        Raises: see `flow.prepare`.
+        """
+        endpoint = self._endpoint()
+        endpoint.driver(flow.prepare(self._course(endpoint), check, explicit_verdict=explicit_verdict)).start()
+        return self
+
+    def submit(self) -> Self:
+        """Submit by hand; without `prepare` this is a plain message. Raises: see `flow.submit`."""
+        endpoint = self._endpoint()
+        endpoint.driver(flow.submit(self._course(endpoint))).start()
+        return self
+
+    def abort(self) -> Self:
+        """Abort by hand. Raises: see `flow.abort`."""
+        endpoint = self._endpoint()
+        endpoint.driver(flow.abort(self._course(endpoint))).start()
+        return self
+
+    async def aprepare(self, check: str, *, explicit_verdict: bool = True) -> Self:
+        """`prepare` for asyncio."""
+        endpoint = self._aendpoint()
+        await endpoint.driver(flow.prepare(self._course(endpoint), check, explicit_verdict=explicit_verdict)).start()
+        return self
+
+    async def asubmit(self) -> Self:
+        """`submit` for asyncio."""
+        endpoint = self._aendpoint()
+        await endpoint.driver(flow.submit(self._course(endpoint))).start()
+        return self
+
+    async def aabort(self) -> Self:
+        """`abort` for asyncio."""
+        endpoint = self._aendpoint()
+        await endpoint.driver(flow.abort(self._course(endpoint))).start()
+        return self
+
+    def _endpoint(self) -> TwoPhase:
+        if isinstance(self._server, str):
+            return shared(self._server)
+        if isinstance(self._server, TwoPhase):
+            return self._server
+        raise ConfigurationError("This message was made for AsyncTwoPhase: use the a… methods, or a TwoPhase.")
+
+    def _aendpoint(self) -> AsyncTwoPhase:
+        if isinstance(self._server, str):
+            return ashared(self._server)
+        if isinstance(self._server, AsyncTwoPhase):
+            return self._server
+        raise ConfigurationError("This message was made for TwoPhase: use the methods without a…, or an AsyncTwoPhase.")
+
+    def _course(self, endpoint: Endpoint, table: str | None = None) -> flow.Course:
+        return flow.Course(self._draft, endpoint.patience, SURROUNDINGS, table or endpoint.barrier_table)
+
+
+def _span_ms(name: str, seconds: float, limit: limits.Limit) -> int:
+    return milliseconds(name, seconds, limit) if seconds else 0

@@ -1,0 +1,154 @@
+"""Performs a flow's commands with blocking calls. No decision is taken here; `flow` takes them all."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+from twophase.barrier.check_back import check_back
+from twophase.barrier.open import ask_engine, open_transaction
+from twophase.barrier.producer import read_identity
+from twophase.barrier.transaction import perform
+from twophase.client.exchange import Pause, Send, Surroundings
+from twophase.client.flow import (
+    AskBarrier,
+    Begin,
+    Business,
+    Close,
+    Command,
+    Commit,
+    Flow,
+    Flush,
+    ReadIdentity,
+    Rollback,
+    Rule,
+)
+
+if TYPE_CHECKING:
+    from twophase.barrier.transaction import SyncTransaction
+    from twophase.client.identity import Identities
+    from twophase.client.transport_sync import SyncTransport
+
+
+def _nothing() -> None:
+    """What there is to flush without a session."""
+
+
+log = logging.getLogger("twophase.client")
+
+SURROUNDINGS = Surroundings(
+    wall_ms=lambda: time.time_ns() // 1_000_000,
+    monotonic_ms=lambda: time.monotonic() * 1000,
+    random_bytes=os.urandom,
+    chance=random.random,
+)
+
+
+class SyncDriver:
+    """Runs one flow: up to the business, and from there to its end."""
+
+    def __init__(self, flow: Flow, transport: SyncTransport, identities: Identities, engine: Any = None) -> None:
+        """Nothing happens yet.
+
+        Arguments:
+            flow: what to do.
+            transport: the way to the coordinator.
+            identities: of databases known already.
+            engine: what the local transaction is opened on; None for flows without one.
+        """
+        self._flow = flow
+        self._transport = transport
+        self._identities = identities
+        self._engine = engine
+        self._transaction: SyncTransaction | None = None
+
+    def start(self) -> Any:
+        """Run up to the business; returns the handle it works on, or None when the flow ended before."""
+        command = self._advance(None)
+        while command is not None and type(command) is not Business:
+            command = self._step(command)
+        return None if self._transaction is None else self._transaction.handle
+
+    def finish(self, seen: BaseException | None) -> None:
+        """Run from the business to the end; what it raises replaces `seen`."""
+        command = self._advance(seen)
+        while command is not None:
+            command = self._step(command)
+
+    def _advance(self, result: Any) -> Command | None:
+        try:
+            return self._flow.send(result)
+        except StopIteration:
+            return None
+
+    def _step(self, command: Command) -> Command | None:
+        try:
+            result = self._perform(command)
+        except BaseException as error:  # noqa: BLE001 -- thrown into the flow, which decides
+            try:
+                return self._flow.throw(error)
+            except StopIteration:
+                return None
+        return self._advance(result)
+
+    def _perform(self, command: Command) -> Any:
+        match command:
+            case Send(operation, body, timeout_ms):
+                return self._transport.send(operation, body, timeout_ms)
+            case Rule(steps):
+                return perform(steps, self._open)
+            case Flush():
+                # Only sessions have something to flush.
+                return getattr(self._open.handle, "flush", _nothing)()
+            case Commit():
+                return self._open.commit()
+            case Close():
+                return self._close()
+            case Begin():
+                self._transaction = open_transaction(self._engine)
+                return self._transaction.dialect
+            case ReadIdentity(table):
+                return self._identity(table)
+            case Rollback():
+                return self._rollback()
+            case AskBarrier(gid, prepared_at_ms, identity, table):
+                engine = ask_engine(self._engine)
+                return check_back(engine, gid, prepared_at_ms=prepared_at_ms, identity=identity, table=table)
+            case Pause(pause_ms):
+                return time.sleep(pause_ms / 1000)
+            case Business():  # pragma: no cover
+                raise AssertionError("the business is not performed here")
+
+    @property
+    def _open(self) -> SyncTransaction:
+        assert self._transaction is not None, "begin comes first"
+        return self._transaction
+
+    def _identity(self, table: str) -> str:
+        engine = ask_engine(self._engine)
+        known = self._identities.get(engine, table)
+        if known is not None:
+            return known
+        transaction = open_transaction(engine)
+        try:
+            identity: str = perform(read_identity(transaction.dialect, table), transaction)
+        finally:
+            transaction.rollback()
+            transaction.close()
+        self._identities.remember(engine, table, identity)
+        return identity
+
+    def _rollback(self) -> None:
+        try:
+            self._open.rollback()
+        except Exception:
+            log.warning("rollback failed", exc_info=True)
+
+    def _close(self) -> None:
+        try:
+            self._open.close()
+        except Exception:
+            log.warning("giving the connection back failed", exc_info=True)

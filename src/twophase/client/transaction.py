@@ -1,0 +1,67 @@
+"""The `with` and the `async with` around a local transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from twophase.barrier.open import is_async
+from twophase.core.errors import UnsupportedEngine
+
+if TYPE_CHECKING:
+    from twophase.client.aio import AsyncDriver
+    from twophase.client.sync import SyncDriver
+
+
+class Transaction:
+    """What `Message.transaction` returns. Enter it once: `with` for a sync engine, `async with` for an async one.
+
+    Both give what the application's statements are executed on: the engine's connection, or the session or
+    connection that was given.
+    """
+
+    __slots__ = ("_adriver", "_driver", "_engine", "_make_adriver", "_make_driver")
+
+    def __init__(
+        self, engine: Any, make_driver: Callable[[], SyncDriver], make_adriver: Callable[[], AsyncDriver]
+    ) -> None:
+        """Nothing happens yet."""
+        self._engine = engine
+        self._make_driver = make_driver
+        self._make_adriver = make_adriver
+        self._driver: SyncDriver | None = None
+        self._adriver: AsyncDriver | None = None
+
+    def __enter__(self) -> Any:
+        """Prepare, begin, write the barrier row; the business runs next. Raises: see `flow.transaction`."""
+        if is_async(self._engine):
+            raise UnsupportedEngine("This is an async engine: write `async with message.transaction(…)`.")
+        driver = self._driver = self._make_driver()
+        return driver.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, seen: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        """Commit and submit, or roll back and let the barrier decide. Raises: see `flow.transaction`."""
+        assert self._driver is not None, "entered before"
+        self._driver.finish(seen)
+        return False
+
+    async def __aenter__(self) -> Any:
+        """`__enter__` for an async engine."""
+        if not is_async(self._engine):
+            raise UnsupportedEngine(
+                "This is no async engine: write `with message.transaction(…)`, in a thread if need be, "
+                "or give an AsyncEngine, AsyncConnection, AsyncSession or asyncpg's Pool or Connection."
+            )
+        driver = self._adriver = self._make_adriver()
+        return await driver.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, seen: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        """`__exit__` for an async engine."""
+        assert self._adriver is not None, "entered before"
+        await self._adriver.finish(seen)
+        return False

@@ -1,0 +1,236 @@
+"""The coordinator's HTTP requests and answers as bytes and errors; sans-IO (dtm-wire §1.2 to §1.4).
+
+What an answer means for the caller is decided here alone, for both drivers. It keeps correctness rule 4: a
+submit that meets a succeeded message is success, and only a failed one is a contrary decision.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Any
+
+import msgspec
+
+from twophase.core import errors
+from twophase.core.errors import (
+    ContraryDecision,
+    CoordinatorUnreachable,
+    InvalidRequest,
+    NotYetDelivered,
+    Overloaded,
+    StateConflict,
+    TwophaseError,
+    Unavailable,
+    UnknownMessage,
+)
+from twophase.core.limits import BODY_BYTES_MAX, require
+from twophase.core.message import Durability, Message
+
+API_PATH = "/api/dtmsvr"
+
+
+class Operation(enum.Enum):
+    """A producer's request; the value is the last part of its path."""
+
+    PREPARE = "prepare"
+    SUBMIT = "submit"
+    ABORT = "abort"
+
+
+class HttpAnswer(msgspec.Struct, frozen=True):
+    """An HTTP answer, as far as it matters here."""
+
+    status: int
+    body: bytes
+    retry_after: str | None = None
+
+
+class TransportFailure(Exception):
+    """No answer came: refused, cut, timed out, or not HTTP. Raised by transports, handled by `exchange`."""
+
+
+class _Step(msgspec.Struct, frozen=True):
+    action: str
+
+
+class _Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    """dtm's request (§1.2) and our optional fields behind it; a default is not sent."""
+
+    gid: str
+    trans_type: str
+    steps: list[_Step] = []
+    payloads: list[str] = []
+    query_prepared: str = ""
+    protocol: str = "http"
+    custom_data: str = ""
+    wait_result: bool = False
+    timeout_to_fail: int = 0
+    request_timeout: int = 0
+    retry_interval: int = 0
+    branch_headers: dict[str, str] = {}
+    concurrent: bool = False
+    explicit_verdict: bool = False
+    open: bool = False
+    delay_ms: int = 0
+    timeout_to_fail_ms: int = 0
+    request_timeout_ms: int = 0
+    retry_interval_ms: int = 0
+    durability: str = "submit"
+
+
+class _Reply(msgspec.Struct, frozen=True):
+    dtm_result: str = ""
+    message: str = ""
+    code: str = ""
+    state: str = ""
+    prepared_at: int = 0
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Reply, strict=False).decode
+_STATE_IN_MESSAGE = re.compile(r"current status '(\w+)'")
+
+
+def _every_error(root: type[TwophaseError]) -> dict[str, type[TwophaseError]]:
+    known = {root.code: root}
+    for child in root.__subclasses__():
+        if child.__module__ == errors.__name__:
+            known.update(_every_error(child))
+    return known
+
+
+_ERROR_OF_CODE = _every_error(TwophaseError)
+
+
+def api_url(server: str) -> str:
+    """The address the operations are appended to; a server may be named with or without dtm's path.
+
+    >>> api_url("http://localhost:36789"), api_url("http://localhost:36789/api/dtmsvr/")
+    ('http://localhost:36789/api/dtmsvr', 'http://localhost:36789/api/dtmsvr')
+    """
+    base = server.rstrip("/")
+    return base if base.endswith(API_PATH) else base + API_PATH
+
+
+def _whole_seconds(duration_ms: int) -> int:
+    """dtm's fields count whole seconds; rounded up, so that a wish above zero stays one."""
+    return -(-duration_ms // 1000)
+
+
+def encode_request(message: Message, operation: Operation) -> bytes:
+    """The body of a request.
+
+    Raises:
+        InvalidRequest: a payload that is no UTF-8 text, which dtm's wire cannot carry.
+        LimitExceeded: larger than a coordinator takes.
+
+    >>> encode_request(Message("g", ()), Operation.ABORT)
+    b'{"gid":"g","trans_type":"msg"}'
+    """
+    if operation is Operation.ABORT:
+        return _encode(_Request(message.gid, "msg"))
+    options = message.options
+    try:
+        payloads = [branch.payload.decode() for branch in message.branches]
+    except UnicodeDecodeError as error:
+        raise InvalidRequest("a payload is not UTF-8 text.", gid=message.gid) from error
+    body = _encode(
+        _Request(
+            gid=message.gid,
+            trans_type="msg",
+            steps=[_Step(branch.url) for branch in message.branches],
+            payloads=payloads,
+            query_prepared=message.check_url,
+            protocol=message.protocol,
+            # A coordinator of dtm's reads the delay here, in whole seconds.
+            custom_data=f'{{"delay":{_whole_seconds(options.delay_ms)}}}' if options.delay_ms else "",
+            wait_result=options.wait_result,
+            timeout_to_fail=_whole_seconds(options.timeout_to_fail_ms),
+            request_timeout=_whole_seconds(options.request_timeout_ms),
+            retry_interval=_whole_seconds(options.retry_interval_ms),
+            branch_headers=dict(options.headers),
+            concurrent=options.concurrent,
+            explicit_verdict=options.explicit_verdict,
+            open=options.open,
+            delay_ms=options.delay_ms,
+            timeout_to_fail_ms=options.timeout_to_fail_ms,
+            request_timeout_ms=options.request_timeout_ms,
+            retry_interval_ms=options.retry_interval_ms,
+            durability="check-back" if options.durability is Durability.CHECK_BACK else "submit",
+        )
+    )
+    require(BODY_BYTES_MAX, len(body), gid=message.gid)
+    return body
+
+
+def pause_asked_ms(answer: HttpAnswer) -> int | None:
+    """How long a 503 asks to wait, in ms; None when the answer is no such request.
+
+    >>> pause_asked_ms(HttpAnswer(503, b"", "2")), pause_asked_ms(HttpAnswer(200, b""))
+    (2000, None)
+    """
+    if answer.status != 503 or answer.retry_after is None:
+        return None
+    try:
+        return max(0, round(float(answer.retry_after) * 1000))
+    except (ValueError, OverflowError):
+        return None  # an HTTP date, or nonsense: the backoff's own pause is used
+
+
+def read_answer(operation: Operation, gid: str, answer: HttpAnswer) -> int:
+    """What an answer says: the prepare's time, in ms since 1970 by the store's clock, 0 when it carries none.
+
+    Raises:
+        StateConflict, ContentConflict, ContraryDecision, ForgottenMessage, UnknownMessage, TopicNotFound,
+        InvalidRequest, NotYetDelivered: as the coordinator says, by its code, or by dtm's status and text.
+        Overloaded, ShuttingDown: it says to come back later.
+        CoordinatorUnreachable: the answer is not one of a coordinator.
+
+    >>> read_answer(Operation.PREPARE, "g", HttpAnswer(200, b'{"dtm_result":"SUCCESS","prepared_at":17}'))
+    17
+    >>> read_answer(Operation.SUBMIT, "g", HttpAnswer(409, b'{"dtm_result":"FAILURE","state":"succeed"}'))
+    0
+    """
+    try:
+        reply = _decode(answer.body)
+    except msgspec.MsgspecError:
+        reply = _Reply()
+    if answer.status == 200 and reply.dtm_result == "SUCCESS":
+        return reply.prepared_at
+    state = reply.state or next(iter(_STATE_IN_MESSAGE.findall(reply.message)), "")
+    if operation is Operation.SUBMIT and answer.status == 409 and state == "succeed":
+        return 0
+    raise _refusal(operation, gid, answer, reply, state)
+
+
+def _refusal(operation: Operation, gid: str, answer: HttpAnswer, reply: _Reply, state: str) -> TwophaseError:
+    said = reply.message or f"the coordinator answered {operation.value} with status {answer.status}."
+    if operation is Operation.SUBMIT and state == "failed":
+        return ContraryDecision(said, gid=gid)
+    if operation is Operation.ABORT and state in {"submitted", "succeed"}:
+        return ContraryDecision(said, gid=gid)
+    named = _ERROR_OF_CODE.get(reply.code)
+    if named is not None:
+        return named(said, gid=gid)
+    if answer.status == 409 and reply.dtm_result == "FAILURE":
+        if state or operation is not Operation.SUBMIT:
+            return StateConflict(said, gid=gid)
+        return NotYetDelivered(said, gid=gid)  # dtm's answer to wait_result (§1.4)
+    if answer.status == 503 and answer.retry_after is not None:
+        return Overloaded(said, gid=gid)
+    return _foreign(operation, gid, answer, reply, said)
+
+
+def _foreign(operation: Operation, gid: str, answer: HttpAnswer, reply: _Reply, said: str) -> TwophaseError:
+    """Answers without our code: dtm's, a proxy's, or another server's."""
+    if reply.message.startswith("no TransGlobal"):
+        return UnknownMessage(said, gid=gid)
+    if answer.status == 500 and reply.message:
+        return Unavailable(said, gid=gid)
+    if answer.status == 400 and reply.message:
+        return InvalidRequest(said, gid=gid)
+    excerpt: Any = answer.body[:80]
+    return CoordinatorUnreachable(
+        f"no coordinator answered {operation.value}: status {answer.status}, beginning {excerpt!r}.", gid=gid
+    )
