@@ -54,7 +54,7 @@ class AsyncpgTransaction:
 async def open_on(engine: Any) -> AsyncpgTransaction:
     """Open a transaction on a Pool's connection, or on an idle Connection; raises OpenTransaction."""
     pool: Any = engine if isinstance(engine, Pool) else None
-    connection = await pool.acquire() if pool is not None else engine
+    connection: Any = await pool.acquire() if pool is not None else engine
     try:
         if connection.is_in_transaction():
             raise OpenTransaction

@@ -1,0 +1,208 @@
+"""The producer's answer to "did it commit?": insert, then read, and speak only what is durable (I1, I2, I4).
+
+By *writing* the rollback row, the check-back bars a transaction that has not begun, and waits for one that has; a
+mere look could do neither. Correctness rules 6, 7, 8 and 13.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import Any
+
+import msgspec
+
+from twophase.barrier.dialect import DEFAULT_TABLE, Dialect, validate_table
+from twophase.barrier.fault import Fault, code_of, fault_of
+from twophase.barrier.open import aopen_transaction, open_transaction
+from twophase.barrier.transaction import Row, Steps, aperform, perform, say
+from twophase.core import failpoint
+from twophase.core.gid import validate_gid
+from twophase.core.verdict import Verdict
+
+LOCK_TIMEOUT_MS = 1500
+"""Below the coordinator's request timeout (3 s): it must hear "in progress" before it stops listening."""
+
+CLOCK_SKEW_MS = 300_000
+"""How far the clocks of the coordinator's store and of the business database may lie apart."""
+
+_COMMITTED_REASON = "msg"
+_ROLLED_BACK_REASON = "rollback"
+
+_log = logging.getLogger("twophase.barrier")
+
+
+class CheckBackQuestion(msgspec.Struct, frozen=True):
+    """What the coordinator asks. `prepared_at_ms` and `identity` are None when it does not say."""
+
+    gid: str
+    prepared_at_ms: int | None = None
+    identity: str | None = None
+
+
+class CheckBackAnswer(msgspec.Struct, frozen=True):
+    """The verdict, the branches that were added inside the transaction (encoded), and why."""
+
+    verdict: Verdict
+    body: bytes | None = None
+    evidence: str = ""
+
+    @property
+    def decided(self) -> bool:
+        """Whether this is a verdict for ever."""
+        return self.verdict in (Verdict.COMMITTED, Verdict.ROLLED_BACK)
+
+
+def check_back_rule(
+    dialect: Dialect, table: str, question: CheckBackQuestion, token: str, *, lock_timeout_ms: int = LOCK_TIMEOUT_MS
+) -> Steps[CheckBackAnswer]:
+    """Insert the rollback row, read whose row stands, read the horizon.
+
+    The caller commits a decided answer before it speaks it, and rolls back any other.
+
+    Arguments:
+        token: random, new for each question; tells whether the row that stands is the one written here.
+        lock_timeout_ms: how long to wait for whoever holds the row.
+    """
+    validate_gid(question.gid)
+    bounds = _bounds(lock_timeout_ms)
+    if dialect.has("check_back_isolation") and dialect.name == "postgresql":
+        yield say(dialect, "check_back_isolation")
+    if dialect.has("check_back_settings"):
+        yield say(dialect, "check_back_settings", **bounds)
+    if dialect.name == "mysql":
+        yield say(dialect, "check_back_isolation")
+    if failpoint.ARMED:
+        failpoint.reach("check_back.before_insert")
+    row = {"gid": question.gid, "token": token, "prepared_at": question.prepared_at_ms}
+    rows = yield say(dialect, "insert_check_back", table, **row, **bounds)
+    if failpoint.ARMED:
+        failpoint.reach("check_back.after_insert")
+    if dialect.has("read_check_back"):
+        rows = yield say(dialect, "read_check_back", table, gid=question.gid)
+    meta = yield say(dialect, "read_meta", table)
+    return _judge(question, token, rows, {str(name): str(value) for name, value in meta})
+
+
+def _bounds(lock_timeout_ms: int) -> dict[str, Any]:
+    return {
+        "lock_timeout": f"{lock_timeout_ms}ms",
+        "statement_timeout": f"{lock_timeout_ms}ms",
+        "lock_timeout_s": max(1, lock_timeout_ms // 1000),
+        "lock_timeout_fraction": lock_timeout_ms / 1000,
+    }
+
+
+def _judge(question: CheckBackQuestion, token: str, rows: Row, meta: dict[str, str]) -> CheckBackAnswer:
+    if question.identity is not None and meta.get("identity") != question.identity:
+        return _unknown("this is not the database that the producer wrote to")
+    if not rows or rows[0][0] != question.gid:
+        return _unknown("the insert left no row of this gid")
+    _, reason, written_by, body = rows[0]
+    if reason == _COMMITTED_REASON:
+        return CheckBackAnswer(Verdict.COMMITTED, bytes(body) if body is not None else None, "the barrier row stands")
+    if reason != _ROLLED_BACK_REASON:
+        return _unknown("the row's reason is neither 'msg' nor 'rollback'")
+    if written_by == token and _cleaned(question.prepared_at_ms, meta):
+        # A row may have stood here and been cleaned: that none stands now proves nothing (rule 13).
+        return _unknown("prepared before the horizon below which barrier rows have been cleaned")
+    return CheckBackAnswer(Verdict.ROLLED_BACK, evidence="the check-back's row stands")
+
+
+def _cleaned(prepared_at_ms: int | None, meta: dict[str, str]) -> bool:
+    horizon = meta.get("horizon_ms")
+    if horizon is None:
+        return False
+    return prepared_at_ms is None or prepared_at_ms < int(horizon) + CLOCK_SKEW_MS
+
+
+def _unknown(evidence: str) -> CheckBackAnswer:
+    return CheckBackAnswer(Verdict.UNKNOWN, evidence=evidence)
+
+
+def _answer_for(error: Exception, gid: str) -> CheckBackAnswer:
+    """What may be said when the database, or the way to it, failed: never a verdict."""
+    fault, code = fault_of(error), code_of(error)
+    if fault is Fault.BUSY:
+        return CheckBackAnswer(Verdict.IN_PROGRESS, evidence=f"the row is held ({code})")
+    _log.error("check-back of %s cannot be answered: %s", gid, code)
+    if fault is Fault.TABLE_MISSING:
+        return _unknown(f"no complete barrier table here ({code}): run `twophase barrier install URL`")
+    return _unknown(f"the database failed ({code})")
+
+
+def check_back(
+    engine: Any,
+    gid: str,
+    *,
+    prepared_at_ms: int | None = None,
+    identity: str | None = None,
+    table: str = DEFAULT_TABLE,
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+) -> CheckBackAnswer:
+    """Ask the barrier about `gid`, in a transaction of its own; waits at most `lock_timeout_ms` for a lock.
+
+    Arguments:
+        engine: whatever `open_transaction` takes.
+        prepared_at_ms: milliseconds since 1970, as prepare answered.
+        identity: the name of the database that the producer wrote to; None leaves it unchecked.
+
+    Returns:
+        Committed or rolled back are durable and for ever; in progress when somebody holds the row or the database
+        is busy; unknown after any other failure, which is logged.
+
+    Raises:
+        InvalidRequest: the gid cannot be one.
+        ConfigurationError: the table's name cannot be one.
+
+    >>> import sqlite3; from twophase.barrier.install import install
+    >>> bank = sqlite3.connect(":memory:"); _ = install(bank)
+    >>> check_back(bank, "never-began").verdict
+    <Verdict.ROLLED_BACK: 'rolled_back'>
+    """
+    question = CheckBackQuestion(validate_gid(gid), prepared_at_ms, identity)
+    validate_table(table)
+    try:
+        transaction = open_transaction(engine, lock_timeout_ms=lock_timeout_ms)
+        try:
+            rule = check_back_rule(
+                transaction.dialect, table, question, secrets.token_hex(16), lock_timeout_ms=lock_timeout_ms
+            )
+            answer = perform(rule, transaction)
+            if answer.decided:
+                transaction.commit()
+        finally:
+            transaction.rollback()
+            transaction.close()
+    except Exception as error:  # noqa: BLE001 -- anything unexpected is no verdict; its code is logged
+        return _answer_for(error, gid)
+    return answer
+
+
+async def acheck_back(
+    engine: Any,
+    gid: str,
+    *,
+    prepared_at_ms: int | None = None,
+    identity: str | None = None,
+    table: str = DEFAULT_TABLE,
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+) -> CheckBackAnswer:
+    """`check_back` for an async engine."""
+    question = CheckBackQuestion(validate_gid(gid), prepared_at_ms, identity)
+    validate_table(table)
+    try:
+        transaction = await aopen_transaction(engine, lock_timeout_ms=lock_timeout_ms)
+        try:
+            rule = check_back_rule(
+                transaction.dialect, table, question, secrets.token_hex(16), lock_timeout_ms=lock_timeout_ms
+            )
+            answer = await aperform(rule, transaction)
+            if answer.decided:
+                await transaction.commit()
+        finally:
+            await transaction.rollback()
+            await transaction.close()
+    except Exception as error:  # noqa: BLE001 -- anything unexpected is no verdict; its code is logged
+        return _answer_for(error, gid)
+    return answer

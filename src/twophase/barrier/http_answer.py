@@ -1,0 +1,181 @@
+"""Check-backs and branch calls as HTTP, whatever the framework: query parameters in; status, headers, body out.
+
+An integration only fetches the one and sends the other. Our verdict stands in a header that no proxy's page has by
+accident, and once more in status and body for coordinators that speak dtm (correctness rule 10).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from twophase.barrier.branch import BranchOngoing, BranchRefused
+from twophase.barrier.check_back import CheckBackAnswer, CheckBackQuestion, acheck_back, check_back
+from twophase.barrier.fault import Fault, fault_of
+from twophase.core import failpoint
+from twophase.core.errors import InvalidRequest, TwophaseError, UnsupportedType
+from twophase.core.gid import validate_gid
+from twophase.core.verdict import STATUS_OF_VERDICT, VERDICT_HEADER, Verdict
+
+_JSON = {"content-type": "application/json"}
+_DTM_RESULT = {
+    Verdict.COMMITTED: "SUCCESS",
+    Verdict.ROLLED_BACK: "FAILURE",
+    Verdict.IN_PROGRESS: "ONGOING",
+    Verdict.UNKNOWN: "UNKNOWN",
+}
+
+
+class HttpAnswer(NamedTuple):
+    """A reply to send."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class CheckBackPolicy(msgspec.Struct, frozen=True):
+    """How a check-back route answers."""
+
+    table: str
+    lock_timeout_ms: int
+    require_identity: bool
+
+
+def parse_query(parameters: Mapping[str, str]) -> CheckBackQuestion:
+    """The question in a check-back's query parameters (dtm-wire §3.1, and our `prepared_at` and `barrier`).
+
+    Raises:
+        UnsupportedType: `trans_type` is not `msg`.
+        InvalidRequest: `gid` is missing or impossible, `op` or `branch_id` is another than a check-back's,
+            `prepared_at` is no number of milliseconds.
+
+    >>> parse_query({"gid": "g", "trans_type": "msg", "op": "msg", "branch_id": "00", "prepared_at": "17"})
+    CheckBackQuestion(gid='g', prepared_at_ms=17, identity=None)
+    """
+    if parameters.get("trans_type", "msg") != "msg":
+        raise UnsupportedType("trans_type must be 'msg'.")
+    gid = validate_gid(parameters.get("gid", ""))
+    if parameters.get("op", "msg") != "msg" or parameters.get("branch_id", "00") != "00":
+        raise InvalidRequest("A check-back has op=msg and branch_id=00.", gid=gid)
+    prepared_at = parameters.get("prepared_at") or None
+    if prepared_at is not None and not (prepared_at.isascii() and prepared_at.isdecimal() and len(prepared_at) <= 15):
+        raise InvalidRequest("prepared_at must be milliseconds since 1970.", gid=gid)
+    return CheckBackQuestion(gid, int(prepared_at) if prepared_at else None, parameters.get("barrier") or None)
+
+
+def answer_of(answer: CheckBackAnswer) -> HttpAnswer:
+    """The reply that carries a verdict.
+
+    >>> answer_of(CheckBackAnswer(Verdict.IN_PROGRESS)).status
+    425
+    """
+    content = {"dtm_result": _DTM_RESULT[answer.verdict], "verdict": answer.verdict.value}
+    if answer.body is not None and answer.verdict is Verdict.COMMITTED:
+        content["branches"] = base64.b64encode(answer.body).decode()
+    if answer.verdict is Verdict.UNKNOWN:
+        content["message"] = answer.evidence
+    headers = {**_JSON, VERDICT_HEADER: answer.verdict.value}
+    return HttpAnswer(STATUS_OF_VERDICT[answer.verdict], headers, msgspec.json.encode(content))
+
+
+def _refused(error: TwophaseError) -> HttpAnswer:
+    content = {"code": error.code, "message": error.message}
+    return HttpAnswer(400, dict(_JSON), msgspec.json.encode(content))
+
+
+def _question(parameters: Mapping[str, str], policy: CheckBackPolicy) -> CheckBackQuestion | HttpAnswer:
+    try:
+        question = parse_query(parameters)
+    except InvalidRequest as error:
+        return _refused(error)
+    if policy.require_identity and question.identity is None:
+        evidence = "the check address does not name its database (`barrier=`); see require_identity"
+        return answer_of(CheckBackAnswer(Verdict.UNKNOWN, evidence=evidence))
+    return question
+
+
+def answer_check_back(engine: Any, parameters: Mapping[str, str], policy: CheckBackPolicy) -> HttpAnswer:
+    """Everything a check-back route does."""
+    question = _question(parameters, policy)
+    if isinstance(question, HttpAnswer):
+        return question
+    answer = check_back(
+        engine,
+        question.gid,
+        prepared_at_ms=question.prepared_at_ms,
+        identity=question.identity,
+        table=policy.table,
+        lock_timeout_ms=policy.lock_timeout_ms,
+    )
+    return _reply(answer)
+
+
+async def aanswer_check_back(engine: Any, parameters: Mapping[str, str], policy: CheckBackPolicy) -> HttpAnswer:
+    """Everything an async check-back route does."""
+    question = _question(parameters, policy)
+    if isinstance(question, HttpAnswer):
+        return question
+    answer = await acheck_back(
+        engine,
+        question.gid,
+        prepared_at_ms=question.prepared_at_ms,
+        identity=question.identity,
+        table=policy.table,
+        lock_timeout_ms=policy.lock_timeout_ms,
+    )
+    return _reply(answer)
+
+
+def _reply(answer: CheckBackAnswer) -> HttpAnswer:
+    if failpoint.ARMED:
+        failpoint.reach("check_back.before_reply")
+    return answer_of(answer)
+
+
+def _branch_done() -> HttpAnswer:
+    if failpoint.ARMED:
+        failpoint.reach("branch.before_reply")
+    return HttpAnswer(200, dict(_JSON), b'{"dtm_result":"SUCCESS"}')
+
+
+def _branch_failed(error: Exception) -> HttpAnswer | None:
+    """The reply for a failure that has one; None for those that are the framework's to answer with 500."""
+    if isinstance(error, InvalidRequest):
+        return _refused(error)
+    if isinstance(error, BranchRefused):
+        return HttpAnswer(409, dict(_JSON), b'{"dtm_result":"FAILURE"}')
+    if isinstance(error, BranchOngoing) or fault_of(error) is Fault.BUSY:
+        return HttpAnswer(425, dict(_JSON), b'{"dtm_result":"ONGOING"}')
+    return None
+
+
+def answer_branch(effect: Callable[[], object]) -> HttpAnswer:
+    """The reply to a branch call whose `effect` is a call of `once`.
+
+    200 after its commit, also when it had taken effect before; 409 for `BranchRefused`; 425 for `BranchOngoing` and
+    for a busy database; 400 when the request names no branch; anything else is raised.
+    """
+    try:
+        effect()
+    except Exception as error:
+        answer = _branch_failed(error)
+        if answer is None:
+            raise
+        return answer
+    return _branch_done()
+
+
+async def aanswer_branch(effect: Callable[[], Awaitable[object]]) -> HttpAnswer:
+    """`answer_branch` for `aonce`."""
+    try:
+        await effect()
+    except Exception as error:
+        answer = _branch_failed(error)
+        if answer is None:
+            raise
+        return answer
+    return _branch_done()

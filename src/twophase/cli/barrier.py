@@ -1,0 +1,54 @@
+"""`twophase barrier …`: the barrier table of a business database."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from twophase.barrier.dialect import DEFAULT_TABLE, dialect_named, validate_table
+from twophase.barrier.fault import code_of
+from twophase.barrier.install import install as install_barrier
+from twophase.barrier.install import script
+from twophase.core.errors import TwophaseError
+
+app = typer.Typer(name="barrier", help="The barrier table of a business database.", no_args_is_help=True)
+
+
+@app.callback()
+def _barrier() -> None:
+    """Keep `install` a subcommand while it is the only one."""
+
+
+@app.command()
+def install(
+    url: Annotated[str, typer.Argument(help="SQLAlchemy URL of the business database.", envvar="TWOPHASE_BARRIER_URL")],
+    table: Annotated[str, typer.Option(help="Name of the table, or schema.name.")] = DEFAULT_TABLE,
+    *,
+    print_only: Annotated[bool, typer.Option("--print", help="Print the statements; execute nothing.")] = False,
+) -> None:
+    """Create the barrier table, or complete one that dtm made. May be repeated."""
+    try:
+        validate_table(table)
+        if print_only:
+            _print_script(url, table)
+            return
+        executed = install_barrier(url, table)
+    except TwophaseError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
+    except Exception as error:  # noqa: BLE001 -- a driver's text may carry the URL and its password
+        typer.echo(f"The database refused ({code_of(error)}). Nothing is half-installed: run it again.", err=True)
+        raise typer.Exit(1) from None
+    for statement in executed:
+        typer.echo(f"{statement.split('(', 1)[0].strip()} …")
+    typer.echo("The barrier is installed." if executed else "The barrier was installed already.")
+
+
+def _print_script(url: str, table: str) -> None:
+    scheme = url.split(":", 1)[0].split("+", 1)[0]
+    dialect = dialect_named("postgresql" if scheme == "postgres" else scheme)
+    if dialect is None:
+        typer.echo("The URL must begin with sqlite, postgresql, mysql or mariadb.", err=True)
+        raise typer.Exit(2)
+    typer.echo(";\n\n".join(script(dialect, table)) + ";")

@@ -1,0 +1,57 @@
+"""Django views for check-backs and branches, on a database alias."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_GET
+
+from twophase.barrier import branch
+from twophase.barrier.check_back import LOCK_TIMEOUT_MS
+from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.barrier.http_answer import CheckBackPolicy, HttpAnswer, answer_branch, answer_check_back
+
+
+def _response(answer: HttpAnswer) -> HttpResponse:
+    return HttpResponse(answer.body, status=answer.status, headers=answer.headers)
+
+
+def check_view(
+    alias: str = "default",
+    *,
+    table: str = DEFAULT_TABLE,
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+    require_identity: bool = True,
+) -> Callable[[HttpRequest], HttpResponse]:
+    """The view that answers check-backs for an alias; other arguments as `fastapi.check_router`.
+
+    It stands outside ATOMIC_REQUESTS: a verdict must be committed before it is spoken.
+    """
+    policy = CheckBackPolicy(validate_table(table), lock_timeout_ms, require_identity)
+
+    @transaction.non_atomic_requests(using=alias)
+    @require_GET
+    def check(request: HttpRequest) -> HttpResponse:
+        return _response(answer_check_back(alias, request.GET.dict(), policy))
+
+    return check
+
+
+def once(
+    alias: str, request: HttpRequest, function: Callable[[Any], object], *, table: str = DEFAULT_TABLE
+) -> HttpResponse:
+    """Run a branch's effect once and reply as the coordinator understands; see `barrier.once`.
+
+    Under ATOMIC_REQUESTS the view needs `transaction.non_atomic_requests`; `branch_view` sees to that.
+    """
+    return _response(answer_branch(lambda: branch.once(alias, request.GET.dict(), function, table=table)))
+
+
+def branch_view(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """A view that coordinators call: no CSRF token, and outside ATOMIC_REQUESTS, so that `once` owns the commit."""
+    outside: Callable[..., HttpResponse] = transaction.non_atomic_requests(csrf_exempt(view))
+    return outside

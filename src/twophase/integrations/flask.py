@@ -1,0 +1,48 @@
+"""Flask: the check-back route in one line, and branches that take effect once.
+
+app.register_blueprint(check_blueprint(engine))
+
+@app.post("/transfer-in")
+def transfer_in() -> Response:
+    return once(engine, lambda connection: receive(connection, request.get_json()))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flask import Blueprint, Response, request
+
+from twophase.barrier import branch
+from twophase.barrier.check_back import LOCK_TIMEOUT_MS
+from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.barrier.http_answer import CheckBackPolicy, HttpAnswer, answer_branch, answer_check_back
+
+
+def _response(answer: HttpAnswer) -> Response:
+    return Response(answer.body, status=answer.status, headers=answer.headers)
+
+
+def check_blueprint(
+    engine: Any,
+    path: str = "/twophase/check",
+    *,
+    table: str = DEFAULT_TABLE,
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+    require_identity: bool = True,
+) -> Blueprint:
+    """The route that answers check-backs; arguments as `twophase.integrations.fastapi.check_router`, sync engines."""
+    policy = CheckBackPolicy(validate_table(table), lock_timeout_ms, require_identity)
+    blueprint = Blueprint("twophase", __name__)
+
+    def check() -> Response:
+        return _response(answer_check_back(engine, request.args, policy))
+
+    blueprint.add_url_rule(path, "check", check, methods=["GET"])
+    return blueprint
+
+
+def once(engine: Any, function: Callable[[Any], object], *, table: str = DEFAULT_TABLE) -> Response:
+    """Run a branch's effect once and reply as the coordinator understands; see `barrier.once`."""
+    return _response(answer_branch(lambda: branch.once(engine, request.args, function, table=table)))
