@@ -13,7 +13,8 @@ The rules an engine keeps:
 * at most one changing item per gid and batch; the caller guarantees it, the engine asserts it (22);
 * an item whose data the database rejects is refused as `Rejected` and never fails its neighbours (22);
 * every flush first advances the node's sequence under its epoch; when that finds no row, the engine raises
-  `StoreFenced` and nothing is written (19); `seq` of history rows comes from there, in commit order;
+  `StoreFenced` and nothing is written (19); `seq` of a node's history rows comes from there: it grows by exactly
+  one a row, in commit order, and is never used twice;
 * times the store sets (`created_ms`, `decided_ms`, `finished_ms`) come from its own clock: `FlushResult.at_ms`.
 """
 
@@ -38,7 +39,7 @@ class DecidedBy(enum.StrEnum):
 
 
 class LiveRow(msgspec.Struct, frozen=True):
-    """A message that is not final, as stored. `version` grows by one with every change.
+    """A message that is not final, as stored. `version` is 1 for a new row and grows by one with every change.
 
     `due_ms`: when the coordinator must next act by itself (check-back, first call, retry); `done`: bit i is set when
     branch i has succeeded; `attempts`: rounds that did not end the matter since the last decision.
@@ -75,7 +76,7 @@ class HistoryRow(msgspec.Struct, frozen=True):
 
 
 class Insert(msgspec.Struct, frozen=True):
-    """A new message: PREPARED, or SUBMITTED for a plain one. Refused when the gid is taken.
+    """A new message: PREPARED, or SUBMITTED for a plain one, decided then by its submit. Refused when the gid is taken.
 
     `due_in_ms` counts from the store's clock at the flush.
     """
@@ -180,7 +181,11 @@ class FlushResult(msgspec.Struct):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """Counts for metrics and health, as of one moment."""
+    """Counts for metrics and health, as of one moment.
+
+    `prepared` and `submitted` count parked rows too. The oldest prepared is told by `created_ms`, the oldest
+    submitted, which is the oldest undelivered, by `decided_ms`.
+    """
 
     prepared: int
     submitted: int

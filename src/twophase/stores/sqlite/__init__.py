@@ -1,1 +1,5 @@
-"""See the modules of this package."""
+"""The embedded store: one SQLite file, one process, one writer thread, one durable commit a flush."""
+
+from twophase.stores.sqlite.store import SqliteStore
+
+__all__ = ["SqliteStore"]

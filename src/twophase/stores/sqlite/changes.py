@@ -1,0 +1,189 @@
+"""A batch as few statements: sorted by kind, applied in bulk, and what is refused found out in bulk too.
+
+Keeps correctness rules 18 and 22 inside one transaction that somebody else opens and commits. A statement whose count
+of changed rows is short has met a row that is not as expected; which one is asked only then (`sift`), in a new
+transaction, because it is rare. A statement the database rejects for its data is halved until the item is found;
+SQLite undoes a failed statement by itself, so its neighbours are not touched.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from twophase.core.lifecycle import FINAL, State
+from twophase.stores.base import Attempt, Decide, Finish, Insert, Item, Park, Rejected, Reschedule
+from twophase.stores.sqlite import statements
+from twophase.stores.sqlite.statements import ROWS_MAX, Row, RowsStatement
+
+Change = tuple[int, Row]
+"""An item's index in the batch, and its values: the gid first, the expected version next where there is one."""
+
+DATA_ERRORS = (UnicodeEncodeError, OverflowError, sqlite3.DataError, sqlite3.IntegrityError)
+
+
+class CountShort(Exception):
+    """A statement changed fewer rows than it was given; nothing of this transaction may be committed."""
+
+
+class Changes:
+    """The items of a batch by kind."""
+
+    __slots__ = ("decides", "finishes", "inserts", "parks", "reschedules")
+
+    def __init__(self) -> None:
+        self.finishes: list[Change] = []
+        self.decides: list[Change] = []
+        self.reschedules: list[Change] = []
+        self.parks: list[Change] = []
+        self.inserts: list[Change] = []
+
+    def without(self, indexes: set[int]) -> Changes:
+        """The others."""
+        rest = Changes()
+        for kind in self.__slots__:
+            setattr(rest, kind, [change for change in getattr(self, kind) if change[0] not in indexes])
+        return rest
+
+
+def sort_by_kind(items: Sequence[Item]) -> Changes:
+    """Sort a batch. One item a gid, and no state a kind cannot lead to: the caller keeps that, here it is asserted."""
+    assert len({item.gid for item in items}) == len(items), "at most one change of a gid in a batch"
+    changes = Changes()
+    for index, item in enumerate(items):
+        match item:
+            case Insert():
+                assert item.state in (State.PREPARED, State.SUBMITTED), "a new message is not final"
+                changes.inserts.append((index, (item.gid, item.state, item.due_in_ms, item.body)))
+            case Decide():
+                row: Row = (item.gid, item.version, item.due_in_ms, item.decided_by, item.body)
+                changes.decides.append((index, row))
+            case Finish():
+                assert item.state in FINAL, "a finished message is final"
+                row = (
+                    item.gid,
+                    item.version,
+                    item.state,
+                    item.reason,
+                    item.decided_by,
+                    item.attempts,
+                    item.done,
+                )
+                changes.finishes.append((index, row))
+            case Reschedule():
+                changes.reschedules.append((index, (item.gid, item.version, item.due_ms, item.attempts, item.done)))
+            case Park():
+                changes.parks.append((index, (item.gid, item.version, int(item.parked), item.due_ms)))
+    return changes
+
+
+class Applying:
+    """The work of one transaction.
+
+    Arguments:
+        connection: in a transaction that has passed the fence.
+        node, epoch: who writes.
+        at_ms: the store's clock for everything in this transaction.
+        seq: the last history number in use.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, node: int, epoch: int, at_ms: int, seq: int) -> None:
+        self._connection = connection
+        self._node = node
+        self._constants: Row = (node, epoch, at_ms)
+        self.at_ms = at_ms
+        self.seq = seq
+        self.lost: set[int] = set()
+        self.rejected: dict[int, Rejected] = {}
+
+    def sift(self, changes: Changes) -> Changes:
+        """Put aside, in `lost`, what would not meet the row it expects; return the rest."""
+        expecting: list[Change] = [
+            (index, (index, row[0], row[1], int(State.PREPARED))) for index, row in changes.decides
+        ]
+        for kind in (changes.finishes, changes.reschedules, changes.parks):
+            expecting += [(index, (index, row[0], row[1], 0)) for index, row in kind]
+        self._ask(statements.UNMATCHED, expecting)
+        self._ask(statements.TAKEN, [(index, (index, row[0])) for index, row in changes.inserts])
+        return changes.without(self.lost)
+
+    def apply(self, changes: Changes) -> None:
+        """Write.
+
+        Raises:
+            CountShort: some item does not meet the row it expects.
+            sqlite3.Error: the database fails as a whole.
+        """
+        self._put(statements.FINISH, changes.finishes)
+        self._put(statements.DECIDE, changes.decides)
+        self._put(statements.RESCHEDULE, changes.reschedules)
+        self._put(statements.PARK, changes.parks)
+        self._put(statements.INSERT, changes.inserts)
+
+    def record(self, attempts: Sequence[Attempt]) -> None:
+        """Append attempts. Text that no database takes is written escaped: evidence is not dropped for its spelling."""
+        rejected_items, self.rejected = self.rejected, {}
+        self._put(statements.ATTEMPT, [(index, _attempt_row(attempt)) for index, attempt in enumerate(attempts)])
+        rejected_attempts, self.rejected = self.rejected, rejected_items
+        for index in rejected_attempts:
+            statements.ATTEMPT.run(self._connection, (), [_escaped(_attempt_row(attempts[index]))])
+
+    def _ask(self, statement: RowsStatement, asked: list[Change]) -> None:
+        for start in range(0, len(asked), ROWS_MAX):
+            self._ask_some(statement, asked[start : start + ROWS_MAX])
+
+    def _ask_some(self, statement: RowsStatement, part: list[Change]) -> None:
+        try:
+            found = statement.run(self._connection, (), [row for _, row in part]).fetchall()
+        except DATA_ERRORS:
+            if len(part) > 1:
+                middle = len(part) // 2
+                self._ask_some(statement, part[:middle])
+                self._ask_some(statement, part[middle:])
+            # One item whose data cannot even be asked about: `apply` rejects it.
+        else:
+            self.lost.update(index for (index,) in found)
+
+    def _put(self, statement: RowsStatement, changes: list[Change]) -> None:
+        for start in range(0, len(changes), ROWS_MAX):
+            self._put_some(statement, changes[start : start + ROWS_MAX])
+
+    def _put_some(self, statement: RowsStatement, part: list[Change]) -> None:
+        try:
+            changed = self._run(statement, part)
+        except DATA_ERRORS as error:
+            if len(part) == 1:
+                self.rejected[part[0][0]] = Rejected(f"{type(error).__name__}: {error}")
+                return
+            middle = len(part) // 2
+            self._put_some(statement, part[:middle])
+            self._put_some(statement, part[middle:])
+        else:
+            if changed != len(part):
+                raise CountShort(f"{statement.name}: {changed} of {len(part)}")
+
+    def _run(self, statement: RowsStatement, part: list[Change]) -> int:
+        if statement is not statements.FINISH:
+            return statement.run(self._connection, self._constants, [row for _, row in part]).rowcount
+        rows = [(place, *row) for place, (_, row) in enumerate(part, 1)]
+        changed = statement.run(self._connection, (self._node, self.seq, self.at_ms), rows).rowcount
+        self.seq += changed
+        return changed
+
+
+def _attempt_row(attempt: Attempt) -> Row:
+    return (
+        attempt.gid,
+        attempt.kind,
+        attempt.branch_id,
+        attempt.target,
+        attempt.at_ms,
+        attempt.status,
+        attempt.latency_ms,
+        attempt.result,
+        attempt.error,
+    )
+
+
+def _escaped(row: Row) -> Row:
+    return tuple(value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value for value in row)

@@ -1,0 +1,92 @@
+"""One thread and the calls it runs in order, awaited from an event loop.
+
+A SQLite connection stays in its lane. An executor would do, at twice the cost a call; at one call a flush that is a
+good part of what a small flush costs beside its fsync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _Call(Generic[T]):
+    __slots__ = ("_function", "_loop", "future")
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = self._loop.create_future()
+
+    def run(self) -> None:
+        try:
+            result = self._function()
+        except BaseException as error:  # noqa: BLE001 -- it belongs to the caller, who awaits it
+            self._report(self._fail, error)
+        else:
+            self._report(self._succeed, result)
+
+    def _report(self, done: Callable[[T], None] | Callable[[BaseException], None], outcome: T | BaseException) -> None:
+        try:
+            self._loop.call_soon_threadsafe(done, outcome)  # type: ignore[arg-type] # the pair is made in run
+        except RuntimeError:
+            assert self._loop.is_closed(), "only a closed loop refuses; then nobody waits any more"
+
+    def _succeed(self, result: T) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Lane:
+    """A daemon thread that runs one call after another.
+
+    Being a daemon it never keeps a process alive; a process that ends in the middle of a commit is, to SQLite, a
+    process that was killed.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Start the thread."""
+        assert self._thread is None, "a lane is opened once"
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._thread.start()
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run `function` in the thread and return what it returns, or raise what it raises.
+
+        A caller that is cancelled does not wait any longer; the call itself is carried out.
+        """
+        assert self._thread is not None, "the lane is open"
+        call = _Call(function)
+        self._calls.put(call.run)
+        return await call.future
+
+    async def close(self) -> None:
+        """Wait for the calls under way, then end the thread."""
+        if self._thread is None:
+            return
+        await self.call(_nothing)
+        self._calls.put(None)
+        self._thread.join()
+        self._thread = None
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+
+def _nothing() -> None:
+    """The last call of a lane."""

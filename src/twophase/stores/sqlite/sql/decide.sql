@@ -1,0 +1,9 @@
+-- PREPARED becomes SUBMITTED, if the row is still as the coordinator knows it.
+-- ?1 node, ?2 epoch, ?3 now; a row: gid, version, due in ms, decided by, body or null.
+-- Served by: the primary key of message.
+update message set
+    state = 3, node = ?1, epoch = ?2, version = message.version + 1,
+    due_ms = ?3 + item.column3, decided_ms = ?3, decided_by = item.column4,
+    attempts = 0, parked = 0, done = 0, body = coalesce(item.column5, message.body)
+from (values (?, ?, ?, ?, ?)) as item
+where message.gid = item.column1 and message.version = item.column2 and message.state = 2

@@ -1,0 +1,188 @@
+"""The one connection that writes, and what becomes of a flush when the disk does not play along.
+
+Keeps I8 and correctness rules 19 and 20. A flush is one transaction, begun by the fence; COMMIT returns after the
+fsync. A failure before COMMIT is rolled back and nothing has happened. A failure of COMMIT itself is ambiguous: the
+frames may have reached the file before the fsync failed. Then the node's own epoch is bumped, which is a commit of its
+own and so ends the matter one way or the other, and only then the file is read: `commit_count` says whether it
+happened. While that cannot be done either, no later flush is begun.
+
+`seq` of history rows grows by exactly one a row, in commit order, and is never used twice.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from pathlib import Path
+
+from twophase.core.errors import StoreCorrupt, StoreError, StoreFenced
+from twophase.core.hooks import Clock
+from twophase.stores.base import Attempt, Batch, FlushResult, HistoryRow, LiveRow, Rejected
+from twophase.stores.sqlite import connection as opening
+from twophase.stores.sqlite import reader, schema, statements
+from twophase.stores.sqlite.changes import Applying, Changes, CountShort, sort_by_kind
+from twophase.stores.sqlite.failures import reported, store_error
+
+NODE = 1
+"""A file has one node: the process that holds its lock."""
+
+_Identity = tuple[int, int]
+
+
+class Writer:
+    """The writing side of one file. Every method runs in the writer's thread.
+
+    Arguments:
+        path: the database, without symbolic links.
+        clock: the store's clock.
+    """
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._owner = secrets.token_hex(8)
+        self._epoch = 0
+        self._connection: sqlite3.Connection | None = None
+        self._files: dict[Path, _Identity] = {}
+        self._unsettled: int | None = None
+
+    def open(self) -> None:
+        """Open, check, migrate, take the node's place.
+
+        Raises:
+            StoreError: as `Store.start` says.
+        """
+        with reported(self._path, "opening the store"):
+            connection = self._connection = opening.open_writer(self._path)
+            version = schema.identify(connection, self._path)
+            if version:
+                opening.check_damage(connection, self._path)
+            opening.make_durable(connection)
+            schema.migrate(connection, version)
+            connection.execute("begin immediate")
+            connection.execute(statements.TAKE_PLACE, (NODE, self._owner, self._clock.now_ms()))
+            connection.execute("commit")
+            (self._epoch, *_) = connection.execute(statements.PLACE, (NODE,)).fetchone()
+        self._remember_files()
+
+    def close(self) -> None:
+        """Close; the last connection to close moves the log into the file. Safe to call twice."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.close()
+
+    def flush(self, batch: Batch) -> FlushResult:
+        """Make a batch durable, see `Store.flush`."""
+        changes = sort_by_kind(batch.items)
+        self._check_files()
+        with reported(self._path, "writing"):
+            connection = self._ready()
+            try:
+                done = self._transaction(connection, changes, batch.attempts, sifting=False)
+            except CountShort:
+                try:
+                    done = self._transaction(connection, changes, batch.attempts, sifting=True)
+                except CountShort as error:
+                    raise StoreCorrupt(f"{self._path}: a table and its index differ ({error}).") from error
+        refused: dict[int, LiveRow | HistoryRow | Rejected | None] = {**done.rejected}
+        if done.lost:
+            with reported(self._path, "reading what was refused"):
+                connection = self._ready_connection()
+                for index in done.lost:
+                    refused[index] = reader.get(connection, batch.items[index].gid)
+        return FlushResult(done.at_ms, refused)
+
+    def _transaction(
+        self, connection: sqlite3.Connection, changes: Changes, attempts: list[Attempt], *, sifting: bool
+    ) -> Applying:
+        try:
+            connection.execute("begin immediate")
+            at_ms = self._clock.now_ms()
+            finishes = len(changes.finishes)
+            if connection.execute(statements.FENCE, (NODE, self._epoch, finishes, at_ms)).rowcount != 1:
+                raise StoreFenced(f"{self._path}: epoch {self._epoch} of this process has ended.")
+            _, _, seq, commit_count = connection.execute(statements.PLACE, (NODE,)).fetchone()
+            applying = Applying(connection, NODE, self._epoch, at_ms, seq - finishes)
+            applying.apply(applying.sift(changes) if sifting else changes)
+            applying.record(attempts)
+            if applying.seq != seq:
+                connection.execute(statements.CORRECT_SEQ, (NODE, applying.seq))
+        except BaseException:
+            self._roll_back(connection)
+            raise
+        self._commit(connection, commit_count)
+        return applying
+
+    def _commit(self, connection: sqlite3.Connection, commit_count: int) -> None:
+        try:
+            connection.execute("commit")
+        except sqlite3.Error as error:
+            self._unsettled = commit_count
+            self._roll_back(connection)
+            failure = store_error(error, self._path, "committing")
+            try:
+                happened = self._settle(self._ready_connection())
+            except StoreFenced:
+                raise
+            except (sqlite3.Error, StoreError):
+                raise failure from error
+            if not happened:
+                raise failure from error
+
+    def _settle(self, connection: sqlite3.Connection) -> bool:
+        """Whether the commit whose outcome is unknown has happened; nothing of it can happen afterwards."""
+        assert self._unsettled is not None, "there is something to settle"
+        try:
+            connection.execute("begin immediate")
+            if connection.execute(statements.BUMP_EPOCH, (NODE, self._owner)).rowcount != 1:
+                raise StoreFenced(f"{self._path}: another process has taken over after a failed commit.")
+            epoch, _, _, commit_count = connection.execute(statements.PLACE, (NODE,)).fetchone()
+            connection.execute("commit")
+        except BaseException:
+            self._roll_back(connection)
+            raise
+        self._epoch = epoch
+        happened: bool = commit_count >= self._unsettled
+        self._unsettled = None
+        return happened
+
+    def _ready(self) -> sqlite3.Connection:
+        connection = self._ready_connection()
+        if self._unsettled is not None:
+            self._settle(connection)
+        return connection
+
+    def _ready_connection(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = opening.open_writer(self._path)
+            opening.make_durable(self._connection)
+        return self._connection
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("rollback")
+        except sqlite3.Error:
+            # A connection that cannot even roll back is thrown away; closing it undoes what was open.
+            self._connection = None
+            connection.close()
+
+    def _remember_files(self) -> None:
+        log = self._path.with_name(self._path.name + "-wal")
+        self._files = {path: _identity(path) for path in (self._path, log)}
+
+    def _check_files(self) -> None:
+        """Refuse to write into files that nobody will find again: moved, replaced or removed under our feet."""
+        for path, identity in self._files.items():
+            try:
+                same = _identity(path) == identity
+            except OSError:
+                same = False
+            if not same:
+                raise StoreCorrupt(f"{path} was moved, replaced or removed while this server used it.")
+
+
+def _identity(path: Path) -> _Identity:
+    status = os.stat(path)  # noqa: PTH116 -- on the way of every flush, where pathlib costs twice as much
+    return status.st_dev, status.st_ino
