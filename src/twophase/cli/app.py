@@ -1,0 +1,109 @@
+"""The `twophase` command: one table of commands, each imported only when it is used.
+
+So `twophase barrier install` needs no server's libraries, and a command whose extra is not installed says which one
+to install instead of failing on an import.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.metadata import version
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+from twophase.core.errors import TwophaseError
+
+
+class LazyCommand(NamedTuple):
+    """One command: where it lives, and the extra that brings its libraries."""
+
+    name: str
+    module: str
+    attribute: str
+    extra: str
+    summary: str
+
+
+COMMANDS: Final[tuple[LazyCommand, ...]] = (
+    LazyCommand("server", "twophase.cli.server", "app", "server", "Run the coordinator."),
+    LazyCommand("limits", "twophase.cli.limits", "app", "server", "Print every limit of the protocol."),
+    LazyCommand("barrier", "twophase.cli.barrier", "app", "sqlalchemy", "Install barrier tables."),
+    LazyCommand("spark", "twophase.cli.spark", "app", "spark", "Audit a system with Spark."),
+)
+_BY_NAME: Final = {command.name: command for command in COMMANDS}
+EXIT_FAILED: Final = 1
+
+
+class LazyGroup(TyperGroup):
+    """Finds commands in the table instead of in memory."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 -- the base class' signature
+        """All names, in the table's order."""
+        return [command.name for command in COMMANDS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 -- the same
+        """The command of a name, imported now; None for an unknown name.
+
+        Raises:
+            SystemExit: a library it needs is not installed.
+        """
+        command = _BY_NAME.get(cmd_name)
+        return None if command is None else _load(command)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 -- the same
+        """List the commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(command.name, command.summary) for command in COMMANDS])
+
+
+def _load(command: LazyCommand) -> Any:
+    try:
+        module = importlib.import_module(command.module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".", 1)[0] == "twophase" and error.name != command.module:
+            raise
+        missing = "this installation" if error.name == command.module else f"the package {error.name!r}"
+        remedy = f"pip install 'twophase[{command.extra}]'"
+        typer.echo(f"twophase {command.name}: {missing} is incomplete or missing. Run: {remedy}", err=True)
+        raise SystemExit(EXIT_FAILED) from error
+    built = typer.main.get_command(getattr(module, command.attribute))
+    built.name = command.name
+    return built
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="A service commits its local transaction, and the calls that must follow it happen: both or neither.",
+)
+
+
+def _say_version(wanted: bool) -> None:  # noqa: FBT001 -- typer passes the option's value
+    if wanted:
+        typer.echo(f"twophase {version('twophase')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options that stand before a command."""
+
+
+def main() -> None:
+    """Entry point of the `twophase` command; an error of ours is one line and an exit code, never a trace."""
+    try:
+        app()
+    except TwophaseError as error:
+        typer.echo(str(error), err=True)
+        sys.exit(EXIT_FAILED)

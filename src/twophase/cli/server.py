@@ -1,0 +1,70 @@
+"""`twophase server`: run the coordinator until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from twophase.core.errors import ConfigurationError
+from twophase.server.app import EXIT_CONFIGURATION, run
+from twophase.server.settings import CONFIG_VARIABLE, Settings, describe, load
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+def _table() -> str:
+    """All settings, for the end of the help text."""
+    lines = [
+        "\b",
+        "Every setting can stand on the command line (--set name=value), in the environment, or in the --config file",
+        f"(TOML, also named by {CONFIG_VARIABLE}); the nearest wins. Names end in their unit.",
+    ]
+    for setting in describe():
+        lines += ["", "\b", f"{setting.variable} (default {setting.default})", f"    {setting.description}"]
+    return "\n".join(lines)
+
+
+@app.command(epilog=_table())
+def server(
+    store: Annotated[str | None, typer.Option(help="Store URL, such as sqlite:///twophase.db.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    http_port: Annotated[
+        int | None, typer.Option("--http-port", "--port", help="HTTP port; 0 takes a free one.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    drain_timeout_ms: Annotated[int | None, typer.Option(help="Bound of a graceful stop.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting.")] = None,
+) -> None:
+    """Run the coordinator until SIGTERM or SIGINT.
+
+    Exit codes: 0 stopped cleanly, 2 a setting cannot work, 3 the store refuses (locked, damaged, newer, read-only,
+    full), 4 another process took this node's place.
+    """
+    named = {
+        "store": store,
+        "host": host,
+        "http_port": http_port,
+        "log_level": log_level,
+        "drain_timeout_ms": drain_timeout_ms,
+    }
+    try:
+        settings = _settings(named, set_ or [], config)
+    except ConfigurationError as error:
+        typer.echo(str(error), err=True)
+        sys.exit(EXIT_CONFIGURATION)
+    sys.exit(run(settings))
+
+
+def _settings(named: dict[str, str | int | None], others: list[str], config: Path | None) -> Settings:
+    command_line: dict[str, object] = dict(named)
+    for other in others:
+        name, separator, value = other.partition("=")
+        if not separator:
+            raise ConfigurationError(f"--set {other}: write --set name=value.")
+        command_line[name] = value
+    return load(command_line, os.environ, config)

@@ -1,0 +1,201 @@
+"""The composition root: the one place where store, destinations, coordinator and port are put together.
+
+`run` is a whole life of the server: settings, start, one ready line, work until SIGTERM or SIGINT, a bounded drain
+that cuts nothing, an exit code that says how it ended. A refusal to start is one line on standard error with a
+remedy, never a stack trace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+import uvloop
+
+from twophase.coordinator.coordinator import Coordinator
+from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
+from twophase.core.hooks import Clock
+from twophase.destinations.base import Destination
+from twophase.destinations.http import HttpDestination
+from twophase.server import logs
+from twophase.server.decode import Decoder
+from twophase.server.dtm_http import ColdRoutes
+from twophase.server.listener import Listener
+from twophase.server.metrics import Metrics
+from twophase.server.settings import Settings, unknown_variables
+from twophase.server.stores import open_store
+
+EXIT_CLEAN: Final = 0
+EXIT_CONFIGURATION: Final = 2
+EXIT_STORE: Final = 3
+EXIT_FENCED: Final = 4
+_FILES_BESIDE_CONNECTIONS: Final = 256
+_GC_THRESHOLD: Final = 50_000
+
+_log = structlog.get_logger("twophase.server")
+
+
+class WallClock:
+    """The time of this machine."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        return time.time_ns() // 1_000_000
+
+
+class Server:
+    """A coordinator behind its port. Usable in any event loop, so the test fixture for users is this too."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        destinations: Mapping[str, Destination] | None = None,
+    ) -> None:
+        """Put the parts together; nothing is opened before `start`.
+
+        Arguments:
+            settings: see there.
+            clock: the coordinator's time; the machine's by default.
+            destinations: by URL scheme; HTTP and HTTPS by default.
+
+        Raises:
+            ConfigurationError: the store's URL names no engine.
+        """
+        self.settings = settings
+        clock = clock or WallClock()
+        self._destinations = destinations or _http_destinations(settings)
+        self.metrics = Metrics()
+        self.coordinator = Coordinator(
+            open_store(settings.store),
+            self._destinations,
+            settings.coordinator(),
+            clock,
+            random.random,
+            self.metrics,
+        )
+        cold = ColdRoutes(self.coordinator, self.metrics, clock, lambda: self.listener.connections)
+        self.listener = Listener(
+            self.coordinator,
+            Decoder(self._why_not_callable),
+            cold.application(),
+            on_refused=self.metrics.refused,
+            timeouts=settings.timeouts(),
+            connections_max=settings.connections_max,
+        )
+        self.urls: list[str] = []
+
+    async def start(self) -> list[str]:
+        """Recover, then listen. Returns the URLs.
+
+        Raises:
+            StoreError: the store refuses.
+            ConfigurationError: the address cannot be used.
+        """
+        await self.coordinator.start()
+        try:
+            self.urls = await self.listener.start(self.settings.host, self.settings.http_port)
+        except OSError as error:
+            address = f"{self.settings.host}:{self.settings.http_port}"
+            raise ConfigurationError(f"host, http_port: cannot listen on {address}: {error.strerror}.") from error
+        return self.urls
+
+    async def drain(self) -> None:
+        """Accept no more, finish what is under way, within `drain_timeout_ms`."""
+        ends_s = time.monotonic() + self.settings.drain_timeout_ms / 1000
+        self.listener.stop_accepting()
+        await self.coordinator.drain(self.settings.drain_timeout_ms)
+        if not await self.listener.closed(max(0.1, ends_s - time.monotonic())):
+            _log.warning("drain: clients did not take their answers in time", connections=self.listener.connections)
+
+    async def stop(self) -> None:
+        """Cut what is left and close the store. Safe to call twice, and after a failed start."""
+        self.listener.stop()
+        await self.coordinator.stop()
+
+    def _why_not_callable(self, url: str) -> str | None:
+        if not url:
+            return None  # dtm: a branch without an address succeeds without a call
+        scheme, separator, _ = url.partition("://")
+        if not separator:
+            return f"{url[:200]!r} is no URL."
+        destination = self._destinations.get(scheme.lower())
+        if destination is None:
+            return f"no destination for {scheme[:45]!r}; there are {', '.join(sorted(self._destinations))}."
+        return destination.accepts(url)
+
+
+def _http_destinations(settings: Settings) -> dict[str, Destination]:
+    destination = HttpDestination()
+    return {"http": destination, "https": destination}
+
+
+def run(settings: Settings) -> int:
+    """Serve until told to stop. Returns the exit code."""
+    logs.configure(settings.log_level)
+    for variable in unknown_variables(os.environ):
+        _log.warning("an environment variable looks like a setting and is none", variable=variable)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(settings))
+    except ConfigurationError as error:
+        return _refuse(error, EXIT_CONFIGURATION)
+    except StoreError as error:
+        return _refuse(error, EXIT_STORE)
+
+
+async def _serve(settings: Settings) -> int:
+    _raise_file_limit(settings.connections_max + _FILES_BESIDE_CONNECTIONS)
+    loop = asyncio.get_running_loop()
+    told_to_stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told_to_stop.set)
+    server = Server(settings)
+    try:
+        urls = await server.start()
+        # What lives now lives for ever: keep it out of every later collection (p99 of the hot path).
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(_GC_THRESHOLD, 20, 20)
+        store = logs.without_credentials(settings.store)
+        print(f"twophase server ready: {' '.join(urls)} (store {store})", flush=True)  # noqa: T201 -- the ready line
+        _log.info("ready", urls=urls, store=store)
+        stopping = asyncio.ensure_future(told_to_stop.wait())
+        fatal = asyncio.ensure_future(server.coordinator.fatal())
+        await asyncio.wait([stopping, fatal], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if fatal.done():
+            return _refuse(fatal.result(), EXIT_FENCED)
+        fatal.cancel()
+        _log.info("draining", timeout_ms=settings.drain_timeout_ms)
+        await server.drain()
+        return EXIT_CLEAN
+    finally:
+        await server.stop()
+        _log.info("stopped")
+
+
+def _refuse(error: TwophaseError, code: int) -> int:
+    _log.error("the server ends", code=error.code, what=error.message)
+    print(logs.without_credentials(str(error)), file=sys.stderr, flush=True)  # noqa: T201 -- for the person who started it
+    return code
+
+
+def _raise_file_limit(wanted: int) -> None:
+    """Every connection is an open file; ask for enough of them, and say so when there are not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wanted:
+        _log.warning("too few open files are allowed for connections_max", allowed=allowed, wanted=wanted)

@@ -1,0 +1,225 @@
+"""From a request body to a message within the limits: what passes here, every node accepts.
+
+Nothing is stored, called or half-done before a body has passed; a refusal names the field and the limit.
+Differences from dtm, all on the safe side: a missing or unprintable gid, fewer payloads than steps, unreadable
+`custom_data` and unknown transaction types are refused here, where dtm stores the message and then panics,
+truncates or never calls the branch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from twophase.core.errors import InvalidRequest, LimitExceeded, TopicNotFound, UnsupportedType
+from twophase.core.gid import validate_gid
+from twophase.core.limits import (
+    BRANCHES_MAX,
+    DELAY_MS_MAX,
+    HEADER_BYTES_MAX,
+    HEADERS_MAX,
+    PAYLOAD_BYTES_MAX,
+    REQUEST_TIMEOUT_MS_MAX,
+    RETRY_INTERVAL_MS_MAX,
+    TIMEOUT_TO_FAIL_MS_MAX,
+    URL_BYTES_MAX,
+    Limit,
+    require,
+)
+from twophase.core.message import Branch, Durability, Message, Options
+from twophase.server.wire import WireRequest, parse_request
+
+TOPIC_PREFIX: Final = "topic://"
+_ADDRESSES_REMEMBERED_MAX: Final = 4096
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
+_FRAMING_HEADERS: Final = frozenset(
+    {"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+_DURABILITIES: Final[Mapping[str, Durability]] = {"submit": Durability.SUBMIT, "check-back": Durability.CHECK_BACK}
+_DEFAULT_OPTIONS: Final = Options()
+
+
+class _CustomData(msgspec.Struct):
+    """The part of dtm's `custom_data` that concerns a message."""
+
+    delay: int | float | None = None
+
+
+_custom_data_decoder = msgspec.json.Decoder(_CustomData | None)
+
+
+class Decoder:
+    """Turns bodies of prepare, submit and abort into what the coordinator takes.
+
+    Arguments:
+        check_address: None when some destination can call the address, else why not.
+    """
+
+    def __init__(self, check_address: Callable[[str], str | None]) -> None:
+        self._check_address = check_address
+        self._callable: set[str] = set()
+
+    def message(self, body: bytes) -> Message:
+        """The message a prepare or submit speaks of.
+
+        Raises:
+            InvalidRequest, LimitExceeded, UnsupportedType, TopicNotFound: as they say; nothing was stored.
+
+        >>> decoder = Decoder(lambda url: None)
+        >>> decoder.message(b'{"gid":"g","trans_type":"msg","steps":[{"action":"http://b/in"}],"payloads":["{}"]}')
+        Message(gid='g', branches=(Branch(url='http://b/in', payload=b'{}'),), check_url='', ...)
+        """
+        request = parse_request(body)
+        gid = _gid(request)
+        if request.trans_type != "msg":
+            raise _unsupported(request.trans_type, gid)
+        branches = self._branches(request, gid)
+        if len(body) > PAYLOAD_BYTES_MAX.value:
+            for branch in branches:
+                require(PAYLOAD_BYTES_MAX, len(branch.payload), gid=gid)
+        check_url = request.query_prepared or ""
+        if check_url and check_url not in self._callable:
+            self._examine("query_prepared", check_url, gid)
+        protocol = request.protocol or "http"
+        if protocol != "http":
+            _require_http(protocol, branches, gid)
+        return Message(gid, branches, check_url, _options(request, check_url, gid), protocol)
+
+    def gid(self, body: bytes) -> str:
+        """The gid an abort names; its other fields do not matter, and its type may be missing.
+
+        Raises:
+            InvalidRequest, LimitExceeded, UnsupportedType: as they say.
+        """
+        request = parse_request(body)
+        gid = _gid(request)
+        if request.trans_type not in {"msg", "", None}:
+            raise _unsupported(request.trans_type, gid)
+        return gid
+
+    def _branches(self, request: WireRequest, gid: str) -> tuple[Branch, ...]:
+        steps = request.steps or []
+        payloads = request.payloads or []
+        require(BRANCHES_MAX, len(steps), gid=gid)
+        if not payloads and any(step.data for step in steps):
+            payloads = [step.data for step in steps]
+        if len(payloads) != len(steps):
+            raise InvalidRequest(
+                f"payloads: there are {len(payloads)} for {len(steps)} steps, one each is needed.", gid=gid
+            )
+        branches = []
+        for index, (step, payload) in enumerate(zip(steps, payloads, strict=True)):
+            url = step.action or ""
+            if url not in self._callable:
+                self._examine(f"steps[{index}].action", url, gid)
+            branches.append(Branch(url, payload.encode() if payload else b""))
+        return tuple(branches)
+
+    def _examine(self, field: str, url: str, gid: str) -> None:
+        require(URL_BYTES_MAX, len(url.encode()), gid=gid)
+        if url.startswith(TOPIC_PREFIX):
+            raise TopicNotFound(f"topic not found: {field} is {url!r}.", gid=gid)
+        reason = self._check_address(url)
+        if reason is not None:
+            raise InvalidRequest(f"{field}: {reason}", gid=gid)
+        if len(self._callable) >= _ADDRESSES_REMEMBERED_MAX:
+            self._callable.clear()
+        self._callable.add(url)
+
+
+def _gid(request: WireRequest) -> str:
+    if request.gid is None:
+        raise InvalidRequest("gid is missing.")
+    return validate_gid(request.gid)
+
+
+def _unsupported(trans_type: str | None, gid: str) -> UnsupportedType:
+    if not trans_type:
+        return UnsupportedType("trans_type is missing, 'msg' is needed.", gid=gid)
+    return UnsupportedType(f"trans_type is {trans_type[:45]!r}, only 'msg' (2-phase message) is served here.", gid=gid)
+
+
+def _require_http(protocol: str, branches: tuple[Branch, ...], gid: str) -> None:
+    """Other protocols are named by dtm's clients also for plain HTTP addresses, which we can call."""
+    if protocol not in {"grpc", "json-rpc"}:
+        raise InvalidRequest(f"protocol is {protocol[:45]!r}, only 'http' is served here.", gid=gid)
+    for index, branch in enumerate(branches):
+        if protocol == "json-rpc" and "method" in branch.url:
+            field = f"steps[{index}].action"
+            raise InvalidRequest(f"{field}: JSON-RPC branches (protocol 'json-rpc') are not served here.", gid=gid)
+
+
+def _options(request: WireRequest, check_url: str, gid: str) -> Options:
+    options = Options(
+        concurrent=bool(request.concurrent),
+        wait_result=bool(request.wait_result),
+        delay_ms=_delay_ms(request, gid),
+        timeout_to_fail_ms=_span_ms(TIMEOUT_TO_FAIL_MS_MAX, request.timeout_to_fail, request.timeout_to_fail_ms, gid),
+        request_timeout_ms=_span_ms(REQUEST_TIMEOUT_MS_MAX, request.request_timeout, request.request_timeout_ms, gid),
+        retry_interval_ms=_span_ms(RETRY_INTERVAL_MS_MAX, request.retry_interval, request.retry_interval_ms, gid),
+        headers=_headers(request.branch_headers, gid) if request.branch_headers else (),
+        explicit_verdict=bool(request.explicit_verdict),
+        open=bool(request.open),
+        durability=_durability(request.durability, check_url, gid) if request.durability else Durability.SUBMIT,
+    )
+    # One shared object for the usual case: a million waiting messages need not carry a million equal options.
+    return _DEFAULT_OPTIONS if options == _DEFAULT_OPTIONS else options
+
+
+def _span_ms(limit: Limit, seconds: float | None, milliseconds: int | None, gid: str) -> int:
+    """A span of time given in seconds or, more exactly, in milliseconds; 0 stands for the default."""
+    if milliseconds is None:
+        if not seconds:
+            return 0
+        # Compared before it is multiplied: JSON numbers reach where floats overflow.
+        milliseconds = round(seconds * 1000) if abs(seconds) <= limit.value else limit.value + 1
+    if milliseconds < 0:
+        raise InvalidRequest(f"{limit.name} is negative.", gid=gid)
+    require(limit, milliseconds, gid=gid)
+    return milliseconds
+
+
+def _delay_ms(request: WireRequest, gid: str) -> int:
+    seconds: float | None = None
+    if request.custom_data:
+        try:
+            custom_data = _custom_data_decoder.decode(request.custom_data)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise InvalidRequest('custom_data: only JSON such as {"delay": seconds} is understood.', gid=gid) from error
+        seconds = custom_data.delay if custom_data is not None else None
+    return _span_ms(DELAY_MS_MAX, seconds, request.delay_ms, gid)
+
+
+def _headers(headers: dict[str, str | None] | list[msgspec.Raw], gid: str) -> tuple[tuple[str, str], ...]:
+    if isinstance(headers, list):
+        # PHP writes an empty map as an empty list; anything in it has no name.
+        raise InvalidRequest("branch_headers: an object of names and values is needed.", gid=gid)
+    require(HEADERS_MAX, len(headers), gid=gid)
+    pairs = tuple((name, value or "") for name, value in headers.items())
+    require(HEADER_BYTES_MAX, sum(len(name) + len(value) for name, value in pairs), gid=gid)
+    for name, value in pairs:
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise InvalidRequest(
+                f"branch_headers: {name[:45]!r} or its value has characters HTTP does not allow.", gid=gid
+            )
+        if name.lower() in _FRAMING_HEADERS:
+            raise InvalidRequest(f"branch_headers: {name!r} belongs to the connection and cannot be set.", gid=gid)
+    return pairs
+
+
+def _durability(durability: str, check_url: str, gid: str) -> Durability:
+    chosen = _DURABILITIES.get(durability)
+    if chosen is None:
+        raise InvalidRequest(f"durability is {durability[:45]!r}, 'submit' or 'check-back' is needed.", gid=gid)
+    if chosen is Durability.CHECK_BACK and not check_url:
+        raise InvalidRequest("durability 'check-back' needs query_prepared, the address to check back.", gid=gid)
+    return chosen
+
+
+def too_large(limit: Limit, size_bytes: int) -> LimitExceeded:
+    """The refusal of something that is not even read to its end."""
+    return LimitExceeded(f"{limit.name} is {size_bytes} {limit.unit} or more, at most {limit.value} are allowed.")

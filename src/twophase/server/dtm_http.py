@@ -1,0 +1,167 @@
+"""The rest of the dtm HTTP API, health and metrics: an ASGI application, because nothing here is hot.
+
+prepare, submit and abort never come here; `protocol` answers them before. Paths, methods and bodies as dtm's
+(dtm-wire §1.1); an unknown path and a wrong method are both 404, as there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import version
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from twophase.coordinator.coordinator import Gauges
+from twophase.coordinator.view import MessageView
+from twophase.core.errors import InvalidRequest, StoreError, TwophaseError, UnsupportedType
+from twophase.core.gid import RANDOM_BYTES, make_gid, validate_gid
+from twophase.core.hooks import Clock
+from twophase.server.encode import Answer, failure
+from twophase.server.metrics import Metrics, Snapshot
+from twophase.server.query import query_body
+from twophase.stores.base import Overview
+
+PREFIX: Final = "/api/dtmsvr"
+_ANY_METHOD: Final = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_OTHER_TYPES: Final[Mapping[str, str]] = {
+    "registerBranch": "branches of SAGA and TCC transactions",
+    "registerTccBranch": "TCC transactions",
+    "registerXaBranch": "XA transactions",
+    "prepareWorkflow": "workflow transactions",
+}
+_log = structlog.get_logger("twophase.http")
+
+
+class Questions(Protocol):
+    """The part of the coordinator that the cold routes use."""
+
+    @property
+    def ready(self) -> bool: ...
+
+    async def query(self, gid: str) -> MessageView | None: ...
+
+    async def overview(self) -> Overview: ...
+
+    def gauges(self) -> Gauges: ...
+
+
+class _Version(msgspec.Struct):
+    version: str
+
+
+class _NewGid(msgspec.Struct):
+    dtm_result: str
+    gid: str
+
+
+class ColdRoutes:
+    """The handlers, with what they need.
+
+    Arguments:
+        questions: the coordinator.
+        metrics: rendered at /metrics.
+        clock: gives new gids their birth time.
+        connections: how many clients are connected.
+    """
+
+    def __init__(self, questions: Questions, metrics: Metrics, clock: Clock, connections: Callable[[], int]) -> None:
+        self._questions = questions
+        self._metrics = metrics
+        self._clock = clock
+        self._connections = connections
+        self._version = _json(_Version(f"v{version('twophase')} twophase"))
+
+    def application(self) -> Starlette:
+        """The ASGI application."""
+        routes = [
+            Route("/api/ping", self._ping, methods=_ANY_METHOD),
+            Route(f"{PREFIX}/version", self._say_version),
+            Route(f"{PREFIX}/newGid", self._new_gid),
+            Route(f"{PREFIX}/query", self._query),
+            Route("/health/live", self._live),
+            Route("/health/ready", self._ready),
+            Route("/metrics", self._scrape),
+            Route("/api/metrics", self._scrape),
+            *(Route(f"{PREFIX}/{name}", _not_served(what), methods=["POST"]) for name, what in _OTHER_TYPES.items()),
+        ]
+        return Starlette(routes=routes, exception_handlers={HTTPException: _not_found, Exception: _failed})
+
+    async def _ping(self, _request: Request) -> Response:
+        return _answer(Answer(200, b'{"msg":"pong"}'))
+
+    async def _say_version(self, _request: Request) -> Response:
+        return _answer(Answer(200, self._version))
+
+    async def _new_gid(self, _request: Request) -> Response:
+        gid = make_gid(self._clock.now_ms(), os.urandom(RANDOM_BYTES))
+        return _answer(Answer(200, _json(_NewGid("SUCCESS", gid))))
+
+    async def _query(self, request: Request) -> Response:
+        gid = request.query_params.get("gid", "")
+        if not gid:
+            # dtm's status and text; its clients' tests look for both.
+            error = InvalidRequest("no gid specified")
+            return _answer(Answer(500, failure(error).body))
+        try:
+            return _answer(Answer(200, query_body(await self._questions.query(validate_gid(gid)))))
+        except TwophaseError as error:
+            return _answer(failure(error))
+
+    async def _live(self, _request: Request) -> Response:
+        return _answer(Answer(200, b'{"status":"live"}'))
+
+    async def _ready(self, _request: Request) -> Response:
+        if not self._questions.ready:
+            return _answer(Answer(503, b'{"status":"not ready","reason":"draining or not started"}', retry_after_s=1))
+        try:
+            await self._questions.overview()
+        except StoreError as error:
+            return _answer(failure(error))
+        return _answer(Answer(200, b'{"status":"ready"}'))
+
+    async def _scrape(self, _request: Request) -> Response:
+        overview: Overview | None = None
+        try:
+            overview = await self._questions.overview()
+        except StoreError as error:
+            _log.warning("the store did not answer a scrape", code=error.code)
+        snapshot = Snapshot(
+            overview, self._questions.gauges(), self._connections(), self._clock.now_ms(), self._questions.ready
+        )
+        return Response(self._metrics.render(snapshot), media_type=_METRICS_TYPE)
+
+
+def _json(value: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def _answer(answer: Answer) -> Response:
+    headers = {"retry-after": str(answer.retry_after_s)} if answer.retry_after_s else None
+    return Response(answer.body, answer.status, headers, media_type="application/json; charset=utf-8")
+
+
+def _not_served(what: str) -> Callable[[Request], Awaitable[Response]]:
+    async def refuse(_request: Request) -> Response:
+        return _answer(failure(UnsupportedType(f"{what} are not served here, only 2-phase messages.")))
+
+    return refuse
+
+
+async def _not_found(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "registered for these"
+    if error.status_code in {404, 405}:
+        return PlainTextResponse("404 page not found", 404)
+    return PlainTextResponse(str(error.detail), error.status_code)
+
+
+async def _failed(_request: Request, _error: Exception) -> Response:
+    return _answer(Answer(500, failure(TwophaseError("internal error.")).body))

@@ -1,0 +1,154 @@
+"""From an outcome to what dtm's clients read: status, body, bytes on the wire.
+
+The status decides (200 ok, 409 refused, 500 or 4xx error, 503 come again); `dtm_result` and the texts, misspelling
+included, are what existing clients and their tests look for. Beside them stand our `code`, the message's `state` and
+the remedy. A 200 never carries the words that mean failure to those clients. Source: dtm-wire §1.3, §1.4, §10.
+"""
+
+from __future__ import annotations
+
+import enum
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from twophase.core.errors import (
+    ContraryDecision,
+    ForgottenMessage,
+    InvalidRequest,
+    NotYetDelivered,
+    Refused,
+    StateConflict,
+    StoreError,
+    TopicNotFound,
+    TwophaseError,
+    Unavailable,
+    UnknownMessage,
+)
+from twophase.core.lifecycle import State
+from twophase.core.verdict import BranchResult
+
+JSON_TYPE: Final = b"application/json; charset=utf-8"
+RETRY_AFTER_S: Final = 1
+WIRE_STATES: Final[dict[State, str]] = {
+    State.PREPARED: "prepared",
+    State.SUBMITTED: "submitted",
+    State.SUCCEEDED: "succeed",
+    State.FAILED: "failed",
+}
+_encoder = msgspec.json.Encoder()
+
+
+class Route(enum.Enum):
+    """A hot route; the value is how dtm words its refusal."""
+
+    PREPARE = "current status '{}', cannot prepare. FAILURE"
+    SUBMIT = "current status '{}', cannot sumbmit. FAILURE"
+    ABORT = "trans type: 'msg' current status '{}', cannot abort. FAILURE"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Status, JSON body, and seconds for Retry-After (0: none)."""
+
+    status: int
+    body: bytes
+    retry_after_s: int = 0
+
+
+class _Failure(msgspec.Struct, omit_defaults=True):
+    message: str
+    dtm_result: str = ""
+    code: str = ""
+    state: str = ""
+    remedy: str = ""
+
+
+def success_body(prepared_at_ms: int) -> bytes:
+    """The body of a 200.
+
+    >>> success_body(1_700_000_000_000)
+    b'{"dtm_result":"SUCCESS","prepared_at":1700000000000}'
+    """
+    if prepared_at_ms <= 0:
+        return b'{"dtm_result":"SUCCESS"}'
+    return b'{"dtm_result":"SUCCESS","prepared_at":%d}' % prepared_at_ms
+
+
+def failure(
+    error: TwophaseError,
+    *,
+    route: Route | None = None,
+    state: State = State.ABSENT,
+    result: BranchResult | None = None,
+) -> Answer:
+    """What a refused request is answered.
+
+    Arguments:
+        error: why it was refused.
+        route: the request, None when it never got that far.
+        state: where its message stands, ABSENT when there is none.
+        result: with wait_result, what the first delivery round came to.
+
+    >>> failure(StateConflict(), route=Route.SUBMIT, state=State.SUCCEEDED).status
+    409
+    """
+    # dtm answers 500 to a submit that waited for a branch in trouble, 409 when the branch refused or is not done.
+    status = 500 if isinstance(error, NotYetDelivered) and result is BranchResult.ERROR else _status(error)
+    message = error.message
+    if isinstance(error, StateConflict | ContraryDecision) and route is not None and state in WIRE_STATES:
+        message = route.value.format(WIRE_STATES[state])
+    elif isinstance(error, UnknownMessage):
+        message = f"no TransGlobal with gid: {error.gid or ''} found"
+    elif status == HTTPStatus.CONFLICT and not message.endswith("FAILURE"):
+        message = f"{message} FAILURE"
+    body = _Failure(
+        message,
+        dtm_result="FAILURE" if status == HTTPStatus.CONFLICT else "",
+        code=error.code,
+        state=WIRE_STATES.get(state, ""),
+        remedy=error.remedy,
+    )
+    return Answer(status, _encoder.encode(body), RETRY_AFTER_S if status == HTTPStatus.SERVICE_UNAVAILABLE else 0)
+
+
+def _status(error: TwophaseError) -> int:
+    match error:
+        case UnknownMessage() | TopicNotFound():
+            return 500  # what dtm answers, and its clients' tests expect
+        case ForgottenMessage():
+            return 410  # not 409: that would claim the message was refused, and nobody can tell
+        case Refused():
+            return 409
+        case InvalidRequest():
+            return 400
+        case Unavailable() | StoreError():
+            return 503
+        case _:
+            return 500
+
+
+def harmless(body: bytes) -> bytes:
+    r"""The same JSON without the literal words that make clients take a 200 for a refusal (dtm-wire §1.3).
+
+    >>> harmless(b'{"url":"http://b/FAILURE"}')
+    b'{"url":"http://b/FAILUR\\u0045"}'
+    """
+    if b"FAILURE" in body or b"ONGOING" in body:
+        # Both words can only stand inside a JSON string, where a letter may be written as its escape.
+        return body.replace(b"FAILURE", b"FAILUR\\u0045").replace(b"ONGOING", b"ONGOIN\\u0047")
+    return body
+
+
+def head(status: int, date: bytes) -> bytes:
+    """The status line and the headers that do not depend on the body, without the final empty line."""
+    phrase = HTTPStatus(status).phrase.encode()
+    return b"HTTP/1.1 %d %b\r\ndate: %b\r\ncontent-type: %b\r\n" % (status, phrase, date, JSON_TYPE)
+
+
+def response(answer: Answer, date: bytes, *, closes: bool) -> bytes:
+    """The whole response as bytes."""
+    extra = b"connection: close\r\n" if closes else b""
+    if answer.retry_after_s:
+        extra += b"retry-after: %d\r\n" % answer.retry_after_s
+    return b"%b%bcontent-length: %d\r\n\r\n%b" % (head(answer.status, date), extra, len(answer.body), answer.body)

@@ -1,0 +1,122 @@
+"""Log lines: one JSON object each, on standard error; bounded in length and number, without payloads or secrets.
+
+An outage makes the same line come thousands of times a second, and a disk full of logs is a second outage. So an
+event may be written so many times within a window; the first line after it says how many were left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final, TextIO
+
+import msgspec
+import structlog
+
+_TEXT_MAX: Final = 2_000
+_TRACE_MAX: Final = 20_000
+_EVENTS_MAX: Final = 512
+_SECRET: Final = re.compile(r"(?i)payload|body|password|secret|token|authorization|cookie")
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]*@")
+_encoder = msgspec.json.Encoder(enc_hook=repr)
+
+Event = MutableMapping[str, Any]
+
+
+class RateLimit:
+    """Lets each event through so many times in a window, then counts.
+
+    Arguments:
+        lines_max: lines of one event in a window.
+        window_s: its length in seconds.
+        now_s: the clock, in seconds.
+    """
+
+    def __init__(
+        self, lines_max: int = 20, window_s: float = 10.0, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._lines_max = lines_max
+        self._window_s = window_s
+        self._now_s = now_s
+        self._windows: dict[str, tuple[float, int]] = {}
+
+    def __call__(self, _logger: object, _method: str, event: Event) -> Event:
+        """A structlog processor.
+
+        Raises:
+            structlog.DropEvent: this line is one too many.
+        """
+        key = str(event.get("event"))[:200]
+        now_s = self._now_s()
+        begun_s, lines = self._windows.get(key, (now_s, 0))
+        if now_s - begun_s >= self._window_s:
+            if lines > self._lines_max:
+                event["left_out"] = lines - self._lines_max
+            begun_s, lines = now_s, 0
+        if key not in self._windows and len(self._windows) >= _EVENTS_MAX:
+            self._windows.clear()
+        self._windows[key] = (begun_s, lines + 1)
+        if lines >= self._lines_max:
+            raise structlog.DropEvent
+        return event
+
+
+def keep_decent(_logger: object, _method: str, event: Event) -> Event:
+    """Cut long texts, leave out what may be a payload or a secret.
+
+    >>> keep_decent(None, "info", {"event": "x", "password": "hunter2", "store": "postgresql://u:pw@h/db"})
+    {'event': 'x', 'password': '(left out)', 'store': 'postgresql://***@h/db'}
+    """
+    for name, value in event.items():
+        if _SECRET.search(name):
+            event[name] = "(left out)"
+        elif isinstance(value, str):
+            text = without_credentials(value)
+            text_max = _TRACE_MAX if name == "exception" else _TEXT_MAX
+            event[name] = text if len(text) <= text_max else text[:text_max] + "…"
+    return event
+
+
+def without_credentials(text: str) -> str:
+    """`text` with the user and password of every URL in it left out.
+
+    >>> without_credentials("sqlite:///file.db, postgresql://u:pw@h/db")
+    'sqlite:///file.db, postgresql://***@h/db'
+    """
+    return _CREDENTIALS.sub("***@", text)
+
+
+def _render(_logger: object, _method: str, event: Event) -> str:
+    return _encoder.encode(event).decode()
+
+
+def configure(level: str, stream: TextIO | None = None) -> None:
+    """Send our lines, and those of the libraries we use, to `stream` (standard error) as JSON."""
+    out = stream or sys.stderr
+    structlog.configure(
+        processors=[
+            structlog.stdlib.add_log_level,
+            RateLimit(),
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+            structlog.processors.format_exc_info,
+            keep_decent,
+            _render,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(out),
+        cache_logger_on_first_use=False,
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [_Forward()]
+    root.setLevel(level.upper())
+
+
+class _Forward(logging.Handler):
+    """Lines of the standard library's loggers become ours."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log = structlog.get_logger()
+        log.log(record.levelno, record.getMessage().strip(), logger=record.name, exc_info=record.exc_info or None)

@@ -1,0 +1,216 @@
+"""What the coordinator reports, counted for Prometheus; what a person must see of it, logged.
+
+Called on the hot path, so it only adds plain numbers; everything else happens when somebody scrapes. The number
+of series is bounded whatever clients do: labels come from our own enums, and of destinations the first 100 have
+a name, the others share `other`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from twophase.coordinator.coordinator import Gauges
+from twophase.core.lifecycle import State
+from twophase.stores.base import Overview
+
+_log = structlog.get_logger("twophase.coordinator")
+SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+ITEMS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
+_DESTINATIONS_MAX: Final = 100
+_OTHER: Final = "other"
+
+
+class Histogram:
+    """Counts of values by upper bound."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count one value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def add_to(self, family: HistogramMetricFamily, labels: list[str]) -> None:
+        """Show what was counted, cumulatively as Prometheus wants it."""
+        buckets: list[tuple[str, float]] = []
+        total = 0
+        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
+            total += count
+            buckets.append((bound, total))
+        family.add_metric(labels, buckets, self._sum)
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What is only known by asking, as of one scrape. `overview` is None when the store does not answer."""
+
+    overview: Overview | None
+    gauges: Gauges
+    connections: int
+    now_ms: int
+    ready: bool
+
+
+class Metrics(Collector):
+    """The coordinator's observer and Prometheus' collector."""
+
+    def __init__(self) -> None:
+        self._flush_items = Histogram(ITEMS)
+        self._flush_seconds = Histogram(SECONDS)
+        self._flush_failed: Counter[str] = Counter()
+        self._check_backs: Counter[str] = Counter()
+        self._check_back_seconds = Histogram(SECONDS)
+        self._branches: Counter[tuple[str, str]] = Counter()
+        self._branch_seconds: dict[str, Histogram] = {}
+        self._destinations: set[str] = set()
+        self._refused: Counter[str] = Counter()
+        self._finished: Counter[tuple[State, str]] = Counter()
+        self._incidents = 0
+        self._snapshot: Snapshot | None = None
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    # ---- the coordinator's observer ---------------------------------------------------------------------
+
+    def flushed(self, items: int, seconds: float) -> None:
+        """See `coordinator.observer.Observer`, as for all of these."""
+        self._flush_items.add(items)
+        self._flush_seconds.add(seconds)
+
+    def flush_failed(self, code: str) -> None:
+        """A flush failed; its requests were answered with it."""
+        self._flush_failed[code] += 1
+        _log.error("the store failed; nothing acknowledged is lost", code=code)
+
+    def check_back_answered(self, verdict: str, seconds: float) -> None:
+        """A producer was asked."""
+        self._check_backs[verdict] += 1
+        self._check_back_seconds.add(seconds)
+
+    def branch_answered(self, result: str, destination: str, seconds: float) -> None:
+        """A branch was called."""
+        if destination not in self._destinations:
+            if len(self._destinations) < _DESTINATIONS_MAX:
+                self._destinations.add(destination)
+            else:
+                destination = _OTHER
+        self._branches[result, destination] += 1
+        latencies = self._branch_seconds.get(result)
+        if latencies is None:
+            latencies = self._branch_seconds[result] = Histogram(SECONDS)
+        latencies.add(seconds)
+
+    def refused(self, code: str) -> None:
+        """A request was refused, here or by the wire in front of the coordinator."""
+        self._refused[code] += 1
+
+    def finished(self, state: State, decided_by: str) -> None:
+        """A message became final."""
+        self._finished[state, decided_by] += 1
+
+    def incident(self, gid: str, what: str) -> None:
+        """A contrary decision: someone's promise is broken, a person should look."""
+        self._incidents += 1
+        _log.error("incident: a contrary decision was refused", gid=gid, what=what)
+
+    # ---- Prometheus ---------------------------------------------------------------------------------------
+
+    def render(self, snapshot: Snapshot) -> bytes:
+        """The text a scrape gets."""
+        self._snapshot = snapshot
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry, at a scrape."""
+        yield from self._counted()
+        yield from self._measured()
+        if self._snapshot is not None:
+            yield from _asked(self._snapshot)
+
+    def _counted(self) -> Iterator[Metric]:
+        finished = CounterMetricFamily(
+            "twophase_messages_finished", "Messages that became final.", labels=["state", "decided_by"]
+        )
+        for (state, decided_by), count in self._finished.items():
+            finished.add_metric([state.name.lower(), decided_by], count)
+        yield finished
+        branches = CounterMetricFamily("twophase_branch_calls", "Branch calls.", labels=["result", "destination"])
+        for (result, destination), count in self._branches.items():
+            branches.add_metric([result, destination], count)
+        yield branches
+        for name, text, label, counts in (
+            ("twophase_check_backs", "Check-backs by verdict.", "verdict", self._check_backs),
+            ("twophase_refused", "Requests refused, by error code.", "code", self._refused),
+            ("twophase_flush_failed", "Flushes that failed, by error code.", "code", self._flush_failed),
+        ):
+            family = CounterMetricFamily(name, text, labels=[label])
+            for value, count in counts.items():
+                family.add_metric([value], count)
+            yield family
+        yield CounterMetricFamily(
+            "twophase_incidents", "Contrary decisions refused: a person should look.", value=self._incidents
+        )
+
+    def _measured(self) -> Iterator[Metric]:
+        latency = HistogramMetricFamily("twophase_branch_seconds", "Time a branch call took.", labels=["result"])
+        for result, seconds in self._branch_seconds.items():
+            seconds.add_to(latency, [result])
+        yield latency
+        for name, text, histogram in (
+            ("twophase_check_back_seconds", "Time a check-back took.", self._check_back_seconds),
+            ("twophase_flush_seconds", "Time a flush took.", self._flush_seconds),
+            ("twophase_flush_items", "Changes in one flush.", self._flush_items),
+        ):
+            family = HistogramMetricFamily(name, text, labels=[])
+            histogram.add_to(family, [])
+            yield family
+
+
+def _asked(snapshot: Snapshot) -> Iterator[Metric]:
+    overview, gauges = snapshot.overview, snapshot.gauges
+    if overview is not None:
+        messages = GaugeMetricFamily("twophase_messages", "Unfinished messages in the store.", labels=["state"])
+        for state, count in (
+            ("prepared", overview.prepared),
+            ("submitted", overview.submitted),
+            ("parked", overview.parked),
+        ):
+            messages.add_metric([state], count)
+        yield messages
+        for name, text, since_ms in (
+            ("prepared", "prepared, undecided", overview.oldest_prepared_ms),
+            ("undelivered", "submitted, undelivered", overview.oldest_submitted_ms),
+        ):
+            age_s = 0.0 if since_ms is None else max(0, snapshot.now_ms - since_ms) / 1000
+            yield GaugeMetricFamily(
+                f"twophase_oldest_{name}_seconds", f"Age of the oldest {text} message.", value=age_s
+            )
+    values: tuple[tuple[str, str, float], ...] = (
+        ("store_up", "1 when the store answered this scrape.", float(overview is not None)),
+        ("ready", "1 when requests are accepted.", float(snapshot.ready)),
+        ("connections", "Clients connected.", snapshot.connections),
+        ("active", "Messages held in memory.", gauges.active),
+        ("active_bytes", "Bytes of messages held in memory.", gauges.active_bytes),
+        ("waiting_for_store", "Changes that wait for the store.", gauges.waiting_for_store),
+        ("branch_calls_in_flight", "Branch calls under way.", gauges.branch_calls),
+        ("branch_calls_waiting", "Branch calls that wait for a place.", gauges.branch_calls_waiting),
+        ("check_backs_in_flight", "Check-backs under way.", gauges.check_backs),
+        ("check_backs_waiting", "Check-backs that wait for a place.", gauges.check_backs_waiting),
+    )
+    for name, text, value in values:
+        yield GaugeMetricFamily(f"twophase_{name}", text, value=value)

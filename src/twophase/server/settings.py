@@ -1,0 +1,216 @@
+"""Every setting of the server: one table, with unit, default and reason; from four places, the nearest wins.
+
+    command line  >  environment (TWOPHASE_ + the name in capitals)  >  --config file (TOML)  >  default
+
+A value that cannot work is refused before anything is opened, by an error that names the setting and where it
+came from.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.core.errors import ConfigurationError
+from twophase.core.schedule import Schedule
+from twophase.server.listener import Timeouts
+
+PREFIX: Final = "TWOPHASE_"
+CONFIG_VARIABLE: Final = "TWOPHASE_CONFIG"
+# Variables of ours that are no settings of the server.
+_OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "TWOPHASE_FAILPOINT", "TWOPHASE_BARRIER_URL"})
+_BOUNDS: Final = CoordinatorSettings()
+
+Text = Annotated[str, Meta(min_length=1)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Count = Annotated[int, Meta(ge=1, le=100_000_000)]
+Milliseconds = Annotated[int, Meta(ge=1, le=24 * 3600 * 1000)]
+Bytes = Annotated[int, Meta(ge=1024, le=1 << 40)]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator may set. The description of each field is what `twophase server --help` prints."""
+
+    store: Annotated[Text, Meta(description="where messages are kept: sqlite:///file, sqlite:////absolute/file")] = (
+        "sqlite:///twophase.db"
+    )
+    host: Annotated[Text, Meta(description="address to listen on; there is no authentication, so choose with care")] = (
+        "127.0.0.1"
+    )
+    http_port: Annotated[Port, Meta(description="HTTP port; 0 takes a free one, which the ready line tells")] = 36_789
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="least severe log line to write")
+    ] = "info"
+    drain_timeout_ms: Annotated[
+        Milliseconds, Meta(description="after SIGTERM, how long requests and calls under way may still take")
+    ] = 20_000
+
+    connections_max: Annotated[Count, Meta(description="clients connected at once; more are answered 503")] = 10_000
+    head_timeout_ms: Annotated[Milliseconds, Meta(description="for a request's headers to arrive")] = 10_000
+    body_timeout_ms: Annotated[Milliseconds, Meta(description="for a request's body to arrive")] = 30_000
+    idle_timeout_ms: Annotated[Milliseconds, Meta(description="a connection may rest between two requests")] = 75_000
+    write_timeout_ms: Annotated[Milliseconds, Meta(description="a client may leave its answers unread")] = 30_000
+
+    request_timeout_ms: Annotated[
+        Milliseconds, Meta(description="for a branch or a check-back to answer, unless the message says otherwise")
+    ] = _BOUNDS.request_timeout_ms
+    timeout_to_fail_ms: Annotated[
+        Milliseconds, Meta(description="a prepared message waits so long for submit before the first check-back")
+    ] = _BOUNDS.timeout_to_fail_ms
+    retry_first_ms: Annotated[
+        Milliseconds, Meta(description="pause after a branch's first failed call, then doubled")
+    ] = _BOUNDS.delivery.first_ms
+    retry_cap_ms: Annotated[Milliseconds, Meta(description="longest pause between two calls of a branch")] = (
+        _BOUNDS.delivery.cap_ms
+    )
+    check_back_first_ms: Annotated[
+        Milliseconds, Meta(description="pause after a first check-back without verdict, then doubled")
+    ] = _BOUNDS.check_back.first_ms
+    check_back_cap_ms: Annotated[Milliseconds, Meta(description="longest pause between two check-backs")] = (
+        _BOUNDS.check_back.cap_ms
+    )
+
+    in_flight_max: Annotated[Count, Meta(description="branch calls under way, to all destinations")] = (
+        _BOUNDS.in_flight_max
+    )
+    in_flight_per_destination_max: Annotated[Count, Meta(description="branch calls under way to one destination")] = (
+        _BOUNDS.in_flight_per_destination_max
+    )
+    lane_waiting_max: Annotated[
+        Count, Meta(description="calls waiting in memory for one destination; more messages wait in the store")
+    ] = _BOUNDS.lane_waiting_max
+    waiting_max: Annotated[Count, Meta(description="changes waiting for the store; beyond, requests get 503")] = (
+        _BOUNDS.waiting_max
+    )
+    flush_items_max: Annotated[Count, Meta(description="changes in one durable commit")] = _BOUNDS.flush_items_max
+    active_max: Annotated[Count, Meta(description="messages held in memory; the others wait in the store")] = (
+        _BOUNDS.active_max
+    )
+    active_bytes_max: Annotated[Bytes, Meta(description="bytes of messages held in memory")] = _BOUNDS.active_bytes_max
+    answer_bytes_max: Annotated[Bytes, Meta(description="size of a branch's or check-back's answer that is read")] = (
+        1024 * 1024
+    )
+
+    def timeouts(self) -> Timeouts:
+        """The listener's part."""
+        return Timeouts(
+            head_s=self.head_timeout_ms / 1000,
+            body_s=self.body_timeout_ms / 1000,
+            idle_s=self.idle_timeout_ms / 1000,
+            write_s=self.write_timeout_ms / 1000,
+        )
+
+    def coordinator(self) -> CoordinatorSettings:
+        """The coordinator's part."""
+        return CoordinatorSettings(
+            delivery=Schedule(self.retry_first_ms, cap_ms=self.retry_cap_ms),
+            check_back=Schedule(self.check_back_first_ms, cap_ms=self.check_back_cap_ms),
+            request_timeout_ms=self.request_timeout_ms,
+            timeout_to_fail_ms=self.timeout_to_fail_ms,
+            in_flight_max=self.in_flight_max,
+            in_flight_per_destination_max=self.in_flight_per_destination_max,
+            lane_waiting_max=self.lane_waiting_max,
+            waiting_max=self.waiting_max,
+            flush_items_max=self.flush_items_max,
+            active_max=self.active_max,
+            active_bytes_max=self.active_bytes_max,
+        )
+
+
+class Described(msgspec.Struct, frozen=True):
+    """One setting, for help texts and documentation."""
+
+    name: str
+    variable: str
+    default: str
+    description: str
+
+
+def describe() -> Iterator[Described]:
+    """All settings, in their order.
+
+    >>> next(describe()).variable
+    'TWOPHASE_STORE'
+    """
+    hints = get_type_hints(Settings, include_extras=True)
+    for field in msgspec.structs.fields(Settings):
+        notes = [meta.description for meta in get_args(hints[field.name])[1:] if meta.description]
+        yield Described(field.name, PREFIX + field.name.upper(), str(field.default), notes[0])
+
+
+def load(
+    command_line: Mapping[str, object],
+    environment: Mapping[str, str],
+    file: Path | None = None,
+) -> Settings:
+    """The settings in force.
+
+    Arguments:
+        command_line: values by setting name; None stands for not given.
+        environment: usually `os.environ`.
+        file: a TOML file of setting names and values; without it `TWOPHASE_CONFIG` may name one.
+
+    Raises:
+        ConfigurationError: an unknown name, or a value that cannot work; names the setting and its source.
+
+    >>> load({"http_port": "8080"}, {"TWOPHASE_HTTP_PORT": "9090", "TWOPHASE_HOST": "0.0.0.0"}).http_port
+    8080
+    """
+    if file is None and environment.get(CONFIG_VARIABLE):
+        file = Path(environment[CONFIG_VARIABLE])
+    chosen: dict[str, Any] = {}
+    if file is not None:
+        for name, value in _read(file).items():
+            chosen[name] = _checked(name, value, f"{file}")
+    for name in Settings.__struct_fields__:
+        variable = PREFIX + name.upper()
+        if variable in environment:
+            chosen[name] = _checked(name, environment[variable], variable)
+    for name, value in command_line.items():
+        if value is not None:
+            chosen[name] = _checked(name, value, "the command line")
+    settings = Settings(**chosen)
+    _check_together(settings)
+    return settings
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Variables that look like settings and are none: most likely misspelt.
+
+    >>> unknown_variables({"TWOPHASE_HOTS": "0.0.0.0", "HOME": "/"})
+    ['TWOPHASE_HOTS']
+    """
+    known = {PREFIX + name.upper() for name in Settings.__struct_fields__} | _OTHER_VARIABLES
+    return sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"config: {file} cannot be read: {error}.") from error
+
+
+def _checked(name: str, value: object, source: str) -> object:
+    hint = get_type_hints(Settings, include_extras=True).get(name)
+    if hint is None:
+        raise ConfigurationError(f"{name}: there is no such setting (from {source}).")
+    try:
+        # Not strict: the environment and the command line have only text.
+        return msgspec.convert(value, hint, strict=not isinstance(value, str))
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"{name}: {str(error)[:1].lower()}{str(error)[1:]} (from {source}).") from error
+
+
+def _check_together(settings: Settings) -> None:
+    for first, cap in (("retry_first_ms", "retry_cap_ms"), ("check_back_first_ms", "check_back_cap_ms")):
+        if getattr(settings, first) > getattr(settings, cap):
+            raise ConfigurationError(f"{first}: is greater than {cap}, which bounds it.")
+    if settings.in_flight_per_destination_max > settings.in_flight_max:
+        raise ConfigurationError("in_flight_per_destination_max: is greater than in_flight_max, which bounds it.")

@@ -1,0 +1,113 @@
+"""The request object of the dtm HTTP API, as JSON becomes it: tolerant where dtm's clients differ, strict elsewhere.
+
+Two ways lead to one struct. Requests whose keys are written as documented take one msgspec call. Anything else
+(other case, unknown keys) is taken apart key by key: Go's decoder, which dtm's clients were written against,
+matches keys without regard to case and ignores unknown ones, and a key that was silently missed would be a
+branch silently lost. Source: dtm-wire §1.2.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from twophase.core.errors import InvalidRequest
+
+
+class WireStep(msgspec.Struct, forbid_unknown_fields=True):
+    """One branch; `data` is where clients before dtm 1.10 put the payload."""
+
+    action: str | None = None
+    data: str | None = None
+
+
+class WireRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """prepare, submit and abort. Every field may be null. Times without a unit in their name are in seconds."""
+
+    gid: str | None = None
+    trans_type: str | None = None
+    steps: list[WireStep] | None = None
+    payloads: list[str | None] | None = None
+    query_prepared: str | None = None
+    protocol: str | None = None
+    custom_data: str | None = None
+    wait_result: bool | None = None
+    timeout_to_fail: int | float | None = None
+    request_timeout: int | float | None = None
+    retry_interval: int | float | None = None
+    branch_headers: dict[str, str | None] | list[msgspec.Raw] | None = None
+    concurrent: bool | None = None
+    # ours
+    delay_ms: int | None = None
+    timeout_to_fail_ms: int | None = None
+    request_timeout_ms: int | None = None
+    retry_interval_ms: int | None = None
+    explicit_verdict: bool | None = None
+    open: bool | None = None
+    durability: str | None = None
+    # accepted and without a meaning for a message: SAGA's, and what some clients always send along
+    retry_limit: msgspec.Raw = msgspec.Raw()
+    retry_count: msgspec.Raw = msgspec.Raw()
+    rollback_reason: msgspec.Raw = msgspec.Raw()
+    passthrough_headers: msgspec.Raw = msgspec.Raw()
+
+
+_decoder = msgspec.json.Decoder(WireRequest)
+_pieces_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_steps_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]] | None)
+_encoder = msgspec.json.Encoder()
+_REQUEST_KEYS = frozenset(WireRequest.__struct_fields__)
+_STEP_KEYS = frozenset(WireStep.__struct_fields__)
+
+
+def parse_request(body: bytes) -> WireRequest:
+    """The request in `body`.
+
+    Raises:
+        InvalidRequest: not JSON, no object, invalid UTF-8, nested too deeply, or a field of the wrong type, which
+            the message names.
+
+    >>> parse_request(b'{"GID": "g", "dtm": "", "Steps": [{"Action": "http://b/in"}]}').steps
+    [WireStep(action='http://b/in', data=None)]
+    """
+    try:
+        return _decoder.decode(body)
+    except (msgspec.ValidationError, RecursionError):
+        # Perhaps only an unknown key: the second look decides, and its error is the one to report.
+        pass
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _unreadable(error) from error
+    try:
+        return _decoder.decode(_as_documented(body))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _unreadable(error) from error
+
+
+def _as_documented(body: bytes) -> bytes:
+    """The same request with documented keys only."""
+    pieces = _known(_pieces_decoder.decode(body), _REQUEST_KEYS)
+    steps = pieces.get("steps")
+    if steps is not None:
+        try:
+            parsed = _steps_decoder.decode(steps)
+        except msgspec.ValidationError as error:
+            # Positions are relative to the field here; the reader needs them relative to the request.
+            raise msgspec.ValidationError(str(error).replace("`$", "`$.steps", 1)) from error
+        if parsed is not None:
+            pieces["steps"] = msgspec.Raw(_encoder.encode([_known(step, _STEP_KEYS) for step in parsed]))
+    return _encoder.encode(pieces)
+
+
+def _known(pieces: dict[str, msgspec.Raw], keys: frozenset[str]) -> dict[str, msgspec.Raw]:
+    return {key: piece for name, piece in pieces.items() if (key := name if name in keys else name.lower()) in keys}
+
+
+def _unreadable(error: Exception) -> InvalidRequest:
+    if isinstance(error, RecursionError):
+        return InvalidRequest("the request is nested too deeply.")
+    if isinstance(error, UnicodeDecodeError):
+        return InvalidRequest("the request is not valid UTF-8.")
+    if not isinstance(error, msgspec.ValidationError):
+        return InvalidRequest(f"the request is not JSON: {error}.")
+    what, _, where = str(error).partition(" - at `$")
+    field = where.rstrip("`").lstrip(".") or "the request"
+    return InvalidRequest(f"{field}: {what[:1].lower()}{what[1:]}.")

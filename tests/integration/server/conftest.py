@@ -1,0 +1,22 @@
+"""Fixtures of the server's tests: uvloop as in production, a listening port with a pretended coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+
+import pytest
+import uvloop
+
+from tests.integration.server.pretend import Wire, listening
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The server runs on uvloop, so its tests do."""
+    return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+async def wire() -> AsyncIterator[Wire]:
+    async with listening() as one:
+        yield one

@@ -1,0 +1,233 @@
+"""A coordinator in memory that answers as the test wants, and a client that speaks raw bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import httptools
+
+from twophase.coordinator.coordinator import Gauges
+from twophase.coordinator.entry import OnReply, ReplyOf
+from twophase.coordinator.view import MessageView
+from twophase.core.lifecycle import State
+from twophase.core.message import Message
+from twophase.server.decode import Decoder
+from twophase.server.dtm_http import ColdRoutes
+from twophase.server.listener import Listener, Timeouts
+from twophase.server.metrics import Metrics
+from twophase.stores.base import Overview
+
+ACCEPTED = ReplyOf(None, State.PREPARED, 1_700_000_000_000)
+
+
+class PretendCoordinator:
+    """Answers every request with `answer`, at once or, when `holds`, when the test releases it."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[str], ReplyOf] = lambda gid: ACCEPTED
+        self.holds = False
+        self.held: list[tuple[str, OnReply]] = []
+        self.heard: list[tuple[str, str]] = []
+        self.messages: list[Message] = []
+        self.ready = True
+        self.views: dict[str, MessageView] = {}
+        self.query_waits: asyncio.Event | None = None
+
+    def prepare(self, message: Message, on_reply: OnReply) -> None:
+        self._hear("prepare", message.gid, on_reply)
+        self.messages.append(message)
+
+    def submit(self, message: Message, on_reply: OnReply) -> None:
+        self._hear("submit", message.gid, on_reply)
+        self.messages.append(message)
+
+    def abort(self, gid: str, on_reply: OnReply) -> None:
+        self._hear("abort", gid, on_reply)
+
+    def release(self, gid: str, reply: ReplyOf = ACCEPTED) -> None:
+        """Answer a held request now."""
+        for index, (held, on_reply) in enumerate(self.held):
+            if held == gid:
+                del self.held[index]
+                on_reply(reply)
+                return
+        raise AssertionError(f"{gid} is not held")
+
+    async def query(self, gid: str) -> MessageView | None:
+        if self.query_waits is not None:
+            await self.query_waits.wait()
+        return self.views.get(gid)
+
+    async def overview(self) -> Overview:
+        return Overview(0, 0, 0, None, None)
+
+    def gauges(self) -> Gauges:
+        return Gauges(0, 0, 0, 0, 0, 0, 0)
+
+    def _hear(self, what: str, gid: str, on_reply: OnReply) -> None:
+        self.heard.append((what, gid))
+        if self.holds:
+            self.held.append((gid, on_reply))
+        else:
+            on_reply(self.answer(gid))
+
+
+class StoppedClock:
+    """Always the same moment."""
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000
+
+
+@dataclass
+class Response:
+    """One HTTP response as it came."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self.responses: list[Response] = []
+        self.now = Response()
+        self.parser = httptools.HttpResponseParser(self)
+
+    def on_message_begin(self) -> None:
+        self.now = Response()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.now.headers[name.decode().lower()] = value.decode()
+
+    def on_body(self, body: bytes) -> None:
+        self.now.body += body
+
+    def on_headers_complete(self) -> None:
+        self.now.status = self.parser.get_status_code()
+
+    def on_message_complete(self) -> None:
+        self.responses.append(self.now)
+
+
+class Client:
+    """A connection that sends what it is told, also what no client should."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._collector = _Collector()
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def responses(self, count: int, *, timeout_s: float = 5.0) -> list[Response]:
+        """The next `count` responses, in the order they came."""
+        async with asyncio.timeout(timeout_s):
+            while len(self._collector.responses) < count:
+                data = await self.reader.read(65536)
+                if not data:
+                    raise ConnectionError(f"closed after {len(self._collector.responses)} of {count} responses")
+                self._collector.parser.feed_data(data)
+        taken, self._collector.responses = self._collector.responses[:count], self._collector.responses[count:]
+        return taken
+
+    async def response(self, *, timeout_s: float = 5.0) -> Response:
+        return (await self.responses(1, timeout_s=timeout_s))[0]
+
+    async def ask(self, data: bytes) -> Response:
+        await self.send(data)
+        return await self.response()
+
+    async def is_closed(self, *, timeout_s: float = 5.0) -> bool:
+        """Wait for the server to close; anything it still sends is read away."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while await self.reader.read(65536):
+                    pass
+        except TimeoutError:
+            return False
+        except ConnectionError:
+            return True
+        return True
+
+    def reset(self) -> None:
+        """Vanish: the server gets a reset, not an orderly end."""
+        self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+@dataclass
+class Wire:
+    """A listening port with a pretended coordinator behind it."""
+
+    listener: Listener
+    coordinator: PretendCoordinator
+    metrics: Metrics
+    port: int
+    clients: list[Client] = field(default_factory=list)
+
+    async def connect(self) -> Client:
+        client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
+        self.clients.append(client)
+        return client
+
+
+@contextlib.asynccontextmanager
+async def listening(*, timeouts: Timeouts | None = None, connections_max: int = 1_000) -> AsyncIterator[Wire]:
+    """A wire for one test."""
+    coordinator, metrics = PretendCoordinator(), Metrics()
+    cold = ColdRoutes(coordinator, metrics, StoppedClock(), lambda: listener.connections)
+    listener = Listener(
+        coordinator,
+        Decoder(lambda url: None if url.startswith(("http://", "https://")) else "no destination for it."),
+        cold.application(),
+        on_refused=metrics.refused,
+        timeouts=timeouts,
+        connections_max=connections_max,
+    )
+    urls = await listener.start("127.0.0.1", 0)
+    wire = Wire(listener, coordinator, metrics, int(urls[0].rpartition(":")[2]))
+    try:
+        yield wire
+    finally:
+        for client in wire.clients:
+            client.close()
+        listener.stop()
+        await listener.closed(5)
+        for client in wire.clients:
+            with contextlib.suppress(OSError):
+                await client.writer.wait_closed()
+
+
+def post(path: str, body: bytes, *headers: str, version: str = "1.1") -> bytes:
+    """A POST as bytes."""
+    lines = [f"POST {path} HTTP/{version}", "Host: test", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def message(gid: str) -> bytes:
+    """A small, valid message."""
+    return (
+        b'{"gid":"%b","trans_type":"msg","steps":[{"action":"http://b/in"}],"payloads":["{}"],'
+        b'"query_prepared":"http://a/check"}' % gid.encode()
+    )
+
+
+def prepare(gid: str, *headers: str, version: str = "1.1") -> bytes:
+    """A prepare as bytes."""
+    return post("/api/dtmsvr/prepare", message(gid), *headers, version=version)
+
+
+def get(path: str, *headers: str) -> bytes:
+    """A GET as bytes."""
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: test", *headers]).encode() + b"\r\n\r\n"

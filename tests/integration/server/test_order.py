@@ -1,0 +1,232 @@
+"""Answers leave in the order the requests came, whatever is ready first; every request gets exactly one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from tests.integration.server.pretend import ACCEPTED, Wire, get, post, prepare
+from twophase.coordinator.entry import ReplyOf
+from twophase.core.errors import StateConflict
+from twophase.core.lifecycle import State
+
+REFUSED = ReplyOf(StateConflict(), State.SUBMITTED)
+
+
+async def _until_heard(wire: Wire, count: int) -> None:
+    async with asyncio.timeout(5):
+        while len(wire.coordinator.heard) < count:
+            await asyncio.sleep(0)
+
+
+async def test_a_prepare_is_answered_with_its_time(wire: Wire) -> None:
+    client = await wire.connect()
+    response = await client.ask(prepare("g1"))
+    assert response.status == 200
+    assert json.loads(response.body) == {"dtm_result": "SUCCESS", "prepared_at": 1_700_000_000_000}
+    assert response.headers["content-type"] == "application/json; charset=utf-8"
+    assert "date" in response.headers
+
+
+async def test_one_connection_serves_many_requests(wire: Wire) -> None:
+    client = await wire.connect()
+    for number in range(20):
+        assert (await client.ask(prepare(f"g{number}"))).status == 200
+    assert wire.listener.connections == 1
+
+
+async def test_pipelined_answers_keep_the_order_of_the_requests(wire: Wire) -> None:
+    wire.coordinator.holds = True
+    client = await wire.connect()
+    await client.send(prepare("g1") + prepare("g2") + prepare("g3"))
+    await _until_heard(wire, 3)
+    wire.coordinator.release("g3")
+    wire.coordinator.release("g2", REFUSED)
+    wire.coordinator.release("g1")
+    assert [one.status for one in await client.responses(3)] == [200, 409, 200]
+
+
+async def test_a_cold_request_waits_for_the_hot_one_before_it(wire: Wire) -> None:
+    wire.coordinator.holds = True
+    client = await wire.connect()
+    await client.send(prepare("g1") + get("/api/ping") + prepare("g2") + get("/api/dtmsvr/newGid"))
+    await _until_heard(wire, 2)
+    wire.coordinator.release("g2", REFUSED)
+    wire.coordinator.release("g1")
+    responses = await client.responses(4)
+    assert [one.status for one in responses] == [200, 200, 409, 200]
+    assert responses[1].body == b'{"msg":"pong"}'
+    assert b"gid" in responses[3].body
+
+
+async def test_a_hot_request_waits_for_the_cold_one_before_it(wire: Wire) -> None:
+    wire.coordinator.query_waits = asyncio.Event()
+    client = await wire.connect()
+    await client.send(get("/api/dtmsvr/query?gid=g1") + prepare("g2") + get("/api/ping"))
+    await _until_heard(wire, 1)
+    wire.coordinator.query_waits.set()
+    bodies = [one.body for one in await client.responses(3)]
+    assert bodies[0] == b'{"branches":[],"transaction":null}'
+    assert b"prepared_at" in bodies[1]
+    assert b"pong" in bodies[2]
+
+
+async def test_requests_split_at_every_byte_are_understood(wire: Wire) -> None:
+    client = await wire.connect()
+    whole = prepare("g1") + get("/api/ping")
+    for position in range(len(whole)):
+        await client.send(whole[position : position + 1])
+    assert [one.status for one in await client.responses(2)] == [200, 200]
+
+
+async def test_a_thousand_pipelined_requests_are_all_answered(wire: Wire) -> None:
+    client = await wire.connect()
+    await client.send(b"".join(prepare(f"g{number}") for number in range(1_000)))
+    responses = await client.responses(1_000)
+    assert {one.status for one in responses} == {200}
+    assert [gid for _, gid in wire.coordinator.heard] == [f"g{number}" for number in range(1_000)]
+
+
+async def test_connection_close_is_honoured_after_the_answer(wire: Wire) -> None:
+    client = await wire.connect()
+    response = await client.ask(prepare("g1", "Connection: close"))
+    assert response.headers["connection"] == "close"
+    assert await client.is_closed()
+
+
+async def test_a_request_after_connection_close_is_not_served(wire: Wire) -> None:
+    client = await wire.connect()
+    await client.send(prepare("g1", "Connection: close") + prepare("g2"))
+    assert (await client.response()).status == 200
+    assert await client.is_closed()
+    assert wire.coordinator.heard == [("prepare", "g1")]
+
+
+async def test_a_request_behind_a_cold_connection_close_is_not_served(wire: Wire) -> None:
+    client = await wire.connect()
+    await client.send(get("/api/ping", "Connection: close") + prepare("g2"))
+    assert (await client.response()).status == 200
+    assert await client.is_closed()
+    assert wire.coordinator.heard == []
+
+
+async def test_http_1_0_is_answered_and_closed(wire: Wire) -> None:
+    client = await wire.connect()
+    response = await client.ask(prepare("g1", version="1.0"))
+    assert response.status == 200
+    assert await client.is_closed()
+
+
+async def test_head_gets_no_body(wire: Wire) -> None:
+    client = await wire.connect()
+    await client.send(b"HEAD /api/ping HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+    raw = await client.reader.read()
+    assert raw.startswith(b"HTTP/1.1 200")
+    assert raw.endswith(b"\r\n\r\n")
+
+
+async def test_head_of_a_hot_path_is_not_found(wire: Wire) -> None:
+    client = await wire.connect()
+    await client.send(b"HEAD /api/dtmsvr/prepare HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+    assert (await client.reader.read()).startswith(b"HTTP/1.1 404")
+
+
+async def test_expect_100_continue_is_invited_before_the_body(wire: Wire) -> None:
+    client = await wire.connect()
+    whole = prepare("g1", "Expect: 100-continue")
+    head, _, body = whole.partition(b"\r\n\r\n")
+    await client.send(head + b"\r\n\r\n")
+    assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert (await client.ask(body)).status == 200
+
+
+async def test_the_invitation_waits_for_the_answers_before_it(wire: Wire) -> None:
+    wire.coordinator.holds = True
+    client = await wire.connect()
+    head, _, body = prepare("g2", "Expect: 100-continue").partition(b"\r\n\r\n")
+    await client.send(prepare("g1") + head + b"\r\n\r\n")
+    await _until_heard(wire, 1)
+    wire.coordinator.release("g1")
+    first = await client.reader.readuntil(b"}")
+    assert first.startswith(b"HTTP/1.1 200")
+    assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    await client.send(body)
+    await _until_heard(wire, 2)
+    wire.coordinator.release("g2")
+    assert (await client.response()).status == 200
+
+
+async def test_a_body_may_come_in_chunks(wire: Wire) -> None:
+    client = await wire.connect()
+    head = b"POST /api/dtmsvr/abort HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert (await client.ask(head + b'8\r\n{"gid":"\r\n4\r\ng1"}\r\n0\r\n\r\n')).status == 200
+    assert wire.coordinator.heard == [("abort", "g1")]
+
+
+async def test_an_offer_of_h2c_is_declined_and_the_request_served(wire: Wire) -> None:
+    client = await wire.connect()
+    upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA")
+    await client.send(prepare("g1", *upgrade) + prepare("g2"))
+    assert [one.status for one in await client.responses(2)] == [200, 200]
+
+
+async def test_other_spellings_of_a_hot_path_are_served_too(wire: Wire) -> None:
+    client = await wire.connect()
+    for path in ("/api/dtmsvr/abort?x=1", "/api/dtmsvr/abort/", "http://test/api/dtmsvr/abort"):
+        assert (await client.ask(post(path, b'{"gid":"g1"}'))).status == 200
+    assert wire.coordinator.heard == [("abort", "g1")] * 3
+
+
+async def test_a_client_gone_before_its_answer_harms_nobody(wire: Wire) -> None:
+    wire.coordinator.holds = True
+    gone = await wire.connect()
+    await gone.send(prepare("g1") + get("/api/ping"))
+    await _until_heard(wire, 1)
+    gone.reset()
+    async with asyncio.timeout(5):
+        while wire.listener.connections:
+            await asyncio.sleep(0)
+    wire.coordinator.release("g1", ACCEPTED)
+    other = await wire.connect()
+    assert (await other.ask(get("/api/ping"))).status == 200
+
+
+async def test_a_client_that_half_closes_still_gets_its_answer(wire: Wire) -> None:
+    wire.coordinator.holds = True
+    client = await wire.connect()
+    await client.send(prepare("g1"))
+    client.writer.write_eof()
+    await _until_heard(wire, 1)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    wire.coordinator.release("g1")
+    assert (await client.response()).status == 200
+    assert await client.is_closed()
+
+
+async def test_an_answer_after_the_answer_is_ignored(wire: Wire) -> None:
+    wire.coordinator.holds = True
+    client = await wire.connect()
+    await client.send(prepare("g1"))
+    await _until_heard(wire, 1)
+    _, on_reply = wire.coordinator.held[0]
+    on_reply(ACCEPTED)
+    on_reply(REFUSED)
+    assert (await client.response()).status == 200
+    assert (await client.ask(get("/api/ping"))).body == b'{"msg":"pong"}'
+
+
+async def test_drain_answers_what_is_under_way_and_closes(wire: Wire) -> None:
+    wire.coordinator.holds = True
+    busy, idle = await wire.connect(), await wire.connect()
+    assert (await idle.ask(get("/api/ping"))).status == 200
+    await busy.send(prepare("g1"))
+    await _until_heard(wire, 1)
+    wire.listener.stop_accepting()
+    assert await idle.is_closed()
+    assert not await wire.listener.closed(0.01)
+    wire.coordinator.release("g1")
+    response = await busy.response()
+    assert response.status == 200
+    assert response.headers["connection"] == "close"
+    assert await wire.listener.closed(5)
