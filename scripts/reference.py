@@ -1,0 +1,119 @@
+"""Writes the tables of docs/reference that come from the code: settings, errors, limits, failpoints.
+
+A page holds `<!-- generated: name -->` … `<!-- end -->`; what stands between is written here, the rest by people.
+`make docs` writes, `--check` only compares (a test does that), so no page can disagree with the code.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from twophase.core import failpoint
+from twophase.core.errors import TwophaseError
+from twophase.core.limits import LIMITS
+from twophase.server.settings import describe
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+_BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def error_classes() -> list[type[TwophaseError]]:
+    """Every error class, in the order of the codes."""
+
+    def below(cls: type[TwophaseError]) -> Iterator[type[TwophaseError]]:
+        yield cls
+        for child in cls.__subclasses__():
+            yield from below(child)
+
+    own = (cls for cls in below(TwophaseError) if cls.__module__ == TwophaseError.__module__)
+    return sorted(set(own), key=lambda cls: cls.code)
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def errors_table() -> str:
+    """Code, name, what happened, fate and remedy of every error."""
+    rows = [
+        (
+            f"`{cls.code}`",
+            f"`{cls.__name__}`",
+            (cls.__doc__ or "").strip().split("\n", 1)[0],
+            cls.fate.value,
+            cls.remedy,
+        )
+        for cls in error_classes()
+    ]
+    return _table(("Code", "Error", "What happened", "The message's fate", "What to do"), rows)
+
+
+def fates_table() -> str:
+    """What each fate means."""
+    meanings = {
+        "unchanged": "Nothing happened to any message because of this request.",
+        "not started": "The local transaction did not run; nothing will be delivered.",
+        "rolled back": "The local transaction is rolled back for ever; no branch will be called.",
+        "committed": "The local transaction is committed; the branches are or will be called.",
+        "undecided": "Not known yet. The check-back decides. Do not repeat the business under a new gid.",
+    }
+    fates = {cls.fate.value for cls in error_classes()}
+    assert fates <= set(meanings), "every fate is explained"
+    return _table(("Fate", "Meaning"), list(meanings.items()))
+
+
+def limits_table() -> str:
+    """Every limit of the protocol."""
+    return _table(
+        ("Limit", "Value", "Unit", "Why"),
+        [(limit.name, f"{limit.value:,}".replace(",", " "), limit.unit, limit.why) for limit in LIMITS],
+    )
+
+
+def settings_table() -> str:
+    """Every setting of the server."""
+    rows = [(f"`{one.name}`", f"`{one.variable}`", f"`{one.default}`", one.description) for one in describe()]
+    return _table(("Setting", "Environment", "Default", "What it is"), rows)
+
+
+def failpoints_list() -> str:
+    """Every failpoint, by process."""
+    return "".join(f"* `{name}`\n" for name in sorted(failpoint.NAMES))
+
+
+GENERATORS = {
+    "errors": errors_table,
+    "fates": fates_table,
+    "limits": limits_table,
+    "settings": settings_table,
+    "failpoints": failpoints_list,
+}
+
+
+def renewed(page: str) -> str:
+    """The page with every generated block as the code now says."""
+    return _BLOCK.sub(lambda match: match[1] + GENERATORS[match[2]]() + match[3], page)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or with --check name those that are out of date; 1 when there are any."""
+    stale = []
+    for path in sorted(REFERENCE.glob("*.md")):
+        page = path.read_text()
+        new = renewed(page)
+        if new != page:
+            stale.append(path.name)
+            if "--check" not in arguments:
+                path.write_text(new)
+    for name in stale:
+        print(f"{'out of date' if '--check' in arguments else 'written'}: docs/reference/{name}")
+    return 1 if stale and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
