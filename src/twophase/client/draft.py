@@ -131,6 +131,9 @@ def checked_url(name: str, url: str) -> str:
     return url
 
 
+_OPEN_PROGRESSES = frozenset({Progress.PREPARED, Progress.IN_TRANSACTION})
+
+
 class Draft:
     """A message under way. Mutable, owned by one `Message`, moved by one flow at a time."""
 
@@ -153,11 +156,11 @@ class Draft:
         self.prepared_at_ms = 0
         self.progress = Progress.NEW
 
-    def add(self, url: str, payload: Any) -> None:
+    def add(self, url: str, payload: Any = None) -> None:
         """Append a branch (`Message.add`)."""
-        if self.fixed is not None and not (self.options.open and self.progress is Progress.IN_TRANSACTION):
+        if self.fixed is not None and not (self.options.open and self.progress in _OPEN_PROGRESSES):
             raise InvalidRequest(
-                "branches are fixed at prepare; make the Message with open=True to add some inside the transaction.",
+                "branches are fixed at prepare; make the Message with open=True to add some until it is decided.",
                 gid=self.gid,
             )
         require(limits.BRANCHES_MAX, len(self.branches) + 1, gid=self.gid)

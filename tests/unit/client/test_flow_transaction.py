@@ -1,0 +1,353 @@
+"""The producer's sequence, played without I/O: what is said to whom, in which order, and what the caller learns."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.client.stage import Stage, course
+from twophase.barrier.check_back import CheckBackAnswer
+from twophase.client import flow
+from twophase.client.draft import Progress
+from twophase.client.wire import HttpAnswer, Operation, TransportFailure
+from twophase.core.errors import (
+    AutocommitRefused,
+    BarrierTableMissing,
+    CheckBackCameFirst,
+    CommittedDespiteError,
+    ContraryDecision,
+    InvalidRequest,
+    LimitExceeded,
+    MessageUsedTwice,
+    NotPrepared,
+    NotYetDelivered,
+    OpenTransaction,
+    RolledBack,
+    StateConflict,
+    TransactionLost,
+    Undecided,
+)
+from twophase.core.message import Branch, Options, encode_branches
+from twophase.core.verdict import Verdict
+
+CHECK = "http://a/check"
+BEGINNING = ["ReadIdentity", "prepare", "Begin", "begin_producer", "Business"]
+ENDING = ["Flush", "verify_producer", "Commit", "Close"]
+CUT = TransportFailure("cut")
+
+
+class Overdrawn(Exception):
+    """The business says no."""
+
+
+def test_clean_transaction_goes_prepare_begin_row_business_verify_commit_submit() -> None:
+    stage = Stage()
+    under_way = course(stage)
+    stage.play(flow.transaction(under_way, CHECK))
+    assert stage.performed == [*BEGINNING, *ENDING, "submit"]
+    assert under_way.draft.progress is Progress.SUBMITTED
+
+
+def test_prepare_names_the_database_and_demands_an_explicit_verdict() -> None:
+    stage = Stage()
+    stage.play(flow.transaction(course(stage), CHECK))
+    assert stage.bodies["prepare"]["query_prepared"] == "http://a/check?barrier=7f"
+    assert stage.bodies["prepare"]["explicit_verdict"] is True
+
+
+def test_begin_gets_the_time_that_prepare_answered() -> None:
+    stage = Stage()
+    under_way = course(stage)
+    stage.play(flow.transaction(under_way, CHECK))
+    assert under_way.draft.prepared_at_ms == 1_700_000_000_000
+
+
+def test_begin_gets_our_own_time_when_the_coordinator_does_not_say() -> None:
+    stage = Stage(answers={Operation.PREPARE: [HttpAnswer(200, b'{"dtm_result":"SUCCESS"}')]})
+    under_way = course(stage)
+    stage.play(flow.transaction(under_way, CHECK))
+    assert under_way.draft.prepared_at_ms == 1_600_000_000_000
+
+
+def test_business_error_is_rolled_back_asked_about_and_aborted() -> None:
+    stage = Stage(business=Overdrawn(), verdict=Verdict.ROLLED_BACK)
+    under_way = course(stage)
+    stage.play(flow.transaction(under_way, CHECK))
+    assert stage.performed == [*BEGINNING, "Rollback", "Close", "AskBarrier", "abort"]
+    assert under_way.draft.progress is Progress.ROLLED_BACK
+
+
+def test_abort_that_does_not_get_through_changes_nothing() -> None:
+    stage = Stage(business=Overdrawn(), verdict=Verdict.ROLLED_BACK, answers={Operation.ABORT: [CUT]})
+    under_way = course(stage)
+    stage.play(flow.transaction(under_way, CHECK))
+    assert under_way.draft.progress is Progress.ROLLED_BACK
+
+
+def test_business_error_of_a_committed_transaction_is_submitted_and_said_so() -> None:
+    seen = Overdrawn()
+    stage = Stage(business=seen, verdict=Verdict.COMMITTED)
+    under_way = course(stage)
+    with pytest.raises(CommittedDespiteError) as raised:
+        stage.play(flow.transaction(under_way, CHECK))
+    assert raised.value.__cause__ is seen
+    assert stage.performed[-1] == "submit"
+    assert under_way.draft.progress is Progress.SUBMITTED
+
+
+@pytest.mark.parametrize("verdict", [Verdict.IN_PROGRESS, Verdict.UNKNOWN])
+def test_nothing_is_said_to_the_coordinator_while_the_barrier_cannot_tell(verdict: Verdict) -> None:
+    seen = Overdrawn()
+    stage = Stage(business=seen, verdict=verdict)
+    under_way = course(stage)
+    with pytest.raises(Undecided) as raised:
+        stage.play(flow.transaction(under_way, CHECK))
+    assert raised.value.__cause__ is seen
+    assert raised.value.gid == "g"
+    assert stage.performed[-1] == "AskBarrier"
+    assert under_way.draft.progress is Progress.UNDECIDED
+
+
+def test_commit_error_that_committed_is_submitted_and_said_so() -> None:
+    seen = ConnectionError("reply lost")
+    stage = Stage(failures={"Commit": seen}, verdict=Verdict.COMMITTED)
+    with pytest.raises(CommittedDespiteError) as raised:
+        stage.play(flow.transaction(course(stage), CHECK))
+    assert raised.value.__cause__ is seen
+    assert stage.performed[-4:] == ["Rollback", "Close", "AskBarrier", "submit"]
+
+
+def test_commit_error_that_rolled_back_propagates_itself() -> None:
+    seen = ConnectionError("refused")
+    stage = Stage(failures={"Commit": seen}, verdict=Verdict.ROLLED_BACK)
+    with pytest.raises(ConnectionError) as raised:
+        stage.play(flow.transaction(course(stage), CHECK))
+    assert raised.value is seen
+    assert stage.performed[-1] == "abort"
+
+
+def test_unclear_commit_is_undecided() -> None:
+    stage = Stage(failures={"Commit": ConnectionError()}, verdict=Verdict.IN_PROGRESS)
+    with pytest.raises(Undecided):
+        stage.play(flow.transaction(course(stage), CHECK))
+    assert "submit" not in stage.performed
+    assert "abort" not in stage.performed
+
+
+def test_lost_transaction_never_commits_and_is_reported_as_rolled_back() -> None:
+    stage = Stage(failures={"verify_producer": TransactionLost()}, verdict=Verdict.ROLLED_BACK)
+    with pytest.raises(RolledBack) as raised:
+        stage.play(flow.transaction(course(stage), CHECK))
+    assert isinstance(raised.value.__cause__, TransactionLost)
+    assert "Commit" not in stage.performed
+    assert stage.performed[-1] == "abort"
+
+
+def test_lost_transaction_that_committed_by_itself_is_submitted() -> None:
+    stage = Stage(failures={"verify_producer": TransactionLost()}, verdict=Verdict.COMMITTED)
+    with pytest.raises(CommittedDespiteError):
+        stage.play(flow.transaction(course(stage), CHECK))
+    assert stage.performed[-1] == "submit"
+
+
+def test_prepare_without_answer_means_the_business_does_not_run() -> None:
+    stage = Stage(answers={Operation.PREPARE: [CUT]})
+    under_way = course(stage)
+    with pytest.raises(NotPrepared):
+        stage.play(flow.transaction(under_way, CHECK))
+    assert "Begin" not in stage.performed
+    assert under_way.draft.progress is Progress.NOT_STARTED
+
+
+def test_prepare_refused_means_the_business_does_not_run() -> None:
+    refusal = b'{"dtm_result":"FAILURE","message":"x","code":"TP-2001","state":"submitted"}'
+    stage = Stage(answers={Operation.PREPARE: [HttpAnswer(409, refusal)]})
+    with pytest.raises(StateConflict):
+        stage.play(flow.transaction(course(stage), CHECK))
+    assert "Begin" not in stage.performed
+
+
+def test_check_back_that_came_first_bars_the_business() -> None:
+    stage = Stage(failures={"begin_producer": CheckBackCameFirst()}, verdict=Verdict.ROLLED_BACK)
+    under_way = course(stage)
+    with pytest.raises(CheckBackCameFirst):
+        stage.play(flow.transaction(under_way, CHECK))
+    assert "Business" not in stage.performed
+    assert stage.performed[-1] == "abort"
+    assert under_way.draft.progress is Progress.ROLLED_BACK
+
+
+def test_another_attempt_that_committed_first_is_submitted() -> None:
+    stage = Stage(failures={"begin_producer": CheckBackCameFirst()}, verdict=Verdict.COMMITTED)
+    with pytest.raises(CommittedDespiteError):
+        stage.play(flow.transaction(course(stage, gid_is_ours=False), CHECK))
+    assert "Business" not in stage.performed
+    assert stage.performed[-1] == "submit"
+
+
+@pytest.mark.parametrize("refusal", [OpenTransaction(), AutocommitRefused()])
+def test_engine_refused_at_begin_is_neither_asked_nor_aborted(refusal: Exception) -> None:
+    stage = Stage(failures={"Begin": refusal})
+    under_way = course(stage)
+    with pytest.raises(type(refusal)):
+        stage.play(flow.transaction(under_way, CHECK))
+    assert stage.performed == ["ReadIdentity", "prepare", "Begin"]
+    assert under_way.draft.progress is Progress.NOT_STARTED
+
+
+def test_database_gone_at_begin_propagates_itself_when_nobody_else_can_have_the_gid() -> None:
+    stage = Stage(failures={"Begin": ConnectionError("gone")})
+    under_way = course(stage)
+    with pytest.raises(ConnectionError, match="gone"):
+        stage.play(flow.transaction(under_way, CHECK))
+    assert under_way.draft.progress is Progress.NOT_STARTED
+
+
+def test_database_gone_at_begin_is_undecided_under_a_gid_that_others_may_use() -> None:
+    stage = Stage(failures={"Begin": ConnectionError("gone")})
+    with pytest.raises(Undecided):
+        stage.play(flow.transaction(course(stage, gid_is_ours=False), CHECK))
+
+
+def test_missing_barrier_table_is_found_before_anything_is_sent() -> None:
+    stage = Stage(failures={"ReadIdentity": BarrierTableMissing()})
+    with pytest.raises(BarrierTableMissing):
+        stage.play(flow.transaction(course(stage), CHECK))
+    assert stage.performed == ["ReadIdentity"]
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(), GeneratorExit()])
+def test_interrupted_business_is_rolled_back_and_nothing_is_said(interruption: BaseException) -> None:
+    stage = Stage(business=interruption)
+    under_way = course(stage)
+    stage.play(flow.transaction(under_way, CHECK))
+    assert stage.performed == [*BEGINNING, "Rollback", "Close"]
+    assert under_way.draft.progress is Progress.UNDECIDED
+
+
+def test_stop_iteration_of_the_business_is_an_exception_like_any_other() -> None:
+    stage = Stage(business=StopIteration(), verdict=Verdict.ROLLED_BACK)
+    under_way = course(stage)
+    stage.play(flow.transaction(under_way, CHECK))
+    assert under_way.draft.progress is Progress.ROLLED_BACK
+
+
+def test_submit_that_does_not_get_through_raises_nothing() -> None:
+    stage = Stage(answers={Operation.SUBMIT: [CUT]})
+    under_way = course(stage)
+    stage.play(flow.transaction(under_way, CHECK))
+    assert under_way.draft.progress is Progress.COMMITTED
+
+
+def test_submit_refused_for_any_reason_but_contrary_raises_nothing() -> None:
+    stage = Stage(answers={Operation.SUBMIT: [HttpAnswer(400, b'{"message":"too large","code":"TP-1001"}')]})
+    under_way = course(stage)
+    stage.play(flow.transaction(under_way, CHECK))
+    assert under_way.draft.progress is Progress.COMMITTED
+
+
+def test_submit_of_a_succeeded_message_is_success() -> None:
+    finished = b'{"dtm_result":"FAILURE","message":"x","code":"TP-2001","state":"succeed"}'
+    stage = Stage(answers={Operation.SUBMIT: [CUT, HttpAnswer(409, finished)]})
+    under_way = course(stage)
+    stage.play(flow.transaction(under_way, CHECK))
+    assert under_way.draft.progress is Progress.SUBMITTED
+
+
+def test_message_failed_by_someone_else_after_the_commit_is_a_contrary_decision() -> None:
+    failed = b'{"dtm_result":"FAILURE","message":"x","code":"TP-2001","state":"failed"}'
+    stage = Stage(answers={Operation.SUBMIT: [HttpAnswer(409, failed)]})
+    with pytest.raises(ContraryDecision, match="is committed"):
+        stage.play(flow.transaction(course(stage), CHECK))
+
+
+def test_wait_result_says_committed_not_yet_delivered() -> None:
+    pending = b'{"dtm_result":"FAILURE","message":"x","code":"TP-2006","state":"submitted"}'
+    stage = Stage(answers={Operation.SUBMIT: [HttpAnswer(409, pending)]})
+    under_way = course(stage, options=Options(wait_result=True))
+    with pytest.raises(NotYetDelivered):
+        stage.play(flow.transaction(under_way, CHECK))
+    assert under_way.draft.progress is Progress.SUBMITTED
+
+
+def test_wait_result_without_answer_says_committed_not_yet_delivered() -> None:
+    stage = Stage(answers={Operation.SUBMIT: [CUT]})
+    under_way = course(stage, options=Options(wait_result=True))
+    with pytest.raises(NotYetDelivered, match="is committed"):
+        stage.play(flow.transaction(under_way, CHECK))
+    assert under_way.draft.progress is Progress.COMMITTED
+
+
+def test_branches_added_inside_travel_in_the_barrier_row_and_in_submit() -> None:
+    stage = Stage()
+    under_way = course(stage, options=Options(open=True))
+    stage.business = lambda: under_way.draft.add("http://b/receipt", 5)
+    stage.play(flow.transaction(under_way, CHECK))
+    assert stage.performed == [*BEGINNING, "Flush", "write_branches", "verify_producer", "Commit", "Close", "submit"]
+    assert [step["action"] for step in stage.bodies["prepare"]["steps"]] == ["http://b/1"]
+    assert stage.bodies["prepare"]["open"] is True
+    assert [step["action"] for step in stage.bodies["submit"]["steps"]] == ["http://b/1", "http://b/receipt"]
+
+
+def test_row_decides_which_added_branches_follow_a_commit_that_happened_by_itself() -> None:
+    row = encode_branches((Branch("http://b/written", b"1"),))
+    stage = Stage(failures={"verify_producer": TransactionLost()}, verdict=CheckBackAnswer(Verdict.COMMITTED, row))
+    under_way = course(stage, options=Options(open=True))
+    stage.business = lambda: under_way.draft.add("http://b/late")
+    with pytest.raises(CommittedDespiteError):
+        stage.play(flow.transaction(under_way, CHECK))
+    assert [step["action"] for step in stage.bodies["submit"]["steps"]] == ["http://b/1", "http://b/written"]
+
+
+def test_branch_added_inside_a_message_that_is_not_open_is_refused() -> None:
+    stage = Stage(verdict=Verdict.ROLLED_BACK)
+    under_way = course(stage)
+
+    def business() -> BaseException | None:
+        with pytest.raises(InvalidRequest, match="open=True"):
+            under_way.draft.add("http://b/late")
+        return None
+
+    stage.business = business
+    stage.play(flow.transaction(under_way, CHECK))
+    assert len(under_way.draft.branches) == 1
+
+
+def test_message_is_used_once() -> None:
+    stage = Stage()
+    under_way = course(stage)
+    stage.play(flow.transaction(under_way, CHECK))
+    with pytest.raises(MessageUsedTwice):
+        stage.play(flow.transaction(under_way, CHECK))
+    assert stage.performed.count("prepare") == 1
+
+
+def test_message_without_branches_is_refused_before_anything_happens() -> None:
+    stage = Stage()
+    with pytest.raises(InvalidRequest, match="no branch"):
+        stage.play(flow.transaction(course(stage, branches=0), CHECK))
+    assert stage.performed == []
+
+
+@pytest.mark.parametrize("check", ["", "bank-a/check", "http://a/ check", "http://a/\n"])
+def test_check_address_that_is_none_is_refused_before_anything_happens(check: str) -> None:
+    stage = Stage()
+    with pytest.raises(InvalidRequest, match="check"):
+        stage.play(flow.transaction(course(stage), check))
+    assert stage.performed == []
+
+
+def test_check_address_is_too_long_before_anything_is_sent() -> None:
+    stage = Stage()
+    with pytest.raises(LimitExceeded):
+        stage.play(flow.transaction(course(stage), "http://a/" + "x" * 2040))
+    assert "prepare" not in stage.performed
+
+
+def test_abandoned_flow_ends_quietly() -> None:
+    stage = Stage()
+    steps = flow.transaction(course(stage), CHECK)
+    command = next(steps)
+    for result in ("7f", HttpAnswer(200, b'{"dtm_result":"SUCCESS"}'), None):
+        command = steps.send(result)
+    assert isinstance(command, flow.Rule)
+    steps.close()
