@@ -115,9 +115,9 @@ class Coordinator:
         """Take no new work, cut nothing: end the calls and changes under way, within `timeout_ms`."""
         self._accepting = False
         self._timers.stop()
-        await self._recovery.stop()
         self._branch_calls.drain()
         self._check_calls.drain()
+        await self._recovery.stop()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while self._branch_calls.gate.in_flight or self._check_calls.gate.in_flight or self._lookups:
@@ -133,9 +133,9 @@ class Coordinator:
         """Stop at once what still runs, and close the store. Safe to call twice."""
         self._accepting = False
         self._timers.stop()
-        await self._recovery.stop()
         self._branch_calls.drain()
         self._check_calls.drain()
+        await self._recovery.stop()
         await self._decisions.committer.stop()
         for task in list(self._lookups):
             task.cancel()

@@ -130,9 +130,8 @@ class Decisions:
         if entry.state in FINAL or entry.state <= State.FORGOTTEN:
             self._active.remove(entry)
         elif self._active.crowded and entry.calls == 0 and entry.round is None:
-            due_ms = entry.due_ms
             self._active.remove(entry)
-            self._on_lost(due_ms)
+            self._on_lost(entry.stored_due_ms)
 
     # ---- actions: each hands one change to the committer --------------------------------------------
 
@@ -216,12 +215,14 @@ class Decisions:
         if isinstance(item, Insert):
             self._inserted(entry, item, at_ms)
         elif isinstance(item, Decide):
-            self._decided(entry, item)
+            self._decided(entry, item, at_ms)
         elif isinstance(item, Finish):
             self._finished(entry, occurrence, item)
         elif isinstance(item, Reschedule):
+            entry.stored_due_ms = item.due_ms
             self._timers.schedule(entry, item.due_ms)
         else:
+            entry.stored_due_ms = item.due_ms
             entry.parked = item.parked
             if item.parked:
                 self._timers.cancel(entry)
@@ -242,11 +243,13 @@ class Decisions:
     def _inserted(self, entry: Entry, item: Insert, at_ms: int) -> None:
         entry.state = item.state
         entry.created_ms = at_ms
+        entry.stored_due_ms = at_ms + item.due_in_ms
         entry.due_ms = self._clock.now_ms() + item.due_in_ms
         if item.state is State.PREPARED or item.due_in_ms:
             self._timers.schedule(entry, entry.due_ms)
 
-    def _decided(self, entry: Entry, item: Decide) -> None:
+    def _decided(self, entry: Entry, item: Decide, at_ms: int) -> None:
+        entry.stored_due_ms = at_ms + item.due_in_ms
         entry.state = State.SUBMITTED
         entry.attempts = 0
         entry.done = 0
@@ -379,7 +382,7 @@ def restore(entry: Entry, row: LiveRow | HistoryRow | None) -> None:
     if isinstance(row, LiveRow):
         entry.version = row.version
         entry.parked = row.parked
-        entry.due_ms = row.due_ms
+        entry.due_ms = entry.stored_due_ms = row.due_ms
 
 
 def _pause_ms(schedule: Schedule, attempts: int, chance: float) -> int:

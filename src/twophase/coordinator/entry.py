@@ -55,7 +55,10 @@ class Occurrence:
 
 
 class Entry:
-    """One message in memory. Times in milliseconds since 1970."""
+    """One message in memory. Times in milliseconds since 1970.
+
+    `due_ms` is when this process acts, by its own clock; `stored_due_ms` is what the row says, by the store's.
+    """
 
     __slots__ = (
         "attempts",
@@ -73,6 +76,7 @@ class Entry:
         "queue",
         "round",
         "state",
+        "stored_due_ms",
         "version",
         "waiters",
     )
@@ -83,6 +87,7 @@ class Entry:
         self.version = 0
         self.created_ms = 0
         self.due_ms = 0
+        self.stored_due_ms = 0
         self.decided_by = ""
         self.attempts = 0
         self.parked = False

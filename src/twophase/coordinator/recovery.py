@@ -97,11 +97,12 @@ class Recovery:
         """Read what is due; True when memory now holds every row due within the page-ahead time."""
         until_ms = self._clock.now_ms() + self._settings.page_ahead_ms
         position = (self._from_ms - 1, "\U0010ffff")
+        # Set once, before the first wait: what leaves memory meanwhile lowers it again.
+        self._from_ms = until_ms + 1
         for _ in range(pages_max):
             if self._active.crowded:
                 self._from_ms = min(self._from_ms, max(0, position[0]))
                 return False
-            self._from_ms = until_ms + 1
             finished = self._decisions.finished_gids = set()
             try:
                 rows = await self._store.due(until_ms, position, self._settings.page_rows)

@@ -61,14 +61,15 @@ class Timers:
         now_bucket = self._clock.now_ms() >> _SHIFT
         called = 0
         while self._order and self._order[0] <= now_bucket and called < _SLICE:
-            bucket = self._buckets[self._order[0]]
+            number = heapq.heappop(self._order)
+            bucket = self._buckets.pop(number)
             while bucket and called < _SLICE:
                 entry, _ = bucket.popitem()
                 entry.bucket = -1
                 called += 1
                 self._on_due(entry)
-            if not bucket:
-                del self._buckets[heapq.heappop(self._order)]
+            if bucket:
+                self._put_back(number, bucket)
         self._arm()
 
     def stop(self) -> None:
@@ -79,6 +80,15 @@ class Timers:
             self._wake = None
         self._buckets.clear()
         self._order.clear()
+
+    def _put_back(self, number: int, rest: dict[Entry, None]) -> None:
+        """The slice is used up: the rest of a bucket waits for the next one."""
+        scheduled_meanwhile = self._buckets.get(number)
+        if scheduled_meanwhile is None:
+            heapq.heappush(self._order, number)
+        else:
+            rest.update(scheduled_meanwhile)
+        self._buckets[number] = rest
 
     def _arm(self) -> None:
         if self._wake is not None:

@@ -1,0 +1,167 @@
+"""Real processes that can be killed: start, wait until ready, SIGKILL, start again on the same port."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def free_port() -> int:
+    """A port that is free now, on loopback."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+class Service:
+    """One process of the example. Its own port survives restarts; its errors go to a file."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: dict[str, str], folder: Path, port: int) -> None:
+        self.name = name
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self._command = list(command)
+        self._environment = environment
+        self._log = folder / f"{name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run_through(self, launcher: Sequence[str]) -> None:
+        """Let `launcher` run the module: `[python, -m, module, …]` becomes `[*launcher, module, …]`."""
+        assert self._command[1] == "-m", "services are started as modules"
+        self._command = [*launcher, *self._command[2:]]
+
+    def start(self, failpoint: str | None = None, timeout_s: float = 30.0) -> None:
+        """Start, and return when the process says that it is ready.
+
+        Raises:
+            RuntimeError: it ended or did not get ready in time; the message holds the end of its log.
+        """
+        assert self._process is None, f"{self.name} runs already"
+        environment = {**os.environ, **self._environment, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        environment.pop("TWOPHASE_FAILPOINT", None)
+        if failpoint is not None:
+            environment["TWOPHASE_FAILPOINT"] = failpoint
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=ROOT,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 -- one prctl, and nothing survives its test
+            )
+        self._wait_ready(timeout_s)
+
+    def _wait_ready(self, timeout_s: float) -> None:
+        process = self._process
+        assert process is not None
+        assert process.stdout is not None
+        deadline = time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while time.monotonic() < deadline:
+                if not selector.select(timeout=0.2):
+                    continue
+                line = process.stdout.readline()
+                if b"http://" in line:
+                    return
+                if not line:
+                    break
+        code = process.poll()
+        self.kill()
+        raise RuntimeError(f"{self.name} did not get ready (exit code {code}):\n{self.log_end()}")
+
+    def log_end(self) -> str:
+        """The last lines of its error output."""
+        if not self._log.exists():
+            return ""
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """SIGKILL, and reap. Nothing happens when it does not run."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL after ten seconds."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, signal_number: int) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal_number)
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+    def wait_killed(self, timeout_s: float) -> bool:
+        """Whether the process died by SIGKILL of its own within `timeout_s`; it is reaped then."""
+        process = self._process
+        assert process is not None
+        try:
+            code = process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        self._process = None
+        if process.stdout is not None:
+            process.stdout.close()
+        return code == -signal.SIGKILL
+
+
+def coordinator(folder: Path, *, settings: dict[str, str] | None = None, module: str = "twophase") -> Service:
+    """A coordinator on SQLite in `folder`."""
+    port = free_port()
+    command = [
+        sys.executable,
+        "-m",
+        module,
+        "server",
+        "--store",
+        f"sqlite:///{folder / 'coordinator.db'}",
+        "--host",
+        "127.0.0.1",
+        "--http-port",
+        str(port),
+    ]
+    return Service("coordinator", command, settings or {}, folder, port)
+
+
+def bank(name: str, module: str, folder: Path, environment: dict[str, str]) -> Service:
+    """A bank's service; `module` is what to serve, as MODULE:APP."""
+    port = free_port()
+    own = {**environment, "OWN_URL": f"http://127.0.0.1:{port}"}
+    return Service(name, [sys.executable, "-m", "examples.banks.serve", module, str(port)], own, folder, port)

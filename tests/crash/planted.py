@@ -1,0 +1,112 @@
+"""Runs a service with one bug planted, to see the crash suite catch it: `python -m tests.crash.planted BUG MODULE …`.
+
+Each bug breaks one line that a promise hangs on; nothing of this is reachable from the product.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import runpy
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def barrier_insert_missing() -> None:
+    """The producer runs its business without the barrier row."""
+    from twophase.barrier import producer
+
+    def nothing(*_: Any, **__: Any) -> Any:
+        return None
+        yield
+
+    _replace_everywhere(producer.begin_producer, nothing)
+    _replace_everywhere(producer.verify_producer, nothing)
+
+
+def check_back_reads_only() -> None:
+    """The check-back answers from what it reads, and bars nothing."""
+    from twophase.barrier.check_back import CheckBackAnswer, check_back
+    from twophase.core.verdict import Verdict
+
+    original = check_back
+
+    def read_only(engine: Any, gid: str, **options: Any) -> Any:
+        from sqlalchemy import text
+
+        with engine.connect() as connection:
+            row = connection.execute(
+                text("select reason from barrier where gid = :gid and branch_id = '00'"), {"gid": gid}
+            ).first()
+        verdict = Verdict.COMMITTED if row is not None and row[0] == "msg" else Verdict.ROLLED_BACK
+        return CheckBackAnswer(verdict, None, "read only")
+
+    _replace_everywhere(original, read_only)
+
+
+def acknowledged_before_flush() -> None:
+    """The coordinator answers a prepare or submit before it is durable, and flushes somewhat later."""
+    from twophase.stores.sqlite.store import SqliteStore
+
+    original = SqliteStore.flush
+    pending: set[asyncio.Task[Any]] = set()
+
+    async def early(self: Any, batch: Any) -> Any:
+        from twophase.stores.base import FlushResult
+
+        async def later() -> None:
+            await asyncio.sleep(0.3)
+            async with lock:
+                await original(self, batch)
+
+        task = asyncio.get_running_loop().create_task(later())
+        pending.add(task)
+        task.add_done_callback(pending.discard)
+        return FlushResult(await self.now_ms(), {})
+
+    lock = asyncio.Lock()
+    SqliteStore.flush = early  # type: ignore[method-assign]
+
+
+def effect_twice() -> None:
+    """The branch barrier lets every call through."""
+    from twophase.barrier import branch
+
+    original = branch.once
+
+    def always(engine: Any, request: Any, function: Callable[[Any], Any], **_: Any) -> Any:
+        with engine.begin() as connection:
+            return function(connection)
+
+    _replace_everywhere(original, always)
+
+
+BUGS: dict[str, Callable[[], None]] = {
+    bug.__name__: bug
+    for bug in (barrier_insert_missing, check_back_reads_only, acknowledged_before_flush, effect_twice)
+}
+
+
+def _replace_everywhere(original: object, replacement: object) -> None:
+    """Put the replacement wherever the original has been imported to, now that all of twophase is loaded."""
+
+    replaced = 0
+    for name, module in list(sys.modules.items()):
+        if name.startswith("twophase"):
+            for attribute, value in list(vars(module).items()):
+                if value is original:
+                    setattr(module, attribute, replacement)
+                    replaced += 1
+    assert replaced, "the planted bug must reach the code"
+
+
+def main() -> None:
+    """Plant the bug named first, then run the module named second with the rest as its arguments."""
+    bug, module, *arguments = sys.argv[1:]
+    BUGS[bug]()
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""The scene of every crash test: a coordinator and two banks as processes, customers, and waiting for rest."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from examples.banks import processes, schema
+from sqlalchemy import make_url
+
+from tests.crash.checker import Acknowledged, Findings, check, live
+from twophase.barrier.install import install
+
+BALANCE = 1_000_000
+TOTAL = 2 * BALANCE
+FAST = {
+    "TWOPHASE_CHECK_BACK_FIRST_MS": "100",
+    "TWOPHASE_CHECK_BACK_CAP_MS": "500",
+    "TWOPHASE_DELIVERY_FIRST_MS": "100",
+    "TWOPHASE_DELIVERY_CAP_MS": "500",
+}
+
+
+def _request(url: str, body: object | None, timeout_s: float) -> tuple[int, bytes]:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+@dataclass
+class Scene:
+    """The three processes, their databases, and what customers were told."""
+
+    folder: Path
+    database_a: str
+    database_b: str
+    coordinator: processes.Service
+    bank_a: processes.Service
+    bank_b: processes.Service
+    told: list[Acknowledged] = field(default_factory=list)
+    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    @property
+    def services(self) -> tuple[processes.Service, ...]:
+        """All three."""
+        return (self.coordinator, self.bank_b, self.bank_a)
+
+    def start(self) -> None:
+        """Start whatever does not run."""
+        for service in self.services:
+            if not service.alive:
+                service.kill()
+                service.start()
+
+    def stop(self) -> None:
+        """Kill everything."""
+        for service in self.services:
+            service.kill()
+
+    def transfer(self, amount: int = 1, **hold: float) -> Acknowledged:
+        """One customer's wish; what they were told, an empty outcome when no answer came."""
+        transfer_id = f"t{next(self._numbers):06d}"
+        wish = {"transfer_id": transfer_id, "amount": amount, **hold}
+        try:
+            _, body = _request(f"{self.bank_a.url}/transfer", wish, timeout_s=20)
+            answer = json.loads(body)
+            told = Acknowledged(transfer_id, answer.get("gid", ""), answer.get("outcome", ""))
+        except (OSError, ValueError):
+            told = Acknowledged(transfer_id, "", "")
+        self.told.append(told)
+        return told
+
+    def transfers(self, count: int, customers: int = 8) -> None:
+        """Many wishes, several at a time."""
+        with ThreadPoolExecutor(customers) as pool:
+            list(pool.map(lambda _: self.transfer(), range(count)))
+
+    def transfer_begun_late(self) -> Acknowledged:
+        """A transfer that begins its local transaction only after the coordinator has asked about it."""
+        return self.transfer(hold_before_begin_s=4.0)
+
+    def orphan(self, number: int) -> bool:
+        """A message that was prepared by a producer who never began; whether it was acknowledged."""
+        body = {
+            "gid": f"orphan-{time.time_ns()}-{number}",
+            "trans_type": "msg",
+            "steps": [{"action": f"{self.bank_b.url}/transfer-in"}],
+            "payloads": ['{"transfer_id":"orphan","amount":1}'],
+            "query_prepared": f"{self.bank_a.url}/twophase/check",
+            "timeout_to_fail": 1,
+        }
+        try:
+            status, _ = _request(f"{self.coordinator.url}/api/dtmsvr/prepare", body, timeout_s=10)
+        except OSError:
+            return False
+        return status == 200
+
+    def wait_rest(self, timeout_s: float = 40.0) -> None:
+        """Return when the coordinator holds no unfinished message, or when time is up: the checker then says so."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if not live(self.folder / "coordinator.db"):
+                return
+            time.sleep(0.05)
+
+    def check(self) -> Findings:
+        """The independent checker's findings."""
+        return check(
+            coordinator=self.folder / "coordinator.db",
+            bank_a=self.database_a,
+            bank_b=self.database_b,
+            total=TOTAL,
+            acknowledged=self.told,
+        )
+
+
+def build(folder: Path, database_a: str, database_b: str, planted: dict[str, str] | None = None) -> Scene:
+    """A scene with money in both banks; nothing runs yet.
+
+    Arguments:
+        folder: for files, logs and SQLite databases.
+        database_a, database_b: SQLAlchemy URLs.
+        planted: a bug to plant, by process name (see `tests.crash.planted`).
+    """
+    for url, name in ((database_a, "A"), (database_b, "B")):
+        engine = schema.open_engine(url)
+        schema.open_bank(engine, name, BALANCE)
+        install(engine)
+        engine.dispose()
+    coordinator = processes.coordinator(folder, settings=FAST)
+    bank_b = processes.bank("bank-b", "examples.banks.bank_b:app", folder, {"BANK_DATABASE": database_b})
+    bank_a = processes.bank(
+        "bank-a",
+        "examples.banks.bank_a:app",
+        folder,
+        {
+            "BANK_DATABASE": database_a,
+            "COORDINATOR": coordinator.url,
+            "BANK_B": bank_b.url,
+            "TIMEOUT_TO_FAIL_S": "1",
+        },
+    )
+    for service in (coordinator, bank_a, bank_b):
+        if planted and service.name in planted:
+            service.run_through([sys.executable, "-m", "tests.crash.planted", planted[service.name]])
+    return Scene(folder, database_a, database_b, coordinator, bank_a, bank_b)
+
+
+def redacted(url: str) -> str:
+    """The URL without its password, for messages."""
+    return make_url(url).render_as_string(hide_password=True)

@@ -1,0 +1,70 @@
+"""Random kill -9 of all three processes under load, for at least 2 000 transfers: no promise breaks."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.crash.failpoints import databases
+from tests.crash.scene import Scene, build
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+
+TRANSFERS = 2_000
+CUSTOMERS = 8
+
+
+def _kill_at_random(scene: Scene, done: threading.Event, chance: random.Random) -> int:
+    kills = 0
+    while not done.wait(chance.uniform(0.4, 1.6)):
+        victims = chance.sample(scene.services, chance.choice((1, 1, 1, 2, 3)))
+        for victim in victims:
+            victim.kill()
+            kills += 1
+        done.wait(chance.uniform(0.0, 0.3))
+        scene.start()
+    return kills
+
+
+def test_random_kills_under_load_keep_every_promise(tmp_path: Path) -> None:
+    scene = build(tmp_path, *databases(tmp_path))
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    done = threading.Event()
+
+    def customers_come() -> None:
+        try:
+            _until_committed(scene)
+        finally:
+            done.set()
+
+    try:
+        scene.start()
+        customers = threading.Thread(target=customers_come)
+        customers.start()
+        kills = _kill_at_random(scene, done, chance)
+        customers.join()
+        scene.start()
+        scene.wait_rest(60)
+        findings = scene.check()
+    finally:
+        done.set()
+        scene.stop()
+
+    committed = sum(told.outcome == "committed" for told in scene.told)
+    unanswered = sum(told.outcome == "" for told in scene.told)
+    print(f"\nseed {seed}: {len(scene.told)} transfers, {committed} committed, {unanswered} unanswered, {kills} kills")
+    assert findings.violations == []
+    assert committed >= TRANSFERS
+    assert kills >= 10
+
+
+def _until_committed(scene: Scene) -> None:
+    committed = 0
+    while committed < TRANSFERS:
+        before = len(scene.told)
+        scene.transfers(200, customers=CUSTOMERS)
+        committed += sum(told.outcome == "committed" for told in scene.told[before:])

@@ -1,0 +1,181 @@
+"""A coordinator on a real SQLite store, with destinations that answer by script and a clock that tests own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable
+from pathlib import Path
+
+from twophase.coordinator.coordinator import Coordinator
+from twophase.coordinator.entry import ReplyOf
+from twophase.coordinator.observer import NullObserver
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.core.lifecycle import State
+from twophase.core.message import Branch, Message, Options
+from twophase.core.schedule import Schedule
+from twophase.destinations.base import Answer, Call
+from twophase.stores.base import Batch, FlushResult
+from twophase.stores.sqlite.store import SqliteStore
+from twophase.testing.clock import VirtualClock
+
+CHECK = "http://bank-a/check"
+IN = "http://bank-b/in"
+OK = Answer(200, b'{"dtm_result":"SUCCESS"}')
+QUICK = Schedule(first_ms=1_000, factor=2, cap_ms=60_000, jitter=0.0)
+
+
+class ScriptedDestination:
+    """Answers each address from its script, then with 200; keeps what it was asked, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.script: dict[str, deque[Answer]] = defaultdict(deque)
+        self.held: dict[str, list[Callable[[], None]]] = {}
+        self._called = asyncio.Condition()
+
+    def accepts(self, url: str) -> str | None:
+        return None if "://" in url else "not an address"
+
+    def key(self, url: str) -> str:
+        return "/".join(url.split("/")[:3])
+
+    def call(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
+        self.calls.append(call)
+        script = self.script[call.url]
+        answer = script.popleft() if script else OK
+        if call.url in self.held:
+            self.held[call.url].append(lambda: on_answer(answer))
+        else:
+            asyncio.get_running_loop().call_soon(on_answer, answer)
+
+    def hold(self, url: str) -> None:
+        """Answer nothing at this address until `release`."""
+        self.held[url] = []
+
+    def release(self, url: str) -> None:
+        """Answer whatever was held."""
+        for answer in self.held.pop(url):
+            answer()
+
+    async def stop(self) -> None:
+        """Nothing to close."""
+
+    def urls(self) -> list[str]:
+        """The addresses called, in order."""
+        return [call.url for call in self.calls]
+
+
+class GatedStore(SqliteStore):
+    """The real store, whose flushes a test may hold back or let fail."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.open = asyncio.Event()
+        self.open.set()
+        self.failures: deque[Exception] = deque()
+        self.batches: list[Batch] = []
+
+    async def flush(self, batch: Batch) -> FlushResult:
+        await self.open.wait()
+        if self.failures:
+            raise self.failures.popleft()
+        self.batches.append(batch)
+        return await super().flush(batch)
+
+
+class Watcher(NullObserver):
+    """Keeps incidents."""
+
+    def __init__(self) -> None:
+        self.incidents: list[tuple[str, str]] = []
+
+    def incident(self, gid: str, what: str) -> None:
+        self.incidents.append((gid, what))
+
+
+class Rig:
+    """One coordinator and its surroundings."""
+
+    def __init__(self, folder: Path, settings: CoordinatorSettings | None = None) -> None:
+        self.path = folder / "store.db"
+        self.settings = settings or CoordinatorSettings(delivery=QUICK, check_back=QUICK)
+        self.clock = VirtualClock()
+        self.destination = ScriptedDestination()
+        self.watcher = Watcher()
+        self.store = GatedStore(self.path)
+        self.coordinator = self._build()
+        self.clock.watch(self._tick)
+
+    def _build(self) -> Coordinator:
+        return Coordinator(self.store, {"http": self.destination}, self.settings, self.clock, lambda: 0.0, self.watcher)
+
+    def _tick(self) -> None:
+        self.coordinator.tick()
+
+    async def restart(self) -> None:
+        """Stop without a drain, as a crash does, and start on the same file."""
+        await self.coordinator.stop()
+        self.store = GatedStore(self.path)
+        self.coordinator = self._build()
+        await self.coordinator.start()
+
+    # ---- requests, awaited ------------------------------------------------------------------------
+
+    def prepare_soon(self, message: Message) -> asyncio.Future[ReplyOf]:
+        reply: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+        self.coordinator.prepare(message, reply.set_result)
+        return reply
+
+    def submit_soon(self, message: Message) -> asyncio.Future[ReplyOf]:
+        reply: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+        self.coordinator.submit(message, reply.set_result)
+        return reply
+
+    async def prepare(self, message: Message) -> ReplyOf:
+        return await asyncio.wait_for(self.prepare_soon(message), 5)
+
+    async def submit(self, message: Message) -> ReplyOf:
+        return await asyncio.wait_for(self.submit_soon(message), 5)
+
+    async def abort(self, gid: str) -> ReplyOf:
+        reply: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+        self.coordinator.abort(gid, reply.set_result)
+        return await asyncio.wait_for(reply, 5)
+
+    # ---- waiting for what is true -------------------------------------------------------------------
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Let the loop turn until `holds()`, at most five seconds."""
+        async with asyncio.timeout(5):
+            while not holds():
+                await asyncio.sleep(0.001)
+
+    async def state(self, gid: str) -> State | None:
+        """The stored state."""
+        view = await self.coordinator.query(gid)
+        return None if view is None else view.state
+
+    async def until_state(self, gid: str, state: State) -> None:
+        """Wait until the stored state is this one, at most five seconds."""
+        async with asyncio.timeout(5):
+            while await self.state(gid) is not state:
+                await asyncio.sleep(0.001)
+
+    async def settled(self) -> None:
+        """Let everything that is under way, and does not wait for time, end."""
+        quiet = 0
+        async with asyncio.timeout(5):
+            while quiet < 5:
+                gauges = self.coordinator.gauges()
+                busy = gauges.waiting_for_store or (
+                    gauges.branch_calls + gauges.check_backs and not self.destination.held
+                )
+                quiet = 0 if busy else quiet + 1
+                await asyncio.sleep(0.002)
+
+
+def message(gid: str, *urls: str, check_url: str = CHECK, payload: bytes = b"{}", **options: object) -> Message:
+    """A message with a branch for each URL."""
+    branches = tuple(Branch(url, payload) for url in urls or (IN,))
+    return Message(gid, branches, check_url, Options(**options))  # type: ignore[arg-type]

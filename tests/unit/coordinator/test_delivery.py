@@ -1,0 +1,227 @@
+"""Branches are called until every one has succeeded: order, retries, bounds, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from tests.unit.coordinator.rig import IN, QUICK, Rig, message
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.core.errors import Overloaded, StoreFull
+from twophase.core.lifecycle import State
+from twophase.destinations.base import Answer
+
+MakeRig = Callable[..., Awaitable[Rig]]
+B, C, D = "http://bank-b/in", "http://bank-c/in", "http://bank-d/in"
+DOWN = Answer(0, error="connection refused")
+
+
+async def test_branches_are_called_in_order_one_after_the_other(rig: Rig) -> None:
+    rig.destination.hold(B)
+    await rig.submit(message("g", B, C))
+    await rig.until(lambda: rig.destination.urls() == [B])
+    rig.destination.release(B)
+    await rig.until_state("g", State.SUCCEEDED)
+    assert rig.destination.urls() == [B, C]
+
+
+async def test_concurrent_branches_are_called_at_once(rig: Rig) -> None:
+    for url in (B, C, D):
+        rig.destination.hold(url)
+    await rig.submit(message("g", B, C, D, concurrent=True))
+    await rig.until(lambda: len(rig.destination.calls) == 3)
+    for url in (D, C, B):
+        rig.destination.release(url)
+    await rig.until_state("g", State.SUCCEEDED)
+
+
+async def test_a_failed_branch_is_called_again_after_its_pause_and_the_done_ones_are_not(rig: Rig) -> None:
+    rig.destination.script[C].extend([DOWN, Answer(409), Answer(500)])
+    await rig.submit(message("g", B, C))
+    await rig.settled()
+    for pause_ms in (1_000, 2_000, 4_000):
+        assert await rig.state("g") is State.SUBMITTED
+        rig.clock.advance(pause_ms + 64)
+        await rig.settled()
+    await rig.until_state("g", State.SUCCEEDED)
+    assert rig.destination.urls() == [B, C, C, C, C]
+
+
+async def test_an_ongoing_branch_does_not_slow_the_pace(rig: Rig) -> None:
+    rig.destination.script[B].extend([Answer(425)] * 3)
+    await rig.submit(message("g"))
+    for _ in range(3):
+        await rig.settled()
+        rig.clock.advance(1_064)
+    await rig.until_state("g", State.SUCCEEDED)
+
+
+async def test_the_pause_never_grows_beyond_its_cap(rig: Rig) -> None:
+    rig.destination.script[B].extend([DOWN] * 12)
+    await rig.submit(message("g"))
+    for _ in range(12):
+        await rig.settled()
+        rig.clock.advance(60_064)
+    await rig.until_state("g", State.SUCCEEDED)
+    assert len(rig.destination.calls) == 13
+
+
+async def test_a_messages_own_retry_interval_is_its_first_pause(rig: Rig) -> None:
+    rig.destination.script[B].append(DOWN)
+    await rig.submit(message("g", retry_interval_ms=10_000))
+    await rig.settled()
+    rig.clock.advance(9_000)
+    await rig.settled()
+    assert len(rig.destination.calls) == 1
+    rig.clock.advance(1_064)
+    await rig.until_state("g", State.SUCCEEDED)
+
+
+async def test_what_went_wrong_is_recorded_and_what_went_well_is_not(rig: Rig) -> None:
+    rig.destination.script[B].append(Answer(500, b"no such account", latency_ms=3))
+    await rig.submit(message("g", B + "?token=secret"))
+    rig.destination.script[B + "?token=secret"].append(Answer(500, b"no such account"))
+    await rig.until_state("g", State.SUCCEEDED)
+    rig.destination.script[C].append(Answer(500, b"no such account", latency_ms=3))
+    await rig.submit(message("h", C))
+    await rig.settled()
+    view = await rig.coordinator.query("h")
+    assert view is not None
+    [attempt] = view.log
+    assert (attempt.kind, attempt.branch_id, attempt.target, attempt.status) == ("branch", "01", C, 500)
+    assert attempt.error == "no such account"
+
+
+async def test_a_delayed_message_is_delivered_when_its_time_has_come(rig: Rig) -> None:
+    await rig.submit(message("g", delay_ms=10_000))
+    rig.clock.advance(9_000)
+    await rig.settled()
+    assert rig.destination.calls == []
+    rig.clock.advance(1_064)
+    await rig.until_state("g", State.SUCCEEDED)
+
+
+async def test_an_address_nobody_can_call_is_an_error_that_is_recorded_and_retried(rig: Rig) -> None:
+    await rig.submit(message("g", "carrier-pigeon://home"))
+    await rig.settled()
+    view = await rig.coordinator.query("g")
+    assert view is not None
+    assert view.state is State.SUBMITTED
+    assert view.log[0].error == "no destination for this scheme"
+
+
+async def test_a_branch_without_address_succeeds_without_a_call(rig: Rig) -> None:
+    await rig.submit(message("g", "", B, ""))
+    await rig.until_state("g", State.SUCCEEDED)
+    assert rig.destination.urls() == [B]
+
+
+async def test_after_a_restart_unfinished_messages_are_delivered_and_done_branches_stay_done(rig: Rig) -> None:
+    rig.destination.script[C].append(DOWN)
+    await rig.submit(message("g", B, C))
+    await rig.settled()
+    await rig.restart()
+    rig.clock.advance(1_064)
+    await rig.until_state("g", State.SUCCEEDED)
+    assert rig.destination.urls() == [B, C, C]
+
+
+async def test_a_hanging_destination_delays_no_other(make_rig: MakeRig) -> None:
+    rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=2))
+    rig.destination.hold(B)
+    for number in range(10):
+        await rig.submit(message(f"hung-{number}", B))
+    await rig.submit(message("free", C))
+    await rig.until_state("free", State.SUCCEEDED)
+    assert rig.destination.urls().count(B) == 2
+    rig.destination.release(B)
+    for number in range(10):
+        await rig.until_state(f"hung-{number}", State.SUCCEEDED)
+
+
+async def test_a_full_lane_leaves_messages_for_later_and_loses_none(make_rig: MakeRig) -> None:
+    rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1))
+    rig.destination.hold(B)
+    for number in range(5):
+        await rig.submit(message(f"g{number}", B))
+    await rig.settled()
+    rig.destination.release(B)
+    for _ in range(5):
+        await rig.settled()
+        rig.clock.advance(60_064)
+    for number in range(5):
+        await rig.until_state(f"g{number}", State.SUCCEEDED)
+
+
+async def test_memory_holds_a_bounded_number_and_the_rest_waits_in_the_store(make_rig: MakeRig) -> None:
+    rig = await make_rig(CoordinatorSettings(delivery=QUICK, check_back=QUICK, active_max=3, page_rows=2))
+    for number in range(20):
+        await rig.submit(message(f"g{number:02d}", B, delay_ms=5_000))
+        await rig.prepare(message(f"p{number:02d}", B))
+        assert rig.coordinator.gauges().active <= 4
+    rig.clock.advance(40_000)
+    for number in range(20):
+        await rig.until_state(f"g{number:02d}", State.SUCCEEDED)
+        await rig.until_state(f"p{number:02d}", State.SUCCEEDED)
+    assert len(rig.destination.calls) == 60
+
+
+async def test_a_message_that_left_memory_is_found_when_it_is_asked_for(make_rig: MakeRig) -> None:
+    rig = await make_rig(CoordinatorSettings(active_max=1))
+    for number in range(4):
+        await rig.prepare(message(f"g{number}"))
+    assert (await rig.prepare(message("g0"))).error is None
+    assert (await rig.abort("g1")).error is None
+    assert (await rig.submit(message("g2"))).error is None
+    await rig.until_state("g2", State.SUCCEEDED)
+    assert await rig.state("g1") is State.FAILED
+
+
+async def test_beyond_the_bound_requests_are_refused_until_there_is_room(make_rig: MakeRig) -> None:
+    rig = await make_rig(CoordinatorSettings(waiting_max=2))
+    rig.store.open.clear()
+    taken = [rig.prepare_soon(message("a")), rig.prepare_soon(message("b"))]
+    assert isinstance((await rig.prepare(message("c"))).error, Overloaded)
+    rig.store.open.set()
+    assert [(await reply).error for reply in taken] == [None, None]
+    assert (await rig.prepare(message("c"))).error is None
+
+
+async def test_a_store_fault_while_delivering_loses_nothing(rig: Rig) -> None:
+    rig.coordinator._settings = msgspec.structs.replace(rig.settings, store_retry_ms=1)
+    rig.destination.hold(B)
+    await rig.submit(message("g"))
+    rig.store.failures.append(StoreFull())
+    rig.destination.release(B)
+    await rig.until_state("g", State.SUCCEEDED)
+
+
+async def test_drain_ends_what_is_under_way_and_starts_nothing_new(rig: Rig) -> None:
+    rig.destination.hold(B)
+    await rig.submit(message("g", B, C))
+    await rig.until(lambda: rig.destination.urls() == [B])
+    task = asyncio.create_task(rig.coordinator.drain(5_000))
+    await asyncio.sleep(0)
+    rig.destination.release(B)
+    await task
+    assert rig.destination.urls() == [B]
+    await rig.restart()
+    rig.clock.advance(2_000)
+    await rig.until_state("g", State.SUCCEEDED)
+    assert rig.destination.urls() == [B, C]
+
+
+async def test_drain_is_bounded_when_a_call_never_ends(rig: Rig) -> None:
+    rig.destination.hold(B)
+    waiting = rig.submit_soon(message("g", B, wait_result=True))
+    await rig.until(lambda: rig.destination.urls() == [B])
+    await rig.coordinator.drain(50)
+    assert (await waiting).error is not None
+
+
+async def test_what_was_called_at_in_is_what_was_asked(rig: Rig) -> None:
+    await rig.submit(message("g", IN))
+    await rig.until_state("g", State.SUCCEEDED)
+    assert rig.destination.calls[0].timeout_ms == 3_000
