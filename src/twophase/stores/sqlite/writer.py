@@ -44,7 +44,7 @@ class Writer:
         self._owner = secrets.token_hex(8)
         self._epoch = 0
         self._connection: sqlite3.Connection | None = None
-        self._files: dict[Path, _Identity] = {}
+        self._files: dict[str, _Identity] = {}
         self._unsettled: int | None = None
 
     def open(self) -> None:
@@ -169,8 +169,7 @@ class Writer:
             connection.close()
 
     def _remember_files(self) -> None:
-        log = self._path.with_name(self._path.name + "-wal")
-        self._files = {path: _identity(path) for path in (self._path, log)}
+        self._files = {path: _identity(path) for path in (str(self._path), f"{self._path}-wal")}
 
     def _check_files(self) -> None:
         """Refuse to write into files that nobody will find again: moved, replaced or removed under our feet."""
@@ -183,6 +182,6 @@ class Writer:
                 raise StoreCorrupt(f"{path} was moved, replaced or removed while this server used it.")
 
 
-def _identity(path: Path) -> _Identity:
+def _identity(path: str) -> _Identity:
     status = os.stat(path)  # noqa: PTH116 -- on the way of every flush, where pathlib costs twice as much
     return status.st_dev, status.st_ino

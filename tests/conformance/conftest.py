@@ -1,0 +1,34 @@
+"""A started store of every engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.engines import ENGINES, Engine
+from tests.conformance.items import SetClock
+from twophase.stores.base import Store
+
+
+@pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Each engine in turn."""
+    made: Engine = request.param
+    return made
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    """The store's clock."""
+    return SetClock()
+
+
+@pytest.fixture
+async def store(engine: Engine, tmp_path: Path, clock: SetClock) -> AsyncIterator[Store]:
+    """A started, empty store."""
+    made = engine.make(tmp_path, clock)
+    await made.start()
+    yield made
+    await made.stop()

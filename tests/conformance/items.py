@@ -1,0 +1,70 @@
+"""Short ways to write batches, and a clock that stands where a test sets it."""
+
+from __future__ import annotations
+
+from twophase.core.lifecycle import State
+from twophase.stores.base import (
+    Attempt,
+    AttemptKind,
+    Batch,
+    DecidedBy,
+    Finish,
+    FlushResult,
+    HistoryRow,
+    Insert,
+    Item,
+    LiveRow,
+    Store,
+)
+
+LONE_SURROGATE = "\ud800"
+"""Text that is no Unicode text, so that no database takes it."""
+
+
+class SetClock:
+    """Time as the test says."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.time_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+
+def prepare(gid: str, *, due_in_ms: int = 35_000, body: bytes = b"body") -> Insert:
+    """A new prepared message."""
+    return Insert(gid, State.PREPARED, due_in_ms, body)
+
+
+def plain(gid: str, *, due_in_ms: int = 0, body: bytes = b"body") -> Insert:
+    """A new message that is submitted at once."""
+    return Insert(gid, State.SUBMITTED, due_in_ms, body)
+
+
+def abort(gid: str, version: int = 1) -> Finish:
+    """The end of a prepared message."""
+    return Finish(gid, version, State.FAILED, reason="aborted", decided_by=DecidedBy.ABORT)
+
+
+def failed_call(gid: str, at_ms: int = 0, error: str = "refused") -> Attempt:
+    """A branch call that went wrong."""
+    return Attempt(gid, AttemptKind.BRANCH, "01", "http://b/in", at_ms, 500, 12, "failure", error)
+
+
+async def flush(store: Store, *items: Item) -> FlushResult:
+    """One flush of these items."""
+    return await store.flush(Batch(list(items), []))
+
+
+async def live(store: Store, gid: str) -> LiveRow:
+    """The live row of a gid."""
+    row = await store.get(gid)
+    assert isinstance(row, LiveRow)
+    return row
+
+
+async def final(store: Store, gid: str) -> HistoryRow:
+    """The history row of a gid."""
+    row = await store.get(gid)
+    assert isinstance(row, HistoryRow)
+    return row

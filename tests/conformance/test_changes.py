@@ -1,0 +1,128 @@
+"""What each item does when it applies."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.items import SetClock, abort, final, flush, live, plain, prepare
+from twophase.core.lifecycle import State
+from twophase.stores.base import Batch, Decide, DecidedBy, Finish, HistoryRow, LiveRow, Park, Reschedule, Store
+
+
+async def test_an_insert_becomes_a_live_row_at_the_stores_time(store: Store, clock: SetClock) -> None:
+    result = await flush(store, prepare("g", due_in_ms=500, body=b"\x00\xff"))
+
+    assert result.refused == {}
+    assert result.at_ms == clock.time_ms
+    assert await store.get("g") == LiveRow(
+        "g", State.PREPARED, 1, clock.time_ms + 500, clock.time_ms, 0, "", 0, False, 0, b"\x00\xff"
+    )
+
+
+async def test_a_plain_message_is_decided_by_its_submit(store: Store, clock: SetClock) -> None:
+    await flush(store, plain("g"))
+
+    row = await live(store, "g")
+    assert (row.state, row.decided_ms, row.decided_by) == (State.SUBMITTED, clock.time_ms, DecidedBy.SUBMIT)
+
+
+async def test_a_decision_makes_it_submitted_and_starts_its_counts_again(store: Store, clock: SetClock) -> None:
+    await flush(store, prepare("g"))
+    await flush(store, Reschedule("g", 1, 7, attempts=3, done=1))
+    await flush(store, Park("g", 2, parked=True, due_ms=7))
+    born_ms, clock.time_ms = clock.time_ms, clock.time_ms + 1_000
+
+    await flush(store, Decide("g", 3, 250, DecidedBy.CHECK_BACK))
+
+    assert await store.get("g") == LiveRow(
+        "g", State.SUBMITTED, 4, clock.time_ms + 250, born_ms, clock.time_ms, "check-back", 0, False, 0, b"body"
+    )
+
+
+async def test_a_decision_may_bring_a_new_body(store: Store) -> None:
+    await flush(store, prepare("g", body=b"old"))
+    await flush(store, Decide("g", 1, 0, DecidedBy.SUBMIT, b"new"))
+
+    assert (await live(store, "g")).body == b"new"
+
+
+async def test_a_reschedule_changes_due_attempts_and_done(store: Store) -> None:
+    await flush(store, plain("g"))
+    await flush(store, Reschedule("g", 1, 99, attempts=2, done=5))
+
+    row = await live(store, "g")
+    assert (row.version, row.due_ms, row.attempts, row.done, row.state) == (2, 99, 2, 5, State.SUBMITTED)
+
+
+@pytest.mark.parametrize("parked", [True, False])
+async def test_parked_is_durable_and_keeps_the_rest(store: Store, parked: bool) -> None:
+    await flush(store, plain("g"))
+    await flush(store, Reschedule("g", 1, 99, attempts=2, done=5))
+    await flush(store, Park("g", 2, parked=parked, due_ms=123))
+
+    row = await live(store, "g")
+    assert (row.version, row.parked, row.due_ms, row.attempts, row.done) == (3, parked, 123, 2, 5)
+
+
+async def test_a_finish_moves_the_row_into_history(store: Store, clock: SetClock) -> None:
+    await flush(store, prepare("g"))
+    born_ms, clock.time_ms = clock.time_ms, clock.time_ms + 10
+
+    await flush(store, abort("g"))
+
+    assert await store.get("g") == HistoryRow(
+        1, 1, "g", State.FAILED, born_ms, clock.time_ms, clock.time_ms, "abort", "aborted", 0, 0, b"body"
+    )
+
+
+async def test_a_delivered_message_keeps_who_decided_it_and_when(store: Store, clock: SetClock) -> None:
+    await flush(store, prepare("g"))
+    clock.time_ms += 10
+    await flush(store, Decide("g", 1, 0, DecidedBy.CHECK_BACK))
+    decided_ms, clock.time_ms = clock.time_ms, clock.time_ms + 10
+
+    await flush(store, Finish("g", 2, State.SUCCEEDED, attempts=4, done=3))
+
+    row = await final(store, "g")
+    assert (row.decided_by, row.decided_ms, row.finished_ms) == ("check-back", decided_ms, clock.time_ms)
+    assert (row.state, row.attempts, row.done) == (State.SUCCEEDED, 4, 3)
+
+
+async def test_one_flush_applies_changes_of_every_kind(store: Store) -> None:
+    await flush(store, *(prepare(gid) for gid in "abcd"))
+
+    result = await flush(
+        store,
+        prepare("e"),
+        Decide("a", 1, 0, DecidedBy.SUBMIT),
+        Reschedule("b", 1, 5, 1, 0),
+        Park("c", 1, parked=True, due_ms=5),
+        abort("d"),
+    )
+
+    assert result.refused == {}
+    assert [(await live(store, gid)).version for gid in "abce"] == [2, 2, 2, 1]
+    assert (await final(store, "d")).state is State.FAILED
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 100, 1025, 2500])
+async def test_a_batch_of_any_size_is_applied_as_a_whole(store: Store, count: int) -> None:
+    gids = [f"g{number:05}" for number in range(count)]
+
+    assert (await flush(store, *(prepare(gid) for gid in gids))).refused == {}
+    assert (await flush(store, *(Decide(gid, 1, 0, DecidedBy.SUBMIT) for gid in gids))).refused == {}
+    assert (await store.overview()).submitted == count
+    assert (await flush(store, *(Finish(gid, 2, State.SUCCEEDED) for gid in gids))).refused == {}
+    assert (await final(store, gids[-1])).seq == count
+    assert (await store.overview()).submitted == 0
+
+
+async def test_an_empty_batch_is_no_error(store: Store) -> None:
+    assert (await store.flush(Batch([], []))).refused == {}
+
+
+async def test_two_changes_of_one_gid_in_a_batch_are_a_fault_of_the_caller(store: Store) -> None:
+    with pytest.raises(AssertionError, match="at most one change"):
+        await flush(store, prepare("g"), prepare("g"))
+
+    assert await store.get("g") is None
