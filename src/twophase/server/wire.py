@@ -91,7 +91,8 @@ def _as_documented(body: bytes) -> bytes:
             parsed = _steps_decoder.decode(steps)
         except msgspec.ValidationError as error:
             # Positions are relative to the field here; the reader needs them relative to the request.
-            raise msgspec.ValidationError(str(error).replace("`$", "`$.steps", 1)) from error
+            what, _, where = str(error).partition(" - at `$")
+            raise msgspec.ValidationError(f"{what} - at `$.steps{where.rstrip('`')}`") from error
         if parsed is not None:
             pieces["steps"] = msgspec.Raw(_encoder.encode([_known(step, _STEP_KEYS) for step in parsed]))
     return _encoder.encode(pieces)

@@ -1,0 +1,286 @@
+"""Clients that are slow, huge, many, wrong or gone: each is bounded, each gets HTTP's answer, others are served."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.integration.server.pretend import Client, Wire, get, listening, message, post, prepare
+from twophase.server.listener import Timeouts
+
+PATIENT_S = 60.0
+
+
+def _quick(**changed: float) -> Timeouts:
+    """Every timeout out of the way but those named."""
+    patient: dict[str, Any] = dict.fromkeys(("head_s", "body_s", "idle_s", "write_s", "linger_s"), PATIENT_S)
+    return Timeouts(**(patient | changed))
+
+
+async def _still_serves(wire: Wire) -> None:
+    client = await wire.connect()
+    assert (await client.ask(prepare("after"))).status == 200
+
+
+NOT_HTTP = [
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"HELO mail.example\r\n\r\n",
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"POST /api/dtmsvr/prepare HTTP/1.1\r\nContent-Length: nine\r\n\r\n",
+    b"POST /api/dtmsvr/prepare HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+    b"POST /api/dtmsvr/prepare HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+    b"POST /api/dtmsvr/prepare HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+    b"POST /api/dtmsvr/prepare HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+    b"CONNECT bank:443 HTTP/1.1\r\nHost: bank\r\n\r\n",
+    b"GET /\xff\xfe HTTP/1.1\r\nHost: t\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("raw", NOT_HTTP, ids=[raw[:24].decode("latin-1").strip() for raw in NOT_HTTP])
+async def test_what_is_not_http_is_answered_400_and_closed(wire: Wire, raw: bytes) -> None:
+    client = await wire.connect()
+    response = await client.ask(raw)
+    assert response.status in {400, 413}
+    assert response.headers["connection"] == "close"
+    assert "Traceback" not in response.body.decode()
+    assert await client.is_closed()
+    await _still_serves(wire)
+
+
+async def test_a_bad_request_behind_a_good_one_is_answered_second(wire: Wire) -> None:
+    client = await wire.connect()
+    await client.send(prepare("g1") + b"nonsense\r\n\r\n")
+    assert [one.status for one in await client.responses(2)] == [200, 400]
+    assert await client.is_closed()
+
+
+async def test_bad_json_keeps_the_connection(wire: Wire) -> None:
+    client = await wire.connect()
+    response = await client.ask(post("/api/dtmsvr/prepare", b"{bad"))
+    assert response.status == 400
+    assert json.loads(response.body)["code"] == "TP-1000"
+    assert (await client.ask(prepare("g1"))).status == 200
+
+
+async def test_a_declared_body_beyond_the_limit_is_refused_unread(wire: Wire) -> None:
+    client = await wire.connect()
+    head = b"POST /api/dtmsvr/prepare HTTP/1.1\r\nHost: t\r\nContent-Length: 4194305\r\n\r\n"
+    response = await client.ask(head)
+    assert response.status == 413
+    said = json.loads(response.body)
+    assert said["code"] == "TP-1001"
+    assert "request body is 4194305 bytes or more, at most 4194304" in said["message"]
+    assert wire.coordinator.heard == []
+
+
+async def test_a_refused_body_may_be_sent_whole_and_the_refusal_still_arrives(wire: Wire) -> None:
+    client = await wire.connect()
+    body = b"x" * 6_000_000
+    await client.send(post("/api/dtmsvr/prepare", body))
+    assert (await client.response()).status == 413
+    assert await client.is_closed()
+
+
+async def test_a_chunked_body_beyond_the_limit_is_refused_on_the_way(wire: Wire) -> None:
+    client = await wire.connect()
+    await client.send(b"POST /api/dtmsvr/prepare HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
+    piece = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+    for _ in range(65):
+        await client.send(piece)
+    assert (await client.response()).status == 413
+    await _still_serves(wire)
+
+
+async def test_a_body_sent_to_a_cold_route_is_bounded_too(wire: Wire) -> None:
+    client = await wire.connect()
+    await client.send(b"POST /api/ping HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
+    assert await _is_cut_off_while_sending(client, b"10000\r\n" + b"x" * 65536 + b"\r\n")
+    await _still_serves(wire)
+
+
+async def test_a_body_of_exactly_the_limit_is_read(wire: Wire) -> None:
+    filler = b" " * (4 * 1024 * 1024 - len(message("g1")))
+    client = await wire.connect()
+    assert (await client.ask(post("/api/dtmsvr/prepare", message("g1") + filler))).status == 200
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST /api/dtmsvr/prepare HTTP/1.1\r\nX: " + b"a" * 400_000,
+        b"POST /api/dtmsvr/prepare HTTP/1.1\r\n" + b"X-A: b\r\n" * 50_000,
+        b"GET /" + b"a" * 400_000,
+        b"POST /api/dtmsvr/prepare HTTP/1.1\r\n" + b"a" * 400_000,
+    ],
+    ids=["value", "number", "url", "name"],
+)
+async def test_huge_headers_are_refused_431(wire: Wire, head: bytes) -> None:
+    client = await wire.connect()
+    for position in range(0, len(head), 16_384):
+        if wire.metrics._refused:
+            break
+        await client.send(head[position : position + 16_384])
+        await asyncio.sleep(0)
+    assert (await client.response()).status in {431, 400}
+    assert await client.is_closed()
+    await _still_serves(wire)
+
+
+async def test_large_headers_in_one_piece_are_refused_by_their_size(wire: Wire) -> None:
+    client = await wire.connect()
+    response = await client.ask(prepare("g1", "X: " + "a" * 65_600))
+    assert response.status == 431
+    assert "request headers is" in json.loads(response.body)["message"]
+    assert wire.coordinator.heard == []
+
+
+async def test_huge_trailers_are_refused(wire: Wire) -> None:
+    client = await wire.connect()
+    await client.send(
+        b'POST /api/dtmsvr/abort HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nc\r\n{"gid":"g1"}\r\n0\r\nX: '
+    )
+    assert await _is_cut_off_while_sending(client, b"a" * 16_384)
+    assert wire.coordinator.heard == []
+    await _still_serves(wire)
+
+
+async def test_a_head_that_never_ends_is_answered_408() -> None:
+    async with listening(timeouts=_quick(head_s=0.2, linger_s=0.2)) as wire:
+        client = await wire.connect()
+        await client.send(b"POST /api/dtmsvr/prepare HTTP/1.1\r\nHost: t\r\n")
+        dripping = asyncio.create_task(_drip(client, b"X: y\r\n"))
+        assert (await client.response()).status == 408
+        assert await client.is_closed()
+        await dripping
+
+
+async def test_a_body_that_never_ends_is_answered_408() -> None:
+    async with listening(timeouts=_quick(body_s=0.2, linger_s=0.2)) as wire:
+        client = await wire.connect()
+        await client.send(b"POST /api/dtmsvr/prepare HTTP/1.1\r\nHost: t\r\nContent-Length: 1000\r\n\r\n{")
+        dripping = asyncio.create_task(_drip(client, b" "))
+        assert (await client.response()).status == 408
+        await dripping
+        assert wire.coordinator.heard == []
+
+
+async def test_an_idle_connection_is_closed_without_a_word() -> None:
+    async with listening(timeouts=_quick(idle_s=0.2)) as wire:
+        client = await wire.connect()
+        assert (await client.ask(get("/api/ping"))).status == 200
+        assert await client.reader.read() == b""
+
+
+async def test_a_request_under_way_is_not_idle() -> None:
+    async with listening(timeouts=_quick(idle_s=0.1)) as wire:
+        wire.coordinator.holds = True
+        other = await wire.connect()
+        client = await wire.connect()
+        await client.send(prepare("g1"))
+        assert await other.is_closed()
+        wire.coordinator.release("g1")
+        assert (await client.response()).status == 200
+
+
+async def test_a_client_that_reads_nothing_is_cut_and_bounded() -> None:
+    async with listening(timeouts=_quick(write_s=0.3)) as wire:
+        client = await wire.connect()
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a StreamWriter's transport reads too
+        requests = b"".join(prepare(f"g{number}") for number in range(200))
+        assert await _is_cut_off_while_sending(client, requests)
+        assert len(wire.coordinator.heard) < 200_000
+
+
+async def test_beyond_the_bound_of_connections_clients_are_told_503() -> None:
+    async with listening(connections_max=5) as wire:
+        kept = [await wire.connect() for _ in range(5)]
+        for client in kept:
+            assert (await client.ask(get("/api/ping"))).status == 200
+        late = await wire.connect()
+        response = await late.response()
+        assert response.status == 503
+        assert response.headers["retry-after"] == "1"
+        assert await late.is_closed()
+        late.close()
+        kept[0].close()
+        async with asyncio.timeout(5):
+            while wire.listener.connections >= 5:
+                await asyncio.sleep(0)
+        again = await wire.connect()
+        assert (await again.ask(get("/api/ping"))).status == 200
+
+
+async def test_thousands_of_idle_connections_do_not_keep_others_from_being_served() -> None:
+    async with listening(connections_max=3_000) as wire:
+        idle = [await wire.connect() for _ in range(2_000)]
+        for client in idle[:200]:
+            await client.send(b"POST /api/dtmsvr/prep")
+        busy = await wire.connect()
+        for number in range(50):
+            assert (await busy.ask(prepare(f"g{number}"))).status == 200
+        assert wire.listener.connections == 2_001
+
+
+async def test_abrupt_resets_at_every_stage_leave_nothing_behind(wire: Wire) -> None:
+    whole = prepare("g1") + get("/api/ping")
+    for position in range(0, len(whole), 7):
+        client = await wire.connect()
+        await client.send(whole[:position])
+        client.reset()
+    async with asyncio.timeout(5):
+        while wire.listener.connections:
+            await asyncio.sleep(0)
+    await _still_serves(wire)
+
+
+async def test_a_fault_in_the_coordinator_is_500_without_a_trace(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(wire.coordinator, "prepare", fail)
+    client = await wire.connect()
+    response = await client.ask(prepare("g1"))
+    assert response.status == 500
+    assert b"secret" not in response.body
+    assert b"Traceback" not in response.body
+    assert (await client.ask(get("/api/ping"))).status == 200
+
+
+async def test_a_fault_in_a_cold_route_is_500_without_a_trace(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_gid: str) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(wire.coordinator, "query", fail)
+    client = await wire.connect()
+    response = await client.ask(get("/api/dtmsvr/query?gid=g1"))
+    assert response.status == 500
+    assert b"secret" not in response.body
+    await _still_serves(wire)
+
+
+async def _is_cut_off_while_sending(client: Client, piece: bytes) -> bool:
+    """Send for ever; whether the server ends that."""
+    try:
+        async with asyncio.timeout(20):
+            while True:
+                await client.send(piece)
+                await asyncio.sleep(0)
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
+async def _drip(client: Client, drop: bytes) -> None:
+    """A slow-loris: always a little more, never the end."""
+    try:
+        while True:
+            await client.send(drop)
+            await asyncio.sleep(0.02)
+    except ConnectionError:
+        return

@@ -1,0 +1,232 @@
+"""What a request body may be, and that every refusal names the field and the limit."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from twophase.core.errors import InvalidRequest, LimitExceeded, TopicNotFound, TwophaseError, UnsupportedType
+from twophase.core.message import Branch, Durability, Message, Options
+from twophase.server.decode import Decoder
+
+STEP = {"action": "http://b/in"}
+
+
+def why_not(url: str) -> str | None:
+    return None if not url or url.startswith("http") else f"no destination for {url!r}."
+
+
+@pytest.fixture
+def decoder() -> Decoder:
+    return Decoder(why_not)
+
+
+def body(**fields: Any) -> bytes:
+    """A valid request with some fields replaced; None takes one out."""
+    request: dict[str, Any] = {
+        "gid": "g1",
+        "trans_type": "msg",
+        "steps": [STEP],
+        "payloads": ["{}"],
+        "query_prepared": "http://a/check",
+        "protocol": "http",
+    }
+    request |= fields
+    return json.dumps(request).encode()
+
+
+def test_a_whole_request_becomes_a_message(decoder: Decoder) -> None:
+    message = decoder.message(
+        body(
+            steps=[{"action": "http://b/1"}, {"action": "http://c/2"}],
+            payloads=['{"amount":30}', ""],
+            wait_result=True,
+            timeout_to_fail=7,
+            request_timeout=8,
+            retry_interval=9,
+            custom_data='{"delay":2}',
+            branch_headers={"x-trace": "abc"},
+            concurrent=True,
+            explicit_verdict=True,
+            open=True,
+            durability="check-back",
+        )
+    )
+    assert message == Message(
+        "g1",
+        (Branch("http://b/1", b'{"amount":30}'), Branch("http://c/2")),
+        "http://a/check",
+        Options(
+            concurrent=True,
+            wait_result=True,
+            delay_ms=2_000,
+            timeout_to_fail_ms=7_000,
+            request_timeout_ms=8_000,
+            retry_interval_ms=9_000,
+            headers=(("x-trace", "abc"),),
+            explicit_verdict=True,
+            open=True,
+            durability=Durability.CHECK_BACK,
+        ),
+        "http",
+    )
+
+
+def test_every_field_but_gid_and_type_may_be_null(decoder: Decoder) -> None:
+    nulls = dict.fromkeys(
+        ("steps", "payloads", "query_prepared", "protocol", "custom_data", "branch_headers", "timeout_to_fail",
+         "request_timeout", "retry_interval", "wait_result", "concurrent", "retry_limit", "passthrough_headers")
+    )  # fmt: skip
+    assert decoder.message(body(**nulls)) == Message("g1", ())
+
+
+def test_unknown_fields_are_ignored(decoder: Decoder) -> None:
+    plain = decoder.message(body())
+    assert decoder.message(body(branch_id="", op="", dtm="http://d", sub_branch_id=None, x=[{"y": 1}])) == plain
+
+
+def test_keys_are_matched_without_regard_to_case(decoder: Decoder) -> None:
+    raw = (
+        b'{"GID":"g1","Trans_Type":"msg","STEPS":[{"Action":"http://b/in","remark":1}],"Payloads":["{}"],'
+        b'"Query_Prepared":"http://a/check","Wait_Result":true,"Branch_Headers":{"X-A":"b"}}'
+    )
+    assert decoder.message(raw) == decoder.message(body(wait_result=True, branch_headers={"X-A": "b"}))
+
+
+def test_one_key_in_other_case_loses_nothing(decoder: Decoder) -> None:
+    assert decoder.message(body(payloads=None, Payloads=["p"])).branches == (Branch("http://b/in", b"p"),)
+
+
+def test_payloads_may_stand_in_the_steps_as_before_dtm_1_10(decoder: Decoder) -> None:
+    steps = [{"action": "http://b/1", "data": '{"old":1}'}, {"action": "http://b/2"}]
+    message = decoder.message(body(steps=steps, payloads=None))
+    assert [branch.payload for branch in message.branches] == [b'{"old":1}', b""]
+
+
+def test_phps_empty_list_of_headers_is_no_headers(decoder: Decoder) -> None:
+    assert decoder.message(body(branch_headers=[])).options.headers == ()
+
+
+def test_milliseconds_win_over_seconds(decoder: Decoder) -> None:
+    options = decoder.message(body(timeout_to_fail=7, timeout_to_fail_ms=250, delay_ms=5)).options
+    assert (options.timeout_to_fail_ms, options.delay_ms) == (250, 5)
+
+
+def test_plain_options_are_one_shared_object(decoder: Decoder) -> None:
+    assert decoder.message(body()).options is decoder.message(body(gid="g2")).options
+
+
+def test_an_empty_address_is_taken_as_dtm_takes_it(decoder: Decoder) -> None:
+    assert decoder.message(body(steps=[{"action": ""}])).branches == (Branch("", b"{}"),)
+
+
+def test_other_protocols_are_taken_for_plain_http_addresses(decoder: Decoder) -> None:
+    assert decoder.message(body(protocol="grpc")).protocol == "grpc"
+
+
+def test_abort_needs_nothing_but_the_gid(decoder: Decoder) -> None:
+    assert decoder.gid(b'{"gid":"g1"}') == "g1"
+    assert decoder.gid(body(steps=[{"action": "ftp://x"}])) == "g1"
+
+
+def test_a_new_address_is_checked_once(decoder: Decoder) -> None:
+    asked: list[str] = []
+
+    def ask(url: str) -> str | None:
+        asked.append(url)
+        return None
+
+    remembering = Decoder(ask)
+    for _ in range(3):
+        remembering.message(body())
+    assert sorted(asked) == ["http://a/check", "http://b/in"]
+
+
+BAD: list[tuple[str, bytes, type[TwophaseError], str]] = [
+    ("malformed", b"{bad", InvalidRequest, "not JSON"),
+    ("empty", b"", InvalidRequest, "not JSON"),
+    ("null", b"null", InvalidRequest, "expected `object`"),
+    ("array", b"[]", InvalidRequest, "expected `object`"),
+    ("number", b"5", InvalidRequest, "expected `object`"),
+    ("trailing", b'{"gid":"g"} x', InvalidRequest, "not JSON"),
+    ("nan", b'{"gid":"g","trans_type":"msg","timeout_to_fail":NaN}', InvalidRequest, "not JSON"),
+    ("infinity", b'{"gid":"g","trans_type":"msg","retry_limit":1,"timeout_to_fail":1e999}', InvalidRequest, "timeout"),
+    ("bad utf-8 in a value", b'{"gid":"\xff"}', InvalidRequest, "UTF-8"),
+    ("bad utf-8 in a key", b'{"\xff":1}', InvalidRequest, "UTF-8"),
+    ("lone surrogate", b'{"gid":"\\ud800"}', InvalidRequest, "not JSON"),
+    ("nested", b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", InvalidRequest, "nested too deeply"),
+    ("nested steps", b'{"steps":' + b"[" * 100_000, InvalidRequest, "nested"),
+    ("no gid", body(gid=None), InvalidRequest, "gid is missing"),
+    ("empty gid", body(gid=""), InvalidRequest, "gid is empty"),
+    ("gid a number", body(gid=5), InvalidRequest, "gid: expected `str"),
+    ("gid too long", body(gid="g" * 129), LimitExceeded, "gid is 129 bytes, at most 128"),
+    ("gid too long in bytes", body(gid="ü" * 65), LimitExceeded, "gid is 130 bytes"),
+    ("gid with a line break", body(gid="a\r\nb"), InvalidRequest, "gid contains a control"),
+    ("gid with NUL", body(gid="a\0b"), InvalidRequest, "gid contains a control"),
+    ("gid with a blank end", body(gid="a "), InvalidRequest, "gid begins or ends with a space"),
+    ("no type", body(trans_type=None), UnsupportedType, "trans_type is missing"),
+    ("saga", body(trans_type="saga"), UnsupportedType, "trans_type is 'saga'"),
+    ("tcc", body(trans_type="tcc"), UnsupportedType, "trans_type is 'tcc'"),
+    ("xa", body(trans_type="xa"), UnsupportedType, "trans_type is 'xa'"),
+    ("workflow", body(trans_type="workflow"), UnsupportedType, "trans_type is 'workflow'"),
+    ("nosuch", body(trans_type="nosuch"), UnsupportedType, "trans_type is 'nosuch'"),
+    ("steps no list", body(steps={}), InvalidRequest, "steps: expected `array"),
+    ("step no object", body(steps=["http://b"]), InvalidRequest, "steps[0]: expected `object`"),
+    ("action a number", body(steps=[{"action": 1}]), InvalidRequest, "steps[0].action: expected `str"),
+    ("fewer payloads", body(payloads=[]), InvalidRequest, "payloads: there are 0 for 1 steps"),
+    ("more payloads", body(payloads=["", ""]), InvalidRequest, "payloads: there are 2 for 1 steps"),
+    ("payload no string", body(payloads=[{}]), InvalidRequest, "payloads[0]: expected `str"),
+    ("too many branches", body(steps=[STEP] * 129, payloads=[""] * 129), LimitExceeded, "branches is 129"),
+    ("payload too large", body(payloads=["x" * (1 << 20) + "x"]), LimitExceeded, "payload is 1048577 bytes"),
+    ("address too long", body(steps=[{"action": "http://b/" + "x" * 2048}]), LimitExceeded, "url is 2057 bytes"),
+    ("address not callable", body(steps=[{"action": "ftp://b"}]), InvalidRequest, "steps[0].action: no destination"),
+    ("check not callable", body(query_prepared="ftp://b"), InvalidRequest, "query_prepared: no destination"),
+    ("topic", body(steps=[{"action": "topic://nosuch"}]), TopicNotFound, "topic not found"),
+    ("protocol", body(protocol="smtp"), InvalidRequest, "protocol is 'smtp'"),
+    ("json-rpc", body(protocol="json-rpc", steps=[{"action": "http://b?method=x"}]), InvalidRequest, "JSON-RPC"),
+    ("custom_data", body(custom_data="hello"), InvalidRequest, "custom_data: only JSON"),
+    ("delay no number", body(custom_data='{"delay":"x"}'), InvalidRequest, "custom_data: only JSON"),
+    ("delay negative", body(custom_data='{"delay":-1}'), InvalidRequest, "delay is negative"),
+    ("delay too long", body(custom_data='{"delay":99999999999}'), LimitExceeded, "delay is"),
+    ("delay immense", body(custom_data='{"delay":1e300}'), LimitExceeded, "delay is"),
+    ("timeout text", body(timeout_to_fail="10"), InvalidRequest, "timeout_to_fail: expected `int"),
+    ("timeout negative", body(timeout_to_fail=-1), InvalidRequest, "timeout_to_fail is negative"),
+    ("timeout too long", body(request_timeout=601), LimitExceeded, "request_timeout is 601000 ms"),
+    ("wait_result text", body(wait_result="yes"), InvalidRequest, "wait_result: expected `bool"),
+    ("headers list", body(branch_headers=["x"]), InvalidRequest, "branch_headers: an object"),
+    ("header value no string", body(branch_headers={"x": 1}), InvalidRequest, "branch_headers[...]: expected `str"),
+    ("header injection", body(branch_headers={"x": "a\r\nEvil: 1"}), InvalidRequest, "characters HTTP does not"),
+    ("header name", body(branch_headers={"x y": "a"}), InvalidRequest, "characters HTTP does not"),
+    ("framing header", body(branch_headers={"Content-Length": "3"}), InvalidRequest, "belongs to the connection"),
+    ("too many headers", body(branch_headers={f"x{n}": "" for n in range(65)}), LimitExceeded, "branch_headers is 65"),
+    ("headers too large", body(branch_headers={"x": "y" * 16_384}), LimitExceeded, "branch_headers is 16385 bytes"),
+    ("durability", body(durability="maybe"), InvalidRequest, "durability is 'maybe'"),
+    ("durability alone", body(durability="check-back", query_prepared=""), InvalidRequest, "query_prepared"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("raw", "error", "text"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
+def test_a_bad_request_is_refused_by_name(decoder: Decoder, raw: bytes, error: type[TwophaseError], text: str) -> None:
+    with pytest.raises(error) as caught:
+        decoder.message(raw)
+    assert type(caught.value) is error
+    assert text in caught.value.message
+
+
+def test_an_abort_of_another_type_is_refused(decoder: Decoder) -> None:
+    with pytest.raises(UnsupportedType):
+        decoder.gid(b'{"gid":"g1","trans_type":"saga"}')
+
+
+def test_refusals_do_not_repeat_payloads(decoder: Decoder) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        decoder.message(body(payloads=["secret", "secret"]))
+    assert "secret" not in str(caught.value)
+
+
+def test_the_memory_of_addresses_is_bounded(decoder: Decoder) -> None:
+    for number in range(5_000):
+        decoder.message(body(steps=[{"action": f"http://b/{number}"}]))
+    assert len(decoder._callable) <= 4096
