@@ -1,0 +1,46 @@
+"""The documentation as the tests read it: pages, links, code blocks."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+_EXAMPLE = re.compile(r"<!-- example: ([\w-]+) -->\n```python\n(.*?)```", re.DOTALL)
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def tracked_files() -> list[Path]:
+    """Every file of the repository as it would be committed."""
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [path for name in listing.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def pages() -> list[Path]:
+    """Every page written for people."""
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def links(page: Path) -> list[str]:
+    """Where a page's links lead, code blocks aside."""
+    return _LINK.findall(_FENCE.sub("", page.read_text()))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a page's headings make."""
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(page.read_text()))
+    return {heading.strip().replace(" ", "-") for heading in plain}
+
+
+def examples(page: Path) -> dict[str, str]:
+    """Named examples of a page, exactly as a reader copies them."""
+    return dict(_EXAMPLE.findall(page.read_text()))
