@@ -23,8 +23,8 @@ STATES = {2: "prepared", 3: "submitted", 4: "succeeded", 5: "failed"}
 _SETTINGS = {
     "TWOPHASE_CHECK_BACK_FIRST_MS": "300",
     "TWOPHASE_CHECK_BACK_CAP_MS": "1000",
-    "TWOPHASE_DELIVERY_FIRST_MS": "200",
-    "TWOPHASE_DELIVERY_CAP_MS": "1000",
+    "TWOPHASE_RETRY_FIRST_MS": "200",
+    "TWOPHASE_RETRY_CAP_MS": "1000",
 }
 
 

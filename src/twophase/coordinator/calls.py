@@ -39,7 +39,7 @@ class Calls:
             build: makes the call at the last moment; None: it is not wanted any more.
             on_answer: told the answer.
         """
-        destination = self._destinations.get(url.partition("://")[0])
+        destination = self._destinations.get(url.partition("://")[0].lower())
         wrong = "no destination for this scheme" if destination is None else destination.accepts(url)
         if destination is None or wrong is not None:
             on_answer("", Answer(0, error=wrong or ""))

@@ -1,1 +1,35 @@
-"""See the modules of this package."""
+"""For the tests of those who use twophase: a coordinator in the test's process, a clock the test owns, failpoints.
+
+`InProcessCoordinator` needs the server's extras (`pip install twophase[server]`). Failpoints are an environment
+variable: `TWOPHASE_FAILPOINT=producer.after_commit:2` kills a process by SIGKILL at the second passage of that
+instruction; `failpoint_names()` lists them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twophase.core.failpoint import NAMES
+from twophase.testing.clock import VirtualClock
+
+if TYPE_CHECKING:
+    from twophase.testing.coordinator import InProcessCoordinator
+
+__all__ = ["InProcessCoordinator", "VirtualClock", "failpoint_names"]
+
+
+def failpoint_names() -> list[str]:
+    """Every instruction at which a test may kill a process, in alphabetical order.
+
+    >>> "producer.after_commit" in failpoint_names()
+    True
+    """
+    return sorted(NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "InProcessCoordinator":
+        from twophase.testing.coordinator import InProcessCoordinator  # noqa: PLC0415 -- needs the server's extras
+
+        return InProcessCoordinator
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,188 @@
+"""A real coordinator inside the test's own process, on a free port, with a clock the test owns.
+
+Everything is the product's: the wire, the store (a SQLite file in a temporary folder), the lifecycle, the calls
+out. Only time is the test's: `advance(35_000)` and the check-back is due now. It runs in a thread with an event
+loop of its own, so sync and async tests use it alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import msgspec
+
+from twophase.coordinator.view import MessageView
+from twophase.core.errors import ConfigurationError
+from twophase.core.lifecycle import FINAL, State
+from twophase.server.app import Server
+from twophase.server.settings import Settings
+from twophase.testing.clock import VirtualClock
+
+T = TypeVar("T")
+_PATIENCE_S = 30.0
+_POLL_S = 0.002
+
+
+class InProcessCoordinator:
+    """A coordinator for tests; a context manager.
+
+    >>> with InProcessCoordinator() as coordinator:
+    ...     coordinator.url.startswith("http://127.0.0.1:")
+    True
+    """
+
+    def __init__(self, store: str | None = None, **settings: Any) -> None:
+        """Put it together; nothing runs before `start`.
+
+        Arguments:
+            store: a store URL, to find the same messages after a restart; by default a file that ends with it.
+            settings: any of the server's settings by name, such as `retry_first_ms=10`.
+
+        Raises:
+            TypeError: no such setting.
+        """
+        self.clock = VirtualClock()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._store = store
+        self._settings = settings
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._server: Server | None = None
+        self._url = ""
+        Settings(**settings)
+
+    @property
+    def url(self) -> str:
+        """Its address, as `Message(url)` takes it."""
+        if not self._url:
+            raise ConfigurationError("this coordinator has not been started.")
+        return self._url
+
+    def start(self) -> str:
+        """Start, and return the URL when requests are taken.
+
+        Raises:
+            StoreError: the store refuses.
+        """
+        assert self._thread is None, "it runs already"
+        if self._store is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="twophase-test-")
+            self._store = f"sqlite:///{Path(self._folder.name) / 'coordinator.db'}"
+        settings = msgspec.structs.replace(
+            Settings(**{"drain_timeout_ms": 2_000, **self._settings}), store=self._store, host="127.0.0.1", http_port=0
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="twophase coordinator", daemon=True)
+        self._thread.start()
+        try:
+            self._url = self._run(self._start(settings))
+        except BaseException:
+            self._end_loop()
+            raise
+        self.clock.watch(self._look_at_the_clock)
+        return self._url
+
+    def stop(self) -> None:
+        """Drain and stop. Safe to call twice."""
+        if self._thread is None:
+            return
+        try:
+            self._run(self._stop())
+        finally:
+            self._end_loop()
+            if self._folder is not None:
+                self._folder.cleanup()
+                self._folder = None
+
+    def advance(self, ms: int) -> None:
+        """Let `ms` milliseconds pass at once: whatever is due by then happens now."""
+        self.clock.advance(ms)
+
+    def query(self, gid: str) -> MessageView | None:
+        """What the coordinator knows of a gid; None when nothing."""
+        assert self._server is not None, "start comes first"
+        return self._run(self._server.coordinator.query(gid))
+
+    def state(self, gid: str) -> State:
+        """The message's state; ABSENT when there is none."""
+        view = self.query(gid)
+        return State.ABSENT if view is None else view.state
+
+    def wait_final(self, gid: str, timeout_s: float = 10.0) -> State:
+        """Wait in real time until the message is succeeded or failed, and return which.
+
+        Raises:
+            TimeoutError: it is not after `timeout_s`; perhaps the test's clock must `advance`.
+        """
+        return self.wait_state(gid, *FINAL, timeout_s=timeout_s)
+
+    def wait_state(self, gid: str, *states: State, timeout_s: float = 10.0) -> State:
+        """Wait in real time until the message is in one of `states`, and return which.
+
+        Raises:
+            TimeoutError: it is in another one after `timeout_s`.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            state = self.state(gid)
+            if state in states:
+                return state
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"message {gid!r} is {state.name.lower()} after {timeout_s} s")
+            time.sleep(_POLL_S)
+
+    def __enter__(self) -> InProcessCoordinator:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # ---- inside the loop's thread -----------------------------------------------------------------
+
+    async def _start(self, settings: Settings) -> str:
+        self._server = Server(settings, clock=self.clock)
+        try:
+            return (await self._server.start())[0]
+        except BaseException:
+            await self._server.stop()
+            raise
+
+    async def _stop(self) -> None:
+        assert self._server is not None, "it was started"
+        await self._server.drain()
+        await self._server.stop()
+
+    def _look_at_the_clock(self) -> None:
+        if self._loop is not None and self._server is not None:
+            self._call(self._server.coordinator.tick)
+
+    def _call(self, function: Callable[[], None]) -> None:
+        async def called() -> None:
+            function()
+
+        self._run(called())
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        assert self._loop is not None, "the loop runs"
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE_S)
+
+    def _end_loop(self) -> None:
+        loop, thread = self._loop, self._thread
+        self._loop = self._thread = None
+        self._url = ""
+        if loop is None or thread is None:
+            return
+        asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result(_PATIENCE_S)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(_PATIENCE_S)
+        loop.close()

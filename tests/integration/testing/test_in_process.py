@@ -1,0 +1,95 @@
+"""What users of twophase test with: a coordinator in their own process, and time in their own hands."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+
+from twophase import Message
+from twophase.barrier.install import install
+from twophase.core.lifecycle import State
+from twophase.testing import InProcessCoordinator
+
+
+class _Branch(http.server.BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.seen.append(self.path)  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def branch() -> Iterator[http.server.ThreadingHTTPServer]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Branch)
+    server.seen = []  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    engine = create_engine(f"sqlite:///{tmp_path / 'business.db'}")
+    install(engine)
+    with engine.begin() as connection:
+        connection.execute(text("create table account(balance integer)"))
+    yield engine
+    engine.dispose()
+
+
+def test_a_message_is_delivered(
+    twophase_coordinator: InProcessCoordinator, engine: Engine, branch: http.server.ThreadingHTTPServer
+) -> None:
+    address = f"http://127.0.0.1:{branch.server_port}/in"
+    message = Message(twophase_coordinator.url).add(address, {"amount": 1})
+    with message.transaction(engine, check="http://127.0.0.1:1/check") as connection:
+        connection.execute(text("insert into account values (1)"))
+    assert twophase_coordinator.wait_final(message.gid) is State.SUCCEEDED
+    assert branch.seen == [f"/in?branch_id=01&gid={message.gid}&op=action&trans_type=msg"]  # type: ignore[attr-defined]
+
+
+def test_time_passes_when_the_test_says_so(
+    twophase_coordinator: InProcessCoordinator, branch: http.server.ThreadingHTTPServer
+) -> None:
+    message = Message(twophase_coordinator.url, delay=3600).add(f"http://127.0.0.1:{branch.server_port}/in", {})
+    message.submit()
+    assert twophase_coordinator.state(message.gid) is State.SUBMITTED
+    twophase_coordinator.advance(3_600_100)
+    assert twophase_coordinator.wait_final(message.gid) is State.SUCCEEDED
+
+
+def test_messages_outlive_a_restart_on_the_same_store(tmp_path: Path, branch: http.server.ThreadingHTTPServer) -> None:
+    store = f"sqlite:///{tmp_path / 'kept.db'}"
+    with InProcessCoordinator(store) as first:
+        message = Message(first.url, delay=3600).add(f"http://127.0.0.1:{branch.server_port}/in", {})
+        message.submit()
+    with InProcessCoordinator(store) as second:
+        assert second.state(message.gid) is State.SUBMITTED
+        second.advance(3_600_100)
+        assert second.wait_final(message.gid) is State.SUCCEEDED
+
+
+def test_a_setting_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(TypeError):
+        InProcessCoordinator(retry_frist_ms=1)
+
+
+def test_waiting_in_vain_says_what_the_message_is(
+    twophase_coordinator: InProcessCoordinator,
+) -> None:
+    message = Message(twophase_coordinator.url, delay=3600).add("http://127.0.0.1:1/in", {})
+    message.submit()
+    with pytest.raises(TimeoutError, match="submitted"):
+        twophase_coordinator.wait_final(message.gid, timeout_s=0.05)
