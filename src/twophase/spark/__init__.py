@@ -1,1 +1,4 @@
-"""See the modules of this package."""
+"""The data pipeline: Spark jobs over the coordinator's tables and the business databases.
+
+Importing this package imports nothing heavy; `session.open_session` starts Spark, `audit.audit` needs only DataFrames.
+"""

@@ -1,0 +1,91 @@
+"""Can Spark run here? Each thing an audit needs, looked at one by one, and at last a tiny job."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from twophase.core.errors import TwophaseError
+from twophase.spark._java import find_java
+
+PYSPARK = ("pyspark", (4, 3), (4, 4))
+PANDAS = ("pandas", (2, 2), (3, 0))
+PYARROW = ("pyarrow", (18, 0), None)
+_INSTALL = "Run `pip install 'twophase[spark]'`."
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at: what there is, and what to do when it is not `good`."""
+
+    what: str
+    good: bool
+    found: str
+    remedy: str = ""
+
+
+def examine() -> Iterator[Finding]:
+    """All findings in their order; the job is tried only when everything before it is good."""
+    good = True
+    for look in (
+        _python,
+        lambda: _package(*PYSPARK),
+        lambda: _package(*PYARROW),
+        lambda: _package(*PANDAS),
+        _bash,
+        _java,
+    ):
+        finding = look()
+        good = good and finding.good
+        yield finding
+    if good:
+        yield _job()
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Finding("Python", sys.version_info >= (3, 11), f"{version}, {sys.executable}", "Use Python 3.11 or newer.")
+
+
+def _package(name: str, least: tuple[int, int], end: tuple[int, int] | None) -> Finding:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, good=False, found="not installed", remedy=_INSTALL)
+    major, minor = (int(part) for part in version.split(".")[:2])
+    fits = least <= (major, minor) and (end is None or (major, minor) < end)
+    wanted = f"at least {least[0]}.{least[1]}" + (f", below {end[0]}.{end[1]}" if end else "")
+    return Finding(name, fits, version, "" if fits else f"Needed: {wanted}. {_INSTALL}")
+
+
+def _bash() -> Finding:
+    found = shutil.which("bash")
+    return Finding("bash", found is not None, found or "not found", "" if found else "Install bash: it starts Spark.")
+
+
+def _java() -> Finding:
+    with tempfile.TemporaryDirectory(prefix="twophase-doctor-") as folder:
+        try:
+            java = find_java(Path(folder))
+        except TwophaseError as error:
+            return Finding("Java", good=False, found="none", remedy=error.message)
+        return Finding("Java", good=True, found=f"{java.version}, by {java.found}")
+
+
+def _job() -> Finding:
+    from twophase.spark.session import SessionSettings, open_session  # noqa: PLC0415 -- PySpark may be missing
+
+    look: Callable[..., object] = lambda batches: batches  # noqa: E731 -- a worker's function must need no import
+    try:
+        with open_session(SessionSettings(cores=2, memory_mb=512)) as spark:
+            rows = spark.range(0, 100, numPartitions=2).mapInArrow(look, "id bigint").count()
+    except Exception as error:  # noqa: BLE001 -- whatever it is, it is the diagnosis
+        return Finding(
+            "a small job", good=False, found=str(error).strip().splitlines()[-1], remedy="See the text above."
+        )
+    return Finding("a small job", rows == 100, f"{rows} rows through Java and Python")

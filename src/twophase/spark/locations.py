@@ -1,0 +1,174 @@
+"""Where an audit reads: the URLs of the command line, taken apart and checked before Spark is started.
+
+`sqlite:///file.db`, `postgresql://user@host/db`, `mysql://user@host/db`; what follows a `#` names the table and what
+is in it: `#schema.barrier`, `#ledger?gid=gid&branch=branch_id`. A password is used and never shown.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+
+import msgspec
+
+from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.core.errors import ConfigurationError, TwophaseError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_SCHEMES = {
+    "sqlite": "sqlite",
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+}
+_PARAMETERS = {"gid", "branch", "urls"}
+
+
+class Role(enum.StrEnum):
+    """What a database is to the audit."""
+
+    COORDINATOR = "coordinator"
+    PRODUCER = "producer"
+    CONSUMER = "consumer"
+    LEDGER = "ledger"
+
+
+class Location(msgspec.Struct, frozen=True):
+    """One place to read.
+
+    `name` is the service's; `engine` is sqlite, postgresql or mysql; `url` is without `+driver` and `#…`; `table` is
+    empty for a coordinator; `urls`: the branches this consumer serves begin so, empty for every one.
+    """
+
+    role: Role
+    name: str
+    engine: str
+    url: str
+    table: str = ""
+    gid_column: str = "gid"
+    branch_column: str = "branch_id"
+    urls: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The URL without its password and parameters, with the table.
+
+        >>> parse_named(Role.PRODUCER, "a=postgresql://me:secret@db/bank?sslmode=require#barrier").shown
+        'postgresql://me@db/bank#barrier'
+        """
+        parts = urlsplit(self.url)
+        host = parts.netloc.rpartition("@")
+        user = host[0].partition(":")[0]
+        netloc = f"{user}@{host[2]}" if user else host[2]
+        shown = urlunsplit((parts.scheme, netloc, parts.path, "", ""))
+        if self.engine == "sqlite":  # urlunsplit drops the empty authority
+            shown = f"sqlite://{parts.path}"
+        return f"{shown}#{self.table}" if self.table else shown
+
+    @property
+    def path(self) -> str:
+        """The file of a SQLite location.
+
+        >>> parse_coordinator("sqlite:///tp.db").path, parse_coordinator("sqlite:////var/tp.db").path
+        ('tp.db', '/var/tp.db')
+        """
+        assert self.engine == "sqlite", "only SQLite has a file"
+        return unquote(urlsplit(self.url).path)[1:]
+
+
+def parse_coordinator(text: str) -> Location:
+    """`[NAME=]URL` of a coordinator's store.
+
+    >>> parse_coordinator("sqlite:///tp.db").name
+    'coordinator'
+
+    Raises:
+        ConfigurationError: not such a text, saying what is expected.
+    """
+    named = re.match(r"([A-Za-z0-9_.-]+)=(.*)", text, re.DOTALL)
+    name, url = (named[1], named[2]) if named else ("coordinator", text)
+    location = _parse(Role.COORDINATOR, name, url)
+    if location.table:
+        raise ConfigurationError(
+            f"--coordinator {location.shown}: a coordinator's tables have fixed names; drop the #."
+        )
+    return location
+
+
+def parse_named(role: Role, text: str) -> Location:
+    """`NAME=URL[#table?…]` of a producer, consumer or ledger.
+
+    >>> ledger = parse_named(Role.LEDGER, "bank-b=sqlite:///b.db#ledger?gid=tx&branch=step")
+    >>> ledger.name, ledger.table, ledger.gid_column, ledger.branch_column
+    ('bank-b', 'ledger', 'tx', 'step')
+    >>> parse_named(Role.PRODUCER, "bank-a=sqlite:///a.db").table
+    'barrier'
+
+    Raises:
+        ConfigurationError: not such a text, saying what is expected.
+    """
+    name, equals, url = text.partition("=")
+    if not equals or not _NAME.fullmatch(name):
+        raise ConfigurationError(f"--{role} expects NAME=URL, for example bank-a=sqlite:///bank-a.db; got {name!r}.")
+    location = _parse(role, name, url)
+    if location.table:
+        return location
+    if role is Role.LEDGER:
+        raise ConfigurationError(
+            f"--ledger {name}: name the table behind #, for example …#ledger?gid=gid&branch=branch_id."
+        )
+    return msgspec.structs.replace(location, table=DEFAULT_TABLE)
+
+
+def _parse(role: Role, name: str, text: str) -> Location:
+    url, _, fragment = text.partition("#")
+    scheme = urlsplit(url).scheme
+    engine = _SCHEMES.get(scheme.partition("+")[0])
+    if engine is None:
+        raise ConfigurationError(
+            f"--{role} {name}: the URL must begin with sqlite:, postgresql: or mysql:, not {scheme!r}."
+        )
+    if engine == "sqlite" and not url.startswith(f"{scheme}:///"):
+        raise ConfigurationError(f"--{role} {name}: a SQLite URL is sqlite:///relative.db or sqlite:////absolute.db.")
+    table, _, query = fragment.partition("?")
+    parameters = parse_qs(query, keep_blank_values=True)
+    unknown = set(parameters) - _PARAMETERS
+    if unknown:
+        raise ConfigurationError(
+            f"--{role} {name}: unknown {sorted(unknown)} behind the table; known: gid, branch, urls."
+        )
+    return Location(
+        role=role,
+        name=name,
+        engine=engine,
+        url=url.replace(scheme, scheme.partition("+")[0], 1),
+        table=_identifier(role, name, table) if table else "",
+        gid_column=_identifier(role, name, parameters.get("gid", ["gid"])[0]),
+        branch_column=_identifier(role, name, parameters.get("branch", ["branch_id"])[0]),
+        urls=tuple(parameters.get("urls", ())),
+    )
+
+
+def _identifier(role: Role, name: str, text: str) -> str:
+    try:
+        return validate_table(text)
+    except TwophaseError as error:
+        raise ConfigurationError(f"--{role} {name}: {text!r} is no table or column name.") from error
+
+
+def require_distinct(locations: list[Location]) -> None:
+    """Refuse one name, or one database, given twice in the same role: its rows would count as duplicates.
+
+    Raises:
+        ConfigurationError: naming both.
+    """
+    seen: dict[tuple[Role, str], str] = {}
+    for one in locations:
+        for what in (one.name, f"{one.url}#{one.table}"):
+            if (one.role, what) in seen:
+                raise ConfigurationError(
+                    f"--{one.role} {one.name} and {seen[one.role, what]} are the same; give it once."
+                )
+            seen[one.role, what] = one.name

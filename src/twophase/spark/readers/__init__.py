@@ -1,0 +1,1 @@
+"""Reading SQLite, PostgreSQL and MySQL/MariaDB with their Python drivers: no jar, nothing written, one snapshot."""

@@ -1,0 +1,158 @@
+"""One database, open for reading: a single read-only snapshot, so that what was committed together is seen together.
+
+Three engines, one shape. SQLite is opened with `mode=ro` (a live writer in WAL mode is not disturbed), PostgreSQL
+REPEATABLE READ READ ONLY, MySQL with a consistent snapshot, read only. Rows come in lots, never all at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from twophase.core.errors import TwophaseError
+from twophase.spark.locations import Location
+
+ROWS_PER_LOT = 10_000
+CONNECT_SECONDS_MAX = 10
+BUSY_SECONDS_MAX = 30
+
+
+class CannotRead(TwophaseError):
+    """A database of the audit cannot be read, so nothing can be said."""
+
+    code = "TP-8002"
+    remedy = "Correct the URL, table or rights and run the audit again; nothing was changed."
+
+
+class Database:
+    """A snapshot of one database; made by `open_database`."""
+
+    def __init__(self, location: Location, connection: Any) -> None:
+        """Wrap an open connection, in its transaction."""
+        self._location = location
+        self._connection = connection
+
+    def lots(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Sequence[Sequence[Any]]]:
+        """The rows of a query in lots of `ROWS_PER_LOT`. Parameters stand as `?` in `sql`."""
+        with _reported(self._location), contextlib.closing(self._cursor()) as cursor:
+            if self._location.engine == "sqlite":
+                cursor.execute(sql, parameters)
+            else:
+                cursor.execute(sql.replace("?", "%s"), parameters)
+            while lot := cursor.fetchmany(ROWS_PER_LOT):
+                yield lot
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Sequence[Any]]:
+        """All rows of a small query."""
+        return [row for lot in self.lots(sql, parameters) for row in lot]
+
+    def columns(self, table: str) -> frozenset[str]:
+        """The lower-case column names of a table; empty when there is no such table."""
+        schema, _, name = table.rpartition(".")
+        if self._location.engine == "sqlite":
+            found = self.rows("select name from pragma_table_info(?)", (name,))
+        elif self._location.engine == "postgresql":
+            found = self.rows(
+                "select a.attname from pg_attribute a where a.attrelid = to_regclass(?) "
+                "and a.attnum > 0 and not a.attisdropped",
+                (table.lower(),),
+            )
+        else:
+            found = self.rows(
+                "select column_name from information_schema.columns "
+                "where table_schema = coalesce(nullif(?, ''), database()) and table_name = ?",
+                (schema, name),
+            )
+        return frozenset(str(row[0]).lower() for row in found)
+
+    def _cursor(self) -> Any:
+        if self._location.engine == "postgresql":  # a named cursor stays on the server; a plain one fetches everything
+            return self._connection.cursor(name="twophase_audit")
+        return self._connection.cursor()
+
+
+@contextlib.contextmanager
+def open_database(location: Location) -> Iterator[Database]:
+    """A snapshot of the database at `location`, closed at the end of the block.
+
+    Raises:
+        CannotRead: it does not exist, refuses, or its driver is not installed.
+    """
+    with _reported(location):
+        connection = _CONNECT[location.engine](location)
+    try:
+        yield Database(location, connection)
+    finally:
+        connection.close()
+
+
+@contextlib.contextmanager
+def _reported(location: Location) -> Iterator[None]:
+    try:
+        yield
+    except TwophaseError:
+        raise
+    except ModuleNotFoundError as error:
+        extra = {"postgresql": "postgres"}.get(location.engine, location.engine)
+        raise CannotRead(f"{location.shown} needs the driver {error.name}: pip install 'twophase[{extra}]'.") from error
+    except Exception as error:  # noqa: BLE001 -- any driver's error; its text may carry the password
+        raise CannotRead(f"{location.role} {location.name}, {location.shown}: {_hidden(location, error)}.") from None
+
+
+def _hidden(location: Location, error: Exception) -> str:
+    """What the driver said, in one line, without the password that some drivers repeat."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    password = urlsplit(location.url).password
+    for secret in (password, unquote(password or "")):
+        said = said.replace(secret, "…") if secret else said
+    return said.rstrip(".")
+
+
+def _sqlite(location: Location) -> Any:
+    path = Path(location.path)
+    if not path.is_file():
+        raise CannotRead(f"{location.role} {location.name}: there is no file {path}.")
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None, timeout=BUSY_SECONDS_MAX
+    )
+    connection.execute("begin")
+    return connection
+
+
+def _postgresql(location: Location) -> Any:
+    import psycopg  # noqa: PLC0415 -- only who reads PostgreSQL needs its driver
+
+    connection = psycopg.connect(location.url, connect_timeout=CONNECT_SECONDS_MAX)
+    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    connection.read_only = True
+    return connection
+
+
+def _mysql(location: Location) -> Any:
+    import pymysql  # noqa: PLC0415 -- only who reads MySQL needs its driver
+    from pymysql.cursors import SSCursor  # noqa: PLC0415 -- the same
+
+    parts = urlsplit(location.url)
+    options = dict(parse_qsl(parts.query))
+    connection = pymysql.connect(
+        host=parts.hostname or "127.0.0.1",
+        port=parts.port or 3306,
+        user=unquote(parts.username or ""),
+        password=unquote(parts.password or ""),
+        database=unquote(parts.path[1:]),
+        unix_socket=options.get("unix_socket"),
+        connect_timeout=CONNECT_SECONDS_MAX,
+        charset="utf8mb4",
+        cursorclass=SSCursor,
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("set transaction isolation level repeatable read")
+        cursor.execute("start transaction with consistent snapshot, read only")
+    return connection
+
+
+_CONNECT = {"sqlite": _sqlite, "postgresql": _postgresql, "mysql": _mysql}

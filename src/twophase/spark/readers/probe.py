@@ -1,0 +1,148 @@
+"""What stands in a database, found out before Spark is started: so a wrong URL costs a second, not a minute.
+
+Also how to read it in parallel: slices of an integer key that has an index. A range of a hash would read the whole
+table once per slice, so a table without such a key is one slice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+
+import msgspec
+
+from twophase.barrier.dialect import meta_table
+from twophase.spark.locations import Location, Role
+from twophase.spark.readers.database import CannotRead, Database, open_database
+
+ROWS_PER_SLICE_MIN = 20_000
+_BARRIER_COLUMNS = {"trans_type", "gid", "branch_id", "op", "barrier_id", "reason"}
+_MESSAGE_COLUMNS = {"gid", "state", "created_ms", "decided_ms", "decided_by", "attempts", "parked", "body"}
+_HISTORY_COLUMNS = (_MESSAGE_COLUMNS - {"parked"}) | {"node", "seq", "finished_ms", "reason"}
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """A part of a table: where `first` ≤ `key` < `end`, each None for open; the whole table when `key` is empty.
+
+    `node`: of history only, whose key is (node, seq).
+    """
+
+    table: str
+    key: str = ""
+    first: int | None = None
+    end: int | None = None
+    node: int | None = None
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A location that was found readable.
+
+    `identity`: of a business database, None when none was installed; `horizon_ms`: rows of messages born before it may
+    have been cleaned, 0 for never; `has_prepared_at`: the barrier table has that column of ours.
+    """
+
+    location: Location
+    identity: str | None
+    horizon_ms: int
+    has_prepared_at: bool
+    slices: tuple[Slice, ...]
+
+
+def probe(location: Location, slices_max: int) -> Source:
+    """Look into the database: do the tables exist, what is its horizon, how is it cut into at most `slices_max` parts.
+
+    Raises:
+        CannotRead: no such database or table, or not the expected columns.
+    """
+    with open_database(location) as database:
+        if location.role is Role.COORDINATOR:
+            return _coordinator(location, database, slices_max)
+        return _business(location, database, slices_max)
+
+
+def horizon_ms(source: Source) -> int:
+    """The horizon as it is now. Read *after* rows: a cleaner raises it in the transaction of its deletes."""
+    with open_database(source.location) as database:
+        return (
+            _store_horizon(database)
+            if source.location.role is Role.COORDINATOR
+            else _meta(source.location, database)[1]
+        )
+
+
+def _coordinator(location: Location, database: Database, slices_max: int) -> Source:
+    _require(location, database, "message", _MESSAGE_COLUMNS)
+    _require(location, database, "history", _HISTORY_COLUMNS)
+    slices = [Slice("message")]
+    for node, first, last in database.rows("select node, min(seq), max(seq) from history group by node"):
+        slices += [
+            Slice("history", "seq", part.first, part.end, int(node))
+            for part in cut("history", "seq", first, last, slices_max)
+        ]
+    return Source(location, None, _store_horizon(database), has_prepared_at=False, slices=tuple(slices))
+
+
+def _business(location: Location, database: Database, slices_max: int) -> Source:
+    wanted = {location.gid_column, location.branch_column} if location.role is Role.LEDGER else _BARRIER_COLUMNS
+    columns = _require(location, database, location.table, wanted)
+    identity, horizon = _meta(location, database)
+    key = _key(location, database, columns)
+    slices: tuple[Slice, ...] = (Slice(location.table),)
+    if key:
+        [(first, last)] = database.rows(f"select min({key}), max({key}) from {location.table}")  # noqa: S608 -- validated
+        if isinstance(first, int) and isinstance(last, int):
+            slices = cut(location.table, key, first, last, slices_max)
+    return Source(location, identity, horizon, "prepared_at" in columns, slices)
+
+
+def _require(location: Location, database: Database, table: str, wanted: set[str]) -> frozenset[str]:
+    columns = database.columns(table)
+    if not columns:
+        remedy = "is this a coordinator's store?" if location.role is Role.COORDINATOR else "name another one behind #."
+        raise CannotRead(f"{location.role} {location.name}, {location.shown}: there is no table {table}; {remedy}")
+    missing = sorted({name.lower() for name in wanted} - columns)
+    if missing:
+        raise CannotRead(f"{location.role} {location.name}, {location.shown}: table {table} has no column {missing}.")
+    return columns
+
+
+def _store_horizon(database: Database) -> int:
+    if not database.columns("store_meta"):
+        return 0
+    found = database.rows("select value from store_meta where name = 'history_horizon_ms'")
+    return int(found[0][0]) if found else 0
+
+
+def _meta(location: Location, database: Database) -> tuple[str | None, int]:
+    meta = meta_table(location.table)
+    if location.role is Role.LEDGER or not database.columns(meta):
+        return None, 0
+    found: dict[str, str] = {
+        str(name): str(value)
+        for name, value in database.rows(f"select name, value from {meta}")  # noqa: S608 -- validated
+    }
+    return found.get("identity"), int(found.get("horizon_ms", 0))
+
+
+def _key(location: Location, database: Database, columns: frozenset[str]) -> str:
+    if location.role is not Role.LEDGER:
+        return "id" if "id" in columns else ""
+    if location.engine == "sqlite" and "rowid" not in columns:
+        with contextlib.suppress(CannotRead):  # a table WITHOUT ROWID
+            database.rows(f"select rowid from {location.table} limit 1")  # noqa: S608 -- validated
+            return "rowid"
+    return ""
+
+
+def cut(table: str, key: str, first: int, last: int, slices_max: int) -> tuple[Slice, ...]:
+    """The range from `first` to `last` in equal parts, open at both ends: rows added meanwhile are read too.
+
+    >>> [(part.first, part.end) for part in cut("t", "id", 1, 60_000, 3)]
+    [(None, 20001), (20001, 40001), (40001, None)]
+    >>> len(cut("t", "id", 1, 500, 8))
+    1
+    """
+    width = last - first + 1
+    count = max(1, min(slices_max, width // ROWS_PER_SLICE_MIN))
+    bounds = [None, *(first + width * part // count for part in range(1, count)), None]
+    return tuple(Slice(table, key, begin, end) for begin, end in itertools.pairwise(bounds))

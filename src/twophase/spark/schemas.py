@@ -1,0 +1,59 @@
+"""The four inputs of an audit, once: as Spark sees them and as Arrow carries them.
+
+Plain `long` milliseconds and `int` states instead of timestamps and names: what is compared stays what the databases
+hold, and the shuffle stays small.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+JOURNAL = pa.schema(
+    [
+        pa.field("gid", pa.string(), nullable=False),
+        pa.field("state", pa.int32(), nullable=False),
+        pa.field("created_ms", pa.int64(), nullable=False),
+        pa.field("decided_ms", pa.int64()),
+        pa.field("finished_ms", pa.int64()),
+        pa.field("decided_by", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("attempts", pa.int32()),
+        pa.field("parked", pa.bool_()),
+        pa.field("delay_ms", pa.int64()),
+        pa.field("checked", pa.bool_()),
+        pa.field("identity", pa.string()),
+        pa.field("branches", pa.list_(pa.struct([("branch_id", pa.string()), ("url", pa.string())]))),
+    ]
+)
+"""Messages of a coordinator, live and final. `checked`: there is a check address (null: the body cannot be read);
+`identity`: of the producer's database, as it stands in that address."""
+
+PRODUCER = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("gid", pa.string(), nullable=False),
+        pa.field("reason", pa.string()),
+        pa.field("prepared_ms", pa.int64()),
+    ]
+)
+"""Producer rows of barrier tables: reason `msg` (committed) or `rollback`."""
+
+EFFECT = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("gid", pa.string(), nullable=False),
+        pa.field("branch_id", pa.string()),
+    ]
+)
+"""One effect of a branch in a service: its barrier row, or its ledger row."""
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The same columns for Spark.
+
+    >>> spark_schema(EFFECT).simpleString()
+    'struct<source:string,gid:string,branch_id:string>'
+    """
+    return from_arrow_schema(schema)

@@ -1,0 +1,165 @@
+"""A Spark on this machine, for one command: quiet, bound to 127.0.0.1, gone afterwards.
+
+Local mode, because an audit of a day's messages fits one machine; whoever has a cluster passes the functions of
+this package their own SparkSession instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from twophase.core.errors import ConfigurationError, TwophaseError
+from twophase.spark._java import Java, find_java
+
+_LOG_CHARACTERS_SHOWN = 2000
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %p %c{1}: %m%n
+"""
+
+
+class SessionSettings(msgspec.Struct, frozen=True):
+    """How large the local Spark may be."""
+
+    cores: int = min(os.cpu_count() or 1, 8)
+    memory_mb: int = 2048
+    name: str = "twophase"
+
+
+class SparkFailed(TwophaseError):
+    """Spark could not be started."""
+
+    code = "TP-8001"
+    remedy = "Run `twophase spark doctor`; it names what is missing."
+
+
+@contextlib.contextmanager
+def open_session(settings: SessionSettings | None = None) -> Iterator[SparkSession]:
+    """A local Spark, stopped at the end of the block.
+
+    What Java writes while it runs goes to a file, not to the terminal; its end is shown when Spark fails to start.
+
+    Raises:
+        ConfigurationError: no usable Java, or no `bash` (Spark's launcher is a bash script).
+        SparkFailed: Java was there, Spark did not start.
+    """
+    settings = settings or SessionSettings()
+    with tempfile.TemporaryDirectory(prefix="twophase-spark-") as folder:
+        place = Path(folder)
+        _require_bash()
+        java = find_java(_made(place / "java"))
+        with _environment(java), (place / "spark.log").open("wb") as log:
+            try:
+                with _stderr_to(log):
+                    spark = _build(settings, place)
+            except Exception as error:
+                said = (place / "spark.log").read_text(errors="replace")[-_LOG_CHARACTERS_SHOWN:]
+                raise SparkFailed(
+                    f"Spark did not start with Java {java.version}, {java.home}: {error} {said}"
+                ) from error
+            try:
+                yield spark
+            finally:
+                _stop(spark)
+
+
+def _require_bash() -> None:
+    if shutil.which("bash") is None:
+        raise ConfigurationError("Spark is started by a bash script, and there is no bash on the PATH. Install bash.")
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _build(settings: SessionSettings, place: Path) -> SparkSession:
+    log4j = place / "log4j2.properties"
+    log4j.write_text(_LOG4J)
+    java_options = f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={place} -XX:+UseSerialGC"
+    options = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": f"{settings.memory_mb}m",
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.local.dir": str(place),
+        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(max(2, settings.cores)),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+    builder = SparkSession.builder.master(f"local[{settings.cores}]").appName(settings.name)
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def _environment(java: Java) -> Iterator[None]:
+    """What Spark reads from the environment, put back afterwards.
+
+    Workers must run this very Python: left alone they run the PATH's `python3`, which has none of our packages.
+    """
+    wanted = {
+        "JAVA_HOME": str(java.home),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_HOSTNAME": "localhost",
+    }
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _stderr_to(log: IO[bytes]) -> Iterator[None]:
+    """Java inherits this process' standard error when it starts, and keeps it: so it is the log in that moment."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _stop(spark: SparkSession) -> None:
+    """Stop the session and its Java: a second audit of this process must be able to choose another Java."""
+    spark.stop()
+    gateway = SparkContext._gateway  # noqa: SLF001 -- PySpark has no public way to end its Java
+    if gateway is not None:
+        gateway.shutdown()
+        process = getattr(gateway, "proc", None)
+        if process is not None:
+            process.stdin.close()
+            process.wait(timeout=30)
+        SparkContext._gateway = None  # noqa: SLF001 -- the same
+        SparkContext._jvm = None  # noqa: SLF001 -- the same

@@ -1,0 +1,142 @@
+"""The classes of the audit: what each means, why it matters, and what to do. One table for code, report and docs.
+
+A message carries a *set* of classes, because it can be lost and contrary at once; the first of its set in the order
+below is its primary one. The exact conditions are columns in `classify`; `docs/reference/audit.md` states them.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class Flag(enum.StrEnum):
+    """What the audit says about one gid; the order is the precedence."""
+
+    LOST = "lost"
+    GHOST = "ghost"
+    DUPLICATE_EFFECT = "duplicate_effect"
+    MISSING_EFFECT = "missing_effect"
+    ORPHAN = "orphan"
+    CONTRARY_VERDICT = "contrary_verdict"
+    UNGUARDED_EFFECT = "unguarded_effect"
+    STOPPED = "stopped"
+    PARKED = "parked"
+    LATE = "late"
+    IN_FLIGHT = "in_flight"
+    UNCHECKED = "unchecked"
+
+
+class Meaning(msgspec.Struct, frozen=True):
+    """One class in words. `violation`: a promise is broken, so the audit fails."""
+
+    flag: Flag
+    title: str
+    violation: bool
+    what: str
+    remedy: str
+
+
+MEANINGS: tuple[Meaning, ...] = (
+    Meaning(
+        Flag.LOST,
+        "lost",
+        True,
+        "The producer's transaction is committed, and no message is known for it, or the message failed.",
+        "Call the branches by hand, or send the message again under a new gid; then find out who decided against it.",
+    ),
+    Meaning(
+        Flag.GHOST,
+        "ghost",
+        True,
+        "Branches were or will be called, or took effect, although the producer's transaction is not committed.",
+        "Undo the effect in the consumer's database; check that the check-back route looks at the producer's database.",
+    ),
+    Meaning(
+        Flag.DUPLICATE_EFFECT,
+        "duplicate effect",
+        True,
+        "One branch took effect more than once: several ledger rows, or rows in several consumers.",
+        "Undo the surplus rows; the effect and the barrier row must be written in one transaction (`barrier.once`).",
+    ),
+    Meaning(
+        Flag.MISSING_EFFECT,
+        "missing effect",
+        True,
+        "The message succeeded, or the consumer's barrier says so, and the effect is not there.",
+        "Call the branch by hand; its service must answer 200 only after its commit.",
+    ),
+    Meaning(
+        Flag.ORPHAN,
+        "orphan effect",
+        True,
+        "A branch took effect for a message that no given coordinator knows.",
+        "Name every coordinator that calls these consumers; otherwise somebody called the branch by hand.",
+    ),
+    Meaning(
+        Flag.CONTRARY_VERDICT,
+        "contrary verdict",
+        True,
+        "The coordinator's decision and the producer's barrier row contradict each other, or the row is not there.",
+        "Compare decided_by and reason with the barrier row; the check-back must insert before it answers.",
+    ),
+    Meaning(
+        Flag.UNGUARDED_EFFECT,
+        "unguarded effect",
+        True,
+        "The ledger has the effect, the consumer's barrier has no row: a repeated call would do it again.",
+        "Write both in one transaction, with `barrier.once`.",
+    ),
+    Meaning(
+        Flag.STOPPED,
+        "stopped by an operator",
+        False,
+        "The producer's transaction is committed, and an operator stopped the message by force.",
+        "Nothing, if the operator settled it otherwise.",
+    ),
+    Meaning(
+        Flag.PARKED,
+        "parked",
+        False,
+        "Undecided or undelivered, and no longer retried.",
+        "Remove the cause, then redrive it.",
+    ),
+    Meaning(
+        Flag.LATE,
+        "late",
+        False,
+        "Undecided or undelivered for longer than the bound of this audit.",
+        "See the attempts of this gid in the coordinator: a producer or a branch does not answer.",
+    ),
+    Meaning(Flag.IN_FLIGHT, "in flight", False, "Undecided or undelivered, within the bound.", "Nothing; wait."),
+    Meaning(
+        Flag.UNCHECKED,
+        "not checkable",
+        False,
+        "Something about this gid could not be compared; the coverage says what and why.",
+        "Give the audit the missing database, or audit before history is cleaned.",
+    ),
+)
+
+VIOLATIONS: tuple[Flag, ...] = tuple(meaning.flag for meaning in MEANINGS if meaning.violation)
+OPEN: tuple[Flag, ...] = (Flag.PARKED, Flag.LATE, Flag.IN_FLIGHT)
+"""Not final yet."""
+
+
+def meaning_of(flag: Flag) -> Meaning:
+    """The words for a class.
+
+    >>> meaning_of(Flag.LOST).violation, meaning_of(Flag.LATE).violation
+    (True, False)
+    """
+    return next(meaning for meaning in MEANINGS if meaning.flag is flag)
+
+
+def primary_of(flags: frozenset[Flag]) -> Flag | None:
+    """The first of a set in the order of precedence; None for a message without any.
+
+    >>> primary_of(frozenset({Flag.CONTRARY_VERDICT, Flag.LOST})).value
+    'lost'
+    """
+    return next((flag for flag in Flag if flag in flags), None)
