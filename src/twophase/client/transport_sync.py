@@ -56,7 +56,7 @@ class Target:
 class _Connection:
     """One socket and the answer being read from it."""
 
-    __slots__ = ("_body", "_complete", "_parser", "_received", "_retry_after", "_socket", "answers")
+    __slots__ = ("_body", "_complete", "_parser", "_received", "_retry_after", "_socket", "answers", "reusable")
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
@@ -66,6 +66,7 @@ class _Connection:
         self._complete = False
         self._received = 0
         self.answers = 0
+        self.reusable = False
 
     def on_message_begin(self) -> None:
         self._body.clear()
@@ -79,6 +80,8 @@ class _Connection:
         self._body.append(part)
 
     def on_message_complete(self) -> None:
+        # Asked here, because the parser forgets it with the next byte or the end of the answer.
+        self.reusable = self._parser.should_keep_alive()
         self._complete = self._parser.get_status_code() >= 200
 
     def exchange(self, request: bytes, deadline: float) -> HttpAnswer:
@@ -102,10 +105,6 @@ class _Connection:
             self._parser.feed_data(part)
         self.answers += 1
         return HttpAnswer(self._parser.get_status_code(), b"".join(self._body), self._retry_after)
-
-    @property
-    def reusable(self) -> bool:
-        return self._parser.should_keep_alive()
 
     @property
     def silent(self) -> bool:

@@ -55,7 +55,7 @@ class Stage:
     ) -> None:
         self.time = Time()
         self.failures = failures or {}
-        self.answers = {Operation.PREPARE: [PREPARED], **(answers or {})}
+        self.answers: dict[Operation, list[HttpAnswer | Exception]] = {Operation.PREPARE: [PREPARED], **(answers or {})}
         self.verdict = verdict if isinstance(verdict, CheckBackAnswer) else CheckBackAnswer(verdict)
         self.business = business
         self.performed: list[str] = []
@@ -97,7 +97,7 @@ class Stage:
         return None
 
     def _answer(self, operation: Operation) -> HttpAnswer:
-        scripted = self.answers.get(operation, [OK])
+        scripted: list[HttpAnswer | Exception] = self.answers.get(operation, [OK])
         answer = scripted.pop(0) if len(scripted) > 1 else scripted[0]
         if isinstance(answer, Exception):
             raise answer

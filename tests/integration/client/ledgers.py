@@ -1,0 +1,130 @@
+"""The business databases as an outsider sees them: a driver's own connection, in autocommit, past all of twophase."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pymysql
+from pymysql.connections import Connection
+
+from tests.servers.database import Database
+from twophase.barrier.check_back import CheckBackAnswer, check_back
+from twophase.barrier.install import install
+
+ACCOUNTS = (
+    "create table account (id varchar(8) primary key, balance integer not null)",
+    "insert into account values ('A', 100), ('B', 0)",
+)
+TRANSFER = "update account set balance = balance - 30 where id = 'A'"
+WRONG_STATEMENT = "insert into account values ('A', 0)"
+
+
+class Ledger:
+    """One database with two accounts and a barrier."""
+
+    kind: str
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        for statement in ACCOUNTS:
+            self.run(statement)
+
+    def run(self, statement: str) -> list[Any]:
+        """One statement, committed at once; its rows."""
+        cursor = self._connection.cursor()
+        cursor.execute(statement)
+        rows = list(cursor.fetchall()) if cursor.description else []
+        cursor.close()
+        return rows
+
+    def balance(self, account: str = "A") -> int:
+        """What is committed."""
+        (row,) = self.run(f"select balance from account where id = '{account}'")
+        return int(row[0])
+
+    def barrier(self) -> list[tuple[str, str]]:
+        """gid and reason of every barrier row."""
+        return [(row[0], row[1]) for row in self.run("select gid, reason from barrier")]
+
+    def check_back(self, gid: str) -> CheckBackAnswer:
+        """What this database's check-back route would answer now; any thread may ask."""
+        with contextlib.closing(self._open()) as connection:
+            return check_back(connection, gid)
+
+    def _install(self) -> None:
+        with contextlib.closing(self._open()) as connection:
+            install(connection)
+
+    def _open(self) -> Any:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give the outsider's connection up."""
+        self._connection.close()
+
+
+class SqliteLedger(Ledger):
+    """A file."""
+
+    kind = "sqlite"
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "bank.db"
+        connection = sqlite3.connect(self.path, isolation_level=None)
+        connection.execute("pragma journal_mode = wal")
+        super().__init__(connection)
+        self._install()
+
+    def _open(self) -> Any:
+        return sqlite3.connect(self.path)
+
+
+class PostgresLedger(Ledger):
+    """A real server's database."""
+
+    kind = "postgresql"
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        super().__init__(psycopg.connect(database.dsn, autocommit=True))
+        self._install()
+
+    def _open(self) -> Any:
+        return psycopg.connect(self.database.dsn)
+
+    def terminate_others(self) -> None:
+        """End every other session of this database, as an administrator or a failover would."""
+        self.run(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and pid <> pg_backend_pid()"
+        )
+
+
+class MariadbLedger(Ledger):
+    """A real server's database."""
+
+    kind = "mysql"
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        super().__init__(mariadb_connection(database, autocommit=True))
+        self._install()
+
+    def _open(self) -> Any:
+        return mariadb_connection(self.database)
+
+
+def mariadb_connection(database: Database, *, port: int | None = None, autocommit: bool = False) -> Connection[Any]:
+    """PyMySQL's connection, perhaps through a proxy's port."""
+    return pymysql.connect(
+        host=database.host,
+        port=port or database.port,
+        user=database.user,
+        password=database.password,
+        database=database.name,
+        autocommit=autocommit,
+    )

@@ -1,0 +1,390 @@
+"""The specification of a message's transaction, run over every engine: what the database, the coordinator and the
+caller hold in the end, whatever happens in between (dtm-wire §5.5 and §7 rows 12 to 16, correctness rules 1 to 4)."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from tests.integration.client.banks import CHECK, Bank, Desk, Kind
+from tests.integration.client.coordinator import CUT, RecordingCoordinator, Request, Told, unused_url
+from tests.integration.client.cutting_proxy import Cut, CuttingProxy
+from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT
+from twophase import (
+    CheckBackCameFirst,
+    CommittedDespiteError,
+    ContraryDecision,
+    Message,
+    MessageUsedTwice,
+    NotPrepared,
+    NotYetDelivered,
+    Overloaded,
+    Progress,
+    RolledBack,
+    StateConflict,
+    TransactionLost,
+    TwoPhase,
+    Undecided,
+    Verdict,
+)
+from twophase.core.message import decode_branches
+
+RECEIVER = "http://bank-b/transfer-in"
+
+
+class Overdrawn(Exception):
+    """The business says no."""
+
+
+def transfer_message(server: str, **options: object) -> Message:
+    return Message(server, **options).add(RECEIVER, {"account": "B", "amount": 30})  # type: ignore[arg-type]
+
+
+async def transfer(desk: Desk) -> None:
+    await desk.execute(TRANSFER)
+
+
+async def overdraw(desk: Desk) -> None:
+    await desk.execute(TRANSFER)
+    raise Overdrawn
+
+
+async def test_committed_transaction_is_submitted(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    message = transfer_message(coordinator.url)
+    await bank.transact(message, transfer)
+    assert bank.ledger.balance() == 70
+    assert bank.ledger.barrier() == [(message.gid, "msg")]
+    assert coordinator.operations == ["prepare", "submit"]
+    assert coordinator.last("submit")["steps"] == [{"action": RECEIVER}]
+    assert message.submitted
+
+
+async def test_one_engine_serves_message_after_message(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    for _ in range(3):
+        await bank.transact(transfer_message(coordinator.url), transfer)
+    assert bank.ledger.balance() == 10
+    assert coordinator.operations == ["prepare", "submit"] * 3
+
+
+async def test_check_address_names_the_database(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    await bank.transact(transfer_message(coordinator.url), transfer)
+    ((identity,),) = bank.ledger.run("select value from twophase_meta where name = 'identity'")
+    assert coordinator.last("prepare")["query_prepared"] == f"{CHECK}?barrier={identity}"
+
+
+async def test_business_error_rolls_back_aborts_and_propagates(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    message = transfer_message(coordinator.url)
+    with pytest.raises(Overdrawn):
+        await bank.transact(message, overdraw)
+    assert bank.ledger.balance() == 100
+    assert bank.ledger.barrier() == [(message.gid, "rollback")]
+    assert coordinator.operations == ["prepare", "abort"]
+    assert message.state is Progress.ROLLED_BACK
+
+
+async def test_engine_is_usable_after_a_business_error(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    with pytest.raises(Overdrawn):
+        await bank.transact(transfer_message(coordinator.url), overdraw)
+    await bank.transact(transfer_message(coordinator.url), transfer)
+    assert bank.ledger.balance() == 70
+
+
+async def test_check_back_that_came_first_bars_the_business(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    def ask_early(request: Request) -> None:
+        if request.operation == "prepare":
+            assert bank.ledger.check_back(request.body["gid"]).verdict is Verdict.ROLLED_BACK
+
+    coordinator.before_answer = ask_early
+    message = transfer_message(coordinator.url)
+    with pytest.raises(CheckBackCameFirst):
+        await bank.transact(message, transfer)
+    assert bank.ledger.balance() == 100
+    assert coordinator.operations == ["prepare", "abort"]
+    assert message.state is Progress.ROLLED_BACK
+
+
+async def test_prepare_without_coordinator_means_the_business_does_not_run(bank: Bank) -> None:
+    ran = False
+
+    async def business(desk: Desk) -> None:
+        nonlocal ran
+        ran = True
+
+    message = transfer_message(unused_url())
+    with pytest.raises(NotPrepared):
+        await bank.transact(message, business)
+    assert not ran
+    assert bank.ledger.barrier() == []
+    assert message.state is Progress.NOT_STARTED
+
+
+async def test_submit_without_coordinator_raises_nothing(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    coordinator.tell("submit", CUT)
+    message = transfer_message(coordinator.url)
+    await bank.transact(message, transfer)
+    assert bank.ledger.balance() == 70
+    assert not message.submitted
+    assert message.state is Progress.COMMITTED
+
+
+async def test_branches_added_inside_are_in_the_row_and_in_submit(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    message = transfer_message(coordinator.url, open=True)
+
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        message.add("http://mailer/receipt", {"left": 70})
+
+    await bank.transact(message, business)
+    ((body,),) = bank.ledger.run("select body from barrier")
+    assert [branch.url for branch in decode_branches(bytes(body))] == ["http://mailer/receipt"]
+    assert [step["action"] for step in coordinator.last("prepare")["steps"]] == [RECEIVER]
+    assert [step["action"] for step in coordinator.last("submit")["steps"]] == [RECEIVER, "http://mailer/receipt"]
+
+
+async def test_commit_inside_the_block_is_found_out_and_submitted(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    message = transfer_message(coordinator.url)
+
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        await desk.commit()
+
+    with pytest.raises(CommittedDespiteError) as raised:
+        await bank.transact(message, business)
+    assert isinstance(raised.value.__cause__, TransactionLost)
+    assert bank.ledger.balance() == 70
+    assert coordinator.operations == ["prepare", "submit"]
+
+
+async def test_commit_inside_then_an_error_is_submitted_not_aborted(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        await desk.commit()
+        raise Overdrawn
+
+    with pytest.raises(CommittedDespiteError) as raised:
+        await bank.transact(transfer_message(coordinator.url), business)
+    assert isinstance(raised.value.__cause__, Overdrawn)
+    assert bank.ledger.balance() == 70
+    assert coordinator.operations == ["prepare", "submit"]
+
+
+@pytest.mark.kinds(lambda kind: kind.database == "postgresql")
+async def test_swallowed_statement_error_never_becomes_a_ghost(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        with contextlib.suppress(Exception):
+            await desk.execute(WRONG_STATEMENT)
+
+    with pytest.raises(RolledBack):
+        await bank.transact(transfer_message(coordinator.url), business)
+    assert bank.ledger.balance() == 100
+    assert coordinator.operations == ["prepare", "abort"]
+
+
+@pytest.mark.kinds(lambda kind: kind.database != "postgresql")
+async def test_swallowed_statement_error_leaves_the_rest_committed_and_submitted(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        with contextlib.suppress(Exception):
+            await desk.execute(WRONG_STATEMENT)
+
+    await bank.transact(transfer_message(coordinator.url), business)
+    assert bank.ledger.balance() == 70
+    assert coordinator.operations == ["prepare", "submit"]
+
+
+@pytest.mark.kinds(lambda kind: kind.database != "sqlite")
+async def test_commit_whose_reply_is_lost_is_submitted_and_said_so(
+    bank_behind_proxy: Bank, proxy: CuttingProxy, coordinator: RecordingCoordinator
+) -> None:
+    bank = bank_behind_proxy
+    message = transfer_message(coordinator.url)
+
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        proxy.arm(Cut.BEFORE_REPLY)
+
+    if _has_one_connection(bank.kind):
+        # Nothing but the connection that died could be asked.
+        with pytest.raises(Undecided):
+            await bank.transact(message, business)
+        assert coordinator.operations == ["prepare"]
+    else:
+        with pytest.raises(CommittedDespiteError):
+            await bank.transact(message, business)
+        assert coordinator.operations == ["prepare", "submit"]
+        assert message.submitted
+    assert proxy.has_cut.is_set()
+    assert bank.ledger.balance() == 70
+
+
+@pytest.mark.kinds(lambda kind: kind.database != "sqlite")
+async def test_commit_that_never_arrives_is_never_delivered(
+    bank_behind_proxy: Bank, proxy: CuttingProxy, coordinator: RecordingCoordinator
+) -> None:
+    bank = bank_behind_proxy
+
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        proxy.arm(Cut.BEFORE_COMMIT)
+
+    with pytest.raises(Exception) as raised:  # noqa: PT011 -- every driver has its own
+        await bank.transact(transfer_message(coordinator.url), business)
+    assert proxy.has_cut.is_set()
+    assert bank.ledger.balance() == 100
+    assert "submit" not in coordinator.operations
+    # "Undecided" where the dying session still held the row when it was asked about.
+    assert ("abort" in coordinator.operations) is not isinstance(raised.value, Undecided)
+
+
+@pytest.mark.kinds(lambda kind: kind.database != "sqlite")
+async def test_unclear_commit_with_the_database_gone_is_undecided(
+    bank_behind_proxy: Bank, proxy: CuttingProxy, coordinator: RecordingCoordinator
+) -> None:
+    bank = bank_behind_proxy
+    message = transfer_message(coordinator.url)
+
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        proxy.arm(Cut.BEFORE_REPLY, refuse_afterwards=True)
+
+    with pytest.raises(Undecided) as raised:
+        await bank.transact(message, business)
+    assert raised.value.gid == message.gid
+    assert raised.value.__cause__ is not None
+    assert coordinator.operations == ["prepare"]
+    assert message.state is Progress.UNDECIDED
+
+
+@pytest.mark.kinds(lambda kind: kind.database == "mysql")
+async def test_statement_with_an_implicit_commit_is_found_out_and_submitted(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        await desk.execute("create table surprise (id int)")
+
+    with pytest.raises(CommittedDespiteError) as raised:
+        await bank.transact(transfer_message(coordinator.url), business)
+    assert isinstance(raised.value.__cause__, TransactionLost)
+    assert bank.ledger.balance() == 70
+    assert coordinator.operations == ["prepare", "submit"]
+
+
+def _has_one_connection(kind: Kind) -> bool:
+    return kind.name in {"psycopg", "pymysql", "asyncpg connection"}
+
+
+async def test_check_back_of_a_committed_message_says_committed(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    coordinator.tell("submit", CUT)
+    message = transfer_message(coordinator.url)
+    await bank.transact(message, transfer)
+    assert bank.ledger.check_back(message.gid).verdict is Verdict.COMMITTED
+
+
+class TestEngineOfOneKind:
+    """What does not depend on the engine is shown on one."""
+
+    pytestmark = pytest.mark.kinds(lambda kind: kind.name in {"sqlite engine", "sqlite async engine"})
+
+    async def test_wrong_address_is_an_error_before_the_business(
+        self, bank: Bank, coordinator: RecordingCoordinator
+    ) -> None:
+        coordinator.tell("prepare", Told(404, b"404 page not found"))
+        with pytest.raises(NotPrepared, match="status 404"):
+            await bank.transact(transfer_message(coordinator.url), transfer)
+        assert bank.ledger.balance() == 100
+
+    async def test_prepare_of_a_decided_gid_is_refused(self, bank: Bank, coordinator: RecordingCoordinator) -> None:
+        refusal = b'{"dtm_result":"FAILURE","message":"x FAILURE","code":"TP-2001","state":"succeed"}'
+        coordinator.tell("prepare", Told(409, refusal))
+        with pytest.raises(StateConflict):
+            await bank.transact(transfer_message(coordinator.url), transfer)
+        assert bank.ledger.balance() == 100
+
+    async def test_overloaded_coordinator_is_waited_for(self, bank: Bank, coordinator: RecordingCoordinator) -> None:
+        full = Told(503, b'{"message":"full","code":"TP-3001"}', (("Retry-After", "0.05"),))
+        coordinator.tell("prepare", full, Told(body=b'{"dtm_result":"SUCCESS"}'))
+        await bank.transact(transfer_message(coordinator.url), transfer)
+        assert coordinator.operations == ["prepare", "prepare", "submit"]
+
+    async def test_coordinator_overloaded_for_too_long_is_an_error(
+        self, bank: Bank, coordinator: RecordingCoordinator
+    ) -> None:
+        coordinator.tell("prepare", Told(503, b'{"message":"full","code":"TP-3001"}', (("Retry-After", "3600"),)))
+        with pytest.raises(Overloaded):
+            await bank.transact(transfer_message(coordinator.url), transfer)
+        assert bank.ledger.balance() == 100
+
+    async def test_lost_reply_to_submit_is_asked_for_again(self, bank: Bank, coordinator: RecordingCoordinator) -> None:
+        finished = b'{"dtm_result":"FAILURE","message":"current status \'succeed\', cannot sumbmit. FAILURE"}'
+        coordinator.tell("submit", CUT, Told(409, finished))
+        message = transfer_message(coordinator.url)
+        await bank.transact(message, transfer)
+        assert message.submitted
+
+    async def test_message_that_someone_failed_is_a_contrary_decision(
+        self, bank: Bank, coordinator: RecordingCoordinator
+    ) -> None:
+        coordinator.tell("submit", Told(409, b'{"dtm_result":"FAILURE","message":"x FAILURE","state":"failed"}'))
+        with pytest.raises(ContraryDecision):
+            await bank.transact(transfer_message(coordinator.url), transfer)
+        assert bank.ledger.balance() == 70
+
+    async def test_wait_result_says_committed_but_not_yet_delivered(
+        self, bank: Bank, coordinator: RecordingCoordinator
+    ) -> None:
+        pending = b'{"dtm_result":"FAILURE","message":"x FAILURE","code":"TP-2006","state":"submitted"}'
+        coordinator.tell("submit", Told(409, pending))
+        message = transfer_message(coordinator.url, wait_result=True)
+        with pytest.raises(NotYetDelivered):
+            await bank.transact(message, transfer)
+        assert bank.ledger.balance() == 70
+        assert message.submitted
+
+    async def test_options_travel_with_prepare_and_submit(self, bank: Bank, coordinator: RecordingCoordinator) -> None:
+        message = transfer_message(
+            coordinator.url, delay=2.5, headers={"x-tenant": "blue"}, request_timeout=4, timeout_to_fail=60
+        )
+        await bank.transact(message, transfer)
+        for operation in ("prepare", "submit"):
+            said = coordinator.last(operation)
+            assert said["delay_ms"] == 2_500
+            assert said["branch_headers"] == {"x-tenant": "blue"}
+            assert said["request_timeout_ms"] == 4_000
+            assert said["timeout_to_fail_ms"] == 60_000
+
+    async def test_second_transaction_of_a_message_is_refused(
+        self, bank: Bank, coordinator: RecordingCoordinator
+    ) -> None:
+        message = transfer_message(coordinator.url)
+        await bank.transact(message, transfer)
+        with pytest.raises(MessageUsedTwice):
+            await bank.transact(message, transfer)
+        assert bank.ledger.balance() == 70
+
+    async def test_message_decided_by_another_attempt_at_its_gid_is_submitted_once_more(
+        self, bank: Bank, coordinator: RecordingCoordinator
+    ) -> None:
+        await bank.transact(transfer_message(coordinator.url, gid="order-17"), transfer)
+        with pytest.raises(CommittedDespiteError):
+            await bank.transact(transfer_message(coordinator.url, gid="order-17"), transfer)
+        assert bank.ledger.balance() == 70
+        assert "abort" not in coordinator.operations
+
+
+def test_coordinator_object_keeps_its_own_connections(coordinator: RecordingCoordinator) -> None:
+    with TwoPhase(coordinator.url, authorization="Bearer x") as own:
+        for _ in range(3):
+            own.message().add(RECEIVER).submit()
+    assert coordinator.connections == 1
+    assert coordinator.requests[0].headers["authorization"] == "Bearer x"
