@@ -64,6 +64,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _look_at(error: BaseException) -> tuple[Fault, str] | None:
+    # Before the SQLSTATE, which PyMySQL reports too: MySQL's are too coarse.
+    if type(error).__module__.split(".")[0] in _MYSQL_LIBRARIES and error.args and isinstance(error.args[0], int):
+        return _MYSQL.get(error.args[0], Fault.OTHER), f"MySQL error {error.args[0]}"
     sqlstate = getattr(error, "sqlstate", None)
     if isinstance(sqlstate, str) and len(sqlstate) == 5:
         return _POSTGRESQL.get(sqlstate, Fault.OTHER), f"SQLSTATE {sqlstate}"
@@ -73,8 +76,6 @@ def _look_at(error: BaseException) -> tuple[Fault, str] | None:
         if number == 1 and any(words in str(error) for words in _SQLITE_MISSING):
             fault = Fault.TABLE_MISSING
         return fault, f"SQLite error {number}"
-    if type(error).__module__.split(".")[0] in _MYSQL_LIBRARIES and error.args and isinstance(error.args[0], int):
-        return _MYSQL.get(error.args[0], Fault.OTHER), f"MySQL error {error.args[0]}"
     return None
 
 

@@ -51,7 +51,8 @@ def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> Sync
     if _is(engine, "sqlalchemy.orm", "Session", "scoped_session"):
         from twophase.barrier.adapters.sqlalchemy import SessionTransaction  # noqa: PLC0415 -- an extra
 
-        return SessionTransaction(engine() if _is(engine, "sqlalchemy.orm", "scoped_session") else engine)
+        session = engine() if _is(engine, "sqlalchemy.orm", "scoped_session") else engine
+        return SessionTransaction(session, lock_timeout_ms)
     if _is(engine, "sqlite3", "Connection"):
         from twophase.barrier.adapters.sqlite3 import Sqlite3Transaction  # noqa: PLC0415 -- only what is used
 

@@ -42,11 +42,17 @@ class DjangoTransaction:
         self._connection = connection
         self._settings = SqliteSettings(lambda sql: self.execute(Statement(sql, {})))
         self._unclear = False
-        if dialect is SQLITE:
-            self._settings.prepare(lock_timeout_ms)
+        self._entered = False
         self._atomic = transaction.atomic(using=alias, durable=True)
-        self._atomic.__enter__()
-        self._entered = True
+        try:
+            if dialect is SQLITE:
+                self._settings.prepare(lock_timeout_ms)
+            self._atomic.__enter__()
+            self._entered = True
+        except BaseException:
+            self.rollback()
+            self.close()
+            raise
 
     def execute(self, statement: Statement) -> list[Row]:
         with self._connection.cursor() as cursor:

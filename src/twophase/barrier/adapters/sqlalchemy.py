@@ -45,6 +45,16 @@ def _driver(connection: Connection) -> Any:
     return connection.connection.driver_connection
 
 
+def _run_below(connection: Connection, sql: str) -> list[Row]:
+    """Run a PRAGMA below SQLAlchemy, where a statement begins no transaction."""
+    cursor = connection.connection.cursor()
+    try:
+        cursor.execute(sql)
+        return list(cursor.fetchall())
+    finally:
+        cursor.close()
+
+
 def _commits_by_itself(connection: Connection) -> bool:
     raw: Any = connection.connection.dbapi_connection
     detect = getattr(connection.dialect, "detect_autocommit_setting", None)  # from SQLAlchemy 2.1 on
@@ -89,7 +99,7 @@ class ConnectionTransaction:
         self._connection = bind.connect() if isinstance(bind, Engine) else bind
         self.handle: Any = self._connection
         self._unclear = False
-        self._settings = SqliteSettings(self._pragma)
+        self._settings = SqliteSettings(lambda sql: _run_below(self._connection, sql))
         try:
             if self.dialect is SQLITE and not _driver(self._connection).in_transaction:
                 self._settings.prepare(lock_timeout_ms)
@@ -99,15 +109,6 @@ class ConnectionTransaction:
             self.rollback()
             self.close()
             raise
-
-    def _pragma(self, sql: str) -> list[Row]:
-        # Below SQLAlchemy, where a statement begins no transaction.
-        cursor = self._connection.connection.cursor()
-        try:
-            cursor.execute(sql)
-            return list(cursor.fetchall())
-        finally:
-            cursor.close()
 
     def execute(self, statement: Statement) -> list[Row]:
         return _execute(self._connection, statement)
@@ -147,7 +148,7 @@ class ConnectionTransaction:
 class SessionTransaction:
     """One transaction on an idle Session; pending objects are flushed before each statement of ours."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, lock_timeout_ms: int | None = None) -> None:
         """Open it.
 
         Raises:
@@ -160,10 +161,12 @@ class SessionTransaction:
         self.dialect = dialect_of(bind)
         self.handle: Any = session
         self._session = session
-        root = session.begin()
-        self._root = root
+        self._settings = SqliteSettings(lambda sql: _run_below(self._connection, sql))
+        self._root = session.begin()
         try:
             self._connection = session.connection()
+            if self.dialect is SQLITE:
+                self._settings.bound_wait(lock_timeout_ms)
             _begin_on_driver(self._connection, self.dialect)
         except BaseException:
             self.rollback()
@@ -192,6 +195,7 @@ class SessionTransaction:
 
     def _restore(self) -> None:
         # Before the end, because at the end a Session gives its connection back.
+        self._settings.restore()
         if self.dialect.has("restore") and self._root.is_active:
             self._connection.exec_driver_sql(self.dialect.sql("restore"))
 

@@ -50,7 +50,7 @@ async def open_on(
 ) -> AsyncSqlAlchemyTransaction:
     """Open a transaction; raises OpenTransaction, AutocommitRefused, UnsupportedEngine."""
     if isinstance(bind, AsyncSession):
-        session = await bind.run_sync(SessionTransaction)
+        session = await bind.run_sync(lambda sync: SessionTransaction(sync, lock_timeout_ms))
         return AsyncSqlAlchemyTransaction(bind, session, owned=False)
     owned = isinstance(bind, AsyncEngine)
     connection = await bind.connect() if isinstance(bind, AsyncEngine) else bind

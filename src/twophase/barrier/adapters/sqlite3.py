@@ -30,8 +30,8 @@ class Sqlite3Transaction:
         self.handle: Any = connection
         self._connection = connection
         self._settings = SqliteSettings(self._rows)
-        self._settings.prepare(lock_timeout_ms)
         try:
+            self._settings.prepare(lock_timeout_ms)
             self._rows(SQLITE.sql("begin"))
         except BaseException:
             self._settings.restore()

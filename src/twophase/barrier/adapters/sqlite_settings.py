@@ -22,11 +22,15 @@ class SqliteSettings:
         self._restore: list[str] = []
 
     def prepare(self, lock_timeout_ms: int | None) -> None:
-        """Make commits durable; bound the wait for the writer when `lock_timeout_ms` is given."""
+        """Before the transaction: bound the wait for the writer when `lock_timeout_ms` is given; make it durable."""
+        self.bound_wait(lock_timeout_ms)  # first: even to look at `synchronous` may wait for a writer
         (synchronous,) = self._run("pragma synchronous")[0]
         if synchronous < _FULL:
             self._run(f"pragma synchronous = {_FULL}")
             self._restore.append(f"pragma synchronous = {synchronous}")
+
+    def bound_wait(self, lock_timeout_ms: int | None) -> None:
+        """The one half of `prepare` that may be put back inside a transaction."""
         if lock_timeout_ms is not None:
             (busy_timeout,) = self._run("pragma busy_timeout")[0]
             self._run(f"pragma busy_timeout = {int(lock_timeout_ms)}")

@@ -1,0 +1,103 @@
+"""A clean bank for each test, on each database, through each library."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.barrier.banks import ASYNC_WAYS, SYNC_WAYS, Bank
+from twophase.barrier.install import install
+
+MARKS = {"sqlite": (), "postgresql": (pytest.mark.postgres,), "mysql": (pytest.mark.mariadb,)}
+SERVERS = {"postgresql": "postgres_server", "mysql": "mariadb_server"}
+
+
+def empty_bank(request: pytest.FixtureRequest, kind: str, folder: Path) -> Iterator[Bank]:
+    """A database without any table."""
+    name = f"bank_{secrets.token_hex(6)}"
+    if kind == "sqlite":
+        yield Bank("sqlite", str(folder / f"{name}.db"))
+        return
+    server = request.getfixturevalue(SERVERS[kind])
+    yield Bank(kind, server.create_database(name).dsn.split("://", 1)[1])
+    server.drop_database(name)
+
+
+def _furnish(bank: Bank) -> Bank:
+    with bank.plain() as connection:
+        install(connection)
+    bank.query("create table account (id varchar(8) primary key, balance int not null check (balance >= 0))")
+    bank.query("insert into account values ('A', 100)")
+    return bank
+
+
+@pytest.fixture(scope="session")
+def banks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Bank]]:
+    """The furnished banks of this run, made when first asked for; creating one takes longer than most tests."""
+    open_ones: list[Iterator[Bank]] = []
+
+    class Banks(dict[str, Bank]):
+        def __missing__(self, kind: str) -> Bank:
+            empty = empty_bank(request, kind, tmp_path_factory.mktemp("banks"))
+            open_ones.append(empty)
+            bank = self[kind] = _furnish(next(empty))
+            return bank
+
+    yield Banks()
+    for empty in open_ones:
+        next(empty, None)
+
+
+def clean(bank: Bank) -> Bank:
+    """The bank as it was when it opened."""
+    with bank.plain() as connection:
+        install(connection)
+    bank.query("delete from barrier")
+    bank.query("delete from twophase_meta where name <> 'identity'")
+    bank.query("update account set balance = 100")
+    return bank
+
+
+@pytest.fixture(params=[pytest.param(kind, marks=MARKS[kind]) for kind in SYNC_WAYS])
+def bank(request: pytest.FixtureRequest, banks: dict[str, Bank]) -> Bank:
+    """Each database."""
+    return clean(banks[request.param])
+
+
+def _ways(ways: dict[str, tuple[str, ...]]) -> list[object]:
+    return [pytest.param((kind, way), marks=MARKS[kind], id=f"{kind}-{way}") for kind in ways for way in ways[kind]]
+
+
+@pytest.fixture(params=_ways(SYNC_WAYS))
+def bank_and_way(request: pytest.FixtureRequest, banks: dict[str, Bank]) -> tuple[Bank, str]:
+    """Each database, through each sync library."""
+    kind, way = request.param
+    return clean(banks[kind]), way
+
+
+@pytest.fixture(params=_ways(ASYNC_WAYS))
+def bank_and_async_way(request: pytest.FixtureRequest, banks: dict[str, Bank]) -> tuple[Bank, str]:
+    """Each database, through each async library."""
+    kind, way = request.param
+    return clean(banks[kind]), way
+
+
+@pytest.fixture
+def postgres_bank(banks: dict[str, Bank]) -> Bank:
+    """PostgreSQL alone."""
+    return clean(banks["postgresql"])
+
+
+@pytest.fixture
+def mysql_bank(banks: dict[str, Bank]) -> Bank:
+    """MariaDB alone."""
+    return clean(banks["mysql"])
+
+
+@pytest.fixture
+def sqlite_bank(banks: dict[str, Bank]) -> Bank:
+    """SQLite alone."""
+    return clean(banks["sqlite"])

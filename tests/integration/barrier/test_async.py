@@ -1,0 +1,267 @@
+"""The same rules through every async library: what differs is only how statements travel."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+
+from tests.integration.barrier.banks import SPEND, Bank, abegin, arun, averify, begin, new_gid
+from twophase.barrier.branch import aonce
+from twophase.barrier.check_back import acheck_back
+from twophase.barrier.install import ainstall
+from twophase.barrier.open import aopen_transaction, ask_engine, is_async, open_transaction
+from twophase.barrier.producer import read_identity, write_branches
+from twophase.barrier.transaction import AsyncTransaction, aperform
+from twophase.core.errors import (
+    AutocommitRefused,
+    CheckBackCameFirst,
+    OpenTransaction,
+    TransactionLost,
+    UnsupportedEngine,
+)
+from twophase.core.verdict import Verdict
+
+BankAndWay = tuple[Bank, str]
+
+
+async def spend(transaction: AsyncTransaction, gid: str) -> None:
+    """Begin, business, verify, commit, close."""
+    await abegin(transaction, gid)
+    await arun(transaction.handle, SPEND)
+    await averify(transaction, gid)
+    await transaction.commit()
+    await transaction.close()
+
+
+async def lose(transaction: AsyncTransaction, gid: str) -> None:
+    """Verification fails; what the client does next: roll back."""
+    with pytest.raises(TransactionLost):
+        await averify(transaction, gid)
+    await transaction.rollback()
+    await transaction.close()
+
+
+async def test_row_and_business_commit_together_again_and_again(bank_and_async_way: BankAndWay) -> None:
+    bank, way = bank_and_async_way
+    gids = [new_gid(), new_gid()]
+    async with bank.areached(way) as engine:
+        for gid in gids:
+            await spend(await aopen_transaction(engine), gid)
+    assert [bank.reasons(gid) for gid in gids] == [["msg"], ["msg"]]
+    assert bank.balance() == 40
+
+
+async def test_row_and_business_roll_back_together(bank_and_async_way: BankAndWay) -> None:
+    bank, way = bank_and_async_way
+    gid = new_gid()
+    async with bank.areached(way) as engine:
+        transaction = await aopen_transaction(engine)
+        await abegin(transaction, gid)
+        await arun(transaction.handle, SPEND)
+        assert transaction.is_open()
+        await transaction.rollback()
+        assert not transaction.is_open()
+        await transaction.close()
+    assert (bank.reasons(gid), bank.balance()) == ([], 100)
+
+
+@pytest.mark.parametrize("then", ["commit", "rollback"])
+async def test_ending_the_transaction_inside_the_block_is_noticed(bank_and_async_way: BankAndWay, then: str) -> None:
+    bank, way = bank_and_async_way
+    gid = new_gid()
+    async with bank.areached(way) as engine:
+        transaction = await aopen_transaction(engine)
+        await abegin(transaction, gid)
+        await arun(transaction.handle, then)
+        await arun(transaction.handle, SPEND)
+        await lose(transaction, gid)
+    assert bank.reasons(gid) == (["msg"] if then == "commit" else [])
+
+
+async def test_a_swallowed_statement_error_never_passes_for_a_commit(bank_and_async_way: BankAndWay) -> None:
+    bank, way = bank_and_async_way
+    gid = new_gid()
+    async with bank.areached(way) as engine:
+        transaction = await aopen_transaction(engine)
+        await abegin(transaction, gid)
+        with contextlib.suppress(Exception):
+            await arun(transaction.handle, "insert into account values ('A', 1)")
+        if bank.kind == "postgresql":
+            await lose(transaction, gid)
+        else:  # there a failed statement takes back itself only
+            await averify(transaction, gid)
+            await transaction.commit()
+            await transaction.close()
+    assert bank.reasons(gid) == ([] if bank.kind == "postgresql" else ["msg"])
+
+
+async def test_an_open_transaction_is_refused(bank_and_async_way: BankAndWay) -> None:
+    bank, way = bank_and_async_way
+    if way == "asyncpg connection":
+        async with bank.areached(way) as connection:
+            await connection.execute("begin")
+            with pytest.raises(OpenTransaction):
+                await aopen_transaction(connection)
+        return
+    driver = way.split()[0].replace("asyncpg pool", "asyncpg")
+    async with bank.areached(f"{driver} session") as session:
+        await arun(session, SPEND)
+        with pytest.raises(OpenTransaction):
+            await aopen_transaction(session)
+        await session.rollback()
+
+
+@pytest.mark.parametrize(
+    ("kind", "driver"),
+    [
+        ("sqlite", "aiosqlite"),
+        pytest.param("postgresql", "asyncpg", marks=pytest.mark.postgres),
+        pytest.param("postgresql", "psycopg", marks=pytest.mark.postgres),
+        pytest.param("mysql", "asyncmy", marks=pytest.mark.mariadb),
+    ],
+)
+async def test_an_autocommit_engine_is_refused(banks: dict[str, Bank], kind: str, driver: str) -> None:
+    async with banks[kind].areached(f"{driver} engine", isolation_level="AUTOCOMMIT") as engine:
+        with pytest.raises(AutocommitRefused):
+            await aopen_transaction(engine)
+
+
+async def test_branches_and_commit_are_answered(bank_and_async_way: BankAndWay) -> None:
+    bank, way = bank_and_async_way
+    gid = new_gid()
+    async with bank.areached(way) as engine:
+        transaction = await aopen_transaction(engine)
+        await abegin(transaction, gid)
+        await aperform(write_branches(transaction.dialect, "barrier", gid, gid, b"\x91\x00\xff"), transaction)
+        await averify(transaction, gid)
+        await transaction.commit()
+        await transaction.close()
+        answer = await acheck_back(engine, gid)
+    assert (answer.verdict, answer.body) == (Verdict.COMMITTED, b"\x91\x00\xff")
+
+
+async def test_never_started_may_never_start(bank_and_async_way: BankAndWay) -> None:
+    bank, way = bank_and_async_way
+    gid = new_gid()
+    async with bank.areached(way) as engine:
+        assert (await acheck_back(engine, gid)).verdict is Verdict.ROLLED_BACK
+        transaction = await aopen_transaction(engine)
+        with pytest.raises(CheckBackCameFirst):
+            await abegin(transaction, gid)
+        await transaction.rollback()
+        await transaction.close()
+
+
+async def test_a_transaction_that_stays_is_in_progress_within_the_lock_timeout(bank_and_async_way: BankAndWay) -> None:
+    bank, way = bank_and_async_way
+    gid = new_gid()
+    with bank.plain() as connection:
+        transaction = open_transaction(connection)
+        begin(transaction, gid)
+        async with bank.areached(way) as engine:
+            began = time.monotonic()
+            assert (await acheck_back(engine, gid, lock_timeout_ms=1000)).verdict is Verdict.IN_PROGRESS
+            assert time.monotonic() - began < 3.0
+        transaction.rollback()
+        transaction.close()
+
+
+async def test_a_check_back_waits_without_holding_the_loop(bank_and_async_way: BankAndWay) -> None:
+    bank, way = bank_and_async_way
+    gid = new_gid()
+    driver = way.split()[0]
+    async with bank.areached(f"{driver} engine") as engine:
+        transaction = await aopen_transaction(engine)
+        await abegin(transaction, gid)
+        asked = [asyncio.create_task(acheck_back(engine, gid, lock_timeout_ms=20_000)) for _ in range(3)]
+        await asyncio.sleep(0)
+        await transaction.commit()
+        await transaction.close()
+        answers = await asyncio.gather(*asked)
+    assert {answer.verdict for answer in answers} == {Verdict.COMMITTED}
+
+
+async def test_another_database_is_unknown(bank_and_async_way: BankAndWay) -> None:
+    bank, way = bank_and_async_way
+    async with bank.areached(way) as engine:
+        assert (await acheck_back(engine, new_gid(), identity="of another shard")).verdict is Verdict.UNKNOWN
+
+
+async def test_install_and_identity(bank_and_async_way: BankAndWay) -> None:
+    bank, way = bank_and_async_way
+    bank.query("drop table barrier")
+    async with bank.areached(way) as engine:
+        assert len(await ainstall(engine)) == 1
+        assert await ainstall(engine) == []
+        transaction = await aopen_transaction(engine)
+        identity = await aperform(read_identity(transaction.dialect, "barrier"), transaction)
+        await transaction.rollback()
+        await transaction.close()
+    assert [(identity,)] == bank.query("select value from twophase_meta where name = 'identity'")
+
+
+async def test_a_branch_takes_effect_once(bank_and_async_way: BankAndWay) -> None:
+    bank, way = bank_and_async_way
+    call = {"gid": new_gid(), "branch_id": "01", "op": "action", "trans_type": "msg"}
+
+    async def effect(handle: object) -> str:
+        await arun(handle, SPEND)
+        return "done"
+
+    async with bank.areached(way) as engine:
+        results = [await aonce(engine, call, effect) for _ in range(3)]
+    assert results == ["done", None, None]
+    assert bank.balance() == 70
+
+
+async def test_a_branch_that_fails_leaves_nothing(bank_and_async_way: BankAndWay) -> None:
+    bank, way = bank_and_async_way
+    call = {"gid": new_gid(), "branch_id": "01", "op": "action", "trans_type": "msg"}
+
+    async def effect(handle: object) -> None:
+        await arun(handle, SPEND)
+        raise LookupError
+
+    async with bank.areached(way) as engine:
+        with pytest.raises(LookupError):
+            await aonce(engine, call, effect)
+    assert (bank.balance(), bank.query("select * from barrier")) == (100, [])
+
+
+async def test_a_cancelled_branch_leaves_nothing_and_no_lock(bank_and_async_way: BankAndWay) -> None:
+    bank, way = bank_and_async_way
+    call = {"gid": new_gid(), "branch_id": "01", "op": "action", "trans_type": "msg"}
+    inside = asyncio.Event()
+
+    async def effect(handle: object) -> None:
+        await arun(handle, SPEND)
+        inside.set()
+        await asyncio.Event().wait()
+
+    async with bank.areached(way) as engine:
+        task = asyncio.create_task(aonce(engine, call, effect))
+        await inside.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        bank.query(SPEND)
+    assert (bank.balance(), bank.query("select * from barrier")) == (70, [])
+
+
+async def test_the_async_form_is_chosen_by_the_engine(bank_and_async_way: BankAndWay) -> None:
+    bank, way = bank_and_async_way
+    async with bank.areached(way) as engine:
+        assert is_async(engine)
+        assert is_async(ask_engine(engine))
+        with pytest.raises(UnsupportedEngine):
+            open_transaction(engine)
+
+
+async def test_a_sync_engine_is_no_async_one(sqlite_bank: Bank) -> None:
+    with sqlite_bank.engine() as engine:
+        assert not is_async(engine)
+        with pytest.raises(UnsupportedEngine):
+            await aopen_transaction(engine)

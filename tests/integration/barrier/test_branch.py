@@ -1,0 +1,117 @@
+"""A branch takes effect at most once, on real databases (I6), and its 200 follows the commit (decision 6)."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.integration.barrier.banks import SPEND, Bank, new_gid, run
+from twophase.barrier.branch import once
+from twophase.barrier.check_back import check_back
+from twophase.core.errors import BarrierTableMissing, TransactionLost
+from twophase.core.verdict import Verdict
+
+BankAndWay = tuple[Bank, str]
+
+
+def call_of(gid: str, branch_id: str = "01") -> dict[str, str]:
+    """A coordinator's query parameters."""
+    return {"gid": gid, "branch_id": branch_id, "op": "action", "trans_type": "msg"}
+
+
+def spend(handle: Any) -> str:
+    """The effect."""
+    run(handle, SPEND)
+    return "done"
+
+
+def test_it_takes_effect_once(bank_and_way: BankAndWay) -> None:
+    bank, way = bank_and_way
+    call = call_of(new_gid())
+    with bank.reached(way) as engine:
+        assert [once(engine, call, spend) for _ in range(3)] == ["done", None, None]
+    assert bank.balance() == 70
+    assert bank.query("select trans_type, branch_id, op, barrier_id, reason from barrier") == [
+        ("msg", "01", "action", "01", "action")
+    ]
+
+
+def test_branches_of_one_message_are_told_apart(bank: Bank) -> None:
+    gid = new_gid()
+    with bank.engine() as engine:
+        assert [once(engine, call_of(gid, branch_id), spend) for branch_id in ("01", "02-01", "01")] == [
+            "done",
+            "done",
+            None,
+        ]
+    assert bank.balance() == 40
+
+
+def test_a_failed_effect_leaves_nothing_and_may_come_again(bank_and_way: BankAndWay) -> None:
+    bank, way = bank_and_way
+    call = call_of(new_gid())
+
+    def fail(handle: Any) -> None:
+        spend(handle)
+        raise LookupError
+
+    with bank.reached(way) as engine:
+        with pytest.raises(LookupError):
+            once(engine, call, fail)
+        assert bank.balance() == 100
+        assert once(engine, call, spend) == "done"
+
+
+def test_concurrent_calls_take_effect_once(bank: Bank) -> None:
+    call = call_of(new_gid())
+    together = threading.Barrier(4)
+
+    def deliver(_: int) -> str | None:
+        with bank.engine() as engine:
+            together.wait(20)
+            return once(engine, call, spend)
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(deliver, range(4)))
+    assert sorted(result or "" for result in results) == ["", "", "", "done"]
+    assert bank.balance() == 70
+
+
+@pytest.mark.parametrize("then", ["commit", "rollback"])
+def test_an_effect_that_ends_the_transaction_is_never_confirmed(bank_and_way: BankAndWay, then: str) -> None:
+    bank, way = bank_and_way
+
+    def effect(handle: Any) -> None:
+        spend(handle)
+        run(handle, then)
+
+    with bank.reached(way) as engine, pytest.raises(TransactionLost):
+        once(engine, call_of(new_gid()), effect)
+
+
+def test_a_swallowed_error_is_never_confirmed(postgres_bank: Bank) -> None:
+    def effect(handle: Any) -> None:
+        spend(handle)
+        with pytest.raises(Exception, match="unique"):
+            run(handle, "insert into account values ('A', 1)")
+
+    with postgres_bank.engine() as engine, pytest.raises(TransactionLost):
+        once(engine, call_of(new_gid()), effect)
+    assert postgres_bank.balance() == 100
+
+
+def test_a_missing_table_says_what_to_run(bank: Bank) -> None:
+    bank.query("drop table barrier")
+    with bank.engine() as engine, pytest.raises(BarrierTableMissing, match="twophase barrier install"):
+        once(engine, call_of(new_gid()), spend)
+
+
+def test_producer_and_branch_may_share_a_database(bank: Bank) -> None:
+    gid = new_gid()
+    with bank.engine() as engine:
+        once(engine, call_of(gid), spend)
+        assert check_back(engine, gid).verdict is Verdict.ROLLED_BACK
+        assert once(engine, call_of(gid), spend) is None

@@ -1,0 +1,372 @@
+"""The producer's transaction on real databases, through every sync library: correctness rules 2 and 12."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+import pytest
+
+from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run, verify
+from twophase.barrier.open import ask_engine, open_transaction
+from twophase.barrier.producer import read_identity, write_branches
+from twophase.barrier.transaction import perform
+from twophase.core.errors import (
+    AutocommitRefused,
+    BarrierTableMissing,
+    BeginDeadlinePassed,
+    CheckBackCameFirst,
+    OpenTransaction,
+    TransactionLost,
+)
+
+DATABASE_ERRORS = (Exception,)
+
+
+def spend(engine: Any, gid: str) -> None:
+    """A whole, undisturbed transaction."""
+    transaction = open_transaction(engine)
+    begin(transaction, gid)
+    run(transaction.handle, SPEND)
+    verify(transaction, gid)
+    transaction.commit()
+    transaction.close()
+
+
+def lose(engine: Any, gid: str) -> None:
+    """Verification fails; what the client does next: roll back."""
+    transaction = engine
+    with pytest.raises(TransactionLost):
+        verify(transaction, gid)
+    transaction.rollback()
+    transaction.close()
+
+
+def test_row_and_business_commit_together(bank_and_way: tuple[Bank, str]) -> None:
+    bank, way = bank_and_way
+    gid = new_gid()
+    with bank.reached(way) as engine:
+        spend(engine, gid)
+    assert bank.reasons(gid) == ["msg"]
+    assert bank.balance() == 70
+
+
+def test_row_and_business_roll_back_together(bank_and_way: tuple[Bank, str]) -> None:
+    bank, way = bank_and_way
+    gid = new_gid()
+    with bank.reached(way) as engine:
+        transaction = open_transaction(engine)
+        begin(transaction, gid)
+        run(transaction.handle, SPEND)
+        transaction.rollback()
+        transaction.close()
+    assert bank.reasons(gid) == []
+    assert bank.balance() == 100
+
+
+def test_an_engine_serves_one_transaction_after_another(bank_and_way: tuple[Bank, str]) -> None:
+    bank, way = bank_and_way
+    with bank.reached(way) as engine:
+        for _ in range(3):
+            spend(engine, new_gid())
+    assert bank.balance() == 10
+
+
+def test_open_is_told_from_ended(bank_and_way: tuple[Bank, str]) -> None:
+    bank, way = bank_and_way
+    gid = new_gid()
+    with bank.reached(way) as engine:
+        transaction = open_transaction(engine)
+        begin(transaction, gid)
+        was_open = transaction.is_open()
+        transaction.rollback()
+        is_open = transaction.is_open()
+        transaction.close()
+    assert (was_open, is_open) == (True, False)
+
+
+def test_a_second_begin_of_one_gid_is_refused(bank_and_way: tuple[Bank, str]) -> None:
+    bank, way = bank_and_way
+    gid = new_gid()
+    with bank.reached(way) as engine:
+        spend(engine, gid)
+        transaction = open_transaction(engine)
+        with pytest.raises(CheckBackCameFirst):
+            begin(transaction, gid)
+        transaction.rollback()
+        transaction.close()
+    assert bank.balance() == 70
+
+
+def test_an_open_transaction_is_refused(bank_and_way: tuple[Bank, str]) -> None:
+    bank, way = bank_and_way
+    with bank.reached("connection" if way == "engine" else way) as engine:  # an Engine has none of its own
+        run(engine, SPEND)
+        with pytest.raises(OpenTransaction):
+            open_transaction(engine)
+        engine.rollback()
+    assert bank.balance() == 100
+
+
+def test_a_plain_connection_in_autocommit_is_refused(bank: Bank) -> None:
+    with bank.plain(autocommit=True) as connection, pytest.raises(AutocommitRefused):
+        open_transaction(connection)
+
+
+@pytest.mark.parametrize("way", ["engine", "connection", "session"])
+def test_an_autocommit_engine_is_refused(bank: Bank, way: str) -> None:
+    with bank.reached(way, isolation_level="AUTOCOMMIT") as engine, pytest.raises(AutocommitRefused):
+        open_transaction(engine)
+
+
+def test_an_engine_with_autocommit_option_is_refused(bank: Bank) -> None:
+    with bank.engine() as engine, pytest.raises(AutocommitRefused):
+        open_transaction(engine.execution_options(isolation_level="AUTOCOMMIT"))
+
+
+def test_a_swallowed_statement_error_never_passes_for_a_commit(bank_and_way: tuple[Bank, str]) -> None:
+    bank, way = bank_and_way
+    gid = new_gid()
+    with bank.reached(way) as engine:
+        transaction = open_transaction(engine)
+        begin(transaction, gid)
+        run(transaction.handle, SPEND)
+        with contextlib.suppress(*DATABASE_ERRORS):
+            run(transaction.handle, "insert into account values ('A', 1)")
+        if bank.kind == "postgresql":
+            lose(transaction, gid)
+        else:  # there a failed statement takes back itself only
+            verify(transaction, gid)
+            transaction.commit()
+            transaction.close()
+    committed = bank.kind != "postgresql"
+    assert (bank.reasons(gid), bank.balance()) == ((["msg"], 70) if committed else ([], 100))
+
+
+@pytest.mark.parametrize("then", ["commit", "rollback"])
+def test_sql_that_ends_the_transaction_inside_the_block_is_noticed(bank_and_way: tuple[Bank, str], then: str) -> None:
+    bank, way = bank_and_way
+    gid = new_gid()
+    with bank.reached(way) as engine:
+        transaction = open_transaction(engine)
+        begin(transaction, gid)
+        run(transaction.handle, then)
+        run(transaction.handle, SPEND)
+        lose(transaction, gid)
+    assert bank.reasons(gid) == (["msg"] if then == "commit" else [])
+    assert bank.balance() == 100
+
+
+@pytest.mark.parametrize("then", ["commit", "rollback"])
+def test_a_method_that_ends_the_transaction_inside_the_block_is_noticed(
+    bank_and_way: tuple[Bank, str], then: str
+) -> None:
+    bank, way = bank_and_way
+    gid = new_gid()
+    with bank.reached(way) as engine:
+        transaction = open_transaction(engine)
+        begin(transaction, gid)
+        getattr(transaction.handle, then)()
+        run(transaction.handle, SPEND)
+        lose(transaction, gid)
+    assert bank.reasons(gid) == (["msg"] if then == "commit" else [])
+    assert bank.balance() == 100
+
+
+def test_a_commit_that_is_the_last_thing_in_the_block_is_noticed(bank_and_way: tuple[Bank, str]) -> None:
+    bank, way = bank_and_way
+    gid = new_gid()
+    with bank.reached(way) as engine:
+        transaction = open_transaction(engine)
+        begin(transaction, gid)
+        run(transaction.handle, SPEND)
+        run(transaction.handle, "commit")
+        lose(transaction, gid)
+    assert bank.reasons(gid) == ["msg"]
+
+
+@pytest.mark.mariadb
+@pytest.mark.parametrize(
+    "ddl", ["create table other (id int)", "truncate table other_account", "lock tables account write"]
+)
+def test_an_implicit_commit_is_noticed(mysql_bank: Bank, ddl: str) -> None:
+    mysql_bank.query("drop table if exists other")
+    mysql_bank.query("create table if not exists other_account (id int)")
+    gid = new_gid()
+    with mysql_bank.engine() as engine:
+        transaction = open_transaction(engine)
+        begin(transaction, gid)
+        run(transaction.handle, ddl)
+        lose(transaction, gid)
+    assert mysql_bank.reasons(gid) == ["msg"]
+
+
+@pytest.mark.mariadb
+def test_switching_autocommit_on_inside_the_block_is_noticed(mysql_bank: Bank) -> None:
+    gid = new_gid()
+    with mysql_bank.plain() as connection:
+        transaction = open_transaction(connection)
+        begin(transaction, gid)
+        run(connection, "set autocommit = 1")
+        run(connection, SPEND)
+        lose(transaction, gid)
+
+
+def test_a_nested_transaction_may_roll_back_alone(bank: Bank) -> None:
+    gid = new_gid()
+    with bank.engine() as engine:
+        transaction = open_transaction(engine)
+        begin(transaction, gid)
+        with contextlib.suppress(LookupError), transaction.handle.begin_nested():
+            run(transaction.handle, SPEND)
+            raise LookupError
+        verify(transaction, gid)
+        transaction.commit()
+        transaction.close()
+    assert (bank.reasons(gid), bank.balance()) == (["msg"], 100)
+
+
+def test_a_nested_transaction_left_open_commits_with_the_rest(bank: Bank) -> None:
+    gid = new_gid()
+    with bank.engine() as engine:
+        transaction = open_transaction(engine)
+        begin(transaction, gid)
+        run(transaction.handle, "savepoint of_the_application")
+        run(transaction.handle, SPEND)
+        perform(write_branches(transaction.dialect, "barrier", gid, gid, b"\x90"), transaction)
+        verify(transaction, gid)
+        transaction.commit()
+        transaction.close()
+    assert (bank.reasons(gid), bank.balance()) == (["msg"], 70)
+
+
+def test_rolling_back_to_before_the_row_is_impossible_for_a_savepoint_of_the_block(bank: Bank) -> None:
+    gid = new_gid()
+    with bank.engine() as engine:
+        transaction = open_transaction(engine)
+        begin(transaction, gid)
+        run(transaction.handle, "savepoint mine")
+        run(transaction.handle, SPEND)
+        run(transaction.handle, "rollback to savepoint mine")
+        verify(transaction, gid)
+        transaction.commit()
+        transaction.close()
+    assert (bank.reasons(gid), bank.balance()) == (["msg"], 100)
+
+
+def test_a_deleted_row_is_noticed(bank_and_way: tuple[Bank, str]) -> None:
+    bank, way = bank_and_way
+    gid = new_gid()
+    with bank.reached(way) as engine:
+        transaction = open_transaction(engine)
+        begin(transaction, gid)
+        run(transaction.handle, "delete from barrier")
+        lose(transaction, gid)
+
+
+def test_begin_an_hour_after_prepare_is_refused(bank_and_way: tuple[Bank, str]) -> None:
+    bank, way = bank_and_way
+    gid = new_gid()
+    with bank.reached(way) as engine:
+        transaction = open_transaction(engine)
+        with pytest.raises(BeginDeadlinePassed):
+            begin(transaction, gid, prepared_at_ms=int(time.time() * 1000) - 3_605_000)
+        transaction.rollback()
+        transaction.close()
+    assert bank.reasons(gid) == []
+
+
+def test_begin_within_the_hour_is_taken(bank_and_way: tuple[Bank, str]) -> None:
+    bank, way = bank_and_way
+    gid = new_gid()
+    with bank.reached(way) as engine:
+        transaction = open_transaction(engine)
+        begin(transaction, gid, prepared_at_ms=int(time.time() * 1000) - 3_590_000)
+        transaction.rollback()
+        transaction.close()
+
+
+def test_branches_of_the_block_are_in_the_row(bank_and_way: tuple[Bank, str]) -> None:
+    bank, way = bank_and_way
+    gid = new_gid()
+    with bank.reached(way) as engine:
+        transaction = open_transaction(engine)
+        begin(transaction, gid)
+        perform(write_branches(transaction.dialect, "barrier", gid, gid, b"\x00\xff%s:x"), transaction)
+        verify(transaction, gid)
+        transaction.commit()
+        transaction.close()
+    assert [bytes(body) for (body,) in bank.query("select body from barrier")] == [b"\x00\xff%s:x"]
+
+
+def test_a_missing_table_says_what_to_run(bank_and_way: tuple[Bank, str]) -> None:
+    bank, way = bank_and_way
+    bank.query("drop table barrier")
+    with bank.reached(way) as engine:
+        transaction = open_transaction(engine)
+        with pytest.raises(BarrierTableMissing, match="twophase barrier install"):
+            begin(transaction, new_gid())
+        transaction.rollback()
+        transaction.close()
+
+
+def test_identity_is_the_database_s_own(bank_and_way: tuple[Bank, str]) -> None:
+    bank, way = bank_and_way
+    with bank.reached(way) as engine:
+        transaction = open_transaction(engine)
+        identity = perform(read_identity(transaction.dialect, "barrier"), transaction)
+        transaction.rollback()
+        transaction.close()
+    assert [(identity,)] == bank.query("select value from twophase_meta where name = 'identity'")
+
+
+def test_settings_of_a_connection_are_put_back(bank: Bank) -> None:
+    asked = {
+        "sqlite": ["pragma synchronous", "pragma busy_timeout"],
+        "postgresql": ["show synchronous_commit", "show idle_in_transaction_session_timeout"],
+        "mysql": ["select @@session.wait_timeout, @@session.innodb_lock_wait_timeout, @@session.lock_wait_timeout"],
+    }[bank.kind]
+    changed = {
+        "sqlite": "pragma synchronous = 1",
+        "postgresql": "set synchronous_commit = off",
+        "mysql": "set session wait_timeout = 1234",
+    }[bank.kind]
+    with bank.plain() as connection:
+        cursor = connection.cursor()
+
+        def settings() -> list[Any]:
+            found = []
+            for question in asked:
+                cursor.execute(question)
+                found.append(cursor.fetchone())
+            connection.rollback()
+            return found
+
+        cursor.execute(changed)
+        connection.commit()
+        before = settings()
+        spend(connection, new_gid())
+        assert settings() == before
+        cursor.close()
+
+
+@pytest.mark.postgres
+def test_the_commit_is_durable_whatever_the_session_says(postgres_bank: Bank) -> None:
+    with postgres_bank.plain() as connection:
+        connection.execute("set synchronous_commit = off")
+        connection.commit()
+        transaction = open_transaction(connection)
+        begin(transaction, new_gid())
+        assert connection.execute("show synchronous_commit").fetchone() == ("on",)
+        assert connection.execute("show idle_in_transaction_session_timeout").fetchone() == ("5min",)
+        transaction.rollback()
+
+
+def test_a_failure_is_asked_about_elsewhere_where_there_is_a_pool(bank_and_way: tuple[Bank, str]) -> None:
+    bank, way = bank_and_way
+    with bank.reached(way) as engine:
+        asked = ask_engine(engine)
+        pooled = way in ("engine", "connection", "session")
+        assert (type(asked).__name__ == "Engine") == pooled
+        assert pooled or asked is engine
