@@ -63,7 +63,7 @@ class Decoder:
         self._check_address = check_address
         self._callable: set[str] = set()
 
-    def message(self, body: bytes) -> Message:
+    def message(self, body: bytes | bytearray) -> Message:
         """The message a prepare or submit speaks of.
 
         Raises:
@@ -89,7 +89,7 @@ class Decoder:
             _require_http(protocol, branches, gid)
         return Message(gid, branches, check_url, _options(request, check_url, gid), protocol)
 
-    def gid(self, body: bytes) -> str:
+    def gid(self, body: bytes | bytearray) -> str:
         """The gid an abort names; its other fields do not matter, and its type may be missing.
 
         Raises:
@@ -111,13 +111,16 @@ class Decoder:
             raise InvalidRequest(
                 f"payloads: there are {len(payloads)} for {len(steps)} steps, one each is needed.", gid=gid
             )
-        branches = []
-        for index, (step, payload) in enumerate(zip(steps, payloads, strict=True)):
-            url = step.action or ""
-            if url not in self._callable:
-                self._examine(f"steps[{index}].action", url, gid)
-            branches.append(Branch(url, payload.encode() if payload else b""))
-        return tuple(branches)
+        known = self._callable
+        for index, step in enumerate(steps):
+            if step.action not in known:
+                self._examine(f"steps[{index}].action", step.action or "", gid)
+        return tuple(
+            [
+                Branch(step.action or "", payload.encode() if payload else b"")
+                for step, payload in zip(steps, payloads, strict=True)
+            ]
+        )
 
     def _examine(self, field: str, url: str, gid: str) -> None:
         require(URL_BYTES_MAX, len(url.encode()), gid=gid)
@@ -154,7 +157,25 @@ def _require_http(protocol: str, branches: tuple[Branch, ...], gid: str) -> None
 
 
 def _options(request: WireRequest, check_url: str, gid: str) -> Options:
-    options = Options(
+    if not (
+        request.custom_data
+        or request.wait_result
+        or request.timeout_to_fail
+        or request.request_timeout
+        or request.retry_interval
+        or request.branch_headers
+        or request.concurrent
+        or request.delay_ms
+        or request.timeout_to_fail_ms
+        or request.request_timeout_ms
+        or request.retry_interval_ms
+        or request.explicit_verdict
+        or request.open
+        or request.durability
+    ):
+        # One shared object for the usual case: a million waiting messages need not carry a million equal options.
+        return _DEFAULT_OPTIONS
+    return Options(
         concurrent=bool(request.concurrent),
         wait_result=bool(request.wait_result),
         delay_ms=_delay_ms(request, gid),
@@ -166,8 +187,6 @@ def _options(request: WireRequest, check_url: str, gid: str) -> Options:
         open=bool(request.open),
         durability=_durability(request.durability, check_url, gid) if request.durability else Durability.SUBMIT,
     )
-    # One shared object for the usual case: a million waiting messages need not carry a million equal options.
-    return _DEFAULT_OPTIONS if options == _DEFAULT_OPTIONS else options
 
 
 def _span_ms(limit: Limit, seconds: float | None, milliseconds: int | None, gid: str) -> int:

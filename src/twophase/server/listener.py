@@ -171,7 +171,7 @@ class Listener:
 
     # ---- hot requests -----------------------------------------------------------------------------------
 
-    def handle(self, turn: HotTurn, body: bytes) -> None:
+    def handle(self, turn: HotTurn, body: bytes | bytearray) -> None:
         """Decode a hot request and give it to the coordinator, whose reply answers it."""
         try:
             if turn.route is Route.ABORT:

@@ -59,7 +59,7 @@ _REQUEST_KEYS = frozenset(WireRequest.__struct_fields__)
 _STEP_KEYS = frozenset(WireStep.__struct_fields__)
 
 
-def parse_request(body: bytes) -> WireRequest:
+def parse_request(body: bytes | bytearray) -> WireRequest:
     """The request in `body`.
 
     Raises:
@@ -82,7 +82,7 @@ def parse_request(body: bytes) -> WireRequest:
         raise _unreadable(error) from error
 
 
-def _as_documented(body: bytes) -> bytes:
+def _as_documented(body: bytes | bytearray) -> bytes:
     """The same request with documented keys only."""
     pieces = _known(_pieces_decoder.decode(body), _REQUEST_KEYS)
     steps = pieces.get("steps")
