@@ -19,8 +19,8 @@ create table message (
 ) without rowid;
 
 -- What the coordinator must do next, in order. State and times ride along so that counts are read from here alone.
-create index message_due on message (due_ms, gid, state, created_ms, decided_ms) where parked = 0;
-create index message_parked on message (state, created_ms, decided_ms) where parked = 1;
+create index message_due on message (due_ms, gid, state, created_ms, decided_ms, parked) where parked = 0;
+create index message_parked on message (state, created_ms, decided_ms, parked) where parked = 1;
 
 -- Final messages, append-only. (node, seq) grows in commit order and is never used twice.
 create table history (

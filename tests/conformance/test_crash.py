@@ -1,0 +1,70 @@
+"""kill -9 in the middle of flushes, over and over, on one store: what was acknowledged is there, in order, once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.engines import ENGINES, Engine
+from tests.conformance.items import SetClock
+from twophase.stores.base import HistoryRow, Store
+
+pytestmark = pytest.mark.crash
+
+KILLS = 24
+WRITER = "tests.conformance.crash_writer"
+
+
+def _write_and_die(engine: Engine, folder: Path, life: int, chance: random.Random) -> list[tuple[str, bool]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", WRITER, engine.name, str(folder), str(life)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    # It goes on writing while these lines are read, so the signal meets it anywhere in a flush.
+    lines = [process.stdout.readline() for _ in range(chance.randrange(1, 300))]
+    process.send_signal(signal.SIGKILL)
+    lines += process.communicate()[0].splitlines(keepends=True)
+    said = (line.split() for line in lines if line.endswith("\n"))
+    return [(gid, verb == "finished") for verb, gid in said]
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
+def test_what_was_acknowledged_survives_kill_9(engine: Engine, tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    all_said: list[tuple[str, bool]] = []
+    for life in range(KILLS):
+        all_said += _write_and_die(engine, tmp_path, life, chance)
+        if life % 8 == 7:
+            asyncio.run(_check(engine, tmp_path, all_said))
+    assert len(all_said) > KILLS, f"seed {seed}: the writers had time to write"
+
+
+async def _check(engine: Engine, folder: Path, said: list[tuple[str, bool]]) -> None:
+    store = engine.make(folder, SetClock())
+    await store.start()
+    finished = [gid for gid, is_finished in said if is_finished]
+    history = engine.finished(folder, 0)
+    for gid in {gid for gid, _ in said}:
+        await _check_row(store, gid, must_be_final=gid in set(finished))
+    await store.stop()
+
+    assert [seq for seq, _ in history] == list(range(1, len(history) + 1)), "no number left out or used twice"
+    in_history = [gid for _, gid in history]
+    assert len(set(in_history)) == len(in_history)
+    known = set(finished)
+    assert [gid for gid in in_history if gid in known] == finished, "commit order is the order of acknowledgement"
+
+
+async def _check_row(store: Store, gid: str, *, must_be_final: bool) -> None:
+    row = await store.get(gid)
+    assert row is not None, gid
+    assert isinstance(row, HistoryRow) or not must_be_final, gid
+    assert row.body == gid.encode()
