@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tests.conformance.engines import ENGINES
@@ -19,12 +19,15 @@ class _Clock:
         return time.time_ns() // 1_000_000
 
 
-async def write(engine_name: str, folder: Path, life: int) -> None:
-    """Insert some, finish those of the flush before, say so, and again."""
+def write_until_killed(engine_name: str, folder: Path, life: int, speaks: Connection) -> None:
+    """Insert some, finish those of the flush before, say what is durable: (gid, is it finished), and again."""
+    asyncio.run(_write(engine_name, folder, life, speaks))
+
+
+async def _write(engine_name: str, folder: Path, life: int, speaks: Connection) -> None:
     (engine,) = (engine for engine in ENGINES if engine.name == engine_name)
     store = engine.make(folder, _Clock())
     await store.start()
-    print("started", flush=True)
     before: list[str] = []
     for number in itertools.count():
         gids = [f"life{life}-{number}-{place}" for place in range(number % 7 + 1)]
@@ -32,12 +35,5 @@ async def write(engine_name: str, folder: Path, life: int) -> None:
         items += [abort(gid) for gid in before]
         result = await store.flush(Batch(items, []))
         assert not result.refused
-        said = [f"inserted {gid}" for gid in gids] + [f"finished {gid}" for gid in before]
-        # One write, so that a line is whole or missing.
-        sys.stdout.write("\n".join(said) + "\n")
-        sys.stdout.flush()
+        speaks.send([(gid, False) for gid in gids] + [(gid, True) for gid in before])
         before = gids
-
-
-if __name__ == "__main__":
-    asyncio.run(write(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))
