@@ -24,6 +24,7 @@ class AsyncpgTransaction:
         self._transaction = transaction
         self._pool = pool
         self._unclear = False
+        self._ended = False
 
     async def execute(self, statement: Statement) -> list[Row]:
         sql, names = numbered(statement.sql)
@@ -36,10 +37,13 @@ class AsyncpgTransaction:
         self._unclear = True
         await self._transaction.commit()
         self._unclear = False
+        self._ended = True
 
     async def rollback(self) -> None:
         try:
-            if self.is_open():
+            if not self._ended and not self._connection.is_closed():
+                # Also when a raw `commit` of the application ended it: asyncpg would else take the next transaction on
+                # this connection for a nested one.
                 await self._transaction.rollback()
         except (PostgresError, InterfaceError, OSError):
             self._unclear = True
