@@ -17,8 +17,6 @@ from twophase.http.client import HttpClient, HttpError
 
 CONNECTIONS_MAX = 64
 QUEUE_MAX = 10_000
-CONNECT_TIMEOUT_MS = 5_000
-IDLE_TIMEOUT_MS = 30_000
 
 
 class _LoopClient:
@@ -56,7 +54,9 @@ class AsyncTransport:
         """
         of_loop = self._clients.get(asyncio.get_running_loop()) or await self._open()
         try:
-            response = await of_loop.client.fetch("POST", self._urls[operation], self._headers, body, timeout_ms)
+            response = await of_loop.client.fetch(
+                "POST", self._urls[operation], self._headers, body, timeout_ms=timeout_ms
+            )
         except HttpError as error:
             raise TransportFailure(f"{self._authority}: {error}") from error
         retry_after = None
@@ -78,8 +78,6 @@ class AsyncTransport:
             connections_per_host=CONNECTIONS_MAX,
             queue_per_host=QUEUE_MAX,
             response_bytes_max=ANSWER_BYTES_MAX,
-            connect_timeout_ms=CONNECT_TIMEOUT_MS,
-            idle_timeout_ms=IDLE_TIMEOUT_MS,
             ssl_context=self._ssl,
         )
         of_loop = _LoopClient(client, self._closed_with(loop, client))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import sqlite3
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -57,12 +56,6 @@ class Opened(msgspec.Struct):
 
     engine: Any
     close: Callable[[], Any]
-
-
-class Opener(Protocol):
-    """Makes an engine on a database, perhaps through a proxy's port."""
-
-    async def __call__(self, ledger: Any, port: int | None) -> Opened: ...
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -219,14 +212,18 @@ async def _pymysql(ledger: MariadbLedger, port: int | None) -> Opened:
 async def _asyncpg_pool(ledger: PostgresLedger, port: int | None) -> Opened:
     import asyncpg
 
-    pool = await asyncpg.create_pool(ledger.database.dsn, port=port or ledger.database.port, min_size=0, max_size=4)
+    pool = await asyncpg.create_pool(  # type: ignore[no-untyped-call]
+        ledger.database.dsn, port=port or ledger.database.port, min_size=0, max_size=4
+    )
     return Opened(pool, pool.close)
 
 
 async def _asyncpg_connection(ledger: PostgresLedger, port: int | None) -> Opened:
     import asyncpg
 
-    connection = await asyncpg.connect(ledger.database.dsn, port=port or ledger.database.port)
+    connection = await asyncpg.connect(  # type: ignore[no-untyped-call]
+        ledger.database.dsn, port=port or ledger.database.port
+    )
     return Opened(connection, connection.close)
 
 
@@ -256,10 +253,3 @@ KINDS: tuple[Kind, ...] = (
     Kind("asyncpg pool", "postgresql", True, _asyncpg_pool),
     Kind("asyncpg connection", "postgresql", True, _asyncpg_connection),
 )
-
-
-def open_ledger(database: str, directory: Path, server_database: Any) -> Ledger:
-    """A fresh database of this kind."""
-    if database == "sqlite":
-        return SqliteLedger(directory)
-    return PostgresLedger(server_database) if database == "postgresql" else MariadbLedger(server_database)

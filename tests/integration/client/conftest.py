@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.client.banks import KINDS, Bank, Kind, open_ledger
+from tests.integration.client.banks import KINDS, Bank, Kind
 from tests.integration.client.coordinator import RecordingCoordinator
 from tests.integration.client.cutting_proxy import CuttingProxy
-from tests.integration.client.ledgers import Ledger, SqliteLedger
+from tests.integration.client.ledgers import Ledger, MariadbLedger, PostgresLedger, SqliteLedger
+from tests.servers.mariadb import MariadbServer
+from tests.servers.postgres import PostgresServer
 
 MARKS = {"postgresql": [pytest.mark.postgres], "mysql": [pytest.mark.mariadb], "sqlite": []}
-FIXTURES = {"postgresql": "postgres_database", "mysql": "mariadb_database"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -21,7 +23,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "kind" not in metafunc.fixturenames:
         return
     marker = metafunc.definition.get_closest_marker("kinds")
-    picked = [kind for kind in KINDS if marker is None or marker.args[0](kind)]
+    picked = [kind for kind in KINDS if marker is None or marker.kwargs["where"](kind)]
     assert picked, "a specification that runs over nothing proves nothing"
     params = [pytest.param(kind, id=kind.name.replace(" ", "-"), marks=MARKS[kind.database]) for kind in picked]
     metafunc.parametrize("kind", params)
@@ -29,7 +31,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
-    config.addinivalue_line("markers", "kinds(predicate): the kinds of engine this specification is about")
+    config.addinivalue_line("markers", "kinds(where): the kinds of engine this specification is about")
 
 
 @pytest.fixture
@@ -39,13 +41,37 @@ def coordinator() -> Iterator[RecordingCoordinator]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def postgres_ledger(postgres_server: PostgresServer) -> Iterator[PostgresLedger]:
+    """One database for all tests of a worker: making one costs more than most of them."""
+    name = f"client_{secrets.token_hex(6)}"
+    ledger = PostgresLedger(postgres_server.create_database(name))
+    yield ledger
+    ledger.close()
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def mariadb_ledger(mariadb_server: MariadbServer) -> Iterator[MariadbLedger]:
+    """The same on MariaDB."""
+    name = f"client_{secrets.token_hex(6)}"
+    ledger = MariadbLedger(mariadb_server.create_database(name))
+    yield ledger
+    ledger.close()
+    mariadb_server.drop_database(name)
+
+
 @pytest.fixture
 def ledger(kind: Kind, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Ledger]:
-    """The kind's database with two accounts and a barrier."""
-    fixture = FIXTURES.get(kind.database)
-    opened = open_ledger(kind.database, tmp_path, request.getfixturevalue(fixture) if fixture else None)
-    yield opened
-    opened.close()
+    """The kind's database: two accounts, an empty barrier."""
+    if kind.database == "sqlite":
+        ledger: Ledger = SqliteLedger(tmp_path)
+        yield ledger
+        ledger.close()
+    else:
+        ledger = request.getfixturevalue("postgres_ledger" if kind.database == "postgresql" else "mariadb_ledger")
+        ledger.reset()
+        yield ledger
 
 
 @pytest.fixture
@@ -59,8 +85,8 @@ async def bank(kind: Kind, ledger: Ledger) -> AsyncIterator[Bank]:
 @pytest.fixture
 def proxy(ledger: Ledger) -> Iterator[CuttingProxy]:
     """A wire to the database's server that can be cut."""
-    assert not isinstance(ledger, SqliteLedger)
-    database = ledger.database  # type: ignore[attr-defined]
+    assert isinstance(ledger, PostgresLedger | MariadbLedger)
+    database = ledger.database
     with CuttingProxy(database.host, database.port).running() as running:
         yield running
 

@@ -15,8 +15,10 @@ from tests.servers.database import Database
 from twophase.barrier.check_back import CheckBackAnswer, check_back
 from twophase.barrier.install import install
 
-ACCOUNTS = (
-    "create table account (id varchar(8) primary key, balance integer not null)",
+CREATE = "create table account (id varchar(8) primary key, balance integer not null)"
+RESET = (
+    "delete from barrier",
+    "delete from account",
     "insert into account values ('A', 100), ('B', 0)",
 )
 TRANSFER = "update account set balance = balance - 30 where id = 'A'"
@@ -30,7 +32,13 @@ class Ledger:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        for statement in ACCOUNTS:
+        self.run(CREATE)
+        self._install()
+        self.reset()
+
+    def reset(self) -> None:
+        """The state every test begins with."""
+        for statement in RESET:
             self.run(statement)
 
     def run(self, statement: str) -> list[Any]:
@@ -77,7 +85,6 @@ class SqliteLedger(Ledger):
         connection = sqlite3.connect(self.path, isolation_level=None)
         connection.execute("pragma journal_mode = wal")
         super().__init__(connection)
-        self._install()
 
     def _open(self) -> Any:
         return sqlite3.connect(self.path)
@@ -91,7 +98,6 @@ class PostgresLedger(Ledger):
     def __init__(self, database: Database) -> None:
         self.database = database
         super().__init__(psycopg.connect(database.dsn, autocommit=True))
-        self._install()
 
     def _open(self) -> Any:
         return psycopg.connect(self.database.dsn)
@@ -112,7 +118,6 @@ class MariadbLedger(Ledger):
     def __init__(self, database: Database) -> None:
         self.database = database
         super().__init__(mariadb_connection(database, autocommit=True))
-        self._install()
 
     def _open(self) -> Any:
         return mariadb_connection(self.database)

@@ -175,7 +175,7 @@ async def test_commit_inside_then_an_error_is_submitted_not_aborted(
     assert coordinator.operations == ["prepare", "submit"]
 
 
-@pytest.mark.kinds(lambda kind: kind.database == "postgresql")
+@pytest.mark.kinds(where=lambda kind: kind.database == "postgresql")
 async def test_swallowed_statement_error_never_becomes_a_ghost(bank: Bank, coordinator: RecordingCoordinator) -> None:
     async def business(desk: Desk) -> None:
         await desk.execute(TRANSFER)
@@ -188,7 +188,7 @@ async def test_swallowed_statement_error_never_becomes_a_ghost(bank: Bank, coord
     assert coordinator.operations == ["prepare", "abort"]
 
 
-@pytest.mark.kinds(lambda kind: kind.database != "postgresql")
+@pytest.mark.kinds(where=lambda kind: kind.database != "postgresql")
 async def test_swallowed_statement_error_leaves_the_rest_committed_and_submitted(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:
@@ -202,7 +202,7 @@ async def test_swallowed_statement_error_leaves_the_rest_committed_and_submitted
     assert coordinator.operations == ["prepare", "submit"]
 
 
-@pytest.mark.kinds(lambda kind: kind.database != "sqlite")
+@pytest.mark.kinds(where=lambda kind: kind.database != "sqlite")
 async def test_commit_whose_reply_is_lost_is_submitted_and_said_so(
     bank_behind_proxy: Bank, proxy: CuttingProxy, coordinator: RecordingCoordinator
 ) -> None:
@@ -227,7 +227,7 @@ async def test_commit_whose_reply_is_lost_is_submitted_and_said_so(
     assert bank.ledger.balance() == 70
 
 
-@pytest.mark.kinds(lambda kind: kind.database != "sqlite")
+@pytest.mark.kinds(where=lambda kind: kind.database != "sqlite")
 async def test_commit_that_never_arrives_is_never_delivered(
     bank_behind_proxy: Bank, proxy: CuttingProxy, coordinator: RecordingCoordinator
 ) -> None:
@@ -246,7 +246,7 @@ async def test_commit_that_never_arrives_is_never_delivered(
     assert ("abort" in coordinator.operations) is not isinstance(raised.value, Undecided)
 
 
-@pytest.mark.kinds(lambda kind: kind.database != "sqlite")
+@pytest.mark.kinds(where=lambda kind: kind.database != "sqlite")
 async def test_unclear_commit_with_the_database_gone_is_undecided(
     bank_behind_proxy: Bank, proxy: CuttingProxy, coordinator: RecordingCoordinator
 ) -> None:
@@ -265,13 +265,13 @@ async def test_unclear_commit_with_the_database_gone_is_undecided(
     assert message.state is Progress.UNDECIDED
 
 
-@pytest.mark.kinds(lambda kind: kind.database == "mysql")
+@pytest.mark.kinds(where=lambda kind: kind.database == "mysql")
 async def test_statement_with_an_implicit_commit_is_found_out_and_submitted(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:
     async def business(desk: Desk) -> None:
         await desk.execute(TRANSFER)
-        await desk.execute("create table surprise (id int)")
+        await desk.execute("create or replace table surprise (id int)")
 
     with pytest.raises(CommittedDespiteError) as raised:
         await bank.transact(transfer_message(coordinator.url), business)
@@ -294,7 +294,7 @@ async def test_check_back_of_a_committed_message_says_committed(bank: Bank, coor
 class TestEngineOfOneKind:
     """What does not depend on the engine is shown on one."""
 
-    pytestmark = pytest.mark.kinds(lambda kind: kind.name in {"sqlite engine", "sqlite async engine"})
+    pytestmark = pytest.mark.kinds(where=lambda kind: kind.name in {"sqlite engine", "sqlite async engine"})
 
     async def test_wrong_address_is_an_error_before_the_business(
         self, bank: Bank, coordinator: RecordingCoordinator
