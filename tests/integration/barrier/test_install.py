@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
+from sqlalchemy.orm import Session
 from typer.testing import CliRunner
 
 from tests.integration.barrier.banks import SYNC_WAYS, Bank, begin, new_gid, verify
@@ -15,9 +16,9 @@ from tests.integration.barrier.conftest import MARKS, empty_bank
 from twophase.barrier.check_back import check_back
 from twophase.barrier.dialect import dialect_named
 from twophase.barrier.install import install, script
-from twophase.barrier.open import open_transaction
+from twophase.barrier.open import join_transaction, open_transaction
 from twophase.barrier.producer import read_identity
-from twophase.barrier.transaction import perform
+from twophase.barrier.transaction import Statement, perform, say
 from twophase.cli.barrier import app
 from twophase.core.errors import BarrierTableMissing, ConfigurationError, UnsafeDatabase
 from twophase.core.verdict import Verdict
@@ -167,32 +168,48 @@ def identity_of(engine: sqlalchemy.Engine, *, allow_unsafe: bool = False) -> str
         transaction.close()
 
 
-def test_a_database_that_may_forget_is_refused_unless_allowed(empty: Bank) -> None:
-    make_unsafe, make_safe = {
-        "sqlite": ("pragma journal_mode = wal", ""),
-        "postgresql": ("", ""),
-        "mysql": ("set global innodb_flush_log_at_trx_commit = 2", "set global innodb_flush_log_at_trx_commit = 1"),
-    }[empty.kind]
-    if empty.kind == "postgresql":  # a running server cannot be made unsafe; its query is tested by every begin
-        return
-    with empty.engine() as engine:
-        install(engine)
+def test_a_sqlite_journal_in_memory_is_refused_unless_allowed(sqlite_bank: Bank) -> None:
+    with sqlite_bank.engine() as engine:
         identity = identity_of(engine)
-        if empty.kind == "sqlite":
 
-            @sqlalchemy.event.listens_for(engine, "begin")
-            def _memory(connection: sqlalchemy.Connection) -> None:
-                connection.exec_driver_sql("pragma journal_mode = memory")
+        @sqlalchemy.event.listens_for(engine, "begin")
+        def _memory(connection: sqlalchemy.Connection) -> None:
+            connection.exec_driver_sql("pragma journal_mode = memory")
 
-        else:
-            empty.query(make_unsafe)
-        try:
-            with pytest.raises(UnsafeDatabase):
-                identity_of(engine)
-            assert identity_of(engine, allow_unsafe=True) == identity
-        finally:
-            if make_safe:
-                empty.query(make_safe)
+        with pytest.raises(UnsafeDatabase, match="journal"):
+            identity_of(engine)
+        assert identity_of(engine, allow_unsafe=True) == identity
+
+
+def test_a_joined_session_of_a_careless_engine_is_refused(sqlite_bank: Bank) -> None:
+    with sqlite_bank.engine() as engine, Session(engine) as session:
+        session.connection().exec_driver_sql("pragma journal_mode = wal")
+        session.connection().exec_driver_sql("pragma synchronous = normal")
+        joined = join_transaction(session)
+        with pytest.raises(UnsafeDatabase, match="synchronous"):
+            perform(read_identity(joined.dialect, "barrier"), joined)
+        session.rollback()
+    sqlite_bank.query("pragma journal_mode = delete")
+
+
+@pytest.mark.parametrize(
+    ("kind", "safe", "unsafe"),
+    [
+        pytest.param("postgresql", "= 'off'", "= 'on'", marks=pytest.mark.postgres),
+        pytest.param("mysql", "<> 1", "= 1", marks=pytest.mark.mariadb),
+    ],
+)
+def test_a_server_setting_is_really_looked_at(banks: dict[str, Bank], kind: str, safe: str, unsafe: str) -> None:
+    """The server is shared with other tests, so the question is turned round instead of the setting."""
+    with banks[kind].plain() as connection:
+        transaction = open_transaction(connection)
+        question = say(transaction.dialect, "read_durability", schema=None, name="barrier")
+        assert list(transaction.execute(question)) == []
+        turned = Statement(question.sql.replace(safe, unsafe), question.parameters)
+        assert turned.sql != question.sql
+        assert len(transaction.execute(turned)) == 1
+        transaction.rollback()
+        transaction.close()
 
 
 @pytest.mark.mariadb

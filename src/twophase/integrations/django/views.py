@@ -15,6 +15,8 @@ from twophase.barrier.check_back import LOCK_TIMEOUT_MS
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.http_answer import CheckBackPolicy, HttpAnswer, answer_branch, answer_check_back
 
+View = Callable[..., HttpResponse]
+
 
 def _response(answer: HttpAnswer) -> HttpResponse:
     return HttpResponse(answer.body, status=answer.status, headers=answer.headers)
@@ -26,7 +28,7 @@ def check_view(
     table: str = DEFAULT_TABLE,
     lock_timeout_ms: int = LOCK_TIMEOUT_MS,
     require_identity: bool = True,
-) -> Callable[[HttpRequest], HttpResponse]:
+) -> View:
     """The view that answers check-backs for an alias; other arguments as `fastapi.check_router`.
 
     It stands outside ATOMIC_REQUESTS: a verdict must be committed before it is spoken.
@@ -46,12 +48,17 @@ def once(
 ) -> HttpResponse:
     """Run a branch's effect once and reply as the coordinator understands; see `barrier.once`.
 
-    Under ATOMIC_REQUESTS the view needs `transaction.non_atomic_requests`; `branch_view` sees to that.
+    The view needs `branch_view`: under ATOMIC_REQUESTS there would be a transaction already.
     """
     return _response(answer_branch(lambda: branch.once(alias, request.GET.dict(), function, table=table)))
 
 
-def branch_view(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """A view that coordinators call: no CSRF token, and outside ATOMIC_REQUESTS, so that `once` owns the commit."""
-    outside: Callable[..., HttpResponse] = transaction.non_atomic_requests(csrf_exempt(view))
-    return outside
+def branch_view(alias: str = "default") -> Callable[[View], View]:
+    """Decorates a view that coordinators call: no CSRF token, and outside ATOMIC_REQUESTS of `alias`, so that `once`
+    owns the commit."""
+
+    def decorate(view: View) -> View:
+        outside: View = transaction.non_atomic_requests(using=alias)(csrf_exempt(view))
+        return outside
+
+    return decorate

@@ -1,0 +1,174 @@
+"""FastAPI: real application, real databases, requests through ASGI."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request, Response
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from tests.integration.barrier.banks import SPEND, Bank, arun, begin, new_gid, run
+from twophase.barrier.branch import BranchOngoing, BranchRefused
+from twophase.barrier.open import open_transaction
+from twophase.barrier.producer import write_branches
+from twophase.barrier.transaction import perform
+from twophase.core.message import Branch, encode_branches
+from twophase.core.verdict import Verdict, interpret_check_back
+from twophase.integrations.fastapi import aonce, check_router, once
+
+ASYNC_DRIVERS = {"sqlite": "aiosqlite", "postgresql": "asyncpg", "mysql": "asyncmy"}
+
+
+def check_query(bank: Bank, gid: str) -> dict[str, str]:
+    """What the coordinator sends."""
+    (identity,) = bank.query("select value from twophase_meta where name = 'identity'")[0]
+    return {"barrier": identity, "branch_id": "00", "gid": gid, "op": "msg", "trans_type": "msg", "prepared_at": "17"}
+
+
+def branch_query(gid: str) -> dict[str, str]:
+    return {"gid": gid, "branch_id": "01", "op": "action", "trans_type": "msg"}
+
+
+@pytest.fixture(params=["sync", "async"])
+async def service(request: pytest.FixtureRequest, bank: Bank) -> AsyncIterator[httpx.AsyncClient]:
+    """A producer and branch service in both manners."""
+    app = FastAPI()
+    async_engine = create_async_engine(bank.url(ASYNC_DRIVERS[bank.kind]))
+    with bank.engine() as engine:
+        if request.param == "sync":
+            app.include_router(check_router(engine, lock_timeout_ms=300))
+
+            @app.post("/in")
+            def receive(request: Request) -> Response:
+                return once(engine, request, effect_of(request))
+
+        else:
+            app.include_router(check_router(async_engine, lock_timeout_ms=300))
+
+            @app.post("/in")
+            async def areceive(request: Request) -> Response:
+                effect = effect_of(request)
+
+                async def aeffect(handle: Any) -> None:
+                    if request.query_params.get("then") is None:
+                        await arun(handle, SPEND)
+                    else:
+                        effect(handle)
+
+                return await aonce(async_engine, request, aeffect)
+
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://bank") as client:
+            yield client
+    await async_engine.dispose()
+
+
+def effect_of(request: Request) -> Any:
+    """The branch's effect, as the test's `then` parameter asks for it."""
+    then = request.query_params.get("then")
+
+    def effect(handle: Any) -> None:
+        if then == "refuse":
+            raise BranchRefused
+        if then == "ongoing":
+            raise BranchOngoing
+        if then == "break":
+            raise RuntimeError("secret detail")
+        run(handle, SPEND)
+
+    return effect
+
+
+def verdict_of(response: httpx.Response) -> Verdict:
+    """As the coordinator understands it, for a message that demands the header."""
+    header = response.headers.get("x-twophase-verdict")
+    return interpret_check_back(response.status_code, header, response.content, explicit=True)
+
+
+async def test_a_commit_is_answered_with_its_branches(service: httpx.AsyncClient, bank: Bank) -> None:
+    gid, body = new_gid(), encode_branches((Branch("http://b/in", b"{}"),))
+    with bank.plain() as connection:
+        transaction = open_transaction(connection)
+        begin(transaction, gid)
+        perform(write_branches(transaction.dialect, "barrier", gid, gid, body), transaction)
+        transaction.commit()
+        transaction.close()
+    response = await service.get("/twophase/check", params=check_query(bank, gid))
+    assert verdict_of(response) is Verdict.COMMITTED
+    assert response.json()["dtm_result"] == "SUCCESS"
+    assert base64.b64decode(response.json()["branches"]) == body
+
+
+async def test_what_never_began_is_rolled_back(service: httpx.AsyncClient, bank: Bank) -> None:
+    response = await service.get("/twophase/check", params=check_query(bank, new_gid()))
+    assert (verdict_of(response), response.status_code) == (Verdict.ROLLED_BACK, 409)
+    assert "branches" not in response.json()
+
+
+async def test_what_is_under_way_is_in_progress(service: httpx.AsyncClient, bank: Bank) -> None:
+    gid = new_gid()
+    with bank.plain() as connection:
+        transaction = open_transaction(connection)
+        begin(transaction, gid)
+        response = await service.get("/twophase/check", params=check_query(bank, gid))
+        transaction.rollback()
+        transaction.close()
+    assert (verdict_of(response), response.status_code) == (Verdict.IN_PROGRESS, 425)
+
+
+@pytest.mark.parametrize("identity", [{"barrier": "of another shard"}, {"barrier": ""}])
+async def test_another_or_no_database_is_unknown(
+    service: httpx.AsyncClient, bank: Bank, identity: dict[str, str]
+) -> None:
+    gid = new_gid()
+    response = await service.get("/twophase/check", params=check_query(bank, gid) | identity)
+    assert (verdict_of(response), response.status_code) == (Verdict.UNKNOWN, 500)
+    assert bank.reasons(gid) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"gid": ""}, {"gid": "x" * 129}, {"gid": "a\nb"}, {"trans_type": "saga"}, {"op": "action"}, {"prepared_at": "-1"}],
+)
+async def test_a_malformed_question_is_no_verdict(
+    service: httpx.AsyncClient, bank: Bank, wrong: dict[str, str]
+) -> None:
+    response = await service.get("/twophase/check", params=check_query(bank, "g") | wrong)
+    assert response.status_code == 400
+    assert verdict_of(response) is Verdict.UNKNOWN
+
+
+async def test_a_branch_takes_effect_once(service: httpx.AsyncClient, bank: Bank) -> None:
+    query = branch_query(new_gid())
+    responses = [await service.post("/in", params=query) for _ in range(3)]
+    assert [response.status_code for response in responses] == [200, 200, 200]
+    assert bank.balance() == 70
+
+
+@pytest.mark.parametrize(("then", "status"), [("refuse", 409), ("ongoing", 425), ("break", 500)])
+async def test_a_branch_that_fails_says_how_and_leaves_nothing(
+    service: httpx.AsyncClient, bank: Bank, then: str, status: int
+) -> None:
+    response = await service.post("/in", params={**branch_query(new_gid()), "then": then})
+    assert response.status_code == status
+    assert b"secret" not in response.content
+    assert bank.query("select * from barrier") == []
+
+
+async def test_a_call_that_names_no_branch_is_refused(service: httpx.AsyncClient, bank: Bank) -> None:
+    response = await service.post("/in", params={"gid": "g"})
+    assert response.status_code == 400
+    assert bank.balance() == 100
+
+
+async def test_foreign_producers_are_answered_when_told_to(sqlite_bank: Bank) -> None:
+    app = FastAPI()
+    with sqlite_bank.engine() as engine:
+        app.include_router(check_router(engine, "/foreign", require_identity=False))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://bank") as client:
+            query = {"branch_id": "00", "gid": new_gid(), "op": "msg", "trans_type": "msg"}
+            assert (await client.get("/foreign", params=query)).status_code == 409

@@ -1,0 +1,78 @@
+"""Flask: real application, real databases, its own test client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from flask import Flask, Response, request
+from flask.testing import FlaskClient
+
+from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run
+from tests.integration.integrations.test_fastapi import branch_query, check_query
+from twophase.barrier.branch import BranchRefused
+from twophase.barrier.open import open_transaction
+from twophase.integrations.flask import check_blueprint, once
+
+
+@pytest.fixture
+def service(bank: Bank) -> Iterator[FlaskClient]:
+    """A producer and branch service."""
+    app = Flask(__name__)
+    with bank.engine() as engine:
+        app.register_blueprint(check_blueprint(engine, lock_timeout_ms=300))
+
+        @app.post("/in")
+        def receive() -> Response:
+            def effect(connection: Any) -> None:
+                run(connection, SPEND)
+                if request.args.get("then") == "refuse":
+                    raise BranchRefused
+
+            return once(engine, effect)
+
+        yield app.test_client()
+
+
+def test_a_commit_is_answered(service: FlaskClient, bank: Bank) -> None:
+    gid = new_gid()
+    with bank.plain() as connection:
+        transaction = open_transaction(connection)
+        begin(transaction, gid)
+        transaction.commit()
+        transaction.close()
+    response = service.get("/twophase/check", query_string=check_query(bank, gid))
+    assert (response.status_code, response.headers["X-Twophase-Verdict"]) == (200, "committed")
+
+
+def test_what_never_began_is_rolled_back(service: FlaskClient, bank: Bank) -> None:
+    response = service.get("/twophase/check", query_string=check_query(bank, new_gid()))
+    assert (response.status_code, response.headers["X-Twophase-Verdict"]) == (409, "rolled_back")
+
+
+def test_what_is_under_way_is_in_progress(service: FlaskClient, bank: Bank) -> None:
+    gid = new_gid()
+    with bank.plain() as connection:
+        transaction = open_transaction(connection)
+        begin(transaction, gid)
+        response = service.get("/twophase/check", query_string=check_query(bank, gid))
+        transaction.rollback()
+        transaction.close()
+    assert (response.status_code, response.headers["X-Twophase-Verdict"]) == (425, "in_progress")
+
+
+def test_a_malformed_question_is_refused(service: FlaskClient) -> None:
+    assert service.get("/twophase/check").status_code == 400
+
+
+def test_a_branch_takes_effect_once(service: FlaskClient, bank: Bank) -> None:
+    query = branch_query(new_gid())
+    assert [service.post("/in", query_string=query).status_code for _ in range(3)] == [200, 200, 200]
+    assert bank.balance() == 70
+
+
+def test_a_branch_that_refuses_leaves_nothing(service: FlaskClient, bank: Bank) -> None:
+    response = service.post("/in", query_string={**branch_query(new_gid()), "then": "refuse"})
+    assert response.status_code == 409
+    assert (bank.balance(), bank.query("select * from barrier")) == (100, [])

@@ -1,0 +1,102 @@
+"""Check-backs and branches as HTTP, without a framework."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from twophase.barrier.branch import BranchCall, BranchOngoing, BranchRefused, read_call
+from twophase.barrier.check_back import CheckBackAnswer, CheckBackQuestion
+from twophase.barrier.http_answer import answer_branch, answer_of, parse_query
+from twophase.core.errors import InvalidRequest
+from twophase.core.verdict import Verdict, interpret_branch, interpret_check_back
+
+QUERY = {"gid": "g", "trans_type": "msg", "op": "msg", "branch_id": "00", "prepared_at": "17", "barrier": "mine"}
+CALL = {"gid": "g", "trans_type": "msg", "op": "action", "branch_id": "01"}
+
+
+@pytest.mark.parametrize("explicit", [True, False])
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_our_coordinator_and_dtm_s_understand_every_verdict(verdict: Verdict, explicit: bool) -> None:
+    status, headers, body = answer_of(CheckBackAnswer(verdict, evidence="because"))
+    header = headers["x-twophase-verdict"] if explicit else None
+    assert interpret_check_back(status, header, body, explicit=explicit) is verdict
+
+
+def test_branches_go_only_with_a_commit() -> None:
+    assert "branches" in json.loads(answer_of(CheckBackAnswer(Verdict.COMMITTED, b"\x90")).body)
+    assert "branches" not in json.loads(answer_of(CheckBackAnswer(Verdict.ROLLED_BACK, b"\x90")).body)
+
+
+def test_a_whole_question_is_understood() -> None:
+    assert parse_query(QUERY) == CheckBackQuestion("g", 17, "mine")
+
+
+def test_a_foreign_question_is_understood() -> None:
+    assert parse_query({"gid": "g"}) == CheckBackQuestion("g")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"gid": ""},
+        {"gid": "a\x7f"},
+        {"trans_type": "tcc"},
+        {"op": "action"},
+        {"branch_id": "01"},
+        {"prepared_at": "1.5"},
+        {"prepared_at": "-1"},
+        {"prepared_at": "²"},
+        {"prepared_at": "9" * 16},
+    ],
+)
+def test_an_impossible_question_is_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest):
+        parse_query(QUERY | wrong)
+
+
+def test_a_call_is_understood() -> None:
+    assert read_call(CALL) == BranchCall("g", "01", "action")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"gid": ""},
+        {"gid": "x" * 129},
+        {"trans_type": "saga"},
+        {"op": "compensate"},
+        {"branch_id": ""},
+        {"branch_id": "0" * 129},
+        {"branch_id": "0 1"},
+        {"branch_id": "ä"},
+        {"branch_id": "\x00"},
+    ],
+)
+def test_an_impossible_call_is_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest):
+        read_call(CALL | wrong)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(BranchRefused(), 409), (BranchOngoing(), 425), (InvalidRequest("gid is empty."), 400)]
+)
+def test_a_branch_s_failure_has_its_status(error: Exception, status: int) -> None:
+    def effect() -> None:
+        raise error
+
+    assert answer_branch(effect).status == status
+
+
+def test_an_unexpected_failure_is_the_framework_s() -> None:
+    def effect() -> None:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        answer_branch(effect)
+
+
+def test_a_branch_that_took_effect_is_success_for_the_coordinator() -> None:
+    status, _, body = answer_branch(lambda: None)
+    assert interpret_branch(status, body).value == "succeeded"

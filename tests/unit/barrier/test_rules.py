@@ -1,0 +1,165 @@
+"""The rules as sequences of statements, without a database: their order is what correctness hangs on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from twophase.barrier.check_back import CheckBackAnswer, CheckBackQuestion, check_back_rule
+from twophase.barrier.dialect import MYSQL, POSTGRESQL, SQLITE, Dialect
+from twophase.barrier.producer import begin_producer, require_durability, verify_producer
+from twophase.barrier.transaction import Row, Statement, Steps
+from twophase.core.errors import BeginDeadlinePassed, LimitExceeded, TransactionLost, UnsafeDatabase
+from twophase.core.limits import BEGIN_DEADLINE_MS
+from twophase.core.verdict import Verdict
+
+DIALECTS = pytest.mark.parametrize("dialect", [SQLITE, POSTGRESQL, MYSQL], ids=lambda dialect: dialect.name)
+PREPARED_MS = 1_000_000_000
+
+
+class Script:
+    """Answers a rule's statements by their first words, and remembers them."""
+
+    def __init__(self, answers: dict[str, Sequence[Row]]) -> None:
+        self.answers = answers
+        self.said: list[Statement] = []
+
+    def run(self, steps: Steps[CheckBackAnswer | None]) -> CheckBackAnswer | None:
+        """Perform the rule."""
+        try:
+            statement = next(steps)
+            while True:
+                self.said.append(statement)
+                rows = next((rows for words, rows in self.answers.items() if words in statement.sql), [])
+                statement = steps.send(rows)
+        except StopIteration as stop:
+            answer: CheckBackAnswer | None = stop.value
+            return answer
+
+    def position(self, words: str) -> int:
+        """Where a statement with these words stood."""
+        return next(number for number, statement in enumerate(self.said) if words in statement.sql)
+
+
+def begin(dialect: Dialect, late_ms: int) -> Script:
+    now = [[PREPARED_MS + late_ms]]
+    script = Script({"insert into barrier": [] if dialect is MYSQL else now, "utc_timestamp": now})
+    script.run(begin_producer(dialect, "barrier", "g", "token", PREPARED_MS))
+    return script
+
+
+@DIALECTS
+def test_begin_is_taken_at_the_deadline(dialect: Dialect) -> None:
+    begin(dialect, BEGIN_DEADLINE_MS.value)
+
+
+@DIALECTS
+def test_begin_is_refused_after_the_deadline(dialect: Dialect) -> None:
+    with pytest.raises(BeginDeadlinePassed):
+        begin(dialect, BEGIN_DEADLINE_MS.value + 1)
+
+
+@DIALECTS
+def test_begin_looks_at_the_clock_after_the_row_is_written(dialect: Dialect) -> None:
+    script = begin(dialect, 0)
+    row = script.said[script.position("insert into barrier")]
+    clock = {"sqlite": "julianday", "postgresql": "clock_timestamp", "mysql": "utc_timestamp"}[dialect.name]
+    if dialect is MYSQL:
+        assert script.position("insert into barrier") < script.position(clock)
+    else:
+        assert row.sql.index("returning") < row.sql.index(clock)
+
+
+@DIALECTS
+def test_values_are_bound_and_never_put_in(dialect: Dialect) -> None:
+    script = begin(dialect, 0)
+    row = script.said[script.position("insert into barrier")]
+    assert row.parameters == {"gid": "g", "token": "token", "prepared_at": PREPARED_MS}
+
+
+def test_a_gid_too_long_for_the_column_is_refused_before_any_statement() -> None:
+    with pytest.raises(LimitExceeded):
+        next(begin_producer(SQLITE, "barrier", "ö" * 65, "token", None))
+
+
+def test_verification_without_a_row_is_a_lost_transaction() -> None:
+    with pytest.raises(TransactionLost):
+        Script({}).run(verify_producer(POSTGRESQL, "barrier", "g", "token"))
+
+
+def test_verification_that_fails_is_a_lost_transaction() -> None:
+    steps = verify_producer(POSTGRESQL, "barrier", "g", "token")
+    next(steps)
+    with pytest.raises(TransactionLost) as caught:
+        steps.throw(ConnectionError())
+    assert isinstance(caught.value.__cause__, ConnectionError)
+
+
+def test_a_danger_is_named() -> None:
+    with pytest.raises(UnsafeDatabase, match="fsync is off"):
+        Script({"fsync": [["fsync is off"]]}).run(require_durability(POSTGRESQL, "barrier"))
+
+
+def test_no_danger_passes() -> None:
+    Script({}).run(require_durability(SQLITE, "barrier"))
+
+
+def ask(
+    row: Row | None, meta: dict[str, str] | None = None, *, dialect: Dialect = POSTGRESQL, identity: str | None = None
+) -> tuple[CheckBackAnswer, Script]:
+    rows = [row] if row is not None else []
+    script = Script(
+        {
+            "select name, value": [list(item) for item in (meta or {}).items()],
+            "select gid, reason": rows,
+            "insert into barrier": [] if dialect is MYSQL else rows,
+        }
+    )
+    answer = script.run(check_back_rule(dialect, "barrier", CheckBackQuestion("g", PREPARED_MS, identity), "asker"))
+    assert answer is not None
+    return answer, script
+
+
+@DIALECTS
+def test_the_check_back_inserts_before_it_reads_anything(dialect: Dialect) -> None:
+    _, script = ask(["g", "rollback", "asker", None], dialect=dialect)
+    inserted = script.position("insert into barrier")
+    assert inserted < script.position("select name, value")
+    assert not any("barrier\n" in statement.sql for statement in script.said[:inserted])
+
+
+@pytest.mark.parametrize("dialect", [POSTGRESQL, MYSQL], ids=lambda dialect: dialect.name)
+def test_the_check_back_is_read_committed_and_bounded_before_it_inserts(dialect: Dialect) -> None:
+    _, script = ask(["g", "rollback", "asker", None], dialect=dialect)
+    inserted = script.position("insert into barrier")
+    assert script.position("isolation level read committed") < inserted
+    assert script.position("lock_timeout") < inserted
+
+
+@pytest.mark.parametrize(
+    ("row", "verdict"),
+    [
+        (["g", "msg", "producer", None], Verdict.COMMITTED),
+        (["g", "msg", None, None], Verdict.COMMITTED),
+        (["g", "rollback", "asker", None], Verdict.ROLLED_BACK),
+        (["g", "rollback", "other", None], Verdict.ROLLED_BACK),
+        (["g", "rollback", None, None], Verdict.ROLLED_BACK),
+        (["g", "something", None, None], Verdict.UNKNOWN),
+        (["g", None, None, None], Verdict.UNKNOWN),
+        (["G", "msg", None, None], Verdict.UNKNOWN),
+        (None, Verdict.UNKNOWN),
+    ],
+)
+@DIALECTS
+def test_only_a_row_of_known_reason_is_a_verdict(dialect: Dialect, row: Row | None, verdict: Verdict) -> None:
+    assert ask(row, dialect=dialect)[0].verdict is verdict
+
+
+@pytest.mark.parametrize("meta", [{}, {"identity": "other"}])
+def test_another_database_is_unknown(meta: dict[str, str]) -> None:
+    assert ask(["g", "msg", None, None], meta, identity="mine")[0].verdict is Verdict.UNKNOWN
+
+
+def test_a_body_is_handed_on_as_bytes() -> None:
+    assert ask(["g", "msg", None, memoryview(b"\x90")])[0].body == b"\x90"

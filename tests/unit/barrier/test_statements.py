@@ -1,0 +1,66 @@
+"""The SQL files: complete for each database, and nothing of an application ever put into them."""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+
+import pytest
+
+from twophase.barrier.dialect import MYSQL, POSTGRESQL, SQLITE, Dialect, dialect_named, meta_table, validate_table
+from twophase.barrier.placeholders import numbered, pyformat
+from twophase.core.errors import ConfigurationError
+
+DIALECTS = pytest.mark.parametrize("dialect", [SQLITE, POSTGRESQL, MYSQL], ids=lambda dialect: dialect.name)
+COMMON = (
+    "insert_producer insert_branch insert_check_back verify write_branches read_identity read_meta read_durability"
+    " create_table create_meta insert_identity list_columns add_token add_body add_prepared_at"
+)
+
+
+@DIALECTS
+@pytest.mark.parametrize("statement", COMMON.split())
+def test_every_database_has_every_common_statement(dialect: Dialect, statement: str) -> None:
+    assert dialect.has(statement)
+
+
+@DIALECTS
+def test_every_file_is_one_statement(dialect: Dialect) -> None:
+    folder = importlib.resources.files("twophase.barrier") / "dialects" / dialect.name
+    for file in folder.iterdir():
+        sql = dialect.sql(file.name.removesuffix(".sql"))
+        assert ";" not in sql, file.name
+        assert not re.search(r"--|\{|\}", sql), file.name
+
+
+@DIALECTS
+def test_a_table_s_name_stands_in_every_statement_that_names_it(dialect: Dialect) -> None:
+    assert "bank.rows" in dialect.sql("insert_producer", "bank.rows")
+    assert "bank.twophase_meta" in dialect.sql("read_meta", "bank.rows")
+    assert meta_table("rows") == "twophase_meta"
+
+
+@pytest.mark.parametrize("table", ["", "a b", "a;b", "a.b.c", 'a"b', "1a", "a" * 64, "a.", ".a", "ä", "a\n", "{meta}"])
+def test_an_impossible_table_is_refused(table: str) -> None:
+    with pytest.raises(ConfigurationError):
+        validate_table(table)
+    with pytest.raises(ConfigurationError):
+        SQLITE.sql("insert_producer", table)
+
+
+def test_names_of_databases() -> None:
+    assert [dialect_named(name) for name in ("sqlite", "postgresql", "mysql", "mariadb", "oracle")] == [
+        SQLITE,
+        POSTGRESQL,
+        MYSQL,
+        MYSQL,
+        None,
+    ]
+
+
+def test_a_percent_sign_survives_translation() -> None:
+    assert pyformat("select '%f', :gid") % {"gid": "x"} == "select '%f', x"
+
+
+def test_times_in_literals_are_no_parameters() -> None:
+    assert numbered("select '00:00:00', :gid") == ("select '00:00:00', $1", ("gid",))
