@@ -1,0 +1,123 @@
+"""The business database of the model: one barrier key, the transactions that write it, their locks. Pure.
+
+What the three databases of `dtm-wire.md` §5.4 have in common: an insert of the key waits for, or fails on, a row
+that another open transaction wrote; a row is seen by others once its transaction has committed; the database may
+end any transaction that has not committed; a COMMIT under way ends either way, whatever its client learns.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from .rules import Rules
+
+
+class Transaction(enum.IntEnum):
+    """The database's view of one attempt's local transaction."""
+
+    NONE = 0
+    OPEN = 1
+    """Its barrier row is written, not committed, and locked."""
+    POISONED = 2
+    """A statement failed and the application swallowed it: COMMIT will roll back and say nothing (PostgreSQL)."""
+    REBORN = 3
+    """A deadlock rolled everything back, and the application went on in a new transaction (MySQL 1213)."""
+    COMMITTING = 4
+    """COMMIT was sent; it ends either way."""
+    COMMITTING_BARE = 5
+    """COMMIT was sent for business rows without a barrier row."""
+    COMMITTED = 6
+    COMMITTED_BARE = 7
+    GONE = 8
+    """Rolled back; COMMIT, if it was sent, raised."""
+    SILENTLY_GONE = 9
+    """Rolled back, though COMMIT returned without an error."""
+
+
+LOCKING = frozenset({Transaction.OPEN, Transaction.POISONED, Transaction.COMMITTING})
+COMMITTED = frozenset({Transaction.COMMITTED, Transaction.COMMITTED_BARE})
+UNENDED = frozenset({Transaction.OPEN, Transaction.POISONED, Transaction.REBORN})
+IN_COMMIT = {
+    Transaction.COMMITTING: Transaction.COMMITTED,
+    Transaction.COMMITTING_BARE: Transaction.COMMITTED_BARE,
+}
+
+
+class Row(enum.IntEnum):
+    """The committed barrier row of the gid."""
+
+    NONE = 0
+    MSG = 1
+    ROLLBACK = 2
+
+
+class Verdict(enum.IntEnum):
+    """What an insert-then-read of the barrier found."""
+
+    COMMITTED = 0
+    ROLLED_BACK = 1
+    UNDECIDED = 2
+    """In progress, unknown, or no answer: to the coordinator they are one event."""
+
+
+class Barrier(NamedTuple):
+    """The database: the row, which attempt's (from 1; its branches stand in it), whether it would survive a
+    power cut, and the state of every attempt's transaction."""
+
+    row: Row
+    owner: int
+    durable: bool
+    transactions: tuple[Transaction, ...]
+
+
+def empty(attempts: int) -> Barrier:
+    """A database in which nothing was written yet."""
+    return Barrier(Row.NONE, 0, True, (Transaction.NONE,) * attempts)
+
+
+def is_committed(barrier: Barrier) -> bool:
+    """Whether any attempt's business rows are committed."""
+    return any(transaction in COMMITTED for transaction in barrier.transactions)
+
+
+def is_locked(barrier: Barrier) -> bool:
+    """Whether an insert of the key would have to wait."""
+    return any(transaction in LOCKING for transaction in barrier.transactions)
+
+
+def become(barrier: Barrier, attempt: int, transaction: Transaction) -> Barrier:
+    """The transaction of `attempt` (from 1) goes into another state, the row stays."""
+    before = barrier.transactions
+    return barrier._replace(transactions=(*before[: attempt - 1], transaction, *before[attempt:]))
+
+
+def commit(barrier: Barrier, attempt: int, rules: Rules) -> Barrier:
+    """The COMMIT of `attempt` happens: its row is seen by everybody, durable at once by the rules."""
+    before = barrier.transactions[attempt - 1]
+    after = become(barrier, attempt, IN_COMMIT[before])
+    if before is Transaction.COMMITTING_BARE:
+        return after
+    return after._replace(row=Row.MSG, owner=attempt, durable=rules.barrier_commits_durably)
+
+
+def ask(barrier: Barrier, rules: Rules) -> tuple[Barrier, Verdict]:
+    """Insert, then read: the check-back's question, and the SDK's own after an exception (correctness 1, 7)."""
+    if is_locked(barrier):
+        return barrier, Verdict.UNDECIDED if rules.held_lock_is_in_progress else Verdict.ROLLED_BACK
+    if barrier.row is Row.MSG:
+        return barrier, Verdict.COMMITTED
+    if barrier.row is Row.NONE and rules.check_back_writes:
+        barrier = barrier._replace(row=Row.ROLLBACK, durable=rules.barrier_commits_durably)
+    return barrier, Verdict.ROLLED_BACK
+
+
+def lose_power(barrier: Barrier) -> Barrier:
+    """The database server dies and comes back: what has not committed is gone, and so is what was not durable."""
+    kept = tuple(
+        Transaction.GONE if one in UNENDED or one in IN_COMMIT or (one in COMMITTED and not barrier.durable) else one
+        for one in barrier.transactions
+    )
+    if barrier.durable:
+        return barrier._replace(transactions=kept)
+    return Barrier(Row.NONE, 0, True, kept)

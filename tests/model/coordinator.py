@@ -1,0 +1,223 @@
+"""What coordinators may do next: receive a letter, flush, ask, call, crash. Every decision is the lifecycle table's.
+
+A node decides on what it *believes* is stored. The change waits in memory, where a crash loses it, until a flush
+writes it by compare-and-set; a lost one takes the stored row and applies the table again (correctness 21).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from twophase.core.lifecycle import FINAL, Action, Event, Reply, State
+
+from . import barrier, promises
+from .barrier import Verdict
+from .rules import Rules, Size
+from .world import (
+    DOWN,
+    NEW,
+    Doing,
+    Fact,
+    Letter,
+    Moment,
+    Node,
+    Post,
+    Stored,
+    prepare_acknowledged,
+    prepare_refused,
+)
+
+Steps = Iterator[tuple[str, Moment]]
+
+_STORING = frozenset({Action.INSERT, Action.DECIDE_SUBMIT, Action.FINISH, Action.CHECK_BACK_FIRST})
+_PAUSING = frozenset({Action.RESCHEDULE, Action.PARK, Action.REDRIVE})
+_OPERATOR = frozenset({Event.FORCE_STOP, Event.PARK, Event.REDRIVE})
+
+
+_NAMES = {state: f"coordinator that knows {state.name}" for state in State}
+
+
+def _who(known: Stored) -> str:
+    return _NAMES[known.state]
+
+
+class Nodes:
+    """Every step of every coordinator and of the store they share."""
+
+    def __init__(self, rules: Rules, size: Size, post: Post) -> None:
+        self._rules = rules
+        self._size = size
+        self._post = post
+        self._repeatable: set[tuple[State, Event]] = set()
+
+    def steps(self, world: Moment) -> Steps:
+        """All that may happen next on the coordinators' side. Two nodes in the same condition are one case."""
+        seen: set[Node] = set()
+        for place, node in enumerate(world.nodes):
+            if node in seen:
+                continue
+            seen.add(node)
+            yield from self._node(world, place, node)
+        stored = world.stored
+        if self._size.history_is_purged and stored.state in FINAL:
+            yield "store: forgets the message", world._replace(stored=stored._replace(state=State.FORGOTTEN))
+        if not self._rules.keeps_undecided_rows and stored.state is State.PREPARED:
+            yield "store: deletes the old prepared row", world._replace(stored=NEW)
+
+    def _node(self, world: Moment, place: int, node: Node) -> Steps:
+        if node.known is None:
+            yield from self.load(world, place)
+            return
+        yield f"{_who(node.known)}: crashes", self._become(world, place, DOWN)
+        if node.pending >= 0:
+            yield from self.flush(world, place)
+            return
+        for index in self._arriving(world, node.known):
+            yield from self.receive(world, place, index)
+        if node.known.state is State.PREPARED and not node.known.parked:
+            if not world.replies & Fact.CHECK_BACK_SENT:
+                yield f"{_who(node.known)}: sends a check-back", self.ask(world)
+            if self._rules.time_decides is not None:
+                planned = self._apply(world, node.known, self._rules.time_decides, 1)
+                promises.check_write(world, planned, Event.CHECK_UNDECIDED, f"{_who(node.known)}: its timer fires")
+        if node.known.state is State.SUBMITTED and not node.known.parked:
+            yield from self.call(world, place)
+
+    def _arriving(self, world: Moment, known: Stored) -> Iterator[int]:
+        for index, letter in enumerate(self._post.letters):
+            if letter.event in _OPERATOR:
+                if self._size.operator:
+                    yield index
+            elif letter.event is Event.BRANCH_NOT_DONE:
+                if known.state is State.SUBMITTED and world.pauses:
+                    yield index
+            elif world.network >> index & 1 and (
+                letter.event is not Event.ALL_SUCCEEDED or known.state >= State.SUBMITTED
+            ):
+                yield index
+
+    # ---- steps that recovery takes, too ----------------------------------------------------------------
+
+    def load(self, world: Moment, place: int) -> Steps:
+        """A node starts, or looks again: it reads the row."""
+        yield "coordinator: starts, reads the store", self._become(world, place, Node(world.stored, -1))
+
+    def ask(self, world: Moment) -> Moment:
+        """A check-back joins the network."""
+        return world.with_fact(Fact.CHECK_BACK_SENT)
+
+    def call(self, world: Moment, place: int) -> Steps:
+        """All branches are called, and succeed; their results may arrive at any time later."""
+        known = world.nodes[place].known
+        assert known is not None, "only a node that runs calls"
+        label = f"{_who(known)}: calls the branches"
+        promises.check_call(world, known, label)
+        done = self._post.index(Event.ALL_SUCCEEDED, known.content)
+        if not world.network >> done & 1:
+            yield label, world.with_letter(done)
+
+    def receive(self, world: Moment, place: int, index: int) -> Steps:
+        """A letter arrives: the table says what it does to what the node believes."""
+        known, letter = world.nodes[place].known, self._post.letters[index]
+        assert known is not None, "only a node that runs receives"
+        event = self._classify(known, letter)
+        step = self._rules.table(known.state, event)
+        if step.action is Action.CHECK_BACK_FIRST:
+            yield from self._check_back_first(world, place)
+        label = f"{_who(known)}: receives {letter.name}"
+        if step.action in _STORING or (step.action in _PAUSING and world.pauses):
+            planned = self._become(world, place, Node(known, index))
+            if not self._rules.flushes_before_reply:
+                planned = self._reply(planned, letter, Reply.OK)
+            if not self._rules.flushes_before_call and step.next_state is State.SUBMITTED:
+                promises.check_call(world, self._apply(world, known, State.SUBMITTED, letter.attempt), label)
+            yield label, planned
+            return
+        promises.check_incident(world, known.state, event, step.action, label)
+        self._check_repetition(known.state, event, label)
+        yield label, self._reply(world, letter, step.reply)
+
+    def _check_back_first(self, world: Moment, place: int) -> Steps:
+        """Force stop asks the producer; with a verdict, that is what happened. Without, the operator's word counts."""
+        after, verdict = barrier.ask(world.barrier, self._rules)
+        asked = world.with_barrier(after)
+        if verdict is Verdict.COMMITTED:
+            yield from self.receive(asked, place, self._post.index(Event.CHECK_COMMITTED, after.owner))
+        elif verdict is Verdict.ROLLED_BACK:
+            asked = asked.with_fact(Fact.ROLLED_BACK_SPOKEN)
+            yield from self.receive(asked, place, self._post.index(Event.CHECK_ROLLED_BACK))
+
+    def flush(self, world: Moment, place: int) -> Steps:
+        """The change under way meets the store: it is written, or it lost its compare-and-set."""
+        node, stored = world.nodes[place], world.stored
+        known, letter = node.known, self._post.letters[node.pending]
+        assert known is not None, "a change is planned on something known"
+        expected = (stored.state, stored.version) == (known.state, known.version)
+        if expected or not self._rules.compares_and_sets:
+            label = f"{_who(known)}: flushes {letter.name}"
+            yield label, self._write(world, place, letter, label)
+            return
+        label = f"{_who(known)}: loses its compare-and-set for {letter.name}, finds {stored.state.name}"
+        if not self._rules.applies_table_again:
+            yield label, self._write(world, place, letter, label)
+            return
+        again = self._become(world, place, Node(stored, -1))
+        for _, after in self.receive(again, place, node.pending):
+            yield label, after
+
+    # ---- what they are made of ---------------------------------------------------------------------------
+
+    def _classify(self, known: Stored, letter: Letter) -> Event:
+        if letter.event is Event.SUBMIT and known.state is State.SUBMITTED and letter.attempt != known.content:
+            return Event.SUBMIT_OTHER
+        if letter.event is Event.CHECK_UNDECIDED:
+            return self._rules.unknown_counts_as
+        return letter.event
+
+    def _write(self, world: Moment, place: int, letter: Letter, label: str) -> Moment:
+        known = world.nodes[place].known
+        assert known is not None, "a change is planned on something known"
+        event = self._classify(known, letter)
+        step = self._rules.table(known.state, event)
+        written = self._apply(world, known, step.next_state, letter.attempt)
+        if step.action in (Action.PARK, Action.REDRIVE):
+            written = written._replace(parked=step.action is Action.PARK)
+        promises.check_write(world, written, event, label)
+        self._check_repetition(known.state, event, label)
+        forced = Fact.FORCED if event is Event.FORCE_STOP else 0
+        after = world._replace(
+            stored=written,
+            pauses=max(0, world.pauses - (step.action in _PAUSING)),
+            replies=world.replies | forced,
+        )
+        return self._reply(self._become(after, place, Node(written, -1)), letter, Reply.OK)
+
+    def _check_repetition(self, state: State, event: Event, label: str) -> None:
+        if (state, event) not in self._repeatable:
+            promises.check_repetition(self._rules, state, event, label)
+            self._repeatable.add((state, event))
+
+    def _apply(self, world: Moment, known: Stored, state: State, content: int) -> Stored:
+        """The row as the change leaves it: a decision takes the branches that come with it, and unparks."""
+        version = world.stored.version + 1
+        if state is known.state:
+            return Stored(state, version, known.content, known.parked)
+        taken = content if state is State.SUBMITTED else known.content
+        return Stored(state, version, taken, False)
+
+    def _become(self, world: Moment, place: int, node: Node) -> Moment:
+        return world.with_nodes((*world.nodes[:place], node, *world.nodes[place + 1 :]))
+
+    def _reply(self, world: Moment, letter: Letter, reply: Reply) -> Moment:
+        fact = 0
+        if letter.event is Event.PREPARE:
+            if world.producers[letter.attempt - 1].doing is Doing.PREPARING:
+                ok = reply is Reply.OK
+                fact = prepare_acknowledged(letter.attempt) if ok else prepare_refused(letter.attempt)
+            if reply is Reply.OK:
+                fact |= Fact.PREPARE_ACKNOWLEDGED
+        elif letter.event is Event.SUBMIT and reply is Reply.OK:
+            fact = Fact.SUBMIT_ACKNOWLEDGED
+        elif letter.event is Event.ABORT and reply is Reply.OK:
+            fact = Fact.ABORT_ACKNOWLEDGED
+        return world.with_fact(fact) if fact & ~world.replies else world

@@ -1,0 +1,102 @@
+"""Breadth-first through everything that can happen: the first breach found is one with the shortest story."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+
+import msgspec
+
+from .coordinator import Nodes
+from .producer import Producers
+from .promises import BrokenPromise
+from .recovery import Recovery
+from .rules import Rules, Size
+from .world import Moment, Node, Post, beginning
+
+
+class Breach(msgspec.Struct, frozen=True):
+    """A promise that does not hold, and the shortest story that shows it."""
+
+    promise: str
+    how: str
+    story: tuple[str, ...]
+
+    def __str__(self) -> str:
+        steps = "\n".join(f"  {number:2d}. {step}" for number, step in enumerate(self.story, 1))
+        return f"{self.promise} is broken: {self.how}\n{steps}"
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """What an exploration saw."""
+
+    states: int
+    steps: int
+    breach: Breach | None
+    seen: frozenset[str] = frozenset()
+    """The stored states that were met, by name: an exploration that reaches nothing proves nothing."""
+
+
+class Model:
+    """One world under one set of rules."""
+
+    def __init__(self, rules: Rules, size: Size) -> None:
+        post = Post(size.attempts)
+        self._size = size
+        self._producers = Producers(rules, size, post)
+        self._nodes = Nodes(rules, size, post)
+        self._recovery = Recovery(self._producers, self._nodes, post)
+
+    def steps(self, world: Moment) -> Iterator[tuple[str, Moment]]:
+        """Everything that may happen next, with nodes in one order: two that swap places are one case."""
+        yield from self._producers.steps(world)
+        for label, after in self._nodes.steps(world):
+            yield label, after if after.nodes is world.nodes else _in_order(after)
+
+    def explore(self) -> Findings:
+        """Visit every reachable state, or stop at the first breach."""
+        first = beginning(self._size)
+        origin: dict[Moment, Moment | None] = {first: None}
+        waiting = deque([first])
+        steps = 0
+        while waiting:
+            world = waiting.popleft()
+            try:
+                for _, after in self.steps(world):
+                    steps += 1
+                    if after not in origin:
+                        origin[after] = world
+                        waiting.append(after)
+                self._recovery.prove(world)
+            except BrokenPromise as broken:
+                return Findings(len(origin), steps, self._told(origin, world, broken))
+        return Findings(len(origin), steps, None, frozenset(world.stored.state.name for world in origin))
+
+    def _told(self, origin: dict[Moment, Moment | None], end: Moment, broken: BrokenPromise) -> Breach:
+        path = [end]
+        while (before := origin[path[-1]]) is not None:
+            path.append(before)
+        path.reverse()
+        story = [
+            next(label for label, world in self.steps(before) if world == after)
+            for before, after in itertools.pairwise(path)
+        ]
+        if broken.aftermath:
+            story += ["(faults stop here)", *broken.aftermath]
+        if broken.step:
+            story.append(broken.step)
+        return Breach(broken.promise, broken.how, tuple(story))
+
+
+def explore(rules: Rules, size: Size) -> Findings:
+    """Check every interleaving of a world of that size under those rules."""
+    return Model(rules, size).explore()
+
+
+def _in_order(world: Moment) -> Moment:
+    return world.with_nodes(tuple(sorted(world.nodes, key=_key)))
+
+
+def _key(node: Node) -> tuple[int, ...]:
+    return (-1,) if node.known is None else (*node.known, node.pending)

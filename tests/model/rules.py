@@ -1,0 +1,84 @@
+"""The protocol's rules as switches: all on is the protocol; one off is a plausible mistake that must be caught.
+
+Each switch quotes the rule of `correctness.md` (C) or the promise of the design (I) that it stands for, so that
+the model's producer and coordinator can be laid beside the SDK and the server, rule by rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from twophase.core.lifecycle import Event, State, Transition, transition
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """How producers, business database and coordinators behave; the default is the protocol."""
+
+    table: Callable[[State, Event], Transition] = transition
+    """The lifecycle table; every decision of a coordinator goes through it."""
+
+    # producer
+    begins_after_prepare: bool = True
+    """The local transaction begins only after prepare was acknowledged (I2)."""
+    refuses_existing_row: bool = True
+    """A barrier row that is already there bars the transaction (I4)."""
+    verifies_before_commit: bool = True
+    """The last statement before COMMIT sees the barrier row as this transaction wrote it (C2)."""
+    submits_after_commit: bool = True
+    """Submit follows a commit that returned (I1)."""
+    asks_after_exception: bool = True
+    """After an exception the barrier is asked; off: the exception itself means rolled back (C1)."""
+    silent_when_undecided: bool = True
+    """Neither committed nor rolled back: say nothing to the coordinator (C1)."""
+    submits_branches_of_row: bool = True
+    """A submit after asking carries the branches in the barrier row, not the attempt's own (decision 1)."""
+
+    # business database
+    check_back_writes: bool = True
+    """The check-back inserts, then reads; off: it only reads, and finds none (I4, C7)."""
+    held_lock_is_in_progress: bool = True
+    """A row locked by an open transaction is in progress; off: it counts as none (C7)."""
+    barrier_commits_durably: bool = True
+    """What the barrier says survives a power cut of the database (C8)."""
+    barrier_row_is_kept: bool = True
+    """No cleaner removes the row of an undecided message (I10, C12 to C14)."""
+
+    # coordinator
+    time_decides: State | None = None
+    """A prepared message that grows old goes into this state (I5 forbids it)."""
+    unknown_counts_as: Event = Event.CHECK_UNDECIDED
+    """What a check-back without a verdict is taken for (C10)."""
+    compares_and_sets: bool = True
+    """A change applies only to the version it was decided on; off: the last writer wins (I3, C21)."""
+    applies_table_again: bool = True
+    """After a lost compare-and-set the table is applied to the stored state; off: the old plan is written (C21)."""
+    flushes_before_reply: bool = True
+    """Acknowledge after the flush (I8)."""
+    flushes_before_call: bool = True
+    """A branch is called only after the decision is durable (design §5)."""
+    keeps_undecided_rows: bool = True
+    """A prepared row is never deleted (I2)."""
+
+
+class Size(msgspec.Struct, frozen=True):
+    """The size of the world to explore."""
+
+    attempts: int = 2
+    """Processes that prepare the same gid, each with its own local transaction and its own branches."""
+    nodes: int = 2
+    """Coordinators that share one store."""
+    pauses: int = 1
+    """How often a reschedule, park or redrive may change a row's version without changing its state."""
+    swallowed_errors: bool = False
+    """A statement may fail and the application goes on: COMMIT then rolls back in silence (PostgreSQL, C2)."""
+    swallowed_deadlocks: bool = False
+    """A deadlock may roll back, and the application goes on in a fresh transaction (MySQL, C2)."""
+    operator: bool = False
+    """An operator may park, redrive and force a stop at any time (C23, C24)."""
+    history_is_purged: bool = False
+    """Final messages may be forgotten; then the gid is older than history (C15)."""
+    contrary_words: bool = False
+    """Instead of the SDK, somebody who says everything at any time: prepare, submit, abort, either verdict. What
+    depends on the producer (I1, I2, I4) is not promised to them; a decision must still be one (I3, I5, I7, I8)."""
