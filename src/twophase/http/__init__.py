@@ -1,1 +1,6 @@
-"""See the modules of this package."""
+"""HTTP/1.1 out of this process: a small client for very many small calls (design §6)."""
+
+from twophase.http.client import HttpClient
+from twophase.http.outcome import HttpError, HttpErrorKind, HttpResponse, OnDone, Outcome
+
+__all__ = ["HttpClient", "HttpError", "HttpErrorKind", "HttpResponse", "OnDone", "Outcome"]

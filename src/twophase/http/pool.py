@@ -1,0 +1,270 @@
+"""The connections of one host, and the calls that wait for them.
+
+Promise: a host's calls use its own connections only, so a host that hangs delays nobody else; what waits is
+bounded, served in order, and still ends by its own timeout. The connection used last is used next, so that those
+not needed stay idle and can be closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from typing import NamedTuple, Protocol
+
+from twophase.http.connection import Connection
+from twophase.http.dial import Dialer
+from twophase.http.outcome import HttpError, HttpErrorKind
+from twophase.http.reader import ResponseReader
+from twophase.http.request import PendingCall
+from twophase.http.wheel import TimeoutWheel
+
+
+class Limits(NamedTuple):
+    """The bounds of a client."""
+
+    connections_per_host: int
+    connections_max: int
+    queue_per_host: int
+    response_bytes_max: int
+    header_bytes_max: int
+    connect_timeout_ms: int
+    idle_timeout_ms: int
+
+
+class Places(Protocol):
+    """The places for connections that all hosts share."""
+
+    @property
+    def scarce(self) -> bool:
+        """Whether some host waits for a place, so that nobody may keep an idle connection."""
+        ...
+
+    def take(self, host: HostPool) -> bool:
+        """Take a place; when there is none, `host.open_more` will be called as soon as there is one."""
+        ...
+
+    def give_back(self, host: HostPool) -> None:
+        """A connection of `host` is gone, or was never made."""
+        ...
+
+
+class _Attempt:
+    """One attempt to connect: for one call only, or for whoever waits first when it succeeds."""
+
+    __slots__ = ("_pool", "connection", "reserved_for", "task")
+
+    def __init__(self, pool: HostPool, reserved_for: PendingCall | None) -> None:
+        self._pool = pool
+        self.connection: Connection | None = None
+        self.reserved_for = reserved_for
+        self.task: asyncio.Task[None] | None = None
+
+    def make(self) -> Connection:
+        limits = self._pool.limits
+        reader = ResponseReader(body_bytes_max=limits.response_bytes_max, header_bytes_max=limits.header_bytes_max)
+        self.connection = Connection(self._pool, reader, self.reserved_for)
+        return self.connection
+
+    @property
+    def made(self) -> bool:
+        return self.connection is not None and self.connection.made
+
+    def let_go(self, call: PendingCall) -> str:  # noqa: ARG002 - it carries one call; `done` tells the rest
+        return "a connection"
+
+
+class HostPool:
+    """The connections to one scheme, host and port."""
+
+    __slots__ = (
+        "_attempts",
+        "_connections",
+        "_dialer",
+        "_idle",
+        "_loop",
+        "_places",
+        "_sweep_slot",
+        "_waiting",
+        "_wheel",
+        "held",
+        "key",
+        "limits",
+    )
+
+    def __init__(
+        self,
+        key: str,
+        dialer: Dialer,
+        places: Places,
+        limits: Limits,
+        loop: asyncio.AbstractEventLoop,
+        wheel: TimeoutWheel,
+    ) -> None:
+        self.key = key
+        self.limits = limits
+        self.held = 0
+        """Places held: connections and attempts to connect."""
+        self._dialer = dialer
+        self._places = places
+        self._loop = loop
+        self._wheel = wheel
+        self._connections: set[Connection] = set()
+        self._attempts: set[_Attempt] = set()
+        self._idle: deque[Connection] = deque()
+        self._waiting: OrderedDict[PendingCall, None] = OrderedDict()
+        self._sweep_slot: int | None = None
+
+    @property
+    def under_way(self) -> int:
+        """Calls sent and not answered yet, and calls waiting."""
+        return len(self._connections) - len(self._idle) + len(self._waiting)
+
+    @property
+    def unused(self) -> bool:
+        """Whether nothing would be lost with this pool."""
+        return not self.held and not self._waiting
+
+    def take_on(self, call: PendingCall) -> None:
+        """Send the call now when a connection is idle, else let it wait for one. Never calls the caller back."""
+        idle = self._idle
+        while idle:
+            connection = idle.pop()
+            if connection.usable:
+                connection.send(call)
+                return
+        call.carrier = self
+        self._waiting[call] = None
+        self.open_more()
+        if len(self._waiting) - len(self._attempts) > self.limits.queue_per_host:
+            del self._waiting[call]
+            call.carrier = None
+            text = f"{self.limits.queue_per_host} calls wait for {self.key} already"
+            self._loop.call_soon(call.finish, HttpError(HttpErrorKind.OVERLOADED, text))
+
+    def let_go(self, call: PendingCall) -> str:
+        """A waiting call ended before its time."""
+        del self._waiting[call]
+        return "a free connection" if self._connections else "a connection"
+
+    def open_more(self) -> None:
+        """Attempt to connect for the calls that wait and have no attempt yet, as far as the bounds allow."""
+        while (
+            len(self._attempts) < len(self._waiting)
+            and self.held < self.limits.connections_per_host
+            and self._places.take(self)
+        ):
+            self.held += 1
+            self._attempt(None)
+
+    def _attempt(self, reserved_for: PendingCall | None) -> None:
+        attempt = _Attempt(self, reserved_for)
+        if reserved_for is not None:
+            reserved_for.carrier = attempt
+        self._attempts.add(attempt)
+        attempt.task = self._loop.create_task(self._connect(attempt))
+
+    async def _connect(self, attempt: _Attempt) -> None:
+        failure: HttpError | None = None
+        try:
+            await self._dialer.dial(attempt.make)
+        except HttpError as error:
+            failure = error
+        finally:
+            self._attempts.discard(attempt)
+            if attempt.made:
+                self.open_more()
+            else:
+                self._free_place()
+        if failure is not None:
+            self._fail_one(attempt, failure)
+
+    def _fail_one(self, attempt: _Attempt, failure: HttpError) -> None:
+        """One attempt failed, so one call fails: each waiting call costs an unreachable host one attempt."""
+        call = attempt.reserved_for
+        if call is None and self._waiting:
+            call, _ = self._waiting.popitem(last=False)
+        if call is not None:
+            call.finish(failure)
+
+    def _free_place(self) -> None:
+        self.held -= 1
+        assert self.held >= 0
+        if not self.held and self._sweep_slot is not None:
+            self._wheel.remove(self, self._sweep_slot)
+            self._sweep_slot = None
+        self._places.give_back(self)
+
+    # What a connection tells.
+
+    def connected(self, connection: Connection) -> None:
+        """A new connection: for the call it was opened for, else for the first that waits."""
+        self._connections.add(connection)
+        call, connection.reserved_for = connection.reserved_for, None
+        if call is not None and not call.done:
+            connection.send(call)
+        else:
+            self.released(connection)
+
+    def released(self, connection: Connection) -> None:
+        """A connection is free: for the call that waits longest, else to be kept idle."""
+        if self._waiting:
+            call, _ = self._waiting.popitem(last=False)
+            connection.send(call)
+        elif self._places.scarce:
+            connection.abort()
+        else:
+            connection.idle_since_s = self._loop.time()
+            self._idle.append(connection)
+            if self._sweep_slot is None:
+                self._sweep_slot = self._wheel.add(self, self.limits.idle_timeout_ms)
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self._forget(connection)
+        self._free_place()
+
+    def retry(self, connection: Connection, call: PendingCall) -> None:
+        """A kept connection turned out stale: its place goes to a fresh one for the same call."""
+        self._forget(connection)
+        call.retried = True
+        self._attempt(call)
+
+    def _forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    # Idle connections.
+
+    def on_timeout(self) -> None:
+        """The wheel's message: some connection may have been idle for long enough."""
+        self._sweep_slot = None
+        oldest_s = self._loop.time() - self.limits.idle_timeout_ms / 1000
+        while self._idle and self._idle[0].idle_since_s <= oldest_s:
+            self._idle.popleft().abort()
+        if self._idle:
+            rest_ms = int((self._idle[0].idle_since_s - oldest_s) * 1000) + 1
+            self._sweep_slot = self._wheel.add(self, rest_ms)
+
+    def close_one_idle(self) -> bool:
+        """Close the connection that has been idle longest; whether there was one."""
+        if self._idle:
+            self._idle.popleft().abort()
+            return True
+        return False
+
+    def end(self, error: HttpError) -> list[asyncio.Task[None]]:
+        """Give every call `error` and drop every connection; returns the attempts being cancelled."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        attempts = list(self._attempts)
+        for call in [*waiting, *(attempt.reserved_for for attempt in attempts)]:
+            if call is not None:
+                call.finish(error)
+        for connection in list(self._connections):
+            connection.end(error)
+        tasks = [attempt.task for attempt in attempts if attempt.task is not None]
+        for task in tasks:
+            task.cancel()
+        self._dialer.stop()
+        return tasks

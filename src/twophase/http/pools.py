@@ -1,0 +1,114 @@
+"""The pools of all hosts, and the places for connections they share.
+
+Promise: the number of connections of the process is bounded, and hosts that hang cannot take all of it: the last
+part of the places is kept for hosts that have no connection at all. When places are scarce no connection stays
+idle, and hosts that wait for a place get one in the order in which they asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from twophase.http.address import Address
+from twophase.http.dial import Dialer
+from twophase.http.outcome import HttpError
+from twophase.http.pool import HostPool, Limits
+from twophase.http.wheel import TimeoutWheel
+
+_KEPT_PART = 8
+"""One place in so many is kept for hosts without a connection."""
+
+
+class HostPools:
+    """One pool a host, made when it is called first, dropped when it has nothing left."""
+
+    __slots__ = ("_drained", "_free", "_kept", "_limits", "_loop", "_pools", "_starving", "_tls", "_wheel")
+
+    def __init__(
+        self, limits: Limits, loop: asyncio.AbstractEventLoop, wheel: TimeoutWheel, tls: ssl.SSLContext | None
+    ) -> None:
+        self._limits = limits
+        self._loop = loop
+        self._wheel = wheel
+        self._tls = tls
+        self._pools: dict[str, HostPool] = {}
+        self._free = limits.connections_max
+        self._kept = limits.connections_max // _KEPT_PART
+        self._starving: OrderedDict[HostPool, None] = OrderedDict()
+        self._drained: asyncio.Future[None] | None = None
+
+    def pool_of(self, address: Address) -> HostPool:
+        """The pool that calls of this address go to."""
+        pool = self._pools.get(address.key)
+        if pool is None:
+            if address.tls and self._tls is None:
+                self._tls = ssl.create_default_context()
+            dialer = Dialer(
+                address,
+                self._loop,
+                timeout_ms=self._limits.connect_timeout_ms,
+                tls=self._tls if address.tls else None,
+            )
+            pool = HostPool(address.key, dialer, self, self._limits, self._loop, self._wheel)
+            self._pools[address.key] = pool
+        return pool
+
+    def under_way(self) -> Mapping[str, int]:
+        """Calls under way or waiting, by `scheme://host:port`; hosts without any are left out."""
+        return {key: pool.under_way for key, pool in self._pools.items() if pool.under_way}
+
+    @property
+    def connections(self) -> int:
+        """Places taken: connections, and attempts to connect."""
+        return self._limits.connections_max - self._free
+
+    # What the pools ask.
+
+    @property
+    def scarce(self) -> bool:
+        """Whether some host waits for a place, or all of them are being closed."""
+        return bool(self._starving) or self._drained is not None
+
+    def take(self, host: HostPool) -> bool:
+        """A place for `host`, if one is free for it; else its turn comes."""
+        if self._free > (self._kept if host.held else 0):
+            self._free -= 1
+            self._starving.pop(host, None)
+            return True
+        if host not in self._starving:
+            self._starving[host] = None
+            self._close_one_idle()
+        return False
+
+    def give_back(self, host: HostPool) -> None:
+        """A place is free: for the hosts that wait, in their order, then for `host` itself."""
+        self._free += 1
+        if self._starving:
+            for starving in list(self._starving):
+                del self._starving[starving]
+                starving.open_more()
+            if self._starving:
+                self._close_one_idle()
+        host.open_more()
+        if host.unused and self._pools.get(host.key) is host:
+            del self._pools[host.key]
+            self._starving.pop(host, None)
+        if self._drained is not None and not self.connections and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _close_one_idle(self) -> None:
+        for pool in self._pools.values():
+            if pool.close_one_idle():
+                return
+
+    async def close(self, error: HttpError) -> None:
+        """Give every call `error`, drop every connection, and wait until they are gone."""
+        self._drained = self._loop.create_future()
+        attempts = [task for pool in list(self._pools.values()) for task in pool.end(error)]
+        await asyncio.gather(*attempts, return_exceptions=True)
+        if self.connections:
+            await self._drained
+        self._pools.clear()

@@ -1,0 +1,184 @@
+"""Bytes in, one response out: what a connection's peer sends, judged without any I/O.
+
+Promise: the response is the same however the bytes are split into reads, every part of it is bounded, and a
+response whose end is doubtful is an error rather than a guess. The parser (llhttp) is kept strict: a length given
+twice or beside chunks, a bare CR or LF, a folded line are all refused (RFC 9112 §6.3, §11.1).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import httptools
+
+from twophase.http.outcome import HttpError, HttpErrorKind, HttpResponse
+
+_LENGTH: Final = b"content-length"
+_CODING: Final = b"transfer-encoding"
+
+
+class _StopParsing(Exception):
+    """Raised in a parser callback when the rest of the read is of no interest; `feed` knows why."""
+
+
+class ResponseReader:
+    """Reads one response at a time over a connection's life: `begin`, `feed` until it returns, `begin` again.
+
+    >>> reader = ResponseReader(body_bytes_max=1024, header_bytes_max=1024)
+    >>> reader.begin()
+    >>> reader.feed(b"HTTP/1.1 200 OK\\r\\nContent-Len")
+    >>> response = reader.feed(b"gth: 2\\r\\n\\r\\nhi")
+    >>> response.status, response.body, reader.reusable
+    (200, b'hi', True)
+    """
+
+    __slots__ = (
+        "_body_bytes",
+        "_body_bytes_max",
+        "_body_bytes_seen",
+        "_complete",
+        "_failure",
+        "_framed",
+        "_header_bytes_max",
+        "_headers",
+        "_is_head",
+        "_overhead_bytes",
+        "_parser",
+        "_pieces",
+        "_status",
+        "reusable",
+        "started",
+    )
+
+    def __init__(self, *, body_bytes_max: int, header_bytes_max: int) -> None:
+        self._body_bytes_max = body_bytes_max
+        self._header_bytes_max = header_bytes_max
+        self._failure: HttpError | None = None
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        self.begin()
+
+    def begin(self, *, is_head: bool = False) -> None:
+        """Expect a response; `is_head`: to a HEAD request, so without a body whatever its headers say."""
+        self.started = False
+        """Whether any byte of the response was read."""
+        self.reusable = False
+        """Whether the connection can carry another request, once the response is complete."""
+        self._is_head = is_head
+        self._complete = False
+        self._status = 0
+        self._framed = False
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._pieces: list[bytes] = []
+        self._body_bytes = 0
+        self._body_bytes_seen = 0
+        self._overhead_bytes = 0
+
+    def feed(self, data: bytes) -> HttpResponse | None:
+        """Take what was read; the response when this completes it, else None.
+
+        Raises:
+            HttpError: kind `PROTOCOL` or `TOO_LARGE`; the connection is of no further use.
+        """
+        parser = self._parser
+        assert parser is not None, "fed after dispose"
+        self.started = True
+        try:
+            parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self.reusable = False
+            if not self._complete:
+                text = f"not a proper HTTP/1 response: {error}"[:200]
+                raise self._failure or HttpError(HttpErrorKind.PROTOCOL, text) from None
+        if self._complete:
+            return self._response()
+        self._bound_overhead(len(data))
+        return None
+
+    def end_of_stream(self) -> HttpResponse | None:
+        """The peer closed: the response when closing is how its body ends (RFC 9112 §6.3, 8), else None."""
+        return self._response() if self._status and not self._framed and self._failure is None else None
+
+    def progress(self) -> str:
+        """How far the response has come, in words."""
+        if not self.started:
+            return "without an answer"
+        return f"after {self._body_bytes} bytes of the body" if self._status else "before the headers were complete"
+
+    def dispose(self) -> None:
+        """Let go of the parser: it holds methods of this object, a cycle only the garbage collector would free."""
+        self._parser = None
+
+    def _response(self) -> HttpResponse:
+        pieces = self._pieces
+        return HttpResponse(self._status, self._headers, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def _bound_overhead(self, read_bytes: int) -> None:
+        """Bound what is not body: interim responses, headers, chunk sizes and extensions, trailers.
+
+        The parser itself gathers an unfinished header, so this counts what was read since the body last grew.
+        The bound can be passed by one read, never by more.
+        """
+        if self._body_bytes != self._body_bytes_seen:
+            self._body_bytes_seen = self._body_bytes
+            self._overhead_bytes = 0
+            return
+        self._overhead_bytes += read_bytes
+        if self._overhead_bytes > self._header_bytes_max:
+            raise HttpError(HttpErrorKind.TOO_LARGE, f"more than {self._header_bytes_max} bytes beside the body")
+
+    def _refuse(self, kind: HttpErrorKind, text: str) -> _StopParsing:
+        self._failure = HttpError(kind, text)
+        return _StopParsing()
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        """Another response begins in the same read: nobody asked for it."""
+        if self._complete:
+            raise _StopParsing
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer. Trailers are dropped: nothing may depend on them (RFC 9110 §6.5.1)."""
+        if self._status:
+            return
+        name = name.lower()
+        value = value.strip(b" \t")  # the parser keeps trailing blanks, and which ones depends on the reads
+        if name == _LENGTH:
+            self._framed = True
+        elif name == _CODING:
+            self._framed = True
+            if value.lower() != b"chunked":
+                raise self._refuse(HttpErrorKind.PROTOCOL, "the answer has a transfer encoding other than chunked")
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The status is known: is this the response, and has it a body?"""
+        assert self._parser is not None
+        status = self._parser.get_status_code()
+        if status < 200:
+            if status < 100 or status == 101:
+                raise self._refuse(HttpErrorKind.PROTOCOL, f"status {status} was not asked for")
+            return
+        self._status = status
+        if self._is_head:
+            # Only a return value that httptools does not pass on could tell the parser that no body follows: take
+            # the response as complete and give the connection up. HEAD is not what this client is fast for.
+            self._complete = True
+            raise _StopParsing
+
+    def on_body(self, data: bytes) -> None:
+        """A piece of the body."""
+        self._body_bytes += len(data)
+        if self._body_bytes > self._body_bytes_max:
+            raise self._refuse(HttpErrorKind.TOO_LARGE, f"a body of more than {self._body_bytes_max} bytes")
+        self._pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        """The response is complete, or an interim one is (RFC 9110 §15.2) and the response is still to come."""
+        if self._status:
+            assert self._parser is not None
+            self._complete = True
+            self.reusable = self._parser.should_keep_alive()
+        else:
+            self._headers = []
+            self._framed = False

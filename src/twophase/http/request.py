@@ -1,0 +1,161 @@
+"""The head of a request, and the call under way that it belongs to.
+
+Promise: a header can neither end early nor change the framing of the request: the client alone says how long the
+body is and what happens to the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+from twophase.http.outcome import HttpError, HttpErrorKind, OnDone, Outcome
+from twophase.http.wheel import TimeoutWheel
+
+METHODS = frozenset({"GET", "POST", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"})
+METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+"""Those whose length is given even when it is 0 (RFC 9110 §8.6)."""
+_OURS = frozenset(
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NOT_IN_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+def encode_headers(headers: Sequence[tuple[str, str]]) -> str:
+    """Header lines, each ended by CR LF; characters outside ASCII go out as UTF-8.
+
+    Asks for an unencoded body unless the caller says otherwise: nobody here would decompress it.
+
+    Raises:
+        HttpError: kind `BAD_HEADER`, naming the header and never its value.
+
+    >>> encode_headers([("X-Trace", "7")])
+    'X-Trace: 7\\r\\naccept-encoding: identity\\r\\n'
+    """
+    lines: list[str] = []
+    asks_for_encoding = False
+    for name, value in headers:
+        if not _NAME.fullmatch(name):
+            raise HttpError(HttpErrorKind.BAD_HEADER, "a header name has characters no name has")
+        lower = name.lower()
+        if lower in _OURS:
+            raise HttpError(HttpErrorKind.BAD_HEADER, f"header {lower} belongs to the client")
+        if _NOT_IN_VALUE.search(value):
+            raise HttpError(HttpErrorKind.BAD_HEADER, f"the value of header {lower[:64]} has control characters")
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                text = f"the value of header {lower[:64]} cannot be encoded"
+                raise HttpError(HttpErrorKind.BAD_HEADER, text) from None
+        asks_for_encoding = asks_for_encoding or lower == "accept-encoding"
+        lines.append(f"{name}: {value}\r\n")
+    if not asks_for_encoding:
+        lines.append("accept-encoding: identity\r\n")
+    return "".join(lines)
+
+
+class HeaderBook:
+    """Header lines already checked: most calls carry the same ones."""
+
+    __slots__ = ("_entries", "_entries_max")
+
+    def __init__(self, entries_max: int = 256) -> None:
+        self._entries: dict[tuple[tuple[str, str], ...], str] = {}
+        self._entries_max = entries_max
+
+    def look_up(self, headers: Sequence[tuple[str, str]]) -> str:
+        """The header lines; raises as `encode_headers`."""
+        key = tuple(headers)
+        lines = self._entries.get(key)
+        if lines is None:
+            lines = encode_headers(key)
+            if len(self._entries) >= self._entries_max:
+                self._entries.clear()
+            self._entries[key] = lines
+        return lines
+
+
+class Carrier(Protocol):
+    """Whoever holds a call right now: the queue of its host, an attempt to connect, a connection."""
+
+    def let_go(self, call: PendingCall) -> str:
+        """The call ends before its time; stop working for it. Returns what it was waiting for."""
+        ...
+
+
+class PendingCall:
+    """One call under way. Whatever happens, `finish` reaches the caller once: the first time."""
+
+    __slots__ = ("_loop", "_on_done", "_slot", "_wheel", "body", "carrier", "head", "is_head", "retried")
+
+    def __init__(
+        self,
+        head: bytes,
+        body: bytes,
+        *,
+        is_head: bool,
+        on_done: OnDone,
+        loop: asyncio.AbstractEventLoop,
+        wheel: TimeoutWheel,
+        timeout_ms: int,
+    ) -> None:
+        self.head = head
+        self.body = body
+        self.is_head = is_head
+        self.retried = False
+        self.carrier: Carrier | None = None
+        self._on_done: OnDone | None = on_done
+        self._loop = loop
+        self._wheel = wheel
+        self._slot = wheel.add(self, timeout_ms)
+
+    @property
+    def done(self) -> bool:
+        """Whether the caller has been told, or does not want to be told any more."""
+        return self._on_done is None
+
+    def finish(self, outcome: Outcome) -> None:
+        """Tell the caller; later outcomes are ignored. Never raises for what the caller's function does."""
+        on_done = self._on_done
+        if on_done is None:
+            return
+        self._on_done = None
+        self.carrier = None
+        self._wheel.remove(self, self._slot)
+        try:
+            on_done(outcome)
+        except Exception as error:  # noqa: BLE001 - the caller's mistake must not break a pooled connection
+            self._loop.call_exception_handler(
+                {"message": "the on_done of an HTTP call raised", "exception": error},
+            )
+
+    def abandon(self) -> str:
+        """Stop working for this call without telling the caller; returns what it was waiting for."""
+        carrier = self.carrier
+        self.carrier = None
+        return carrier.let_go(self) if carrier is not None else "a connection"
+
+    def cancel(self) -> None:
+        """The caller is gone: abandon the call and tell nobody."""
+        self._on_done = None
+        self._wheel.remove(self, self._slot)
+        self.abandon()
+
+    def on_timeout(self) -> None:
+        """The wheel's message: the time is up."""
+        self.finish(HttpError(HttpErrorKind.TIMEOUT, f"the time was up while waiting for {self.abandon()}"))
