@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reference that come from the code: settings, errors, limits, failpoints.
+"""Writes the tables of docs/reference that come from the code: settings, errors, limits, audit.
 
 A page holds `<!-- generated: name -->` … `<!-- end -->`; what stands between is written here, the rest by people.
 `make docs` writes, `--check` only compares (a test does that), so no page can disagree with the code.
@@ -15,6 +15,7 @@ from twophase.core import failpoint
 from twophase.core.errors import TwophaseError
 from twophase.core.limits import LIMITS
 from twophase.server.settings import describe
+from twophase.spark.taxonomy import MEANINGS
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -81,6 +82,12 @@ def settings_table() -> str:
     return _table(("Setting", "Environment", "Default", "What it is"), rows)
 
 
+def audit_table() -> str:
+    """Every class of the audit."""
+    rows = [(one.title, "yes" if one.violation else "no", one.what, one.remedy) for one in MEANINGS]
+    return _table(("Class", "Breaks a promise", "What it means", "What to do"), rows)
+
+
 def failpoints_list() -> str:
     """Every failpoint, by process."""
     return "".join(f"* `{name}`\n" for name in sorted(failpoint.NAMES))
@@ -91,6 +98,7 @@ GENERATORS = {
     "fates": fates_table,
     "limits": limits_table,
     "settings": settings_table,
+    "audit": audit_table,
     "failpoints": failpoints_list,
 }
 

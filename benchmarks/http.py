@@ -1,0 +1,81 @@
+"""What one outgoing call costs, kept alive, to a receiver in another process; by how many are under way at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import uvloop
+from twophase.http.client import HttpClient
+
+from benchmarks.measure import ROUNDS, Result
+from twophase.http.outcome import HttpError, HttpResponse
+
+CONCURRENCIES = (1, 16, 64)
+_CALLS = 20_000
+_HEADERS = [("content-type", "application/json")]
+_BODY = b'{"account":"B","amount":30}'
+
+
+@contextlib.contextmanager
+def _sink() -> Iterator[str]:
+    with subprocess.Popen([sys.executable, "-m", "benchmarks.sink"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/transfer-in?gid=g&branch_id=01"
+        finally:
+            process.terminate()
+
+
+async def _round(client: HttpClient, url: str, calls: int, concurrency: int) -> tuple[float, float]:
+    """Wall and CPU seconds of `calls` calls, `concurrency` at a time."""
+    finished = asyncio.get_running_loop().create_future()
+    started, ended = 0, 0
+
+    def call() -> None:
+        nonlocal started
+        started += 1
+        client.request("POST", url, _HEADERS, _BODY, 5_000, on_done)
+
+    def on_done(outcome: HttpResponse | HttpError) -> None:
+        nonlocal ended
+        ended += 1
+        if isinstance(outcome, HttpError):
+            if not finished.done():
+                finished.set_exception(outcome)
+        elif started < calls:
+            call()
+        elif ended == calls:
+            finished.set_result(None)
+
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(concurrency):
+        call()
+    await finished
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+async def _measure(url: str, concurrency: int) -> tuple[Result, Result]:
+    client = HttpClient()
+    calls = _CALLS if concurrency > 1 else _CALLS // 5
+    try:
+        rounds = [await _round(client, url, calls, concurrency) for _ in range(ROUNDS + 1)][1:]
+    finally:
+        await client.close()
+    wall = tuple(one[0] / calls * 1e6 for one in rounds)
+    cpu = tuple(one[1] / calls * 1e6 for one in rounds)
+    return (
+        Result(f"HTTP client: a call, {concurrency} at once, elapsed", wall),
+        Result(f"HTTP client: a call, {concurrency} at once, CPU of the client", cpu),
+    )
+
+
+def results() -> Iterator[Result]:
+    """All measurements of this page."""
+    with _sink() as url:
+        for concurrency in CONCURRENCIES:
+            yield from uvloop.run(_measure(url, concurrency))

@@ -1,0 +1,44 @@
+"""How something is measured: several rounds, and the spread is shown, never one number alone."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import msgspec
+
+ROUNDS = 5
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Microseconds an operation, one figure a round."""
+
+    name: str
+    micros: tuple[float, ...]
+
+    def line(self) -> str:
+        """One line of the table."""
+        low, middle, high = min(self.micros), statistics.median(self.micros), max(self.micros)
+        return f"{self.name:<58} {low:>10.2f} {middle:>10.2f} {high:>10.2f}"
+
+
+def measure(name: str, operation: Callable[[], object], *, operations: int, rounds: int = ROUNDS) -> Result:
+    """Call `operation` `operations` times in each round, after one round that does not count."""
+    micros = []
+    for number in range(rounds + 1):
+        started = time.perf_counter()
+        for _ in range(operations):
+            operation()
+        if number:
+            micros.append((time.perf_counter() - started) / operations * 1e6)
+    return Result(name, tuple(micros))
+
+
+def heading() -> str:
+    """What the figures were measured on, and the head of the table."""
+    machine = f"{os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}, {platform.system()}"
+    columns = f"{'':<58} {'min':>10} {'median':>10} {'max':>10}"
+    return f"{machine} {platform.release()}; µs an operation, {ROUNDS} rounds\n\n{columns}"
