@@ -12,6 +12,7 @@ from twophase.stores.sqlite import SqliteStore, schema
 from twophase.stores.sqlite.schema import Migration
 
 NEXT = schema.SCHEMA_VERSION + 1
+ENDED = "insert into history values (1, ?, ?, 5, 0, 0, 0, '', '', 0, 0, x'')"
 
 
 @pytest.fixture
@@ -80,7 +81,16 @@ async def test_nothing_can_stand_in_live_rows_and_history_at_once(tmp_path: Path
     await store.stop()
     raw = sqlite3.connect(tmp_path / "store.db")
 
-    raw.execute("insert into history values (1, 1, 'g', 5, 0, 0, 0, '', '', 0, 0, x'')")
+    raw.execute(ENDED, (1, "g"))
 
     assert raw.execute("select count(*) from message").fetchone() == (0,)
     raw.close()
+
+
+@pytest.mark.parametrize(("seq", "gid"), [(1, "h"), (2, "g")])
+def test_history_has_each_number_and_each_gid_once(file: sqlite3.Connection, seq: int, gid: str) -> None:
+    file.execute(ENDED, (1, "g"))
+
+    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
+        file.execute(ENDED, (seq, gid))
+    file.close()
