@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
 import structlog
 import uvloop
 
@@ -26,6 +27,7 @@ from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
 from twophase.core.hooks import Clock
 from twophase.destinations.base import Destination
 from twophase.destinations.http import HttpDestination
+from twophase.http.client import HttpClient
 from twophase.server import logs
 from twophase.server.decode import Decoder
 from twophase.server.dtm_http import ColdRoutes
@@ -136,8 +138,18 @@ class Server:
 
 
 def _http_destinations(settings: Settings) -> dict[str, Destination]:
-    destination = HttpDestination()
+    client = HttpClient(
+        connections_per_host=settings.in_flight_per_destination_max,
+        connections_max=_calls_max(settings),
+        response_bytes_max=settings.answer_bytes_max,
+    )
+    destination = HttpDestination(client)
     return {"http": destination, "https": destination}
+
+
+def _calls_max(settings: Settings) -> int:
+    """Branch calls, and as many check-backs: neither waits for the other's connections."""
+    return 2 * settings.in_flight_max
 
 
 def run(settings: Settings) -> int:
@@ -155,7 +167,7 @@ def run(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings) -> int:
-    _raise_file_limit(settings.connections_max + _FILES_BESIDE_CONNECTIONS)
+    settings = _affordable(settings)
     loop = asyncio.get_running_loop()
     told_to_stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -191,11 +203,16 @@ def _refuse(error: TwophaseError, code: int) -> int:
     return code
 
 
-def _raise_file_limit(wanted: int) -> None:
-    """Every connection is an open file; ask for enough of them, and say so when there are not."""
+def _affordable(settings: Settings) -> Settings:
+    """The settings with no more connections than the system lets this process open files."""
+    beside = _calls_max(settings) + _FILES_BESIDE_CONNECTIONS
+    wanted = settings.connections_max + beside
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < wanted:
-        _log.warning("too few open files are allowed for connections_max", allowed=allowed, wanted=wanted)
+    if allowed >= wanted:
+        return settings
+    connections_max = max(allowed - beside, allowed // 2, 1)
+    _log.warning("too few open files are allowed", allowed=allowed, wanted=wanted, connections_max=connections_max)
+    return msgspec.structs.replace(settings, connections_max=connections_max)

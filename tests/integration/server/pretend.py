@@ -203,7 +203,7 @@ async def listening(*, timeouts: Timeouts | None = None, connections_max: int = 
         for client in wire.clients:
             client.close()
         listener.stop()
-        await listener.closed(5)
+        assert await listener.closed(5), "every connection ends"
         for client in wire.clients:
             with contextlib.suppress(OSError):
                 await client.writer.wait_closed()

@@ -1,0 +1,168 @@
+"""A real `twophase server` process, and a branch service that does what the test tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from tests.integration.server.pretend import Client, Response, get, post
+
+_MAIN = "from twophase.cli.app import main; main()"
+_START_S = 30.0
+_STOP_S = 30.0
+
+
+class ServerProcess:
+    """One process; `port` is from its ready line."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.ready_line = ""
+        self.port = 0
+
+    @classmethod
+    async def spawn(cls, *arguments: str, environment: dict[str, str] | None = None, cwd: Path) -> ServerProcess:
+        """Start it without waiting."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TWOPHASE_")}
+        return cls(
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-c",
+                _MAIN,
+                "server",
+                *arguments,
+                stdout=PIPE,
+                stderr=PIPE,
+                cwd=cwd,
+                env=inherited | (environment or {}),
+            )
+        )
+
+    async def until_ready(self) -> None:
+        """Wait for the ready line."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(_START_S):
+            self.ready_line = (await self.process.stdout.readline()).decode()
+        if not self.ready_line:
+            assert self.process.stderr is not None
+            raise AssertionError((await self.process.stderr.read()).decode())
+        self.port = int(self.ready_line.split("http://127.0.0.1:")[1].split()[0])
+
+    async def connect(self) -> Client:
+        return Client(*await asyncio.open_connection("127.0.0.1", self.port))
+
+    async def ask(self, request: bytes) -> Response:
+        """One request on a connection of its own."""
+        client = await self.connect()
+        try:
+            return await client.ask(request)
+        finally:
+            client.close()
+
+    async def post(self, what: str, **fields: Any) -> Response:
+        """A prepare, submit or abort."""
+        return await self.ask(post(f"/api/dtmsvr/{what}", msgspec.json.encode({"trans_type": "msg"} | fields)))
+
+    async def state(self, gid: str) -> str | None:
+        """The state a query shows; None for an unknown gid."""
+        found = msgspec.json.decode((await self.ask(get(f"/api/dtmsvr/query?gid={gid}"))).body)
+        return None if found["transaction"] is None else str(found["transaction"]["status"])
+
+    async def until_state(self, gid: str, wanted: str) -> None:
+        """Poll until a query shows this state."""
+        async with asyncio.timeout(20):
+            while await self.state(gid) != wanted:
+                await asyncio.sleep(0.02)
+
+    async def ended(self) -> tuple[int, str]:
+        """Wait for its end: exit code (negative: the signal) and standard error."""
+        async with asyncio.timeout(_STOP_S):
+            _, errors = await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode, errors.decode()
+
+    async def terminate(self) -> tuple[int, str]:
+        """SIGTERM, and wait for its end."""
+        self.process.send_signal(signal.SIGTERM)
+        return await self.ended()
+
+    async def kill(self) -> None:
+        """SIGKILL, if it still runs."""
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+            await self.ended()
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    folder: Path, *arguments: str, environment: dict[str, str] | None = None
+) -> AsyncIterator[ServerProcess]:
+    """A ready server with its store in `folder`; killed at the end when the test has not ended it."""
+    server = await ServerProcess.spawn("--port", "0", *arguments, environment=environment, cwd=folder)
+    try:
+        await server.until_ready()
+        yield server
+    finally:
+        await server.kill()
+
+
+class BranchService:
+    """Answers what `answers` says for a path (200 by default), when `open` is set; records every call."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, int] = {}
+        self.open = asyncio.Event()
+        self.open.set()
+        self.calls: list[tuple[str, str]] = []
+        self.arrived = asyncio.Event()
+        self.port = 0
+        self._server: asyncio.Server | None = None
+
+    async def start(self, port: int = 0) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                for line in head.lower().split("\r\n"):
+                    if line.startswith("content-length:"):
+                        await reader.readexactly(int(line.split(":")[1]))
+                target = urlsplit(head.split()[1])
+                self.calls.append((target.path, parse_qs(target.query)["gid"][0]))
+                self.arrived.set()
+                await self.open.wait()
+                status = self.answers.get(target.path, 200)
+                writer.write(f"HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n".encode())
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def branch_service(port: int = 0) -> AsyncIterator[BranchService]:
+    """A branch service for one test."""
+    service = BranchService()
+    await service.start(port)
+    try:
+        yield service
+    finally:
+        service.open.set()
+        await service.stop()

@@ -1,0 +1,76 @@
+"""The `twophase` command finds its commands in a table and imports only what is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+from typer.testing import CliRunner
+
+from twophase.cli import app as command_line
+from twophase.core.limits import LIMITS
+from twophase.server.settings import describe
+
+runner = CliRunner()
+
+
+def test_help_lists_every_command_without_importing_any() -> None:
+    script = (
+        "import sys; from twophase.cli.app import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print([m for m in sys.modules if m in ('starlette', 'pyspark', 'uvicorn', 'twophase.cli.server')])"
+    )
+    done = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=True)
+    for command in command_line.COMMANDS:
+        assert command.name in done.stdout
+        assert command.summary in done.stdout
+    assert done.stdout.rstrip().endswith("[]")
+
+
+@pytest.mark.parametrize("command", command_line.COMMANDS, ids=lambda command: command.name)
+def test_every_command_of_the_table_exists(command: command_line.LazyCommand) -> None:
+    assert find_spec(command.module) is not None
+    result = runner.invoke(command_line.app, [command.name, "--help"])
+    assert result.exit_code == 0, result.output
+
+
+def test_server_help_documents_every_setting() -> None:
+    result = runner.invoke(command_line.app, ["server", "--help"], terminal_width=200)
+    for setting in describe():
+        assert setting.variable in result.output
+        assert setting.default in result.output
+
+
+def test_limits_prints_every_limit() -> None:
+    result = runner.invoke(command_line.app, ["limits"])
+    for limit in LIMITS:
+        assert limit.name in result.output
+        assert str(limit.value) in result.output
+
+
+def test_version_is_printed() -> None:
+    result = runner.invoke(command_line.app, ["--version"])
+    assert result.output.startswith("twophase ")
+
+
+def test_an_unknown_command_is_refused() -> None:
+    assert runner.invoke(command_line.app, ["nosuch"]).exit_code == 2
+
+
+def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark_is_missing", None)
+    missing = command_line.LazyCommand("server", "pyspark_is_missing", "app", "spark", "x")
+    monkeypatch.setattr(command_line, "_BY_NAME", {"server": missing})
+    result = runner.invoke(command_line.app, ["server"])
+    assert result.exit_code == 1
+    assert "pip install 'twophase[spark]'" in result.output
+
+
+def test_a_fault_inside_a_command_is_not_taken_for_a_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = command_line.LazyCommand("server", "twophase.cli.nosuch.inner", "app", "server", "x")
+    monkeypatch.setattr(command_line, "_BY_NAME", {"server": broken})
+    result = runner.invoke(command_line.app, ["server"])
+    assert isinstance(result.exception, ModuleNotFoundError)

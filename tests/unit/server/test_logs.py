@@ -1,0 +1,101 @@
+"""Log lines are JSON, bounded in length and number, and carry neither payloads nor secrets."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from twophase.server.logs import RateLimit, configure
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    stream = io.StringIO()
+    configure("info", stream)
+    yield stream
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def written(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_line_is_one_json_object(lines: io.StringIO) -> None:
+    structlog.get_logger().info("ready", urls=["http://127.0.0.1:1"])
+    (line,) = written(lines)
+    assert (line["event"], line["level"], line["urls"]) == ("ready", "info", ["http://127.0.0.1:1"])
+    assert line["at"].endswith("Z")
+
+
+def test_lines_below_the_level_are_not_written(lines: io.StringIO) -> None:
+    structlog.get_logger().debug("chatter")
+    assert written(lines) == []
+
+
+@pytest.mark.parametrize("name", ["payload", "body", "password", "api_token", "Authorization", "secret", "cookie"])
+def test_payloads_and_secrets_are_left_out(lines: io.StringIO, name: str) -> None:
+    structlog.get_logger().info("x", **{name: "hunter2"})
+    assert "hunter2" not in lines.getvalue()
+
+
+def test_credentials_in_urls_are_left_out(lines: io.StringIO) -> None:
+    structlog.get_logger().info("x", store="postgresql://user:hunter2@db/x")
+    assert "hunter2" not in lines.getvalue()
+
+
+def test_long_texts_are_cut(lines: io.StringIO) -> None:
+    structlog.get_logger().info("x", what="a" * 100_000)
+    assert len(lines.getvalue()) < 3_000
+
+
+def test_lines_of_libraries_become_ours(lines: io.StringIO) -> None:
+    logging.getLogger("uvicorn.error").warning("from %s", "elsewhere")
+    (line,) = written(lines)
+    assert (line["event"], line["logger"], line["level"]) == ("from elsewhere", "uvicorn.error", "warning")
+
+
+def test_a_trace_goes_into_the_line(lines: io.StringIO) -> None:
+    try:
+        raise RuntimeError("boom")
+    except RuntimeError as error:
+        structlog.get_logger().error("fault", exc_info=error)
+    (line,) = written(lines)
+    assert "RuntimeError: boom" in line["exception"]
+
+
+def test_what_json_does_not_know_is_written_as_text(lines: io.StringIO) -> None:
+    structlog.get_logger().info("x", thing=object)
+    assert "class 'object'" in written(lines)[0]["thing"]
+
+
+def test_a_flood_of_one_event_is_bounded_and_counted() -> None:
+    now_s = 0.0
+    limit = RateLimit(lines_max=3, window_s=10.0, now_s=lambda: now_s)
+    passed = 0
+    for _ in range(100):
+        try:
+            limit(None, "info", {"event": "flood"})
+            passed += 1
+        except structlog.DropEvent:
+            pass
+    assert passed == 3
+    assert limit(None, "info", {"event": "other"}) == {"event": "other"}
+    now_s = 11.0
+    assert limit(None, "info", {"event": "flood"})["left_out"] == 97
+
+
+def test_the_memory_of_the_limit_is_bounded() -> None:
+    limit = RateLimit()
+    for number in range(5_000):
+        limit(None, "info", {"event": f"event {number}"})
+    assert len(limit._windows) <= 512

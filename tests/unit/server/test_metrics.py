@@ -1,0 +1,97 @@
+"""What is counted is shown, under bounded names."""
+
+from __future__ import annotations
+
+import pytest
+
+from twophase.coordinator.coordinator import Gauges
+from twophase.coordinator.observer import Observer
+from twophase.core.lifecycle import State
+from twophase.server.metrics import Metrics, Snapshot
+from twophase.stores.base import Overview
+
+NOW_MS = 1_700_000_010_000
+
+
+def text(metrics: Metrics, overview: Overview | None = None) -> str:
+    return metrics.render(Snapshot(overview, Gauges(1, 2, 3, 4, 5, 6, 7), 8, NOW_MS, ready=True)).decode()
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+def test_it_is_an_observer(metrics: Metrics) -> None:
+    observer: Observer = metrics
+    assert observer is metrics
+
+
+def test_messages_are_shown_by_state_with_the_age_of_the_oldest(metrics: Metrics) -> None:
+    shown = text(metrics, Overview(3, 4, 1, NOW_MS - 9_000, NOW_MS - 2_500))
+    assert 'twophase_messages{state="prepared"} 3.0' in shown
+    assert 'twophase_messages{state="submitted"} 4.0' in shown
+    assert 'twophase_messages{state="parked"} 1.0' in shown
+    assert "twophase_oldest_prepared_seconds 9.0" in shown
+    assert "twophase_oldest_undelivered_seconds 2.5" in shown
+
+
+def test_a_clock_that_went_back_makes_no_negative_age(metrics: Metrics) -> None:
+    assert "twophase_oldest_prepared_seconds 0.0" in text(metrics, Overview(1, 0, 0, NOW_MS + 5_000, None))
+
+
+def test_without_a_store_its_numbers_are_left_out(metrics: Metrics) -> None:
+    shown = text(metrics)
+    assert "twophase_store_up 0.0" in shown
+    assert 'twophase_messages{state="prepared"}' not in shown
+
+
+def test_gauges_are_shown(metrics: Metrics) -> None:
+    shown = text(metrics)
+    for line in (
+        "twophase_active 1.0",
+        "twophase_active_bytes 2.0",
+        "twophase_waiting_for_store 3.0",
+        "twophase_branch_calls_in_flight 4.0",
+        "twophase_branch_calls_waiting 5.0",
+        "twophase_check_backs_in_flight 6.0",
+        "twophase_check_backs_waiting 7.0",
+        "twophase_connections 8.0",
+        "twophase_ready 1.0",
+    ):
+        assert line in shown
+
+
+def test_events_are_counted(metrics: Metrics) -> None:
+    metrics.flushed(3, 0.002)
+    metrics.flush_failed("TP-4004")
+    metrics.check_back_answered("rolled_back", 0.01)
+    metrics.branch_answered("error", "http://b:80", 0.3)
+    metrics.refused("TP-3001")
+    metrics.finished(State.FAILED, "check-back")
+    metrics.incident("g1", "contrary")
+    shown = text(metrics)
+    for line in (
+        'twophase_flush_items_bucket{le="5.0"} 1.0',
+        'twophase_flush_items_bucket{le="2.0"} 0.0',
+        "twophase_flush_items_sum 3.0",
+        'twophase_flush_seconds_bucket{le="0.0025"} 1.0',
+        'twophase_flush_failed_total{code="TP-4004"} 1.0',
+        'twophase_check_backs_total{verdict="rolled_back"} 1.0',
+        "twophase_check_back_seconds_count 1.0",
+        'twophase_branch_calls_total{destination="http://b:80",result="error"} 1.0',
+        'twophase_branch_seconds_bucket{le="0.5",result="error"} 1.0',
+        'twophase_branch_seconds_bucket{le="0.25",result="error"} 0.0',
+        'twophase_refused_total{code="TP-3001"} 1.0',
+        'twophase_messages_finished_total{decided_by="check-back",state="failed"} 1.0',
+        "twophase_incidents_total 1.0",
+    ):
+        assert line in shown
+
+
+def test_destinations_cannot_make_series_without_bound(metrics: Metrics) -> None:
+    for number in range(1_000):
+        metrics.branch_answered("succeeded", f"http://host-{number}", 0.001)
+    lines = [line for line in text(metrics).splitlines() if line.startswith("twophase_branch_calls_total")]
+    assert len(lines) == 101
+    assert 'twophase_branch_calls_total{destination="other",result="succeeded"} 900.0' in lines

@@ -1,0 +1,81 @@
+"""Where settings come from, which one wins, and that a wrong one is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from twophase.core.errors import ConfigurationError
+from twophase.server.settings import Settings, describe, load, unknown_variables
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    settings = load({}, {})
+    assert (settings.store, settings.host, settings.http_port) == ("sqlite:///twophase.db", "127.0.0.1", 36_789)
+
+
+def test_the_nearest_source_wins(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text('host = "file"\nhttp_port = 1\ndrain_timeout_ms = 7\n')
+    environment = {"TWOPHASE_HOST": "environment", "TWOPHASE_HTTP_PORT": "2"}
+    settings = load({"host": "line", "http_port": None}, environment, file)
+    assert (settings.host, settings.http_port, settings.drain_timeout_ms) == ("line", 2, 7)
+
+
+def test_every_setting_has_a_variable_a_default_and_a_description() -> None:
+    described = list(describe())
+    assert [one.name for one in described] == list(Settings.__struct_fields__)
+    for one in described:
+        assert one.variable == f"TWOPHASE_{one.name.upper()}"
+        assert one.description
+        assert one.default
+
+
+def test_every_setting_can_be_given_as_text() -> None:
+    defaults = Settings()
+    for one in describe():
+        assert msgspec.structs.asdict(load({}, {one.variable: one.default})) == msgspec.structs.asdict(defaults)
+
+
+@pytest.mark.parametrize(
+    ("command_line", "environment", "named"),
+    [
+        ({"http_port": 70_000}, {}, "http_port"),
+        ({"http_port": -1}, {}, "http_port"),
+        ({"nosuch": 1}, {}, "nosuch"),
+        ({"store": ""}, {}, "store"),
+        ({"drain_timeout_ms": 0}, {}, "drain_timeout_ms"),
+        ({}, {"TWOPHASE_ACTIVE_MAX": "many"}, "TWOPHASE_ACTIVE_MAX"),
+        ({"retry_first_ms": 10, "retry_cap_ms": 5}, {}, "retry_first_ms"),
+        ({"check_back_first_ms": 10, "check_back_cap_ms": 5}, {}, "check_back_first_ms"),
+        ({"in_flight_max": 1}, {}, "in_flight_per_destination_max"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(
+    command_line: dict[str, object], environment: dict[str, str], named: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        load(command_line, environment)
+
+
+@pytest.mark.parametrize("content", ["http_port = ", "nosuch = 1", "http_port = '1x'", "http_port = 1.5"])
+def test_a_wrong_file_is_refused_by_name(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text(content)
+    with pytest.raises(ConfigurationError, match=r"wrong\.toml"):
+        load({}, {}, file)
+
+
+def test_settings_reach_the_parts_they_are_for() -> None:
+    settings = load({"idle_timeout_ms": 1_500, "retry_cap_ms": 9_000, "waiting_max": 3, "request_timeout_ms": 44}, {})
+    assert settings.timeouts().idle_s == 1.5
+    coordinator = settings.coordinator()
+    assert (coordinator.delivery.cap_ms, coordinator.waiting_max, coordinator.request_timeout_ms) == (9_000, 3, 44)
+
+
+def test_a_misspelt_variable_is_noticed() -> None:
+    assert unknown_variables({"TWOPHASE_HOTS": "x", "TWOPHASE_FAILPOINT": "y", "TWOPHASE_HOST": "z"}) == [
+        "TWOPHASE_HOTS"
+    ]
