@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator
 
 import uvloop
-from twophase.http.client import HttpClient
 
 from benchmarks.measure import ROUNDS, Result
+from twophase.http.client import HttpClient
 from twophase.http.outcome import HttpError, HttpResponse
 
 CONCURRENCIES = (1, 16, 64)

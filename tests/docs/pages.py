@@ -14,14 +14,9 @@ _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def tracked_files() -> list[Path]:
-    """Every file of the repository as it would be committed."""
-    listing = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    """Every file of the repository as it would be committed; empty outside a git checkout."""
+    command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return [path for name in listing.stdout.split("\0") if name and (path := ROOT / name).is_file()]
 
 
@@ -33,6 +28,11 @@ def pages() -> list[Path]:
 def links(page: Path) -> list[str]:
     """Where a page's links lead, code blocks aside."""
     return _LINK.findall(_FENCE.sub("", page.read_text()))
+
+
+def fences(text: str) -> list[str]:
+    """The code blocks of a page."""
+    return _FENCE.findall(text)
 
 
 def anchors(page: Path) -> set[str]:

@@ -1,0 +1,160 @@
+"""README's example, exactly as it stands there: a real coordinator, two real services, SQLite."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import selectors
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.docs.pages import ROOT, examples
+from twophase.barrier.install import install
+
+_EXAMPLES = examples(ROOT / "README.md")
+_DEADLINE_S = 30.0
+_SERVICE = """
+from fastapi import FastAPI, Request
+from sqlalchemy import create_engine, text
+
+engine = create_engine({url!r})
+app = FastAPI()
+"""
+_PRODUCER = """
+from sqlalchemy import create_engine, text
+
+engine = create_engine({url!r})
+"""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Stage:
+    """The folder, the ports and the names of one performance."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ports = {name: _free_port() for name in ("localhost:36789", "bank-a:80", "bank-b:80")}
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]),
+            "NAMED_HOSTS": json.dumps(self.ports),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def database(self, name: str) -> str:
+        """The URL of a bank's database."""
+        return f"sqlite:///{self.folder / name}.db"
+
+    def balance(self, name: str) -> int:
+        """What a bank's only account holds."""
+        with contextlib.closing(sqlite3.connect(self.folder / f"{name}.db")) as connection:
+            balance: int = connection.execute("select balance from account").fetchone()[0]
+            return balance
+
+    def open_bank(self, name: str, account: str, balance: int) -> None:
+        """Tables, one account, and the barrier."""
+        with contextlib.closing(sqlite3.connect(self.folder / f"{name}.db")) as connection, connection:
+            connection.execute("create table account (id text primary key, balance integer not null)")
+            connection.execute("insert into account values (?, ?)", (account, balance))
+        install(self.database(name))
+
+    @contextlib.contextmanager
+    def running(self, *command: str) -> Iterator[None]:
+        """A process that prints its address when it is ready."""
+        with (
+            (self.folder / "log").open("ab") as log,
+            subprocess.Popen(
+                [sys.executable, "-m", *command],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            ) as process,
+        ):
+            try:
+                assert process.stdout is not None
+                with selectors.DefaultSelector() as selector:
+                    selector.register(process.stdout, selectors.EVENT_READ)
+                    assert selector.select(_DEADLINE_S), f"{command} did not get ready in time"
+                line = process.stdout.readline()
+                assert b"http://" in line, (self.folder / "log").read_text()
+                yield
+            finally:
+                process.terminate()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """Coordinator, bank A and bank B, under the names that README gives them."""
+    stage = Stage(tmp_path)
+    stage.open_bank("bank_a", "A", 100)
+    stage.open_bank("bank_b", "B", 0)
+    (tmp_path / "bank_a.py").write_text(_SERVICE.format(url=stage.database("bank_a")) + _EXAMPLES["check-back"])
+    (tmp_path / "bank_b.py").write_text(_SERVICE.format(url=stage.database("bank_b")) + _EXAMPLES["consumer"])
+    port = str(stage.ports["localhost:36789"])
+    with (
+        stage.running("examples.banks.serve", "bank_a:app", str(stage.ports["bank-a:80"])),
+        stage.running("examples.banks.serve", "bank_b:app", str(stage.ports["bank-b:80"])),
+        stage.running("tests.docs.named_hosts", "twophase", "server", "--http-port", port),
+    ):
+        yield stage
+
+
+def _produce(stage: Stage) -> subprocess.CompletedProcess[str]:
+    program = stage.folder / "producer.py"
+    program.write_text(
+        _PRODUCER.format(url=stage.database("bank_a")) + _EXAMPLES["producer"] + "\nprint(message.gid)\n"
+    )
+    command = [sys.executable, "-m", "tests.docs.named_hosts", "producer"]
+    return subprocess.run(command, cwd=stage.folder, env=stage.environment, capture_output=True, text=True, check=False)
+
+
+def _wait_for(stage: Stage, balance: int) -> None:
+    pause, ends_s = threading.Event(), time.monotonic() + _DEADLINE_S
+    while stage.balance("bank_b") != balance:
+        assert time.monotonic() < ends_s, (
+            f"bank B holds {stage.balance('bank_b')}\n{(stage.folder / 'log').read_text()}"
+        )
+        pause.wait(0.05)
+
+
+def test_example_moves_money(stage: Stage) -> None:
+    done = _produce(stage)
+    assert done.returncode == 0, done.stderr
+    _wait_for(stage, 30)
+    query = f"http://127.0.0.1:{stage.ports['localhost:36789']}/api/dtmsvr/query"
+    answer = httpx.get(query, params={"gid": done.stdout.strip()}).json()
+    assert stage.balance("bank_a") == 70
+    assert answer["transaction"]["status"] in {"submitted", "succeed"}
+
+
+def test_check_back_route_of_the_example_bars_a_transaction_that_never_began(stage: Stage) -> None:
+    url = f"http://127.0.0.1:{stage.ports['bank-a:80']}/twophase/check"
+    with contextlib.closing(sqlite3.connect(stage.folder / "bank_a.db")) as connection:
+        identity = connection.execute("select value from twophase_meta where name = 'identity'").fetchone()[0]
+    question = {"gid": "never-began", "trans_type": "msg", "branch_id": "00", "op": "msg", "barrier": identity}
+    answer = httpx.get(url, params=question)
+    assert (answer.status_code, answer.headers["x-twophase-verdict"]) == (409, "rolled_back")
+
+
+def test_example_is_five_lines() -> None:
+    lines = [line for line in _EXAMPLES["producer"].splitlines() if line.strip()]
+    assert len(lines) <= 5
+    assert not re.search(r"#\s*type:|noqa", _EXAMPLES["producer"])
