@@ -29,6 +29,7 @@ from twophase.client.flow import (
     Rollback,
     Rule,
 )
+from twophase.client.identity import require_idle
 
 if TYPE_CHECKING:
     from twophase.barrier.transaction import AsyncTransaction
@@ -164,6 +165,7 @@ class AsyncDriver:
         return self._transaction
 
     async def _identity(self, table: str) -> str:
+        require_idle(self._engine)
         engine = ask_engine(self._engine)
         known = self._identities.get(engine, table)
         if known is not None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from twophase.core.errors import OpenTransaction
+
 
 class Identities:
     """A bounded memory: an entry goes with its engine."""
@@ -43,3 +45,14 @@ class Identities:
 def _lasting(engine: Any) -> Any:
     """SQLAlchemy's async engines are thin wrappers, made anew for each AsyncSession; what they wrap lasts."""
     return getattr(engine, "sync_engine", engine)
+
+
+def require_idle(engine: Any) -> None:
+    """Refuse a connection or session in a transaction before anything is sent (rule 2).
+
+    Raises:
+        OpenTransaction: it says that it is in one.
+    """
+    in_transaction = getattr(engine, "in_transaction", None)
+    if callable(in_transaction) and in_transaction():
+        raise OpenTransaction

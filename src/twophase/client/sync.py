@@ -26,6 +26,7 @@ from twophase.client.flow import (
     Rollback,
     Rule,
 )
+from twophase.client.identity import require_idle
 
 if TYPE_CHECKING:
     from twophase.barrier.transaction import SyncTransaction
@@ -128,6 +129,7 @@ class SyncDriver:
         return self._transaction
 
     def _identity(self, table: str) -> str:
+        require_idle(self._engine)
         engine = ask_engine(self._engine)
         known = self._identities.get(engine, table)
         if known is not None:

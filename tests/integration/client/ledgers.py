@@ -118,6 +118,7 @@ class MariadbLedger(Ledger):
     def __init__(self, database: Database) -> None:
         self.database = database
         super().__init__(mariadb_connection(database, autocommit=True))
+        self.run("set session innodb_lock_wait_timeout = 10")
 
     def _open(self) -> Any:
         return mariadb_connection(self.database)

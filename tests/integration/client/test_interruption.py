@@ -1,0 +1,230 @@
+"""Cancelled, interrupted, deadlocked, killed from outside: nothing is lost, nothing is a ghost, nobody hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+
+import pytest
+from sqlalchemy import text
+
+from tests.integration.client.banks import CHECK, Bank, Desk
+from tests.integration.client.coordinator import RecordingCoordinator, Request
+from tests.integration.client.ledgers import TRANSFER, MariadbLedger, PostgresLedger, mariadb_connection
+from twophase import CommittedDespiteError, Message, Progress, RolledBack, Undecided, Verdict
+
+RECEIVER = "http://bank-b/transfer-in"
+
+
+def transfer_message(coordinator: RecordingCoordinator) -> Message:
+    return Message(coordinator.url).add(RECEIVER, {"amount": 30})
+
+
+@pytest.mark.kinds(where=lambda kind: kind.is_async)
+async def test_cancelled_business_is_rolled_back_and_nothing_is_said(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    message = transfer_message(coordinator)
+    working = asyncio.Event()
+
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        working.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(bank.transact(message, business))
+    await working.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert bank.ledger.balance() == 100
+    assert coordinator.operations == ["prepare"]
+    assert message.state is Progress.UNDECIDED
+    assert bank.ledger.check_back(message.gid).verdict is Verdict.ROLLED_BACK
+
+
+@pytest.mark.kinds(where=lambda kind: kind.is_async)
+async def test_cancellation_after_the_commit_lets_submit_finish_first(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    message = transfer_message(coordinator)
+    loop, submitting, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def hold_submit(request: Request) -> None:
+        if request.operation == "submit":
+            loop.call_soon_threadsafe(submitting.set)
+            go_on.wait(10)
+
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+
+    coordinator.before_answer = hold_submit
+    task = asyncio.create_task(bank.transact(message, business))
+    await submitting.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert message.submitted
+    assert bank.ledger.balance() == 70
+
+
+@pytest.mark.kinds(where=lambda kind: kind.is_async and kind.name.endswith("engine"))
+async def test_timeout_around_a_transaction_rolls_it_back(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await bank.transact(transfer_message(coordinator), business)
+    assert bank.ledger.balance() == 100
+
+
+@pytest.mark.kinds(where=lambda kind: not kind.is_async)
+async def test_interrupted_business_is_rolled_back_and_nothing_is_said(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    message = transfer_message(coordinator)
+
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await bank.transact(message, business)
+    assert bank.ledger.balance() == 100
+    assert coordinator.operations == ["prepare"]
+    assert message.state is Progress.UNDECIDED
+
+
+@pytest.mark.kinds(where=lambda kind: kind.database == "postgresql")
+async def test_session_killed_by_an_administrator_is_rolled_back(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    ledger = bank.ledger
+    assert isinstance(ledger, PostgresLedger)
+
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        ledger.terminate_others()
+
+    expected = Undecided if bank.kind.name in {"psycopg", "asyncpg connection"} else RolledBack
+    message = transfer_message(coordinator)
+    with pytest.raises(expected):
+        await bank.transact(message, business)
+    assert ledger.balance() == 100
+    assert coordinator.operations == (["prepare"] if expected is Undecided else ["prepare", "abort"])
+
+
+@pytest.mark.kinds(where=lambda kind: kind.database == "mysql" and kind.name in {"mysql engine", "mysql async engine"})
+async def test_deadlock_swallowed_by_the_application_never_commits_half(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    ledger = bank.ledger
+    assert isinstance(ledger, MariadbLedger)
+    victims = []
+
+    with contextlib.closing(mariadb_connection(ledger.database)) as rival:
+        rival_cursor = rival.cursor()
+        # A rival with more rows changed than we have: the database then picks us as the victim.
+        rival_cursor.execute("insert into account values ('R1', 1), ('R2', 1), ('R3', 1), ('R4', 1), ('R5', 1)")
+        rival_cursor.execute("update account set balance = balance + 1 where id = 'B'")
+        waiting = threading.Thread(target=_run, args=(rival_cursor, "update account set balance = 0 where id = 'A'"))
+
+        async def business(desk: Desk) -> None:
+            await desk.execute(TRANSFER)
+            waiting.start()
+            _until_someone_waits(ledger)
+            try:
+                await desk.execute("update account set balance = balance + 30 where id = 'B'")
+            except Exception as error:  # noqa: BLE001 -- what this application does wrong
+                victims.append(error)
+                waiting.join()
+                rival.rollback()
+                await desk.execute(TRANSFER)
+
+        with pytest.raises(RolledBack):
+            await bank.transact(transfer_message(coordinator), business)
+    assert "1213" in str(victims[0])
+    assert ledger.balance() == 100
+    assert coordinator.operations == ["prepare", "abort"]
+
+
+def _run(cursor: object, statement: str) -> None:
+    cursor.execute(statement)  # type: ignore[attr-defined]
+
+
+def _until_someone_waits(ledger: MariadbLedger) -> None:
+    # InnoDB refreshes this table only when nobody has read it for 0.1 s.
+    pause = threading.Event()
+    for _ in range(80):
+        if ledger.run("select 1 from information_schema.innodb_trx where trx_state = 'LOCK WAIT'"):
+            return
+        pause.wait(0.15)
+    pytest.fail("nobody ever waited for a lock")
+
+
+@pytest.mark.kinds(where=lambda kind: kind.database == "postgresql" and kind.name.endswith("engine"))
+async def test_commit_that_the_database_refuses_is_rolled_back_and_aborted(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    bank.ledger.run("create table if not exists parent (id int primary key)")
+    bank.ledger.run("create table if not exists child (id int references parent (id) deferrable initially deferred)")
+
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        await desk.execute("insert into child values (1)")
+
+    with pytest.raises(Exception, match="foreign key"):
+        await bank.transact(transfer_message(coordinator), business)
+    assert bank.ledger.balance() == 100
+    assert coordinator.operations == ["prepare", "abort"]
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name in {"sqlite engine", "postgresql engine", "mysql engine"})
+async def test_savepoint_inside_the_block_is_fine(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        with contextlib.suppress(ValueError), desk.handle.begin_nested():
+            desk.handle.execute(text(TRANSFER))
+            raise ValueError
+
+    await bank.transact(transfer_message(coordinator), business)
+    assert bank.ledger.balance() == 70
+    assert coordinator.operations == ["prepare", "submit"]
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name in {"sqlite engine", "postgresql engine", "mysql engine"})
+async def test_rollback_inside_the_block_leaves_nothing_behind(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        desk.handle.rollback()
+        await desk.execute(TRANSFER)
+
+    with pytest.raises((RolledBack, CommittedDespiteError)) as raised:
+        await bank.transact(transfer_message(coordinator), business)
+    assert raised.type is RolledBack
+    assert bank.ledger.balance() == 100
+    assert coordinator.operations == ["prepare", "abort"]
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name in {"sqlite engine", "sqlite async engine"})
+async def test_do_and_submit_returns_what_the_function_returns(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    message = transfer_message(coordinator)
+    if bank.kind.is_async:
+
+        async def abusiness(connection: object) -> int:
+            await Desk(connection).execute(TRANSFER)
+            return 17
+
+        assert await message.ado_and_submit(CHECK, bank.engine, abusiness) == 17
+    else:
+
+        def business(connection: object) -> int:
+            connection.execute(text(TRANSFER))  # type: ignore[attr-defined]
+            return 17
+
+        assert message.do_and_submit(CHECK, bank.engine, business) == 17
+    assert bank.ledger.balance() == 70
+    assert coordinator.operations == ["prepare", "submit"]

@@ -1,0 +1,151 @@
+"""Engines whose transactions this library could not keep its word on are refused, and nothing of theirs is touched."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.orm import Session
+
+from tests.integration.client.banks import CHECK, Bank
+from tests.integration.client.coordinator import RecordingCoordinator
+from tests.integration.client.ledgers import TRANSFER, SqliteLedger
+from twophase import (
+    AutocommitRefused,
+    BarrierTableMissing,
+    Message,
+    OpenTransaction,
+    Progress,
+    UnsupportedEngine,
+)
+
+
+def message_for(coordinator: RecordingCoordinator) -> Message:
+    return Message(coordinator.url).add("http://bank-b/transfer-in", {"amount": 30})
+
+
+def refuse(coordinator: RecordingCoordinator, engine: Any, error: type[Exception]) -> Message:
+    message = message_for(coordinator)
+    ran = False
+    with pytest.raises(error), message.transaction(engine, check=CHECK):
+        ran = True
+    assert not ran
+    assert not {"submit", "abort"} & set(coordinator.operations)
+    assert message.state is Progress.NOT_STARTED
+    return message
+
+
+@pytest.fixture
+def sqlite_ledger(tmp_path: Any) -> Any:
+    ledger = SqliteLedger(tmp_path)
+    yield ledger
+    ledger.close()
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name.endswith((" connection", " session")) and not kind.is_async)
+async def test_connection_in_a_transaction_is_refused_and_stays_in_it(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    bank.engine.execute(text(TRANSFER))
+    refuse(coordinator, bank.engine, OpenTransaction)
+    bank.engine.rollback()
+    assert bank.ledger.balance() == 100
+    assert bank.ledger.barrier() == []
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name in {"sqlite3", "psycopg", "pymysql"})
+async def test_driver_connection_in_a_transaction_is_refused_and_stays_in_it(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    cursor = bank.engine.cursor()
+    cursor.execute(TRANSFER)
+    refuse(coordinator, bank.engine, OpenTransaction)
+    bank.engine.commit()
+    assert bank.ledger.balance() == 70
+    assert bank.ledger.barrier() == []
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name == "asyncpg connection")
+async def test_asyncpg_connection_in_a_transaction_is_refused(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    async with bank.engine.transaction():
+        with pytest.raises(OpenTransaction):
+            async with message_for(coordinator).transaction(bank.engine, check=CHECK):
+                pytest.fail("the business ran")
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name.endswith(" session") and not kind.is_async)
+async def test_session_on_a_connection_in_a_transaction_is_refused(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    engine = bank.engine.get_bind()
+    with engine.connect() as connection, connection.begin(), Session(connection) as inner:
+        refuse(coordinator, inner, OpenTransaction)
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name.endswith(" engine") and not kind.is_async)
+async def test_autocommit_engine_is_refused(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    refuse(coordinator, bank.engine.execution_options(isolation_level="AUTOCOMMIT"), AutocommitRefused)
+    assert bank.ledger.barrier() == []
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name.endswith(" engine") and kind.is_async)
+async def test_autocommit_async_engine_is_refused(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    engine = bank.engine.execution_options(isolation_level="AUTOCOMMIT")
+    with pytest.raises(AutocommitRefused):
+        async with message_for(coordinator).transaction(engine, check=CHECK):
+            pytest.fail("the business ran")
+    assert bank.ledger.barrier() == []
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name == "psycopg")
+async def test_psycopg_in_autocommit_is_refused(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    bank.engine.autocommit = True
+    refuse(coordinator, bank.engine, AutocommitRefused)
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name == "pymysql")
+async def test_pymysql_in_autocommit_is_refused(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    bank.engine.autocommit(True)
+    refuse(coordinator, bank.engine, AutocommitRefused)
+
+
+def test_sqlite3_in_autocommit_is_refused(sqlite_ledger: SqliteLedger, coordinator: RecordingCoordinator) -> None:
+    connection = sqlite3.connect(sqlite_ledger.path, isolation_level=None)
+    refuse(coordinator, connection, AutocommitRefused)
+    connection.close()
+
+
+@pytest.mark.parametrize("engine", [None, 5, "postgresql://bank", object()])
+def test_thing_that_is_no_engine_is_refused_before_anything_is_sent(
+    engine: object, coordinator: RecordingCoordinator
+) -> None:
+    refuse(coordinator, engine, UnsupportedEngine)
+    assert coordinator.operations == []
+
+
+def test_async_engine_in_a_sync_block_is_refused(coordinator: RecordingCoordinator) -> None:
+    refuse_before = message_for(coordinator)
+    with (
+        pytest.raises(UnsupportedEngine, match="async with"),
+        refuse_before.transaction(create_async_engine("sqlite+aiosqlite://"), check=CHECK),
+    ):
+        pytest.fail("the business ran")
+    assert refuse_before.state is Progress.NEW
+
+
+async def test_sync_engine_in_an_async_block_is_refused(coordinator: RecordingCoordinator) -> None:
+    with pytest.raises(UnsupportedEngine, match="write `with"):
+        async with message_for(coordinator).transaction(create_engine("sqlite://"), check=CHECK):
+            pytest.fail("the business ran")
+
+
+def test_database_without_a_barrier_is_refused_before_anything_is_sent(
+    tmp_path: Any, coordinator: RecordingCoordinator
+) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'empty.db'}")
+    refuse(coordinator, engine, BarrierTableMissing)
+    assert coordinator.operations == []
+    engine.dispose()
