@@ -79,7 +79,7 @@ class HttpClient:
         body: bytes,
         timeout_ms: int,
         on_done: OnDone,
-    ) -> None:
+    ) -> PendingCall | None:
         """Start a call; `on_done` is called once, later, on the event loop.
 
         Arguments:
@@ -89,8 +89,34 @@ class HttpClient:
             body: sent with its length; empty for none.
             timeout_ms: for everything from now to the last byte of the response; at least 1.
             on_done: gets the `HttpResponse`, whatever its status, or an `HttpError`.
+
+        Returns:
+            The call, for a caller who may lose interest and `cancel` it; None when it was refused.
         """
-        self._start(method, url, headers, body, timeout_ms, on_done)
+        loop, wheel, pools = self._engine or self._open()
+        try:
+            if self._closed:
+                raise HttpError(HttpErrorKind.CLOSED, "the client is closed")
+            if method not in METHODS:
+                raise HttpError(HttpErrorKind.BAD_HEADER, "no such method")
+            if "#" in url:
+                url = url.partition("#")[0]
+            base, mark, query = url.partition("?")
+            if mark and not (query.isascii() and query.isprintable() and " " not in query):
+                query = encode_query(query)
+            address = self._addresses.look_up(base)
+            length = f"content-length: {len(body)}\r\n" if body or method in METHODS_WITH_BODY else ""
+            head = (
+                f"{method} {address.path}{mark}{query} HTTP/1.1\r\nhost: {address.host_header}\r\n"
+                f"{self._headers.look_up(headers)}{length}\r\n"
+            ).encode()
+            pool = pools.pool_of(address)
+        except HttpError as error:
+            loop.call_soon(on_done, error)
+            return None
+        call = PendingCall(head, body, on_done, wheel, timeout_ms, is_head=method == "HEAD")
+        pool.take_on(call)
+        return call
 
     async def fetch(
         self, method: str, url: str, headers: Sequence[tuple[str, str]] = (), body: bytes = b"", *, timeout_ms: int
@@ -106,7 +132,7 @@ class HttpClient:
             if not outcome_of.done():
                 outcome_of.set_result(outcome)
 
-        call = self._start(method, url, headers, body, timeout_ms, settle)
+        call = self.request(method, url, headers, body, timeout_ms, settle)
         try:
             outcome = await outcome_of
         except asyncio.CancelledError:
@@ -161,37 +187,3 @@ class HttpClient:
         wheel = TimeoutWheel(loop)
         self._engine = loop, wheel, HostPools(self._limits, loop, wheel, self._tls)
         return self._engine
-
-    def _start(
-        self,
-        method: str,
-        url: str,
-        headers: Sequence[tuple[str, str]],
-        body: bytes,
-        timeout_ms: int,
-        on_done: OnDone,
-    ) -> PendingCall | None:
-        loop, wheel, pools = self._engine or self._open()
-        try:
-            if self._closed:
-                raise HttpError(HttpErrorKind.CLOSED, "the client is closed")
-            if method not in METHODS:
-                raise HttpError(HttpErrorKind.BAD_HEADER, "no such method")
-            if "#" in url:
-                url = url.partition("#")[0]
-            base, mark, query = url.partition("?")
-            address = self._addresses.look_up(base)
-            length = f"content-length: {len(body)}\r\n" if body or method in METHODS_WITH_BODY else ""
-            head = (
-                f"{method} {address.path}{mark}{encode_query(query)} HTTP/1.1\r\nhost: {address.host_header}\r\n"
-                f"{self._headers.look_up(headers)}{length}\r\n"
-            ).encode()
-            pool = pools.pool_of(address)
-        except HttpError as error:
-            loop.call_soon(on_done, error)
-            return None
-        call = PendingCall(
-            head, body, is_head=method == "HEAD", on_done=on_done, loop=loop, wheel=wheel, timeout_ms=timeout_ms
-        )
-        pool.take_on(call)
-        return call

@@ -67,15 +67,14 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._used = False
 
-    @property
-    def usable(self) -> bool:
-        """Whether a request can be sent now."""
-        return self._transport is not None and not self._transport.is_closing()
+    def send(self, call: PendingCall) -> bool:
+        """Send the request of `call`; its answer, or why there is none, goes to the call.
 
-    def send(self, call: PendingCall) -> None:
-        """Send the request of `call`; its answer, or why there is none, goes to the call."""
+        Returns False, having done nothing, when the connection is ending.
+        """
         transport = self._transport
-        assert transport is not None
+        if transport is None or transport.is_closing():
+            return False
         assert self._call is None
         self._call = call
         call.carrier = self
@@ -86,6 +85,7 @@ class Connection(asyncio.Protocol):
             transport.write(call.head)
             self._unsent = memoryview(call.body)
             self._write_on()
+        return True
 
     def _write_on(self) -> None:
         while self._unsent is not None and not self._paused and self._transport is not None:
@@ -150,7 +150,7 @@ class Connection(asyncio.Protocol):
             assert transport is not None
             self._call = None
             # Free the connection first, so that the next call of the caller's function finds it.
-            if self._reader.reusable and self._sent(transport):
+            if self._reader.reusable and self._unsent is None and not transport.get_write_buffer_size():
                 self._used = True
                 self._owner.released(self)
             else:

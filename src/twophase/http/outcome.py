@@ -43,28 +43,46 @@ class HttpError(Exception):
 
 
 class HttpResponse:
-    """A complete response: `status`, `headers` in the order received with lower-case names, `body`."""
+    """A complete response: `status`, `headers`, `body`."""
 
-    __slots__ = ("body", "headers", "status")
+    __slots__ = ("_headers", "body", "status")
 
     def __init__(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         self.status = status
-        self.headers = headers
+        self._headers = headers
         self.body = body
 
-    def header(self, name: bytes) -> bytes | None:
-        """The first value of a header given by its lower-case name, None when absent.
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Names in lower case, and values without blanks around them, in the order received.
 
-        >>> HttpResponse(200, [(b"content-type", b"text/plain")], b"").header(b"content-type")
+        Made when asked for: most callers want one header or none, see `header`.
+        """
+        return normal_headers(self._headers)
+
+    def header(self, name: bytes) -> bytes | None:
+        """The value of a header given by its lower-case name; None when absent.
+
+        Several values are joined by a comma, as HTTP defines it (RFC 9110 §5.2), so contradicting ones are seen.
+
+        >>> HttpResponse(200, [(b"Content-Type", b"text/plain ")], b"").header(b"content-type")
         b'text/plain'
         """
-        for known, value in self.headers:
-            if known == name:
-                return value
-        return None
+        length = len(name)
+        found: bytes | None = None
+        for known, value in self._headers:
+            if len(known) == length and known.lower() == name:
+                stripped = value.strip(b" \t")
+                found = stripped if found is None else found + b", " + stripped
+        return found
 
     def __repr__(self) -> str:
         return f"HttpResponse(status={self.status}, body={len(self.body)} bytes)"
+
+
+def normal_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Headers as they came, normalised; the parser keeps blanks after a value, and which depends on the reads."""
+    return [(name.lower(), value.strip(b" \t")) for name, value in headers]
 
 
 Outcome = HttpResponse | HttpError

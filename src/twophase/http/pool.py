@@ -16,7 +16,7 @@ from twophase.http.dial import Dialer
 from twophase.http.outcome import HttpError, HttpErrorKind
 from twophase.http.reader import ResponseReader
 from twophase.http.request import PendingCall
-from twophase.http.wheel import TimeoutWheel
+from twophase.http.wheel import Slot, TimeoutWheel
 
 
 class Limits(NamedTuple):
@@ -34,10 +34,8 @@ class Limits(NamedTuple):
 class Places(Protocol):
     """The places for connections that all hosts share."""
 
-    @property
-    def scarce(self) -> bool:
-        """Whether some host waits for a place, so that nobody may keep an idle connection."""
-        ...
+    scarce: bool
+    """Whether some host waits for a place, so that nobody may keep an idle connection."""
 
     def take(self, host: HostPool) -> bool:
         """Take a place; when there is none, `host.open_more` will be called as soon as there is one."""
@@ -112,7 +110,7 @@ class HostPool:
         self._attempts: set[_Attempt] = set()
         self._idle: deque[Connection] = deque()
         self._waiting: OrderedDict[PendingCall, None] = OrderedDict()
-        self._sweep_slot: int | None = None
+        self._sweep_slot: Slot | None = None
 
     @property
     def under_way(self) -> int:
@@ -128,9 +126,7 @@ class HostPool:
         """Send the call now when a connection is idle, else let it wait for one. Never calls the caller back."""
         idle = self._idle
         while idle:
-            connection = idle.pop()
-            if connection.usable:
-                connection.send(call)
+            if idle.pop().send(call):
                 return
         call.carrier = self
         self._waiting[call] = None
@@ -190,7 +186,7 @@ class HostPool:
         self.held -= 1
         assert self.held >= 0
         if not self.held and self._sweep_slot is not None:
-            self._wheel.remove(self, self._sweep_slot)
+            self._sweep_slot.discard(self)
             self._sweep_slot = None
         self._places.give_back(self)
 
@@ -200,16 +196,18 @@ class HostPool:
         """A new connection: for the call it was opened for, else for the first that waits."""
         self._connections.add(connection)
         call, connection.reserved_for = connection.reserved_for, None
-        if call is not None and not call.done:
-            connection.send(call)
-        else:
+        if call is None or call.done:
             self.released(connection)
+        elif not connection.send(call):
+            call.finish(HttpError(HttpErrorKind.CLOSED, f"{self.key} closed the connection at once"))
 
     def released(self, connection: Connection) -> None:
         """A connection is free: for the call that waits longest, else to be kept idle."""
         if self._waiting:
             call, _ = self._waiting.popitem(last=False)
-            connection.send(call)
+            if not connection.send(call):  # it ended in the moment it became free; `lost` will be told
+                self._waiting[call] = None
+                self._waiting.move_to_end(call, last=False)
         elif self._places.scarce:
             connection.abort()
         else:

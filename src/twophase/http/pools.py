@@ -25,7 +25,7 @@ _KEPT_PART = 8
 class HostPools:
     """One pool a host, made when it is called first, dropped when it has nothing left."""
 
-    __slots__ = ("_drained", "_free", "_kept", "_limits", "_loop", "_pools", "_starving", "_tls", "_wheel")
+    __slots__ = ("_drained", "_free", "_kept", "_limits", "_loop", "_pools", "_starving", "_tls", "_wheel", "scarce")
 
     def __init__(
         self, limits: Limits, loop: asyncio.AbstractEventLoop, wheel: TimeoutWheel, tls: ssl.SSLContext | None
@@ -39,6 +39,8 @@ class HostPools:
         self._kept = limits.connections_max // _KEPT_PART
         self._starving: OrderedDict[HostPool, None] = OrderedDict()
         self._drained: asyncio.Future[None] | None = None
+        self.scarce = False
+        """Whether some host waits for a place, or all connections are being closed: nobody may keep idle ones."""
 
     def pool_of(self, address: Address) -> HostPool:
         """The pool that calls of this address go to."""
@@ -67,19 +69,14 @@ class HostPools:
 
     # What the pools ask.
 
-    @property
-    def scarce(self) -> bool:
-        """Whether some host waits for a place, or all of them are being closed."""
-        return bool(self._starving) or self._drained is not None
-
     def take(self, host: HostPool) -> bool:
         """A place for `host`, if one is free for it; else its turn comes."""
         if self._free > (self._kept if host.held else 0):
             self._free -= 1
-            self._starving.pop(host, None)
             return True
         if host not in self._starving:
             self._starving[host] = None
+            self.scarce = True
             self._close_one_idle()
         return False
 
@@ -92,10 +89,10 @@ class HostPools:
                 starving.open_more()
             if self._starving:
                 self._close_one_idle()
+            self.scarce = bool(self._starving) or self._drained is not None
         host.open_more()
         if host.unused and self._pools.get(host.key) is host:
             del self._pools[host.key]
-            self._starving.pop(host, None)
         if self._drained is not None and not self.connections and not self._drained.done():
             self._drained.set_result(None)
 
@@ -107,6 +104,7 @@ class HostPools:
     async def close(self, error: HttpError) -> None:
         """Give every call `error`, drop every connection, and wait until they are gone."""
         self._drained = self._loop.create_future()
+        self.scarce = True
         attempts = [task for pool in list(self._pools.values()) for task in pool.end(error)]
         await asyncio.gather(*attempts, return_exceptions=True)
         if self.connections:

@@ -11,10 +11,9 @@ from typing import Final
 
 import httptools
 
-from twophase.http.outcome import HttpError, HttpErrorKind, HttpResponse
+from twophase.http.outcome import HttpError, HttpErrorKind, HttpResponse, normal_headers
 
-_LENGTH: Final = b"content-length"
-_CODING: Final = b"transfer-encoding"
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class _StopParsing(Exception):
@@ -38,7 +37,6 @@ class ResponseReader:
         "_body_bytes_seen",
         "_complete",
         "_failure",
-        "_framed",
         "_header_bytes_max",
         "_headers",
         "_is_head",
@@ -66,7 +64,6 @@ class ResponseReader:
         self._is_head = is_head
         self._complete = False
         self._status = 0
-        self._framed = False
         self._headers: list[tuple[bytes, bytes]] = []
         self._pieces: list[bytes] = []
         self._body_bytes = 0
@@ -90,13 +87,16 @@ class ResponseReader:
                 text = f"not a proper HTTP/1 response: {error}"[:200]
                 raise self._failure or HttpError(HttpErrorKind.PROTOCOL, text) from None
         if self._complete:
-            return self._response()
+            pieces = self._pieces
+            return HttpResponse(self._status, self._headers, pieces[0] if len(pieces) == 1 else b"".join(pieces))
         self._bound_overhead(len(data))
         return None
 
     def end_of_stream(self) -> HttpResponse | None:
         """The peer closed: the response when closing is how its body ends (RFC 9112 §6.3, 8), else None."""
-        return self._response() if self._status and not self._framed and self._failure is None else None
+        if not self._status or self._failure is not None or self._framing():
+            return None
+        return HttpResponse(self._status, self._headers, b"".join(self._pieces))
 
     def progress(self) -> str:
         """How far the response has come, in words."""
@@ -108,9 +108,8 @@ class ResponseReader:
         """Let go of the parser: it holds methods of this object, a cycle only the garbage collector would free."""
         self._parser = None
 
-    def _response(self) -> HttpResponse:
-        pieces = self._pieces
-        return HttpResponse(self._status, self._headers, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+    def _framing(self) -> list[tuple[bytes, bytes]]:
+        return [(name, value) for name, value in normal_headers(self._headers) if name in _FRAMING]
 
     def _bound_overhead(self, read_bytes: int) -> None:
         """Bound what is not body: interim responses, headers, chunk sizes and extensions, trailers.
@@ -139,17 +138,8 @@ class ResponseReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer. Trailers are dropped: nothing may depend on them (RFC 9110 §6.5.1)."""
-        if self._status:
-            return
-        name = name.lower()
-        value = value.strip(b" \t")  # the parser keeps trailing blanks, and which ones depends on the reads
-        if name == _LENGTH:
-            self._framed = True
-        elif name == _CODING:
-            self._framed = True
-            if value.lower() != b"chunked":
-                raise self._refuse(HttpErrorKind.PROTOCOL, "the answer has a transfer encoding other than chunked")
-        self._headers.append((name, value))
+        if not self._status:
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The status is known: is this the response, and has it a body?"""
@@ -166,6 +156,14 @@ class ResponseReader:
             self._complete = True
             raise _StopParsing
 
+    def on_chunk_header(self) -> None:
+        """A chunk begins: is chunking all that was done to the body?
+
+        Where chunked is not the last coding the body ends with the connection: `end_of_stream` refuses it.
+        """
+        if not self._body_bytes and [value.lower() for _, value in self._framing()] != [b"chunked"]:
+            raise self._refuse(HttpErrorKind.PROTOCOL, "the answer has a transfer encoding other than chunked")
+
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""
         self._body_bytes += len(data)
@@ -181,4 +179,3 @@ class ResponseReader:
             self.reusable = self._parser.should_keep_alive()
         else:
             self._headers = []
-            self._framed = False

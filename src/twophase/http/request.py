@@ -101,18 +101,10 @@ class Carrier(Protocol):
 class PendingCall:
     """One call under way. Whatever happens, `finish` reaches the caller once: the first time."""
 
-    __slots__ = ("_loop", "_on_done", "_slot", "_wheel", "body", "carrier", "head", "is_head", "retried")
+    __slots__ = ("_on_done", "_slot", "body", "carrier", "head", "is_head", "retried")
 
     def __init__(
-        self,
-        head: bytes,
-        body: bytes,
-        *,
-        is_head: bool,
-        on_done: OnDone,
-        loop: asyncio.AbstractEventLoop,
-        wheel: TimeoutWheel,
-        timeout_ms: int,
+        self, head: bytes, body: bytes, on_done: OnDone, wheel: TimeoutWheel, timeout_ms: int, *, is_head: bool
     ) -> None:
         self.head = head
         self.body = body
@@ -120,8 +112,6 @@ class PendingCall:
         self.retried = False
         self.carrier: Carrier | None = None
         self._on_done: OnDone | None = on_done
-        self._loop = loop
-        self._wheel = wheel
         self._slot = wheel.add(self, timeout_ms)
 
     @property
@@ -136,11 +126,11 @@ class PendingCall:
             return
         self._on_done = None
         self.carrier = None
-        self._wheel.remove(self, self._slot)
+        self._slot.discard(self)
         try:
             on_done(outcome)
         except Exception as error:  # noqa: BLE001 - the caller's mistake must not break a pooled connection
-            self._loop.call_exception_handler(
+            asyncio.get_running_loop().call_exception_handler(
                 {"message": "the on_done of an HTTP call raised", "exception": error},
             )
 
@@ -153,7 +143,7 @@ class PendingCall:
     def cancel(self) -> None:
         """The caller is gone: abandon the call and tell nobody."""
         self._on_done = None
-        self._wheel.remove(self, self._slot)
+        self._slot.discard(self)
         self.abandon()
 
     def on_timeout(self) -> None:
