@@ -102,7 +102,7 @@ def _run(
     locations: list[Location], *, grace_s: float, late_s: float, memory_mb: int, cores: int, started: float
 ) -> Report:
     from twophase.spark.audit import audit as compare  # noqa: PLC0415 -- PySpark is slow to import: arguments first
-    from twophase.spark.readers.probe import probe  # noqa: PLC0415 -- the same
+    from twophase.spark.readers.probe import is_small, probe  # noqa: PLC0415 -- the same
     from twophase.spark.report import make_report  # noqa: PLC0415 -- the same
     from twophase.spark.session import SessionSettings, open_session  # noqa: PLC0415 -- the same
     from twophase.spark.source import read_all, rereading, scope_of  # noqa: PLC0415 -- the same
@@ -116,7 +116,10 @@ def _run(
         time.sleep(grace_s)
 
     _say("starting Spark")
-    with open_session(SessionSettings(cores=cores, memory_mb=memory_mb, name="twophase audit")) as spark:
+    settings = SessionSettings(
+        cores=cores, memory_mb=memory_mb, name="twophase audit", short=all(map(is_small, sources))
+    )
+    with open_session(settings) as spark:
         _say(f"comparing {len(sources)} sources")
         result = compare(read_all(spark, sources), scope, rereading(spark, sources, scope), wait)
     return make_report(result, sources, grace_s=grace_s, late_s=late_s, duration_s=time.monotonic() - started)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from twophase.spark.classify import UNKNOWN, Scope, classify
@@ -114,27 +114,42 @@ def audit(
 
 
 def _look(inputs: Inputs, scope: Scope, *, everything: bool = False) -> _Pass:
-    """Read all rows once: the counts are observed while the suspects (or `everything`) are collected."""
-    seen_rows, seen_gids = Observation("rows"), Observation("gids")
+    """Read all rows once. One job: messages that say the same are counted, of suspects (or `everything`) also named."""
     sources = _sources(scope)
-    long = long_form(inputs).observe(seen_rows, *_counts(_row_conditions(sources)))
-    findings = classify(by_gid(long), scope)
-    alone = F.lit(True) if everything else F.col("violation")
-    conditions = [F.lit(True), ~alone & (F.size("flags") == 0)]
-    conditions += [~alone & F.array_contains("flags", flag.value) for flag in Flag]
-    conditions += [F.array_contains("unknown", name) for name in UNKNOWN]
-    observed = findings.observe(seen_gids, *_counts(conditions))
-    table = observed.where(alone).select("gid", "flags").toArrow()
-    flags = [frozenset(Flag(name) for name in names) for names in table["flags"].to_pylist()]
-    messages, clean, *rest = _numbers(seen_gids)
-    rows = zip(sources, _numbers(seen_rows), strict=True)
+    rows = {f"rows{place}": _is_from(role, name) for place, (role, name) in enumerate(sources)}
+    findings = classify(by_gid(long_form(inputs), rows), scope)
+    named = F.lit(True) if everything else F.col("violation")
+    alike = (
+        findings.groupBy("flags", "unknown")
+        .agg(
+            F.count("*").alias("messages"),
+            F.collect_list(F.when(named, F.col("gid"))).alias("gids"),
+            *[F.sum(name).alias(name) for name in rows],
+        )
+        .collect()
+    )
+    suspects: dict[str, frozenset[Flag]] = {}
+    others, unknown = dict.fromkeys(Flag, 0), dict.fromkeys(UNKNOWN, 0)
+    others_clean = 0
+    for row in alike:
+        flags = frozenset(Flag(name) for name in row["flags"])
+        suspects |= dict.fromkeys(row["gids"], flags)
+        rest = row["messages"] - len(row["gids"])
+        others_clean += 0 if flags else rest
+        for flag in flags:
+            others[flag] += rest
+        for reason in row["unknown"]:
+            unknown[reason] += row["messages"]
     return _Pass(
-        suspects=dict(zip(table["gid"].to_pylist(), flags, strict=True)),
-        others=dict(zip(Flag, rest, strict=False)),
-        others_clean=clean,
-        messages=messages,
-        unknown={name: count for name, count in zip(UNKNOWN, rest[len(Flag) :], strict=True) if count},
-        rows=tuple(RowCount(role.value, name, count) for (role, name), count in rows),
+        suspects=suspects,
+        others=others,
+        others_clean=others_clean,
+        messages=sum(row["messages"] for row in alike),
+        unknown={reason: count for reason, count in unknown.items() if count},
+        rows=tuple(
+            RowCount(role.value, source, sum(row[column] for row in alike))
+            for column, (role, source) in zip(rows, sources, strict=True)
+        ),
         findings=findings,
     )
 
@@ -148,20 +163,8 @@ def _sources(scope: Scope) -> list[tuple[Role, str]]:
     ]
 
 
-def _row_conditions(sources: list[tuple[Role, str]]) -> list[Column]:
-    return [(F.col("role") == role.value) & (F.col("source") == name) for role, name in sources]
-
-
-def _counts(conditions: list[Column]) -> list[Column]:
-    return [
-        F.coalesce(F.sum(condition.cast("bigint")), F.lit(0)).alias(f"n{place}")
-        for place, condition in enumerate(conditions)
-    ]
-
-
-def _numbers(observation: Observation) -> list[int]:
-    numbers = observation.get
-    return [int(numbers[f"n{place}"]) for place in range(len(numbers))]
+def _is_from(role: Role, source: str) -> Column:
+    return (F.col("role") == role.value) & (F.col("source") == source)
 
 
 def _result(scope: Scope, first: _Pass, second: _Pass, *, waited: bool) -> AuditResult:

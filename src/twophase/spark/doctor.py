@@ -6,8 +6,9 @@ import importlib.metadata
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -80,12 +81,15 @@ def _java() -> Finding:
 def _job() -> Finding:
     from twophase.spark.session import SessionSettings, open_session  # noqa: PLC0415 -- PySpark may be missing
 
-    look: Callable[..., object] = lambda batches: batches  # noqa: E731 -- a worker's function must need no import
     try:
         with open_session(SessionSettings(cores=2, memory_mb=512)) as spark:
-            rows = spark.range(0, 100, numPartitions=2).mapInArrow(look, "id bigint").count()
+            rows = spark.range(0, 100, numPartitions=2).mapInArrow(_unchanged, "id bigint").count()
     except Exception as error:  # noqa: BLE001 -- whatever it is, it is the diagnosis
         return Finding(
             "a small job", good=False, found=str(error).strip().splitlines()[-1], remedy="See the text above."
         )
     return Finding("a small job", rows == 100, f"{rows} rows through Java and Python")
+
+
+def _unchanged(batches: Iterator[Any]) -> Iterator[Any]:
+    return batches

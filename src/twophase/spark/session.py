@@ -40,6 +40,8 @@ class SessionSettings(msgspec.Struct, frozen=True):
     cores: int = min(os.cpu_count() or 1, 8)
     memory_mb: int = 2048
     name: str = "twophase"
+    short: bool = False
+    """For small inputs: compile little, because a job that runs once is over before compiled code pays."""
 
 
 class SparkFailed(TwophaseError):
@@ -93,6 +95,8 @@ def _build(settings: SessionSettings, place: Path) -> SparkSession:
     log4j = place / "log4j2.properties"
     log4j.write_text(_LOG4J)
     java_options = f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={place} -XX:+UseSerialGC"
+    if settings.short:
+        java_options += " -XX:TieredStopAtLevel=1"
     options = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -107,6 +111,8 @@ def _build(settings: SessionSettings, place: Path) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
     }
+    if settings.short:
+        options |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     builder = SparkSession.builder.master(f"local[{settings.cores}]").appName(settings.name)
     for name, value in options.items():
         builder = builder.config(name, value)

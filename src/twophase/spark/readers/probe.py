@@ -70,6 +70,11 @@ def horizon_ms(source: Source) -> int:
         )
 
 
+def is_small(source: Source) -> bool:
+    """Whether no table of this source was worth cutting into slices."""
+    return all(part.first is None and part.end is None for part in source.slices)
+
+
 def _coordinator(location: Location, database: Database, slices_max: int) -> Source:
     _require(location, database, "message", _MESSAGE_COLUMNS)
     _require(location, database, "history", _HISTORY_COLUMNS)

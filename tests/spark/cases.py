@@ -1,0 +1,165 @@
+"""One message per case: what each side says about it, and what the audit must say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from twophase.core.lifecycle import State
+from twophase.spark.classify import Scope, ServiceScope
+from twophase.spark.facts import Inputs
+from twophase.spark.schemas import EFFECT, JOURNAL, PRODUCER, spark_schema
+
+NOW_MS = 1_800_000_000_000
+IDENTITY = "a1"
+BRANCH = ("01", "http://bank-b/in")
+
+SCOPE = Scope(
+    as_of_ms=NOW_MS,
+    late_ms=60_000,
+    producers=("bank-a",),
+    identities=(IDENTITY,),
+    consumers=(ServiceScope("bank-b"), ServiceScope("bank-c")),
+    ledgers=("bank-b",),
+)
+
+
+class Case(msgspec.Struct, frozen=True):
+    """A gid. `producer`: the reason of its row; `barriers`: (service, branch); `ledger`: branches booked in bank-b."""
+
+    gid: str
+    expected: str
+    state: State | None = State.SUCCEEDED
+    producer: str | None = "msg"
+    barriers: tuple[tuple[str, str], ...] = (("bank-b", "01"),)
+    ledger: tuple[str | None, ...] = ("01",)
+    decided_by: str = "submit"
+    created_ms: int = NOW_MS - 5_000
+    prepared_ms: int | None = None
+    checked: bool | None = True
+    identity: str | None = IDENTITY
+    parked: bool = False
+    delay_ms: int = 0
+    branches: tuple[tuple[str, str], ...] = (BRANCH,)
+
+    @property
+    def flags(self) -> list[str]:
+        """The expected flags as a list."""
+        return self.expected.split()
+
+
+def inputs_of(spark: SparkSession, cases: list[Case]) -> Inputs:
+    """The four inputs that hold these cases."""
+    journal = [_message(case, case.state) for case in cases if case.state is not None]
+    producers = [
+        {"source": "bank-a", "gid": case.gid, "reason": case.producer, "prepared_ms": case.prepared_ms}
+        for case in cases
+        if case.producer is not None
+    ]
+    barriers = [
+        {"source": source, "gid": case.gid, "branch_id": branch} for case in cases for source, branch in case.barriers
+    ]
+    ledger = [{"source": "bank-b", "gid": case.gid, "branch_id": branch} for case in cases for branch in case.ledger]
+    tables = ((journal, JOURNAL), (producers, PRODUCER), (barriers, EFFECT), (ledger, EFFECT))
+    return Inputs(
+        *(
+            spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema), schema=spark_schema(schema))
+            for rows, schema in tables
+        )
+    )
+
+
+def _message(case: Case, state: State) -> dict[str, Any]:
+    final = state in {State.SUCCEEDED, State.FAILED}
+    return {
+        "gid": case.gid,
+        "state": int(state),
+        "created_ms": case.created_ms,
+        "decided_ms": case.created_ms + 10,
+        "finished_ms": case.created_ms + 20 if final else None,
+        "decided_by": "" if state is State.PREPARED else case.decided_by,
+        "reason": "",
+        "attempts": 0,
+        "parked": case.parked,
+        "delay_ms": case.delay_ms,
+        "checked": case.checked,
+        "identity": case.identity,
+        "branches": [{"branch_id": branch_id, "url": url} for branch_id, url in case.branches],
+    }
+
+
+_PREPARED, _SUBMITTED, _FAILED = State.PREPARED, State.SUBMITTED, State.FAILED
+_NOTHING: tuple[tuple[str, str], ...] = ()
+
+IN_ORDER = [
+    Case("transfer_delivered", ""),
+    Case("transfer_rolled_back", "", _FAILED, "rollback", _NOTHING, (), decided_by="check-back"),
+    Case("transfer_aborted_by_a_foreign_sdk_without_a_row", "", _FAILED, None, _NOTHING, (), decided_by="abort"),
+    Case("transfer_barred_before_any_message_was_kept", "", None, "rollback", _NOTHING, ()),
+    Case("plain_message_delivered", "", producer=None, checked=False, identity=None),
+    Case("producer_books_its_own_side_in_the_same_ledger", "", ledger=("01", "00", "", None)),
+    Case(
+        "two_branches_in_two_services",
+        "",
+        barriers=(("bank-b", "01"), ("bank-c", "02")),
+        branches=(BRANCH, ("02", "http://bank-c/in")),
+    ),
+    Case("foreign_producer_without_identity", "", identity=None),
+]
+MOVING = [
+    Case("prepared_transaction_running", "in_flight", _PREPARED, None, _NOTHING, ()),
+    Case("prepared_transaction_committed", "in_flight", _PREPARED, "msg", _NOTHING, ()),
+    Case("prepared_transaction_rolled_back", "in_flight", _PREPARED, "rollback", _NOTHING, ()),
+    Case("submitted_not_yet_called", "in_flight", _SUBMITTED, "msg", _NOTHING, ()),
+    Case("submitted_effect_done_not_finished", "in_flight", _SUBMITTED),
+    Case("called_before_a_submit_was_flushed", "in_flight", _PREPARED),
+    Case("submitted_long_ago", "late", _SUBMITTED, "msg", _NOTHING, (), created_ms=NOW_MS - 60_001),
+    Case("submitted_at_the_bound", "in_flight", _SUBMITTED, "msg", _NOTHING, (), created_ms=NOW_MS - 60_000),
+    Case("delayed_message", "in_flight", _SUBMITTED, "msg", _NOTHING, (), created_ms=NOW_MS - 90_000, delay_ms=60_000),
+    Case("parked_long_ago", "parked", _SUBMITTED, "msg", _NOTHING, (), created_ms=0, parked=True),
+    Case("stopped_by_force", "stopped", _FAILED, "msg", _NOTHING, (), decided_by="operator"),
+]
+BROKEN = [
+    Case("committed_and_no_message", "lost", None, "msg", _NOTHING, ()),
+    Case("committed_and_aborted", "lost contrary_verdict", _FAILED, "msg", _NOTHING, (), decided_by="abort"),
+    Case(
+        "committed_and_denied_by_check_back",
+        "lost contrary_verdict",
+        _FAILED,
+        "msg",
+        _NOTHING,
+        (),
+        decided_by="check-back",
+    ),
+    Case("submitted_and_rolled_back", "ghost contrary_verdict in_flight", _SUBMITTED, "rollback", _NOTHING, ()),
+    Case("delivered_and_rolled_back", "ghost contrary_verdict", producer="rollback"),
+    Case("delivered_without_producer_row", "ghost", producer=None),
+    Case("effect_of_a_failed_message", "ghost", _FAILED, "rollback", decided_by="check-back"),
+    Case("effect_of_a_running_transaction", "ghost in_flight", _PREPARED, None),
+    Case("effect_of_a_barred_transaction_without_message", "ghost orphan", None, "rollback"),
+    Case("booked_twice", "duplicate_effect", ledger=("01", "01")),
+    Case("booked_twice_and_still_called", "duplicate_effect in_flight", _SUBMITTED, ledger=("01", "01")),
+    Case("effect_in_two_services", "duplicate_effect", barriers=(("bank-b", "01"), ("bank-c", "01"))),
+    Case("succeeded_without_any_effect", "missing_effect", barriers=_NOTHING, ledger=()),
+    Case("succeeded_without_the_second_branch", "missing_effect", branches=(BRANCH, ("02", "http://bank-c/in"))),
+    Case("barrier_without_ledger", "missing_effect", ledger=()),
+    Case("barrier_without_ledger_and_still_called", "missing_effect in_flight", _SUBMITTED, ledger=()),
+    Case("ledger_without_barrier", "unguarded_effect", barriers=_NOTHING),
+    Case("effect_nobody_asked_for", "orphan", None, None),
+    Case("committed_delivered_and_forgotten", "lost orphan", None),
+    Case(
+        "denied_by_check_back_without_a_row", "contrary_verdict", _FAILED, None, _NOTHING, (), decided_by="check-back"
+    ),
+    Case(
+        "lost_twice_booked", "lost duplicate_effect contrary_verdict", _FAILED, ledger=("01", "01"), decided_by="abort"
+    ),
+]
+UNKNOWABLE = [
+    Case("producer_of_another_bank", "unchecked", producer=None, identity="other"),
+    Case("topic_branch", "unchecked", barriers=_NOTHING, ledger=(), branches=(("01", "topic://rates"),)),
+    Case("unreadable_message", "unchecked", checked=None, identity=None, producer="msg"),
+]
+ALL = IN_ORDER + MOVING + BROKEN + UNKNOWABLE

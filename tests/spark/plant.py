@@ -1,0 +1,116 @@
+"""Databases with messages planted in them, made with the real schemas: of the coordinator's store, of the barrier."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.spark.cases import BRANCH, IDENTITY, Case
+from twophase.barrier.install import install
+from twophase.core.lifecycle import State
+from twophase.core.message import Branch, Message, Options, encode
+from twophase.stores.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, schema
+
+LEDGER = "create table ledger (id integer primary key, gid text, branch_id text, account text, amount integer)"
+_MESSAGE = "insert into message values (?, ?, 1, 1, 1, 0, ?, ?, ?, 0, ?, 0, ?)"
+_HISTORY = "insert into history values (1, ?, ?, ?, ?, ?, ?, ?, '', 0, 1, ?)"
+_BARRIER = "insert into barrier (trans_type, gid, branch_id, op, barrier_id, reason, prepared_at) values "
+
+
+class System(msgspec.Struct, frozen=True):
+    """The files of a coordinator and its two banks."""
+
+    folder: Path
+
+    @property
+    def coordinator(self) -> Path:
+        return self.folder / "tp.db"
+
+    @property
+    def bank_a(self) -> Path:
+        return self.folder / "a.db"
+
+    @property
+    def bank_b(self) -> Path:
+        return self.folder / "b.db"
+
+    @property
+    def arguments(self) -> list[str]:
+        """What the command is told."""
+        return [
+            f"--coordinator=sqlite:///{self.coordinator}",
+            f"--producer=bank-a=sqlite:///{self.bank_a}",
+            f"--consumer=bank-b=sqlite:///{self.bank_b}",
+            f"--ledger=bank-b=sqlite:///{self.bank_b}#ledger?gid=gid&branch=branch_id",
+        ]
+
+    def execute(self, file: Path, sql: str, *parameters: object) -> None:
+        """Change one of the databases."""
+        with closing(sqlite3.connect(file)) as connection, connection:
+            connection.execute(sql, parameters)
+
+
+def make_system(folder: Path) -> System:
+    """Empty databases."""
+    system = System(folder)
+    with closing(sqlite3.connect(system.coordinator)) as connection:
+        connection.executescript(schema())
+        connection.execute("pragma journal_mode = wal")
+        connection.execute(f"pragma application_id = {APPLICATION_ID}")
+        connection.execute(f"pragma user_version = {SCHEMA_VERSION}")
+    for bank in (system.bank_a, system.bank_b):
+        install(f"sqlite:///{bank}")
+    system.execute(system.bank_a, "update twophase_meta set value = ? where name = 'identity'", IDENTITY)
+    system.execute(system.bank_b, LEDGER)
+    return system
+
+
+def plant(system: System, cases: list[Case]) -> None:
+    """Write what each side says about these messages."""
+    with closing(sqlite3.connect(system.coordinator)) as connection, connection:
+        for seq, case in enumerate(cases, 1):
+            _plant_message(connection, seq, case)
+    with closing(sqlite3.connect(system.bank_a)) as connection, connection:
+        rows = [(case.gid, case.producer, case.prepared_ms) for case in cases if case.producer is not None]
+        connection.executemany(_BARRIER + "('msg', ?, '00', 'msg', '01', ?, ?)", rows)
+    with closing(sqlite3.connect(system.bank_b)) as connection, connection:
+        effects = [(case.gid, branch) for case in cases for _, branch in case.barriers]
+        connection.executemany(_BARRIER + "('msg', ?, ?, 'action', '01', 'action', null)", effects)
+        booked = [(case.gid, branch) for case in cases for branch in case.ledger]
+        connection.executemany("insert into ledger (gid, branch_id, account, amount) values (?, ?, 'B', 30)", booked)
+
+
+def _plant_message(connection: sqlite3.Connection, seq: int, case: Case) -> None:
+    if case.state is None:
+        return
+    body = body_of(case)
+    created, decided = case.created_ms, case.created_ms + 10
+    decided_by = "" if case.state is State.PREPARED else case.decided_by
+    known: tuple[Any, ...]
+    if case.state in {State.PREPARED, State.SUBMITTED}:
+        known = (case.gid, int(case.state), created, decided, decided_by, int(case.parked), body)
+        connection.execute(_MESSAGE, known)
+    else:
+        known = (seq, case.gid, int(case.state), created, decided, decided + 10, decided_by, body)
+        connection.execute(_HISTORY, known)
+
+
+def body_of(case: Case) -> bytes:
+    """The stored form of a case's message."""
+    if case.checked is None:
+        return b"\xc1 no message"
+    check_url = "http://bank-a/check" if case.checked else ""
+    if case.identity is not None:
+        check_url += f"?barrier={case.identity}"
+    branches = tuple(Branch(url, b"{}") for _, url in case.branches)
+    return encode(Message(case.gid, branches, check_url, Options(delay_ms=case.delay_ms)))
+
+
+def one_service(case: Case) -> bool:
+    """Whether a case fits a system whose only consumer is bank-b."""
+    services = {service for service, _ in case.barriers} | {"bank-c" for _, url in case.branches if "bank-c" in url}
+    return "bank-c" not in services and case.branches[0] in {BRANCH, ("01", "topic://rates")}
