@@ -57,8 +57,7 @@ def _seed(path: Path) -> sqlite3.Connection:
     async def fill() -> None:
         store = SqliteStore(path, clock=SetClock())
         await store.start()
-        for start in range(0, TABLES = {"message", "history", "attempt", "node", "store_meta"}
-ROWS, A_BATCH):
+        for start in range(0, ROWS, A_BATCH):
             old = [f"old{number:06}" for number in range(start, start + A_BATCH)]
             new = [prepare(f"new{number:06}", due_in_ms=number % 977) for number in range(start, start + A_BATCH)]
             await store.flush(Batch([prepare(gid) for gid in old], [failed_call(gid) for gid in old]))
