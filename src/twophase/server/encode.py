@@ -100,6 +100,9 @@ def failure(
         message = route.value.format(WIRE_STATES[state])
     elif isinstance(error, UnknownMessage):
         message = f"no TransGlobal with gid: {error.gid or ''} found"
+    elif isinstance(error, NotYetDelivered):
+        said = "wait result not return success"
+        message = f"{said}: FAILURE" if status == HTTPStatus.CONFLICT else f"{said}: {message}"
     elif status == HTTPStatus.CONFLICT and not message.endswith("FAILURE"):
         message = f"{message} FAILURE"
     body = _Failure(

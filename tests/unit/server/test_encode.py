@@ -86,7 +86,9 @@ def test_wait_result_tells_what_the_branch_did(result: BranchResult, status: int
     answer = failure(errors.NotYetDelivered(), route=Route.SUBMIT, state=State.SUBMITTED, result=result)
     assert answer.status == status
     assert (b"FAILURE" in answer.body) is (status == 409)
-    assert read(answer)["state"] == "submitted"
+    said = read(answer)
+    assert said["state"] == "submitted"
+    assert said["message"].startswith("wait result not return success: ")
 
 
 @pytest.mark.parametrize(
