@@ -7,11 +7,12 @@ import time
 from typing import Any
 
 import pytest
+import sqlalchemy
 
 from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run, verify
 from twophase.barrier.open import ask_engine, open_transaction
 from twophase.barrier.producer import read_identity, write_branches
-from twophase.barrier.transaction import perform
+from twophase.barrier.transaction import Statement, perform
 from twophase.core.errors import (
     AutocommitRefused,
     BarrierTableMissing,
@@ -370,3 +371,30 @@ def test_a_failure_is_asked_about_elsewhere_where_there_is_a_pool(bank_and_way: 
         pooled = way in ("engine", "connection", "session")
         assert (type(asked).__name__ == "Engine") == pooled
         assert pooled or asked is engine
+
+
+@pytest.mark.parametrize("way", ["sqlite3", "engine", "connection"])
+def test_sqlite_waits_for_the_disk_whatever_the_connection_says(sqlite_bank: Bank, way: str) -> None:
+    """So careless an engine is made careful for the length of our transaction, and left as it was."""
+    with sqlite_bank.reached(way) as engine:
+        if way == "engine":
+
+            @sqlalchemy.event.listens_for(engine, "connect")
+            def _careless(raw: Any, _: object) -> None:
+                raw.execute("pragma synchronous = off")
+
+        elif way == "connection":
+            engine.connection.driver_connection.execute("pragma synchronous = off")
+        else:
+            engine.execute("pragma synchronous = off")
+        transaction = open_transaction(engine)
+        during = transaction.execute(Statement("pragma synchronous", {}))
+        transaction.rollback()
+        transaction.close()
+        raw = engine.raw_connection() if way == "engine" else getattr(engine, "connection", engine)
+        cursor = raw.cursor()
+        after = cursor.execute("pragma synchronous").fetchall()
+        cursor.close()
+        if way == "engine":
+            raw.close()
+    assert ([tuple(row) for row in during], after) == ([(2,)], [(0,)])

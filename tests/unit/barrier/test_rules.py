@@ -163,3 +163,16 @@ def test_another_database_is_unknown(meta: dict[str, str]) -> None:
 
 def test_a_body_is_handed_on_as_bytes() -> None:
     assert ask(["g", "msg", None, memoryview(b"\x90")])[0].body == b"\x90"
+
+
+def test_every_wait_is_bounded_by_the_lock_timeout() -> None:
+    """MySQL has no bound of its own for an INSERT: rows, tables and, on MariaDB, the statement are bounded apart."""
+    _, script = ask(["g", "rollback", "asker", None], dialect=MYSQL)
+    settings = script.said[script.position("lock_timeout_s")]
+    assert "innodb_lock_wait_timeout = :lock_timeout_s" in settings.sql
+    assert "session lock_wait_timeout = :lock_timeout_s" in settings.sql
+    assert settings.parameters == {"lock_timeout_s": 1}
+    assert script.said[script.position("insert into")].parameters["lock_timeout_fraction"] == 1.5
+    _, script = ask(["g", "rollback", "asker", None], dialect=POSTGRESQL)
+    bounds = script.said[script.position("lock_timeout")].parameters
+    assert bounds == {"lock_timeout": "1500ms", "statement_timeout": "1500ms"}
