@@ -1,0 +1,130 @@
+"""Branches and check-backs over HTTP, called as dtm calls them (dtm-wire §3.1).
+
+Promise: whatever the called service does, one answer comes, within the call's time, holding nothing that could be
+mistaken for another answer: a compressed body is refused rather than searched for FAILURE and ONGOING in vain, a
+redirect is an answer like any other and never followed, and two contradicting verdict headers are no verdict.
+
+The error of an answer names what happened, the host and the port; never a query, a payload or a header's value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from urllib.parse import quote
+
+from twophase.core.limits import ERROR_TEXT_BYTES_MAX, URL_BYTES_MAX
+from twophase.core.verdict import VERDICT_HEADER
+from twophase.destinations.base import Answer, Call
+from twophase.http import HttpClient, HttpError, HttpResponse, Outcome
+
+_JSON = ("Content-Type", "application/json")
+_VERDICT = VERDICT_HEADER.encode()
+_ENCODINGS_READ = (None, b"", b"identity")
+
+
+class HttpDestination:
+    """Calls `http` and `https` addresses through one pooled client, which it closes when it stops.
+
+    Example:
+        destination = HttpDestination(HttpClient(connections_per_host=128))
+    """
+
+    def __init__(self, client: HttpClient | None = None) -> None:
+        self._client = client or HttpClient(connections_per_host=256, connections_max=4096)
+
+    def accepts(self, url: str) -> str | None:
+        """None when `url` can be called; else why not.
+
+        >>> HttpDestination().accepts("http://bank-b/transfer-in")
+        >>> HttpDestination().accepts("http://user:secret@bank-b/")
+        'bad_url: user names and passwords in URLs are not allowed; use a header'
+        """
+        bytes_long = len(url.encode("utf-8", "surrogatepass"))
+        if bytes_long > URL_BYTES_MAX.value:
+            return f"bad_url: {bytes_long} bytes, at most {URL_BYTES_MAX.value} are allowed"
+        try:
+            self._client.check_url(url)
+        except HttpError as error:
+            return str(error)
+        return None
+
+    def accepts_headers(self, headers: tuple[tuple[str, str], ...]) -> str | None:
+        """None when every call may carry these `headers`; else why not, naming the header.
+
+        >>> HttpDestination().accepts_headers((("Content-Length", "0"),))
+        'bad_header: header content-length belongs to the client'
+        """
+        try:
+            self._client.check_headers(headers)
+        except HttpError as error:
+            return str(error)
+        return None
+
+    def key(self, url: str) -> str:
+        """Scheme, host and port of a URL that `accepts` accepted.
+
+        >>> HttpDestination().key("HTTP://Bank-B/transfer-in?x=1")
+        'http://bank-b:80'
+        """
+        return self._client.check_url(url)
+
+    @property
+    def under_way(self) -> Mapping[str, int]:
+        """Calls that have no answer yet, by key."""
+        return self._client.under_way
+
+    def call(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
+        """POST the payload, GET without one. The status of a redirect is an answer, its target is not called."""
+        self._client.request(
+            "POST" if call.payload else "GET",
+            url_with_query(call.url, call.query),
+            _with_content_type(call.headers) if call.headers else (_JSON,),
+            call.payload,
+            call.timeout_ms,
+            partial(_answer, asyncio.get_running_loop().time(), on_answer),
+        )
+
+    async def stop(self) -> None:
+        """Give calls under way an error answer, close every connection."""
+        await self._client.close()
+
+
+def url_with_query(url: str, query: tuple[tuple[str, str], ...]) -> str:
+    """`url` without its fragment and with `query` after its own, in the given order.
+
+    >>> url_with_query("http://bank-b/in?tenant=7#top", (("gid", "order 17"), ("op", "action")))
+    'http://bank-b/in?tenant=7&gid=order%2017&op=action'
+    """
+    if "#" in url:
+        url = url.partition("#")[0]
+    if not query:
+        return url
+    joint = "?" if "?" not in url else "" if url[-1] in "?&" else "&"
+    return f"{url}{joint}{'&'.join([f'{_escaped(name)}={_escaped(value)}' for name, value in query])}"
+
+
+def _escaped(text: str) -> str:
+    # Names and most gids need no escaping; asking is several times cheaper than `quote`.
+    return text if text.isalnum() and text.isascii() else quote(text, safe="", errors="replace")
+
+
+def _with_content_type(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """The headers of a call: JSON unless they say otherwise themselves."""
+    return headers if any(name.lower() == "content-type" for name, _ in headers) else (_JSON, *headers)
+
+
+def _answer(started_s: float, on_answer: Callable[[Answer], None], outcome: Outcome) -> None:
+    latency_ms = (asyncio.get_running_loop().time() - started_s) * 1000
+    if isinstance(outcome, HttpResponse):
+        verdict = outcome.header(_VERDICT)
+        if outcome.status != 200 or outcome.header(b"content-encoding") in _ENCODINGS_READ:
+            verdict_text = None if verdict is None else verdict.decode("latin-1")
+            on_answer(Answer(outcome.status, outcome.body, verdict_text, latency_ms))
+        else:
+            error = "protocol: the body of the answer is compressed although identity was asked for"
+            on_answer(Answer(0, latency_ms=latency_ms, error=error))
+    else:
+        error = str(outcome).encode("utf-8", "replace")[: ERROR_TEXT_BYTES_MAX.value].decode("utf-8", "ignore")
+        on_answer(Answer(0, latency_ms=latency_ms, error=error))
