@@ -31,12 +31,12 @@ docstring's first line is the default text.
     │   └── UnsafeDurability      TP-4007  the database would acknowledge before it is durable
     ├── TransactionError          TP-5000  the producer's local transaction
     │   ├── RolledBack            TP-5001  rolled back for certain
-    │   ├── CheckBackCameFirst    TP-5002  the check-back barred this transaction before it began
+    │   │   ├── CheckBackCameFirst TP-5002 the check-back barred this transaction before it began
+    │   │   └── BeginDeadlinePassed TP-5007 prepared too long ago to begin
     │   ├── Undecided             TP-5003  outcome not known yet; the check-back will decide
     │   ├── CommittedDespiteError TP-5004  an error was seen, yet the transaction is committed
     │   ├── OpenTransaction       TP-5005  the connection is already in a transaction
     │   ├── AutocommitRefused     TP-5006  the engine commits every statement by itself
-    │   ├── BeginDeadlinePassed   TP-5007  prepared too long ago to begin
     │   ├── MessageUsedTwice      TP-5008  a Message object is single-use
     │   └── TransactionLost       TP-5009  the transaction ended before its end
     ├── BarrierError              TP-6000  the barrier in the business database

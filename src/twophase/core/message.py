@@ -70,8 +70,21 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
         return f"{index + 1:02d}"
 
 
+def same_prepared(known: Message, said: Message) -> bool:
+    """Whether a *prepare* that names `known`'s gid again means the same message.
+
+    Stricter than `same_content`: here nothing came late yet. A second process that prepared more branches, or fewer,
+    and then committed would find them neither in the stored message nor among those added in its barrier row.
+
+    >>> one, two = Branch("http://b/1"), Branch("http://b/2")
+    >>> same_prepared(Message("g", (one,), options=Options(open=True)), Message("g", (one, two)))
+    False
+    """
+    return known.branches == said.branches and known.options.open == said.options.open
+
+
 def same_content(known: Message, said: Message) -> bool:
-    """Whether a request that names `known`'s gid again means the same message.
+    """Whether a *submit* that names `known`'s gid again means the same message.
 
     A submit without branches means those that were prepared. A message prepared `open` may be said again
     with more branches behind those fixed at prepare.
