@@ -1,0 +1,148 @@
+"""Writes docs/reference/lifecycle.md from the lifecycle table: the diagram and every cell.
+
+Without arguments it writes the page; `--check` only compares, and says how to write it (a test does that), so the
+page cannot disagree with the code. It looks at nothing but `twophase.core`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from twophase.core.lifecycle import STORED, Action, Event, Reply, State, transition
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "lifecycle.md"
+
+STATES: dict[State, str] = {
+    State.ABSENT: "no message of that gid",
+    State.FORGOTTEN: "no message of that gid, and the gid was born before the oldest history kept",
+    State.PREPARED: "known, not decided; branches are not called",
+    State.SUBMITTED: "decided: the branches are called until all have succeeded",
+    State.SUCCEEDED: "final: every branch has succeeded (dtm's wire spells it `succeed`)",
+    State.FAILED: "final: no branch is called",
+}
+EVENTS: dict[Event, str] = {
+    Event.PREPARE: "the producer prepares",
+    Event.PREPARE_OTHER: "the same gid is prepared with other branches",
+    Event.SUBMIT: "the producer submits",
+    Event.SUBMIT_OTHER: "the same gid is submitted with other branches",
+    Event.ABORT: "the producer aborts",
+    Event.CHECK_COMMITTED: "the check-back answered: committed",
+    Event.CHECK_ROLLED_BACK: "the check-back answered: rolled back",
+    Event.CHECK_UNDECIDED: "the check-back answered: in progress or unknown, or not at all",
+    Event.ALL_SUCCEEDED: "every branch has succeeded",
+    Event.BRANCH_NOT_DONE: "a round of calls left branches undone",
+    Event.FORCE_STOP: "an operator stops the message",
+    Event.PARK: "retries are stopped, the message is kept",
+    Event.REDRIVE: "a parked message starts again",
+}
+ACTIONS: dict[Action, str] = {
+    Action.NOTHING: "",
+    Action.INSERT: "stored",
+    Action.DECIDE_SUBMIT: "the decision is stored, then the branches are called",
+    Action.FINISH: "moved into history",
+    Action.RESCHEDULE: "tried again later",
+    Action.PARK: "marked as parked",
+    Action.REDRIVE: "the mark is cleared",
+    Action.CHECK_BACK_FIRST: "the producer is asked first; only without a verdict does the operator's word count",
+    Action.RECORD: "recorded",
+    Action.INCIDENT: "**incident**",
+}
+REPLIES: dict[Reply, str] = {
+    Reply.OK: "",
+    Reply.CONFLICT: "conflict",
+    Reply.CONTENT_CONFLICT: "content conflict",
+    Reply.NOT_FOUND: "not found",
+    Reply.CANNOT_TELL: "cannot tell",
+}
+
+_HEAD = """\
+# The lifecycle of a message
+
+<!-- Written by scripts/lifecycle.py from twophase/core/lifecycle.py. Do not edit: change the table, run the script. -->
+
+One table decides what every request, verdict and result does to a message. The running coordinator looks it up, the
+model check in `tests/model` explores it, and this page is written from it. Time is no event: nothing here happens
+because a message has grown old.
+
+```mermaid
+{diagram}
+```
+
+## States
+
+{states}
+
+## Every event in every state
+
+A cell says the next state where it changes, what is done, and what the requester learns where that is not success.
+`–` means: nothing changes, and a request is answered as the success it was before. Whatever is stored is durable before
+the reply. A *conflict* is dtm's 409 FAILURE. An *incident* is the contrary of a decision: it is recorded, counted and
+changes nothing.
+
+{table}
+"""
+
+
+def diagram() -> str:
+    """The transitions that change a state, as a mermaid state diagram."""
+    lines = ["stateDiagram-v2"]
+    for state in State:
+        for event in Event:
+            after = transition(state, event).next_state
+            if after is not state:
+                source = _name(state) if state in STORED else "[*]"
+                lines.append(f"    {source} --> {_name(after)}: {_words(event)}")
+    lines += [f"    {_name(state)} --> [*]" for state in State if state in STORED and _is_final(state)]
+    return "\n".join(lines)
+
+
+def table() -> str:
+    """Every cell, an event a row."""
+    heads = ["event", *(_name(state) for state in State)]
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    for event in Event:
+        cells = [_cell(state, event) for state in State]
+        lines.append(f"| **{_words(event)}**: {EVENTS[event]} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """The whole page."""
+    states = "\n".join(["| state | meaning |", "|---|---|", *(f"| {_name(one)} | {STATES[one]} |" for one in State)])
+    return _HEAD.format(diagram=diagram(), states=states, table=table())
+
+
+def _cell(state: State, event: Event) -> str:
+    step = transition(state, event)
+    arrow = f"→ {_name(step.next_state)}" if step.next_state is not state else ""
+    said = [part for part in (arrow, ACTIONS[step.action], REPLIES[step.reply]) if part]
+    return "; ".join(said) or "–"
+
+
+def _is_final(state: State) -> bool:
+    return all(transition(state, event).next_state is state for event in Event)
+
+
+def _name(state: State) -> str:
+    return state.name.lower()
+
+
+def _words(event: Event) -> str:
+    return event.name.lower().replace("_", " ")
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or with `--check` compare it; 1 when it is out of date."""
+    wanted = page()
+    if arguments == ["--check"]:
+        if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == wanted:
+            return 0
+        print(f"{PAGE} is out of date: run `python scripts/lifecycle.py`", file=sys.stderr)
+        return 1
+    PAGE.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
