@@ -1,0 +1,35 @@
+"""These tests execute every line and every branch of `twophase.core`; a new branch needs a test here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+
+
+@pytest.mark.timeout(300)
+def test_every_branch_of_core_is_tested(tmp_path: Path) -> None:
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_", "COVERAGE_"))},
+        "COVERAGE_FILE": str(tmp_path / "coverage"),
+    }
+    coverage = [sys.executable, "-m", "coverage"]
+    tests = ["pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(HERE), f"--ignore={__file__}"]
+
+    ran = subprocess.run(
+        [*coverage, "run", "--branch", "--source=twophase.core", "-m", *tests],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=280,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+    report = subprocess.run(
+        [*coverage, "report", "--fail-under=100", "--show-missing", "--skip-covered"],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert report.returncode == 0, report.stdout + report.stderr

@@ -1,0 +1,126 @@
+"""A message is one value: it survives its stored form, and the same content is recognised when it comes again."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twophase.core.message import (
+    Branch,
+    Durability,
+    Message,
+    Options,
+    decode,
+    decode_branches,
+    encode,
+    encode_branches,
+    same_content,
+    same_prepared,
+)
+
+ONE, TWO, THREE = Branch("http://b/1", b"1"), Branch("http://b/2", b"2"), Branch("http://b/3")
+OPEN = Options(open=True)
+
+_TEXTS = st.text(max_size=20)
+_MS = st.integers(0, 2**40)
+_BRANCHES = st.lists(st.builds(Branch, _TEXTS, st.binary(max_size=20)), max_size=4).map(tuple)
+_OPTIONS = st.builds(
+    Options,
+    concurrent=st.booleans(),
+    wait_result=st.booleans(),
+    delay_ms=_MS,
+    timeout_to_fail_ms=_MS,
+    request_timeout_ms=_MS,
+    retry_interval_ms=_MS,
+    headers=st.lists(st.tuples(_TEXTS, _TEXTS), max_size=3).map(tuple),
+    explicit_verdict=st.booleans(),
+    open=st.booleans(),
+    durability=st.sampled_from(Durability),
+)
+_MESSAGES = st.builds(Message, _TEXTS, _BRANCHES, _TEXTS, _OPTIONS, st.just("http"))
+
+
+@given(_MESSAGES)
+def test_the_stored_form_gives_the_message_back(message: Message) -> None:
+    assert decode(encode(message)) == message
+
+
+@given(_BRANCHES)
+def test_added_branches_survive_the_barrier_row(branches: tuple[Branch, ...]) -> None:
+    assert decode_branches(encode_branches(branches)) == branches
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00", b"not a message", encode(Message("g", (ONE,)))[:-1]])
+def test_a_damaged_body_is_an_error_and_no_message(body: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode(body)
+
+
+@pytest.mark.parametrize("body", [b"", b"\x01", encode(Message("g", (ONE,)))])
+def test_a_damaged_barrier_body_is_an_error_and_no_branches(body: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode_branches(body)
+
+
+def test_a_row_written_before_an_option_existed_is_still_read() -> None:
+    old = msgspec.msgpack.encode(["g", [["http://b/1"]], "http://a/check"])
+
+    assert decode(old) == Message("g", (Branch("http://b/1"),), "http://a/check")
+
+
+def test_branch_ids_are_those_of_the_wire() -> None:
+    message = Message("g", (ONE,) * 128)
+
+    assert [message.branch_id(index) for index in (0, 1, 98, 99, 127)] == ["01", "02", "99", "100", "128"]
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        (Message("g", (ONE, TWO)), Message("g", (ONE, TWO))),
+        (Message("g", (ONE,)), Message("g", ())),
+        (Message("g", (ONE,)), Message("g", (ONE,), options=Options(delay_ms=5))),
+        (Message("g", (ONE,), options=OPEN), Message("g", (ONE, TWO, THREE))),
+        (Message("g", (), options=OPEN), Message("g", (ONE,))),
+    ],
+    ids=["equal", "nothing said", "other options", "added behind those fixed", "all added"],
+)
+def test_a_submit_of_the_same_content_is_recognised(known: Message, said: Message) -> None:
+    assert same_content(known, said)
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        (Message("g", (ONE,)), Message("g", (TWO,))),
+        (Message("g", (ONE,)), Message("g", (Branch(ONE.url, b"other"),))),
+        (Message("g", (ONE, TWO)), Message("g", (TWO, ONE))),
+        (Message("g", (ONE,)), Message("g", (ONE, TWO))),
+        (Message("g", (ONE, TWO)), Message("g", (ONE,))),
+        (Message("g", (ONE,), options=OPEN), Message("g", (TWO, ONE))),
+        (Message("g", (ONE, TWO), options=OPEN), Message("g", (ONE,))),
+    ],
+    ids=["other address", "other payload", "other order", "more", "fewer", "added in front", "open, fewer"],
+)
+def test_a_submit_of_other_content_is_recognised(known: Message, said: Message) -> None:
+    assert not same_content(known, said)
+
+
+def test_a_prepare_that_comes_again_is_the_same() -> None:
+    assert same_prepared(Message("g", (ONE,)), Message("g", (ONE,), options=Options(delay_ms=5)))
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        (Message("g", (ONE,)), Message("g", ())),
+        (Message("g", (ONE,)), Message("g", (TWO,))),
+        (Message("g", (ONE,), options=OPEN), Message("g", (ONE, TWO), options=OPEN)),
+        (Message("g", (ONE,)), Message("g", (ONE,), options=OPEN)),
+    ],
+    ids=["none", "other", "open, more", "open now"],
+)
+def test_a_prepare_must_fix_exactly_the_same_branches(known: Message, said: Message) -> None:
+    assert not same_prepared(known, said)

@@ -1,0 +1,92 @@
+"""What an answer means: guessing is forbidden, for verdicts (correctness 10, decision 10) as for branch results."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twophase.core.verdict import (
+    STATUS_OF_VERDICT,
+    BranchResult,
+    Verdict,
+    interpret_branch,
+    interpret_check_back,
+)
+
+_STATUSES = st.sampled_from([0, 200, 201, 204, 302, 404, 409, 425, 500, 502])
+_BODIES = st.sampled_from([b"", b"SUCCESS", b"FAILURE", b"ONGOING", b"ONGOING FAILURE", b"<html>"])
+
+
+@pytest.mark.parametrize("explicit", [True, False], ids=["ours", "foreign"])
+@pytest.mark.parametrize("verdict", Verdict)
+def test_a_header_that_agrees_with_its_status_is_the_verdict(verdict: Verdict, explicit: bool) -> None:
+    status = STATUS_OF_VERDICT[verdict]
+
+    assert interpret_check_back(status, f" {verdict.value.upper()} ", b"FAILURE", explicit=explicit) is verdict
+
+
+@pytest.mark.parametrize("explicit", [True, False], ids=["ours", "foreign"])
+@pytest.mark.parametrize(
+    ("status", "header"),
+    [(409, "committed"), (200, "rolled_back"), (502, "committed"), (200, "yes"), (409, ""), (200, "unknown")],
+)
+def test_a_header_that_contradicts_its_status_is_no_verdict(status: int, header: str, explicit: bool) -> None:
+    assert interpret_check_back(status, header, b"", explicit=explicit) is Verdict.UNKNOWN
+
+
+@given(_STATUSES, _BODIES)
+def test_our_messages_need_the_header_whatever_else_the_answer_says(status: int, body: bytes) -> None:
+    assert interpret_check_back(status, None, body, explicit=True) is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "verdict"),
+    [
+        (200, b"", Verdict.COMMITTED),
+        (200, b'{"dtm_result":"SUCCESS"}', Verdict.COMMITTED),
+        (200, b'{"dtm_result":"FAILURE"}', Verdict.ROLLED_BACK),
+        (200, b'{"dtm_result":"ONGOING"}', Verdict.IN_PROGRESS),
+        (200, b"FAILURE ONGOING", Verdict.IN_PROGRESS),
+        (409, b"", Verdict.ROLLED_BACK),
+        (409, b"ONGOING", Verdict.ROLLED_BACK),
+        (425, b"FAILURE", Verdict.IN_PROGRESS),
+        (500, b"FAILURE", Verdict.UNKNOWN),
+        (404, b"", Verdict.UNKNOWN),
+        (204, b"", Verdict.UNKNOWN),
+        (0, b"", Verdict.UNKNOWN),
+    ],
+)
+def test_a_foreign_answer_is_read_status_first(status: int, body: bytes, verdict: Verdict) -> None:
+    assert interpret_check_back(status, None, body, explicit=False) is verdict
+
+
+@given(_STATUSES.filter(lambda status: status not in (200, 409)), _BODIES)
+def test_no_other_status_decides(status: int, body: bytes) -> None:
+    decided = (Verdict.COMMITTED, Verdict.ROLLED_BACK)
+
+    assert interpret_check_back(status, None, body, explicit=False) not in decided
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "result"),
+    [
+        (200, b"", BranchResult.SUCCEEDED),
+        (200, b"anything", BranchResult.SUCCEEDED),
+        (200, b'{"dtm_result":"FAILURE"}', BranchResult.FAILED),
+        (200, b"ONGOING", BranchResult.ONGOING),
+        (200, b"FAILURE ONGOING", BranchResult.ONGOING),
+        (425, b"", BranchResult.ONGOING),
+        (409, b"", BranchResult.FAILED),
+        (201, b"", BranchResult.ERROR),
+        (500, b"FAILURE", BranchResult.ERROR),
+        (0, b"", BranchResult.ERROR),
+    ],
+)
+def test_a_branch_answer_is_read_status_first(status: int, body: bytes, result: BranchResult) -> None:
+    assert interpret_branch(status, body) is result
+
+
+@given(_STATUSES.filter(lambda status: status != 200), _BODIES)
+def test_only_200_is_success(status: int, body: bytes) -> None:
+    assert interpret_branch(status, body) is not BranchResult.SUCCEEDED
