@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from twophase.barrier.producer import begin_producer, verify_producer, write_branches
+from twophase.barrier.producer import begin_producer, mark, verify_producer, write_branches
 from twophase.client.draft import Draft, Progress, checked_url
 from twophase.client.exchange import Patience, Pause, Send, Surroundings, exchange
 from twophase.client.wire import HttpAnswer, Operation
@@ -169,15 +169,12 @@ def transaction(course: Course, check_url: str) -> Flow:
         NotYetDelivered: committed; with wait_result, not all branches have succeeded.
     """
     opening = yield from prepare_for_transaction(course, check_url)
-    ours = _Attempt(course, opening)
+    ours = Attempt(course, opening)
     try:
-        dialect: Dialect = yield Begin()
-        ours.begun = True
-        yield from ours.write_row(dialect)
-        ours.draft.progress = Progress.IN_TRANSACTION
+        yield from ours.begin()
         seen: BaseException | None = yield Business()
         if seen is None:
-            yield from ours.before_commit(dialect)
+            yield from ours.before_commit()
             ours.draft.progress = Progress.UNDECIDED
             yield Commit()
     except GeneratorExit:
@@ -192,25 +189,32 @@ def transaction(course: Course, check_url: str) -> Flow:
     yield from ours.committed()
 
 
-class _Attempt:
+class Attempt:
     """One attempt at a message's local transaction, shared by `transaction` and by joined sessions."""
 
+    dialect: Dialect
+
     def __init__(self, course: Course, opening: Opening) -> None:
+        """Nothing has begun."""
         self.course = course
         self.draft = course.draft
         self.opening = opening
         self.begun = False
 
-    def write_row(self, dialect: Dialect) -> Flow:
-        """The first statements of the transaction."""
+    def begin(self) -> Flow:
+        """Open the transaction and write the barrier row, its first statements."""
         draft = self.draft
+        dialect = self.dialect = yield Begin()
+        self.begun = True
         yield Rule(begin_producer(dialect, self.course.table, draft.gid, self.opening.token, draft.prepared_at_ms))
         if failpoint.ARMED:
             failpoint.reach("producer.after_barrier_row")
+        draft.progress = Progress.IN_TRANSACTION
 
-    def before_commit(self, dialect: Dialect) -> Flow:
+    def before_commit(self) -> Flow:
         """The last statements before COMMIT: the added branches, then whether the row is still ours (rule 2)."""
-        draft, table, token = self.draft, self.course.table, self.opening.token
+        draft, dialect = self.draft, self.dialect
+        table, token = self.course.table, self.opening.token
         yield Flush()
         added = draft.added_branches()
         if added:
@@ -218,6 +222,10 @@ class _Attempt:
         yield Rule(verify_producer(dialect, table, draft.gid, token))
         if failpoint.ARMED:
             failpoint.reach("producer.before_commit")
+
+    def mark_again(self) -> Flow:
+        """Put back the mark that `before_commit` took away, for another message of the same transaction."""
+        yield Rule(mark(self.dialect))
 
     def committed(self) -> Flow:
         """Submit after a clean commit; raises only what does not invite the caller to repeat (rule 3)."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from twophase.client import flow
 from twophase.client.draft import Draft, Progress, checked_headers, milliseconds
 from twophase.client.endpoints import AsyncTwoPhase, Endpoint, TwoPhase, ashared, shared
+from twophase.client.joined import ajoin, join
 from twophase.client.sync import SURROUNDINGS
 from twophase.client.transaction import Transaction
 from twophase.core import limits
@@ -25,7 +26,8 @@ from twophase.core.message import Branch, Durability, Options
 
 if TYPE_CHECKING:
     from twophase.client.aio import AsyncDriver
-    from twophase.client.sync import SyncDriver
+    from twophase.client.joined import ajoin, join
+from twophase.client.sync import SyncDriver
 
 T = TypeVar("T")
 
@@ -179,6 +181,29 @@ class Message:
             if not inspect.isawaitable(result):
                 raise InvalidRequest("function must be a coroutine function; use do_and_submit for others.")
             return await result
+
+    def join(self, session: Any, check: str, *, table: str | None = None) -> Self:
+        """Put the message into the transaction that a SQLAlchemy Session has open, or begins with this.
+
+        The application goes on and ends the transaction as ever. Its COMMIT is refused if the barrier row is not in it
+        any more; after it the message is submitted; after a rollback the barrier is asked.
+
+        Arguments:
+            session: a Session on an Engine, outside a savepoint.
+            check, table: as `transaction`.
+
+        Raises: what `transaction` raises when entered; `session.commit()` and `session.rollback()` then raise what it
+            raises when left.
+        """
+        endpoint = self._endpoint()
+        join(self._course(endpoint, table), check, session, endpoint.transport, endpoint.identities)
+        return self
+
+    async def ajoin(self, session: Any, check: str, *, table: str | None = None) -> Self:
+        """`join` for an AsyncSession."""
+        endpoint = self._aendpoint()
+        await ajoin(self._course(endpoint, table), check, session, endpoint.transport, endpoint.identities)
+        return self
 
     def prepare(self, check: str, *, explicit_verdict: bool = True) -> Self:
         """Prepare by hand, for a local transaction that this library does not run.

@@ -6,7 +6,8 @@ import logging
 import os
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from twophase.barrier.check_back import check_back
 from twophase.barrier.open import ask_engine, open_transaction
@@ -38,6 +39,8 @@ def _nothing() -> None:
     """What there is to flush without a session."""
 
 
+T = TypeVar("T")
+
 log = logging.getLogger("twophase.client")
 
 SURROUNDINGS = Surroundings(
@@ -60,7 +63,8 @@ class SyncDriver:
             identities: of databases known already.
             engine: what the local transaction is opened on; None for flows without one.
         """
-        self._flow = flow
+        self._flow: Generator[Command, Any, Any] = flow
+        self._result: Any = None
         self._transport = transport
         self._identities = identities
         self._engine = engine
@@ -79,10 +83,17 @@ class SyncDriver:
         while command is not None:
             command = self._step(command)
 
+    def play(self, flow: Generator[Command, Any, T]) -> T:
+        """Run a flow without a business from beginning to end, on the transaction of the one before; its result."""
+        self._flow = flow
+        self.start()
+        return cast("T", self._result)
+
     def _advance(self, result: Any) -> Command | None:
         try:
             return self._flow.send(result)
-        except StopIteration:
+        except StopIteration as stop:
+            self._result = stop.value
             return None
 
     def _step(self, command: Command) -> Command | None:
@@ -91,7 +102,8 @@ class SyncDriver:
         except BaseException as error:  # noqa: BLE001 -- thrown into the flow, which decides
             try:
                 return self._flow.throw(error)
-            except StopIteration:
+            except StopIteration as stop:
+                self._result = stop.value
                 return None
         return self._advance(result)
 
@@ -103,13 +115,13 @@ class SyncDriver:
                 return perform(steps, self._open)
             case Flush():
                 # Only sessions have something to flush.
-                return getattr(self._open.handle, "flush", _nothing)()
+                return self._flush()
             case Commit():
                 return self._open.commit()
             case Close():
                 return self._close()
             case Begin():
-                self._transaction = open_transaction(self._engine)
+                self._transaction = self._begin()
                 return self._transaction.dialect
             case ReadIdentity(table):
                 return self._identity(table)
@@ -119,7 +131,7 @@ class SyncDriver:
                 engine = ask_engine(self._engine)
                 return check_back(engine, gid, prepared_at_ms=prepared_at_ms, identity=identity, table=table)
             case Pause(pause_ms):
-                return time.sleep(pause_ms / 1000)
+                return self._pause(pause_ms / 1000)
             case Business():  # pragma: no cover
                 raise AssertionError("the business is not performed here")
 
@@ -127,6 +139,15 @@ class SyncDriver:
     def _open(self) -> SyncTransaction:
         assert self._transaction is not None, "begin comes first"
         return self._transaction
+
+    def _begin(self) -> SyncTransaction:
+        return open_transaction(self._engine)
+
+    def _flush(self) -> None:
+        getattr(self._open.handle, "flush", _nothing)()
+
+    def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def _identity(self, table: str) -> str:
         require_idle(self._engine)

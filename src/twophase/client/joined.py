@@ -1,0 +1,221 @@
+"""A message inside a transaction that the application's Session has open and ends itself (decision 4).
+
+The outermost COMMIT is hooked, not the Session's: SQLAlchemy announces it on the Connection, right before it is
+sent, when everything is flushed. There the row is looked at one last time (rule 2), and from there the same rules
+hold as for a transaction of our own. Works for AsyncSession too, because SQLAlchemy runs these hooks inside its
+greenlet, where awaiting is possible.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from twophase.barrier.open import ask_engine, join_transaction
+from twophase.barrier.producer import read_identity
+from twophase.barrier.transaction import Row, Statement, SyncTransaction, perform
+from twophase.client import flow
+from twophase.client.draft import Progress
+from twophase.client.sync import SyncDriver
+from twophase.core.errors import OpenTransaction, RolledBack, UnsupportedEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twophase.barrier.dialect import Dialect
+    from twophase.client.identity import Identities
+    from twophase.client.transport_async import AsyncTransport
+    from twophase.client.transport_sync import SyncTransport
+    from twophase.client.wire import HttpAnswer, Operation
+
+
+class _LastStatements:
+    """Statements on the Connection while its COMMIT is about to be sent, when the Session takes none any more."""
+
+    def __init__(self, connection: Any, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.handle = connection
+
+    def execute(self, statement: Statement) -> Sequence[Row]:
+        from sqlalchemy import text  # noqa: PLC0415 -- an extra
+
+        result = self.handle.execute(text(statement.sql), statement.parameters)
+        return list(result.fetchall()) if result.returns_rows else []
+
+    def is_open(self) -> bool:
+        return bool(self.handle.in_transaction())
+
+    def commit(self) -> None:
+        raise AssertionError("a joined transaction is ended by whoever began it")
+
+    def rollback(self) -> None:
+        raise AssertionError("a joined transaction is ended by whoever began it")
+
+    def close(self) -> None:
+        """Nothing is ours."""
+
+
+class _JoinDriver(SyncDriver):
+    """A driver whose transaction is the application's."""
+
+    def __init__(self, session: Any, transport: Any, identities: Identities) -> None:
+        super().__init__(_nothing(), transport, identities, ask_engine(session))
+        self._session = session
+
+    def last_statements(self, connection: Any) -> None:
+        """From now on statements go to the Connection itself."""
+        self._transaction = _LastStatements(connection, self._open.dialect)
+
+    def _begin(self) -> SyncTransaction:
+        return join_transaction(self._session)
+
+    def _flush(self) -> None:
+        """The Session has flushed before it commits."""
+
+    def _identity(self, table: str) -> str:
+        known = self._identities.get(self._engine, table)
+        if known is None:
+            # In the transaction at hand: on SQLite another connection would wait for the very lock it may hold.
+            transaction = join_transaction(self._session)
+            known = perform(read_identity(transaction.dialect, table), transaction)
+            self._identities.remember(self._engine, table, known)
+        return known
+
+
+class _GreenletTransport:
+    """An async transport as blocking code sees it inside SQLAlchemy's greenlet."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    def send(self, operation: Operation, body: bytes, timeout_ms: int) -> HttpAnswer:
+        from sqlalchemy.util import await_only  # noqa: PLC0415 -- an extra
+
+        return await_only(self._transport.send(operation, body, timeout_ms))
+
+
+class _GreenletDriver(_JoinDriver):
+    """The same inside SQLAlchemy's greenlet."""
+
+    def _pause(self, seconds: float) -> None:
+        import asyncio  # noqa: PLC0415 -- only where it runs already
+
+        from sqlalchemy.util import await_only  # noqa: PLC0415 -- an extra
+
+        await_only(asyncio.sleep(seconds))
+
+
+def _nothing() -> flow.Flow:
+    yield from ()
+
+
+class _Joined:
+    """Follows one transaction of a Session to its end."""
+
+    def __init__(self, attempt: flow.Attempt, driver: _JoinDriver, session: Any) -> None:
+        self._attempt = attempt
+        self._driver = driver
+        self.root = session.get_transaction()
+        self.committed = False
+        self._refused: BaseException | None = None
+
+    def before_commit(self, connection: Any) -> None:
+        self._driver.last_statements(connection)
+        try:
+            self._driver.play(self._attempt.before_commit())
+            # Looking takes the transaction's mark away, and the next message of this transaction looks for it too.
+            self._driver.play(self._attempt.mark_again())
+        except BaseException as error:
+            self._refused = error
+            # Below SQLAlchemy, which takes this transaction for ended as soon as its commit was refused.
+            connection.connection.rollback()
+            raise
+        self._attempt.draft.progress = Progress.UNDECIDED
+
+    def after_end(self) -> None:
+        if self.committed:
+            self._driver.play(self._attempt.committed())
+        else:
+            seen = self._refused or sys.exc_info()[1] or RolledBack("the Session was rolled back.")
+            self._driver.play(self._attempt.decide(seen))
+
+
+_JOINED = "twophase.joined"
+
+
+def _follow(session: Any, joined: _Joined) -> None:
+    """Hear of the end of the Session's transaction; a Session keeps its hooks, because none can be taken off in one."""
+    from sqlalchemy import event  # noqa: PLC0415 -- an extra
+
+    session.info.setdefault(_JOINED, []).append(joined)
+    event.listen(session.connection(), "commit", joined.before_commit)
+    if not event.contains(session, "after_commit", _after_commit):
+        event.listen(session, "after_commit", _after_commit)
+        event.listen(session, "after_transaction_end", _after_transaction_end)
+
+
+def _after_commit(session: Any) -> None:
+    # Announced for savepoints too.
+    if session.in_nested_transaction():
+        return
+    for joined in session.info[_JOINED]:
+        joined.committed = True
+
+
+def _after_transaction_end(session: Any, transaction: Any) -> None:
+    if transaction.parent is not None:
+        return
+    ended = [joined for joined in session.info[_JOINED] if joined.root is transaction]
+    session.info[_JOINED] = [joined for joined in session.info[_JOINED] if joined.root is not transaction]
+    first: Exception | None = None
+    for joined in ended:
+        try:
+            joined.after_end()
+        except Exception as error:  # noqa: BLE001 -- raised when every message has been seen to
+            first = first or error
+    if first is not None:
+        raise first
+
+
+def join(course: flow.Course, check_url: str, session: Any, transport: SyncTransport, identities: Identities) -> None:
+    """Prepare, write the barrier row into the Session's transaction, and follow it (`Message.join`)."""
+    session = _usable(session)
+    _enter(course, check_url, _JoinDriver(session, transport, identities), session)
+
+
+async def ajoin(
+    course: flow.Course, check_url: str, session: Any, transport: AsyncTransport, identities: Identities
+) -> None:
+    """`join` for an AsyncSession (`Message.ajoin`)."""
+    if not hasattr(session, "run_sync") or not hasattr(session, "sync_session"):
+        raise UnsupportedEngine("Only an AsyncSession can be joined with `ajoin`; `join` takes a Session.")
+
+    def enter(sync_session: Any) -> None:
+        sync_session = _usable(sync_session)
+        driver = _GreenletDriver(sync_session, _GreenletTransport(transport), identities)
+        _enter(course, check_url, driver, sync_session)
+
+    await session.run_sync(enter)
+
+
+def _enter(course: flow.Course, check_url: str, driver: _JoinDriver, session: Any) -> None:
+    opening = driver.play(flow.prepare_for_transaction(course, check_url))
+    attempt = flow.Attempt(course, opening)
+    driver.play(attempt.begin())
+    _follow(session, _Joined(attempt, driver, session))
+
+
+def _usable(session: Any) -> Any:
+    """The Session whose outermost commit is its own; raises UnsupportedEngine, OpenTransaction."""
+    orm = sys.modules.get("sqlalchemy.orm")
+    if orm is not None and isinstance(session, orm.scoped_session):
+        session = session()
+    if orm is None or not isinstance(session, orm.Session):
+        raise UnsupportedEngine("Only a SQLAlchemy Session can be joined; `ajoin` takes an AsyncSession.")
+    if session.get_bind() is not ask_engine(session):
+        raise OpenTransaction("The Session is bound to a Connection, whose transaction may outlive the Session's.")
+    if session.in_nested_transaction():
+        raise OpenTransaction("The Session is inside a savepoint, which may be rolled back alone.")
+    if session.twophase:
+        raise UnsupportedEngine("The Session prepares its commits (twophase=True), which are not seen here.")
+    return session

@@ -1,0 +1,232 @@
+"""A message inside a Session's own transaction: its fate is the Session's, and the outermost commit is watched."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from tests.integration.client.banks import CHECK, Bank
+from tests.integration.client.coordinator import CUT, RecordingCoordinator
+from tests.integration.client.cutting_proxy import Cut, CuttingProxy
+from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT, PostgresLedger
+from twophase import (
+    AsyncTwoPhase,
+    CommittedDespiteError,
+    Message,
+    OpenTransaction,
+    Progress,
+    RolledBack,
+    TransactionLost,
+    UnsupportedEngine,
+)
+
+SYNC = pytest.mark.kinds(where=lambda kind: kind.name.endswith(" engine") and not kind.is_async)
+ASYNC = pytest.mark.kinds(where=lambda kind: kind.name.endswith(" engine") and kind.is_async)
+POSTGRES = pytest.mark.kinds(where=lambda kind: kind.name == "postgresql engine")
+
+
+def transfer_message(coordinator: RecordingCoordinator, *, is_open: bool = False) -> Message:
+    return Message(coordinator.url, open=is_open).add("http://bank-b/transfer-in", {"amount": 30})
+
+
+@SYNC
+def test_message_is_submitted_after_the_session_s_commit(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    with Session(bank.engine) as session:
+        session.execute(text(TRANSFER))
+        message = transfer_message(coordinator).join(session, CHECK)
+        assert coordinator.operations == ["prepare"]
+        session.commit()
+    assert bank.ledger.balance() == 70
+    assert bank.ledger.barrier() == [(message.gid, "msg")]
+    assert coordinator.operations == ["prepare", "submit"]
+    assert message.submitted
+
+
+@SYNC
+def test_message_is_aborted_after_the_session_s_rollback(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    with Session(bank.engine) as session:
+        session.execute(text(TRANSFER))
+        message = transfer_message(coordinator).join(session, CHECK)
+        session.rollback()
+    assert bank.ledger.balance() == 100
+    assert bank.ledger.barrier() == [(message.gid, "rollback")]
+    assert coordinator.operations == ["prepare", "abort"]
+    assert message.state is Progress.ROLLED_BACK
+
+
+@SYNC
+def test_closing_the_session_without_a_commit_aborts(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    with Session(bank.engine) as session:
+        session.execute(text(TRANSFER))
+        transfer_message(coordinator).join(session, CHECK)
+    assert bank.ledger.balance() == 100
+    assert coordinator.operations == ["prepare", "abort"]
+
+
+@SYNC
+def test_error_inside_a_begin_block_aborts_and_propagates(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    def business() -> None:
+        with Session(bank.engine) as session, session.begin():
+            transfer_message(coordinator).join(session, CHECK)
+            session.execute(text(WRONG_STATEMENT))
+
+    with pytest.raises(IntegrityError):
+        business()
+    assert bank.ledger.balance() == 100
+    assert coordinator.operations == ["prepare", "abort"]
+
+
+@SYNC
+def test_savepoints_after_joining_do_not_end_it(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    with Session(bank.engine) as session, session.begin():
+        transfer_message(coordinator).join(session, CHECK)
+        with session.begin_nested():
+            session.execute(text(TRANSFER))
+        assert coordinator.operations == ["prepare"]
+    assert bank.ledger.balance() == 70
+    assert coordinator.operations == ["prepare", "submit"]
+
+
+@SYNC
+def test_session_serves_message_after_message(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    with Session(bank.engine) as session:
+        for _ in range(2):
+            transfer_message(coordinator).join(session, CHECK)
+            session.execute(text(TRANSFER))
+            session.commit()
+    assert bank.ledger.balance() == 40
+    assert coordinator.operations == ["prepare", "submit"] * 2
+
+
+@SYNC
+def test_two_messages_share_one_transaction(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    with Session(bank.engine) as session, session.begin():
+        messages = [transfer_message(coordinator).join(session, CHECK) for _ in range(2)]
+        session.execute(text(TRANSFER))
+    assert all(message.submitted for message in messages)
+    assert len(bank.ledger.barrier()) == 2
+
+
+@SYNC
+def test_branches_added_before_the_commit_are_in_the_row(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    with Session(bank.engine) as session, session.begin():
+        message = transfer_message(coordinator, is_open=True).join(session, CHECK)
+        message.add("http://mailer/receipt")
+    ((body,),) = bank.ledger.run("select body from barrier")
+    assert body is not None
+    assert len(coordinator.last("submit")["steps"]) == 2
+
+
+@SYNC
+def test_unreachable_submit_leaves_the_commit_alone(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    coordinator.tell("submit", CUT)
+    with Session(bank.engine) as session, session.begin():
+        message = transfer_message(coordinator).join(session, CHECK)
+        session.execute(text(TRANSFER))
+    assert bank.ledger.balance() == 70
+    assert message.state is Progress.COMMITTED
+
+
+@POSTGRES
+def test_commit_is_refused_when_the_row_is_gone(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    with Session(bank.engine) as session:
+        session.execute(text(TRANSFER))
+        message = transfer_message(coordinator).join(session, CHECK)
+        session.execute(text("delete from barrier"))
+        with pytest.raises(TransactionLost):
+            session.commit()
+        with pytest.raises(RolledBack):
+            session.rollback()
+    assert bank.ledger.balance() == 100
+    assert coordinator.operations == ["prepare", "abort"]
+    assert message.state is Progress.ROLLED_BACK
+
+
+@POSTGRES
+def test_swallowed_statement_error_never_becomes_a_ghost(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    def business() -> None:
+        with Session(bank.engine) as session, session.begin():
+            transfer_message(coordinator).join(session, CHECK)
+            session.execute(text(TRANSFER))
+            with pytest.raises(IntegrityError):
+                session.connection().execute(text(WRONG_STATEMENT))
+
+    with pytest.raises(RolledBack):
+        business()
+    assert bank.ledger.balance() == 100
+    assert coordinator.operations == ["prepare", "abort"]
+
+
+@POSTGRES
+async def test_commit_whose_reply_is_lost_is_submitted_and_said_so(
+    bank_behind_proxy: Bank, proxy: CuttingProxy, coordinator: RecordingCoordinator
+) -> None:
+    message = transfer_message(coordinator)
+
+    def business() -> None:
+        with Session(bank_behind_proxy.engine) as session, session.begin():
+            message.join(session, CHECK)
+            session.execute(text(TRANSFER))
+            proxy.arm(Cut.BEFORE_REPLY)
+
+    with pytest.raises(CommittedDespiteError):
+        business()
+    assert bank_behind_proxy.ledger.balance() == 70
+    assert message.submitted
+
+
+@POSTGRES
+def test_session_on_a_connection_is_refused(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    with bank.engine.connect() as connection, Session(connection) as session, pytest.raises(OpenTransaction):
+        transfer_message(coordinator).join(session, CHECK)
+    assert coordinator.operations == []
+
+
+@POSTGRES
+def test_session_inside_a_savepoint_is_refused(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    with Session(bank.engine) as session, session.begin_nested(), pytest.raises(OpenTransaction):
+        transfer_message(coordinator).join(session, CHECK)
+
+
+@POSTGRES
+def test_engine_cannot_be_joined(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    assert isinstance(bank.ledger, PostgresLedger)
+    with pytest.raises(UnsupportedEngine):
+        transfer_message(coordinator).join(bank.engine, CHECK)
+
+
+@ASYNC
+async def test_message_is_submitted_after_the_async_session_s_commit(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    async with AsyncTwoPhase(coordinator.url) as own, AsyncSession(bank.engine) as session:
+        await session.execute(text(TRANSFER))
+        message = await own.message().add("http://bank-b/transfer-in").ajoin(session, CHECK)
+        await session.commit()
+    assert bank.ledger.balance() == 70
+    assert coordinator.operations == ["prepare", "submit"]
+    assert message.submitted
+
+
+@ASYNC
+async def test_message_is_aborted_after_the_async_session_s_rollback(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    async def business() -> None:
+        async with AsyncSession(bank.engine) as session, session.begin():
+            await session.execute(text(TRANSFER))
+            await transfer_message(coordinator).ajoin(session, CHECK)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await business()
+    assert bank.ledger.balance() == 100
+    assert coordinator.operations == ["prepare", "abort"]
+
+
+async def test_sync_session_cannot_be_joined_asynchronously(coordinator: RecordingCoordinator) -> None:
+    with pytest.raises(UnsupportedEngine):
+        await transfer_message(coordinator).ajoin(create_async_engine("sqlite+aiosqlite://"), CHECK)
