@@ -13,7 +13,8 @@ import pytest
 from tests.conformance.items import SetClock, abort, failed_call, flush, live, prepare
 from twophase.core.errors import StoreError, StoreFenced, StoreFull
 from twophase.stores.base import Batch
-from twophase.stores.sqlite import SqliteStore
+from twophase.stores.sqlite import SqliteStore, connection
+from twophase.stores.sqlite.writer import Writer
 
 
 class Fault(enum.Enum):
@@ -142,6 +143,42 @@ async def test_a_connection_that_cannot_roll_back_is_replaced(tmp_path: Path, fa
     assert await store.get("g") is None
     assert (await flush(store, prepare("g"))).refused == {}
     await store.stop()
+
+
+def test_a_replaced_connection_knows_its_new_log(tmp_path: Path, faults: list[Fault]) -> None:
+    writer = Writer(tmp_path / "store.db", SetClock())
+    writer.open()
+    faults.append(Fault.COMMIT_STUCK)
+    with (tmp_path / "store.db-wal").open("rb"):  # so that the new log cannot get the old one's inode
+        with pytest.raises(StoreFull):
+            writer.flush(Batch([prepare("g")], []))
+
+        assert writer.flush(Batch([prepare("g")], [])).refused == {}
+    writer.close()
+
+
+def test_a_replaced_connection_writes_only_when_it_is_durable(
+    tmp_path: Path, faults: list[Fault], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer(tmp_path / "store.db", SetClock())
+    writer.open()
+    durable = connection.make_durable
+    made = []
+
+    def fail_once(opened: sqlite3.Connection) -> None:
+        made.append(opened)
+        if len(made) == 1:
+            raise sqlite3.OperationalError("disk I/O error")
+        durable(opened)
+
+    monkeypatch.setattr(connection, "make_durable", fail_once)
+    faults.append(Fault.COMMIT_STUCK)
+    with pytest.raises(StoreFull):
+        writer.flush(Batch([prepare("g")], []))
+
+    assert writer.flush(Batch([prepare("g")], [])).refused == {}
+    assert len(made) == 2
+    writer.close()
 
 
 async def test_a_node_replaced_meanwhile_learns_it_instead_of_an_outcome(tmp_path: Path, faults: list[Fault]) -> None:

@@ -164,7 +164,10 @@ def _check_place(path: Path) -> None:
 
 def _open_reader(path: Path) -> sqlite3.Connection:
     with reported(path, "opening the store for reading"):
-        return open_reader(path)
+        connection = open_reader(path)
+        # SQLite opens at the first look; now is when a fault should show.
+        reader.horizon_ms(connection)
+        return connection
 
 
 def _not_open(path: Path) -> StoreError:

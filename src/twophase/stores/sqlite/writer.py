@@ -155,8 +155,16 @@ class Writer:
 
     def _ready_connection(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._connection = opening.open_writer(self._path)
-            opening.make_durable(self._connection)
+            self._check_file(str(self._path))
+            connection = opening.open_writer(self._path)
+            try:
+                opening.make_durable(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+            # Closing the one before may have removed its log, and this one has made another.
+            self._remember_files()
         return self._connection
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
@@ -173,13 +181,17 @@ class Writer:
 
     def _check_files(self) -> None:
         """Refuse to write into files that nobody will find again: moved, replaced or removed under our feet."""
-        for path, identity in self._files.items():
-            try:
-                same = _identity(path) == identity
-            except OSError:
-                same = False
-            if not same:
-                raise StoreCorrupt(f"{path} was moved, replaced or removed while this server used it.")
+        if self._connection is not None:
+            for path in self._files:
+                self._check_file(path)
+
+    def _check_file(self, path: str) -> None:
+        try:
+            same = _identity(path) == self._files[path]
+        except OSError:
+            same = False
+        if not same:
+            raise StoreCorrupt(f"{path} was moved, replaced or removed while this server used it.")
 
 
 def _identity(path: str) -> _Identity:
