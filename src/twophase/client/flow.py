@@ -26,7 +26,6 @@ from twophase.core.errors import (
     ContraryDecision,
     CoordinatorUnreachable,
     InvalidRequest,
-    MessageUsedTwice,
     NotPrepared,
     NotYetDelivered,
     OpenTransaction,
@@ -329,59 +328,3 @@ class Attempt:
                 error.message,
                 extra={"gid": self.draft.gid},
             )
-
-
-def prepare(course: Course, check_url: str, *, explicit_verdict: bool) -> Flow:
-    """Prepare by hand, for a local transaction that this library does not run.
-
-    Raises:
-        MessageUsedTwice: this Message belongs to a transaction, or is decided.
-        CoordinatorUnreachable, and what the coordinator refuses with.
-    """
-    draft = course.draft
-    _require(draft, "prepare", Progress.NEW, Progress.PREPARED)
-    draft.check_url = checked_url("check", check_url)
-    draft.options = msgspec.structs.replace(draft.options, explicit_verdict=explicit_verdict)
-    draft.prepared_at_ms = yield from course.request(Operation.PREPARE)
-    draft.fixed = len(draft.branches)
-    draft.progress = Progress.PREPARED
-
-
-def submit(course: Course) -> Flow:
-    """Submit by hand: a plain message, one prepared by hand, or once more after a commit whose submit was lost.
-
-    Raises:
-        MessageUsedTwice: its local transaction is under way or did not commit, so this would be a ghost.
-        CoordinatorUnreachable: not known whether it arrived; repeating is safe.
-        NotYetDelivered, ContraryDecision, and what the coordinator refuses with.
-    """
-    draft = course.draft
-    _require(draft, "submit", Progress.NEW, Progress.PREPARED, Progress.COMMITTED, Progress.SUBMITTED)
-    if not draft.branches:
-        raise InvalidRequest("the message has no branch; add one.", gid=draft.gid)
-    try:
-        yield from course.request(Operation.SUBMIT)
-    except NotYetDelivered:
-        draft.progress = Progress.SUBMITTED
-        raise
-    draft.progress = Progress.SUBMITTED
-
-
-def abort(course: Course) -> Flow:
-    """Abort by hand what was prepared by hand.
-
-    Raises:
-        MessageUsedTwice: its local transaction is under way or committed, so this would lose it.
-        ContraryDecision: submitted before. UnknownMessage: never prepared. CoordinatorUnreachable.
-    """
-    draft = course.draft
-    _require(draft, "abort", Progress.NEW, Progress.PREPARED, Progress.ROLLED_BACK, Progress.SUBMITTED)
-    yield from course.request(Operation.ABORT)
-    draft.progress = Progress.ROLLED_BACK
-
-
-def _require(draft: Draft, request: str, *allowed: Progress) -> None:
-    if draft.progress not in allowed:
-        raise MessageUsedTwice(
-            f"{request} by hand is refused: this Message's local transaction is {draft.progress.value}.", gid=draft.gid
-        )

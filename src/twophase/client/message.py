@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from twophase.client import flow
+from twophase.client import by_hand, flow
 from twophase.client.draft import Draft, Progress, checked_headers, milliseconds
 from twophase.client.endpoints import AsyncTwoPhase, Endpoint, TwoPhase, ashared, shared
 from twophase.client.joined import ajoin, join
@@ -212,40 +212,40 @@ class Message:
             check: the check-back route's address.
             explicit_verdict: its answers carry the `X-Twophase-Verdict` header; False for a route of another library.
 
-        Raises: see `flow.prepare`.
+        Raises: see `by_hand.prepare`.
         """
         endpoint = self._endpoint()
-        endpoint.driver(flow.prepare(self._course(endpoint), check, explicit_verdict=explicit_verdict)).start()
+        endpoint.driver(by_hand.prepare(self._course(endpoint), check, explicit_verdict=explicit_verdict)).start()
         return self
 
     def submit(self) -> Self:
-        """Submit by hand; without `prepare` this is a plain message. Raises: see `flow.submit`."""
+        """Submit by hand; without `prepare` this is a plain message. Raises: see `by_hand.submit`."""
         endpoint = self._endpoint()
-        endpoint.driver(flow.submit(self._course(endpoint))).start()
+        endpoint.driver(by_hand.submit(self._course(endpoint))).start()
         return self
 
     def abort(self) -> Self:
-        """Abort by hand. Raises: see `flow.abort`."""
+        """Abort by hand. Raises: see `by_hand.abort`."""
         endpoint = self._endpoint()
-        endpoint.driver(flow.abort(self._course(endpoint))).start()
+        endpoint.driver(by_hand.abort(self._course(endpoint))).start()
         return self
 
     async def aprepare(self, check: str, *, explicit_verdict: bool = True) -> Self:
         """`prepare` for asyncio."""
         endpoint = self._aendpoint()
-        await endpoint.driver(flow.prepare(self._course(endpoint), check, explicit_verdict=explicit_verdict)).start()
+        await endpoint.driver(by_hand.prepare(self._course(endpoint), check, explicit_verdict=explicit_verdict)).start()
         return self
 
     async def asubmit(self) -> Self:
         """`submit` for asyncio."""
         endpoint = self._aendpoint()
-        await endpoint.driver(flow.submit(self._course(endpoint))).start()
+        await endpoint.driver(by_hand.submit(self._course(endpoint))).start()
         return self
 
     async def aabort(self) -> Self:
         """`abort` for asyncio."""
         endpoint = self._aendpoint()
-        await endpoint.driver(flow.abort(self._course(endpoint))).start()
+        await endpoint.driver(by_hand.abort(self._course(endpoint))).start()
         return self
 
     def _endpoint(self) -> TwoPhase:

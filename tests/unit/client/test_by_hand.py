@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.client.stage import Stage, course
-from twophase.client import flow
+from twophase.client import by_hand, flow
 from twophase.client.draft import Progress
 from twophase.client.wire import HttpAnswer, Operation, TransportFailure
 from twophase.core.errors import (
@@ -24,7 +24,7 @@ CUT = TransportFailure("cut")
 def test_plain_message_is_only_submitted() -> None:
     stage = Stage()
     under_way = course(stage)
-    stage.play(flow.submit(under_way))
+    stage.play(by_hand.submit(under_way))
     assert stage.performed == ["submit"]
     assert under_way.draft.progress is Progress.SUBMITTED
     assert "query_prepared" not in stage.bodies["submit"]
@@ -33,24 +33,24 @@ def test_plain_message_is_only_submitted() -> None:
 def test_prepare_then_submit_by_hand() -> None:
     stage = Stage()
     under_way = course(stage)
-    stage.play(flow.prepare(under_way, "http://a/check", explicit_verdict=True))
+    stage.play(by_hand.prepare(under_way, "http://a/check", explicit_verdict=True))
     assert under_way.draft.progress is Progress.PREPARED
-    stage.play(flow.submit(under_way))
+    stage.play(by_hand.submit(under_way))
     assert stage.performed == ["prepare", "submit"]
     assert stage.bodies["submit"]["query_prepared"] == "http://a/check"
 
 
 def test_check_route_of_another_library_needs_no_explicit_verdict() -> None:
     stage = Stage()
-    stage.play(flow.prepare(course(stage), "http://a/check", explicit_verdict=False))
+    stage.play(by_hand.prepare(course(stage), "http://a/check", explicit_verdict=False))
     assert "explicit_verdict" not in stage.bodies["prepare"]
 
 
 def test_prepare_then_abort_by_hand() -> None:
     stage = Stage()
     under_way = course(stage)
-    stage.play(flow.prepare(under_way, "http://a/check", explicit_verdict=True))
-    stage.play(flow.abort(under_way))
+    stage.play(by_hand.prepare(under_way, "http://a/check", explicit_verdict=True))
+    stage.play(by_hand.abort(under_way))
     assert stage.performed == ["prepare", "abort"]
     assert under_way.draft.progress is Progress.ROLLED_BACK
 
@@ -59,9 +59,9 @@ def test_requests_by_hand_may_be_repeated() -> None:
     stage = Stage()
     under_way = course(stage)
     for _ in range(2):
-        stage.play(flow.prepare(under_way, "http://a/check", explicit_verdict=True))
+        stage.play(by_hand.prepare(under_way, "http://a/check", explicit_verdict=True))
     for _ in range(2):
-        stage.play(flow.submit(under_way))
+        stage.play(by_hand.submit(under_way))
     assert stage.performed == ["prepare", "prepare", "submit", "submit"]
 
 
@@ -69,9 +69,9 @@ def test_submit_by_hand_that_gets_no_answer_is_raised_and_can_be_repeated() -> N
     stage = Stage(answers={Operation.SUBMIT: [CUT]})
     under_way = course(stage)
     with pytest.raises(CoordinatorUnreachable):
-        stage.play(flow.submit(under_way))
+        stage.play(by_hand.submit(under_way))
     stage.answers[Operation.SUBMIT] = [HttpAnswer(200, b'{"dtm_result":"SUCCESS"}')]
-    stage.play(flow.submit(under_way))
+    stage.play(by_hand.submit(under_way))
     assert under_way.draft.progress is Progress.SUBMITTED
 
 
@@ -80,31 +80,31 @@ def test_submit_by_hand_with_wait_result_says_not_yet_delivered() -> None:
     stage = Stage(answers={Operation.SUBMIT: [HttpAnswer(409, pending)]})
     under_way = course(stage)
     with pytest.raises(NotYetDelivered):
-        stage.play(flow.submit(under_way))
+        stage.play(by_hand.submit(under_way))
     assert under_way.draft.progress is Progress.SUBMITTED
 
 
 def test_submit_of_nothing_is_refused() -> None:
     stage = Stage()
     with pytest.raises(InvalidRequest, match="no branch"):
-        stage.play(flow.submit(course(stage, branches=0)))
+        stage.play(by_hand.submit(course(stage, branches=0)))
 
 
 def test_abort_of_an_unknown_message_is_raised() -> None:
     unknown = HttpAnswer(500, b'{"message":"no TransGlobal with gid: g found","code":"TP-2004"}')
     stage = Stage(answers={Operation.ABORT: [unknown]})
     with pytest.raises(UnknownMessage):
-        stage.play(flow.abort(course(stage)))
+        stage.play(by_hand.abort(course(stage)))
 
 
 def test_abort_of_a_submitted_message_is_a_contrary_decision() -> None:
     conflict = HttpAnswer(409, b'{"dtm_result":"FAILURE","message":"x","code":"TP-2001","state":"submitted"}')
     stage = Stage(answers={Operation.ABORT: [conflict]})
     with pytest.raises(ContraryDecision):
-        stage.play(flow.abort(course(stage)))
+        stage.play(by_hand.abort(course(stage)))
 
 
-@pytest.mark.parametrize("request_by_hand", [flow.submit, flow.abort])
+@pytest.mark.parametrize("request_by_hand", [by_hand.submit, by_hand.abort])
 def test_nothing_may_be_decided_by_hand_inside_the_transaction(request_by_hand: object) -> None:
     stage = Stage(verdict=Verdict.ROLLED_BACK)
     under_way = course(stage)
@@ -126,7 +126,7 @@ def test_submit_by_hand_after_a_transaction_that_did_not_commit_is_refused(verdi
     under_way = course(stage)
     stage.play(flow.transaction(under_way, "http://a/check"))
     with pytest.raises(MessageUsedTwice):
-        stage.play(flow.submit(under_way))
+        stage.play(by_hand.submit(under_way))
     assert "submit" not in stage.performed
 
 
@@ -135,7 +135,7 @@ def test_lost_submit_may_be_repeated_by_hand_after_the_commit() -> None:
     under_way = course(stage)
     stage.play(flow.transaction(under_way, "http://a/check"))
     stage.answers[Operation.SUBMIT] = [HttpAnswer(200, b'{"dtm_result":"SUCCESS"}')]
-    stage.play(flow.submit(under_way))
+    stage.play(by_hand.submit(under_way))
     assert under_way.draft.progress is Progress.SUBMITTED
 
 
@@ -144,13 +144,13 @@ def test_committed_message_is_not_aborted_by_hand() -> None:
     under_way = course(stage)
     stage.play(flow.transaction(under_way, "http://a/check"))
     with pytest.raises(MessageUsedTwice):
-        stage.play(flow.abort(under_way))
+        stage.play(by_hand.abort(under_way))
     assert "abort" not in stage.performed
 
 
 def test_message_prepared_by_hand_gets_no_second_transaction() -> None:
     stage = Stage()
     under_way = course(stage)
-    stage.play(flow.prepare(under_way, "http://a/check", explicit_verdict=True))
+    stage.play(by_hand.prepare(under_way, "http://a/check", explicit_verdict=True))
     with pytest.raises(MessageUsedTwice):
         stage.play(flow.transaction(under_way, "http://a/check"))
