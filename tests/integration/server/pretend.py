@@ -20,6 +20,7 @@ from twophase.server.decode import Decoder
 from twophase.server.dtm_http import ColdRoutes
 from twophase.server.listener import Listener, Timeouts
 from twophase.server.metrics import Metrics
+from twophase.server.protocol import Connection
 from twophase.stores.base import Overview
 
 ACCEPTED = ReplyOf(None, State.PREPARED, 1_700_000_000_000)
@@ -180,6 +181,12 @@ class Wire:
         client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
         self.clients.append(client)
         return client
+
+    def connection(self) -> Connection:
+        """The server's side of a connection; for tests with one client."""
+        first = next(iter(self.listener.state.connections))
+        assert isinstance(first, Connection)
+        return first
 
 
 @contextlib.asynccontextmanager

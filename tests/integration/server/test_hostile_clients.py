@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
@@ -192,6 +193,40 @@ async def test_a_client_that_reads_nothing_is_cut_and_bounded() -> None:
         requests = b"".join(prepare(f"g{number}") for number in range(200))
         assert await _is_cut_off_while_sending(client, requests)
         assert len(wire.coordinator.heard) < 200_000
+
+
+async def test_a_client_that_reads_nothing_is_not_read_from() -> None:
+    async with listening(timeouts=_quick()) as wire:
+        client = await wire.connect()
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a StreamWriter's transport reads too
+        async with asyncio.timeout(5):
+            while not wire.listener.connections:
+                await asyncio.sleep(0)
+        requests = b"".join(prepare(f"g{number}") for number in range(200))
+        sending = asyncio.create_task(_is_cut_off_while_sending(client, requests))
+        async with asyncio.timeout(20):
+            while not (connection := wire.connection()).flow.write_paused:
+                await asyncio.sleep(0)
+        assert connection.flow.read_paused
+        sending.cancel()
+        await asyncio.wait([sending])
+
+
+async def test_one_request_never_gets_two_answers(wire: Wire) -> None:
+    wire.coordinator.query_waits = asyncio.Event()
+    client = await wire.connect()
+    await client.send(b"GET /api/dtmsvr/query?gid=g1 HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
+    with contextlib.suppress(ConnectionError):
+        await client.send((b"10000\r\n" + b"x" * 65536 + b"\r\n") * 65)
+    async with asyncio.timeout(5):
+        while not wire.metrics._refused and wire.listener.connections:
+            await asyncio.sleep(0)
+    wire.coordinator.query_waits.set()
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        received = await client.reader.read()
+    assert received.count(b"HTTP/1.1") <= 1
+    await _still_serves(wire)
 
 
 async def test_beyond_the_bound_of_connections_clients_are_told_503() -> None:

@@ -102,6 +102,18 @@ async def test_a_request_after_connection_close_is_not_served(wire: Wire) -> Non
     assert wire.coordinator.heard == [("prepare", "g1")]
 
 
+async def test_http_1_0_gets_one_answer_a_connection(wire: Wire) -> None:
+    wire.coordinator.holds = True
+    client = await wire.connect()
+    old = "Connection: keep-alive"
+    await client.send(prepare("g1", old, version="1.0") + prepare("g2", old, version="1.0"))
+    await _until_heard(wire, 1)
+    wire.coordinator.release("g1")
+    assert (await client.response()).headers["connection"] == "close"
+    assert await client.is_closed()
+    assert wire.coordinator.heard == [("prepare", "g1")]
+
+
 async def test_a_request_behind_a_cold_connection_close_is_not_served(wire: Wire) -> None:
     client = await wire.connect()
     await client.send(get("/api/ping", "Connection: close") + prepare("g2"))
