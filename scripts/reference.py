@@ -6,13 +6,16 @@ A page holds `<!-- generated: name -->` … `<!-- end -->`; what stands between 
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from twophase.core import failpoint
-from twophase.core.errors import TwophaseError
+from twophase.core.errors import Fate, TwophaseError
 from twophase.core.limits import LIMITS
 from twophase.server.settings import describe
 from twophase.spark.taxonomy import MEANINGS
@@ -55,17 +58,16 @@ def errors_table() -> str:
 
 
 def fates_table() -> str:
-    """What each fate means."""
-    meanings = {
-        "unchanged": "Nothing happened to any message because of this request.",
-        "not started": "The local transaction did not run; nothing will be delivered.",
-        "rolled back": "The local transaction is rolled back for ever; no branch will be called.",
-        "committed": "The local transaction is committed; the branches are or will be called.",
-        "undecided": "Not known yet. The check-back decides. Do not repeat the business under a new gid.",
-    }
-    fates = {cls.fate.value for cls in error_classes()}
-    assert fates <= set(meanings), "every fate is explained"
-    return _table(("Fate", "Meaning"), list(meanings.items()))
+    """What each fate means: the line below each member of the enum, which Python itself does not keep."""
+    (enumeration,) = ast.parse(inspect.getsource(Fate)).body
+    assert isinstance(enumeration, ast.ClassDef)
+    rows = [
+        (str(ast.literal_eval(member.value)), str(ast.literal_eval(text.value)).replace("\n    ", " "))
+        for member, text in itertools.pairwise(enumeration.body)
+        if isinstance(member, ast.Assign) and isinstance(text, ast.Expr)
+    ]
+    assert [value for value, _ in rows] == [fate.value for fate in Fate], "every fate is explained"
+    return _table(("Fate", "Meaning"), rows)
 
 
 def limits_table() -> str:
