@@ -30,7 +30,7 @@ bench: ready ## Measure the hot path; prints a table
 	@.venv/bin/python -m benchmarks $(ARGS)
 
 docs: ready ## Write the generated pages of docs/reference anew
-	@.venv/bin/python -m scripts.reference
+	@.venv/bin/python -m scripts.reference && .venv/bin/python -m scripts.lifecycle
 
 lock: ready ## Choose the versions in constraints.txt anew
 	@scripts/lock
