@@ -10,19 +10,22 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from examples.banks.processes import ROOT
 from rich.console import Console
 
 from demo.crowd import Crowd
 from demo.show import Show, crowd_note
 from demo.stage import Stage, StageError
 from demo.story import Scene, scenes
+from examples.banks.processes import ROOT
 
 
 def main() -> int:
     """Play, and say by the exit code whether every promise was kept: 0 yes, 1 no, 2 the demo could not go on."""
     options = _options()
-    show = Show(Console())
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
+    show = Show(console)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="twophase-demo-") as folder:
         stage = Stage(Path(folder))

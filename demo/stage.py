@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from examples.banks import processes, schema
-
 from twophase.barrier.install import install
 
 OPENING_BALANCE = 100_000
@@ -77,10 +76,12 @@ class Stage:
 
     def start(self) -> None:
         """Start whatever does not run."""
-        for service in self.services:
-            if not service.alive:
-                service.kill()
-                service.start()
+        down = [service for service in self.services if not service.alive]
+        for service in down:
+            service.kill()
+            service.launch()
+        for service in down:
+            service.wait_ready()
 
     def stop(self) -> None:
         """End everything."""

@@ -54,6 +54,11 @@ class Service:
         Raises:
             RuntimeError: it ended or did not get ready in time; the message holds the end of its log.
         """
+        self.launch(failpoint)
+        self.wait_ready(timeout_s)
+
+    def launch(self, failpoint: str | None = None) -> None:
+        """Start, and do not wait. It dies with the thread that launched it."""
         assert self._process is None, f"{self.name} runs already"
         environment = {**os.environ, **self._environment, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         environment.pop("TWOPHASE_FAILPOINT", None)
@@ -68,9 +73,9 @@ class Service:
                 stderr=log,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 -- one prctl, and nothing survives its test
             )
-        self._wait_ready(timeout_s)
 
-    def _wait_ready(self, timeout_s: float) -> None:
+    def wait_ready(self, timeout_s: float = 30.0) -> None:
+        """Return when the launched process says that it is ready; raises as `start` does."""
         process = self._process
         assert process is not None
         assert process.stdout is not None

@@ -5,18 +5,20 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
-from examples.banks import processes, schema
 from sqlalchemy import make_url
 
-from tests.crash.checker import Acknowledged, Findings, check, live
+from examples.banks import processes, schema
+from tests.crash.checker import Acknowledged, Findings, check, live, rows
 from twophase.barrier.install import install
 
 BALANCE = 1_000_000
@@ -51,6 +53,8 @@ class Scene:
     bank_a: processes.Service
     bank_b: processes.Service
     told: list[Acknowledged] = field(default_factory=list)
+    _patience: threading.Event = field(default_factory=threading.Event)
+    """Never set: who gets no answer waits a moment before the next wish."""
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     @property
@@ -58,12 +62,20 @@ class Scene:
         """All three."""
         return (self.coordinator, self.bank_b, self.bank_a)
 
+    @cached_property
+    def _identity(self) -> str:
+        """The name of bank A's database, which a check-back must give."""
+        [[identity]] = rows(self.database_a, "select value from twophase_meta where name = 'identity'")
+        return str(identity)
+
     def start(self) -> None:
         """Start whatever does not run."""
-        for service in self.services:
-            if not service.alive:
-                service.kill()
-                service.start()
+        down = [service for service in self.services if not service.alive]
+        for service in down:
+            service.kill()
+            service.launch()
+        for service in down:
+            service.wait_ready()
 
     def stop(self) -> None:
         """Kill everything."""
@@ -85,8 +97,13 @@ class Scene:
 
     def transfers(self, count: int, customers: int = 8) -> None:
         """Many wishes, several at a time."""
+
+        def wish(_: int) -> None:
+            if not self.transfer().outcome:
+                self._patience.wait(0.1)
+
         with ThreadPoolExecutor(customers) as pool:
-            list(pool.map(lambda _: self.transfer(), range(count)))
+            list(pool.map(wish, range(count)))
 
     def transfer_begun_late(self) -> Acknowledged:
         """A transfer that begins its local transaction only after the coordinator has asked about it."""
@@ -99,7 +116,8 @@ class Scene:
             "trans_type": "msg",
             "steps": [{"action": f"{self.bank_b.url}/transfer-in"}],
             "payloads": ['{"transfer_id":"orphan","amount":1}'],
-            "query_prepared": f"{self.bank_a.url}/twophase/check",
+            "query_prepared": f"{self.bank_a.url}/twophase/check?barrier={self._identity}",
+            "explicit_verdict": True,
             "timeout_to_fail": 1,
         }
         try:

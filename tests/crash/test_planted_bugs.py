@@ -40,7 +40,7 @@ def test_a_check_back_that_only_reads_is_caught(tmp_path: Path) -> None:
         scene.transfer()
         told = scene.transfer_begun_late()
         scene.wait_rest(20)
-        assert told.outcome == "committed"
+        assert told.outcome == "contradicted"
         assert _found(scene, "(lost)")
 
 

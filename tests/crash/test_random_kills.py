@@ -19,7 +19,7 @@ CUSTOMERS = 8
 
 def _kill_at_random(scene: Scene, done: threading.Event, chance: random.Random) -> int:
     kills = 0
-    while not done.wait(chance.uniform(0.4, 1.6)):
+    while not done.wait(chance.uniform(0.8, 2.4)):
         victims = chance.sample(scene.services, chance.choice((1, 1, 1, 2, 3)))
         for victim in victims:
             victim.kill()

@@ -66,6 +66,8 @@ class Fate(enum.Enum):
     """The local transaction is committed; the branches are or will be called."""
     UNDECIDED = "undecided"
     """Not known yet. The check-back decides. Do not repeat the business under a new gid."""
+    CONTRADICTED = "contradicted"
+    """One side holds it committed, the other failed: somebody broke a rule, and a person must look."""
 
 
 class TwophaseError(Exception):
@@ -151,6 +153,7 @@ class ContraryDecision(Refused):
     """The opposite was decided before."""
 
     code = "TP-2003"
+    fate = Fate.CONTRADICTED
     remedy = "The first decision stands. Compare the barrier row of this gid with the message's history."
 
 
