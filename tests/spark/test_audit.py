@@ -15,7 +15,7 @@ from twophase.spark.classify import Scope
 from twophase.spark.facts import Inputs
 from twophase.spark.taxonomy import Flag
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 NONE: tuple[tuple[str, str], ...] = ()
 
 

@@ -14,7 +14,7 @@ from twophase.core.lifecycle import State
 from twophase.spark.classify import Scope, ServiceScope, classify
 from twophase.spark.facts import by_gid, long_form
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 def rows_of(spark: SparkSession, cases: list[Case], scope: Scope) -> dict[str, Any]:

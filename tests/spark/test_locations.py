@@ -1,0 +1,66 @@
+"""The URLs of the command line: what they mean, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from twophase.core.errors import ConfigurationError
+from twophase.spark.locations import Location, Role, parse_coordinator, parse_named, require_distinct
+
+
+def test_a_driver_in_the_scheme_is_dropped() -> None:
+    assert parse_named(Role.PRODUCER, "a=postgresql+psycopg://me@db/bank").url == "postgresql://me@db/bank"
+    assert parse_named(Role.PRODUCER, "a=mariadb+pymysql://me@db/bank").engine == "mysql"
+
+
+def test_a_table_and_the_branches_of_a_consumer_stand_behind_the_hash() -> None:
+    location = parse_named(
+        Role.CONSUMER, "b=postgresql://db/bank?sslmode=require#shop.barrier?urls=http://b/&urls=http://c/"
+    )
+
+    assert location.url == "postgresql://db/bank?sslmode=require"
+    assert (location.table, location.urls) == ("shop.barrier", ("http://b/", "http://c/"))
+
+
+def test_several_coordinators_may_be_named() -> None:
+    assert [parse_coordinator(text).name for text in ("sqlite:///a.db", "east=sqlite:///b.db")] == [
+        "coordinator",
+        "east",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("role", "text", "said"),
+    [
+        (Role.PRODUCER, "sqlite:///a.db", "NAME=URL"),
+        (Role.PRODUCER, "a b=sqlite:///a.db", "NAME=URL"),
+        (Role.PRODUCER, "a=redis://x", "must begin with"),
+        (Role.PRODUCER, "a=/tmp/a.db", "must begin with"),
+        (Role.PRODUCER, "a=sqlite://a.db", "sqlite:///relative.db"),
+        (Role.PRODUCER, "a=sqlite:///a.db#x;drop table y", "no table or column"),
+        (Role.LEDGER, "a=sqlite:///a.db", "name the table"),
+        (Role.LEDGER, "a=sqlite:///a.db#t?gid=1;--", "no table or column"),
+        (Role.LEDGER, "a=sqlite:///a.db#t?key=gid", "unknown ['key']"),
+    ],
+)
+def test_a_wrong_location_is_refused_with_what_is_expected(role: Role, text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse_named(role, text)
+    assert said in raised.value.message
+
+
+def test_a_coordinator_has_no_table() -> None:
+    with pytest.raises(ConfigurationError, match="fixed names"):
+        parse_coordinator("sqlite:///a.db#message")
+
+
+@pytest.mark.parametrize("texts", [("a=sqlite:///1.db", "a=sqlite:///2.db"), ("a=sqlite:///1.db", "b=sqlite:///1.db")])
+def test_one_name_or_one_database_twice_is_refused(texts: tuple[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match="give it once"):
+        require_distinct([parse_named(Role.CONSUMER, text) for text in texts])
+
+
+def test_one_database_in_two_roles_is_accepted() -> None:
+    both: list[Location] = [parse_named(role, "a=sqlite:///1.db") for role in (Role.PRODUCER, Role.CONSUMER)]
+
+    require_distinct(both)
