@@ -30,7 +30,7 @@ from twophase.core.limits import (
     require,
 )
 from twophase.core.message import Branch, Durability, Message, Options
-from twophase.server.wire import WireRequest, parse_request
+from twophase.server.wire import WireRequest, WireStep, parse_request
 
 TOPIC_PREFIX: Final = "topic://"
 _ADDRESSES_REMEMBERED_MAX: Final = 4096
@@ -104,23 +104,18 @@ class Decoder:
     def _branches(self, request: WireRequest, gid: str) -> tuple[Branch, ...]:
         steps = request.steps or []
         payloads = request.payloads or []
-        require(BRANCHES_MAX, len(steps), gid=gid)
-        if not payloads and any(step.data for step in steps):
-            payloads = [step.data for step in steps]
+        if len(steps) > BRANCHES_MAX.value:
+            require(BRANCHES_MAX, len(steps), gid=gid)
         if len(payloads) != len(steps):
-            raise InvalidRequest(
-                f"payloads: there are {len(payloads)} for {len(steps)} steps, one each is needed.", gid=gid
-            )
+            payloads = _payloads_of_steps(steps, payloads, gid)
         known = self._callable
-        for index, step in enumerate(steps):
-            if step.action not in known:
-                self._examine(f"steps[{index}].action", step.action or "", gid)
-        return tuple(
-            [
-                Branch(step.action or "", payload.encode() if payload else b"")
-                for step, payload in zip(steps, payloads, strict=True)
-            ]
-        )
+        branches: list[Branch] = []
+        for step, payload in zip(steps, payloads, strict=True):
+            url = step.action or ""
+            if url not in known:
+                self._examine(f"steps[{len(branches)}].action", url, gid)
+            branches.append(Branch(url, payload.encode() if payload else b""))
+        return tuple(branches)
 
     def _examine(self, field: str, url: str, gid: str) -> None:
         require(URL_BYTES_MAX, len(url.encode()), gid=gid)
@@ -132,6 +127,13 @@ class Decoder:
         if len(self._callable) >= _ADDRESSES_REMEMBERED_MAX:
             self._callable.clear()
         self._callable.add(url)
+
+
+def _payloads_of_steps(steps: list[WireStep], payloads: list[str | None], gid: str) -> list[str | None]:
+    """Payloads where clients before dtm 1.10 put them; their number is wrong otherwise."""
+    if not payloads and any(step.data for step in steps):
+        return [step.data for step in steps]
+    raise InvalidRequest(f"payloads: there are {len(payloads)} for {len(steps)} steps, one each is needed.", gid=gid)
 
 
 def _gid(request: WireRequest) -> str:

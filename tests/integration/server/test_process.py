@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.server.pretend import get, post
 from tests.integration.server.process import BranchService, ServerProcess, branch_service, serving
-from twophase.server.app import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_STORE
+from twophase.server.app import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_FENCED, EXIT_STORE
 
 
 def _free_port() -> int:
@@ -267,6 +267,19 @@ async def test_a_kill_after_the_acknowledgement_comes_after_the_client_has_it(tm
         assert (await server.ended())[0] == -signal.SIGKILL
     async with serving(tmp_path) as server:
         assert await server.state("g1") == "prepared"
+
+
+async def test_a_node_whose_place_was_taken_ends_by_itself(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        assert (await server.post("prepare", gid="g1")).status == 200
+        with sqlite3.connect(tmp_path / "twophase.db") as database:
+            database.execute("update node set epoch = epoch + 1")
+        database.close()
+        assert (await server.post("prepare", gid="g2")).status == 503
+        code, errors = await server.ended()
+    assert code == EXIT_FENCED
+    assert "TP-4006" in errors
+    assert "Traceback" not in errors
 
 
 async def test_ten_thousand_idle_connections_are_bounded_and_harm_nobody(tmp_path: Path) -> None:
