@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from twophase.http.connection import Connection
@@ -157,28 +158,23 @@ class HostPool:
         if reserved_for is not None:
             reserved_for.carrier = attempt
         self._attempts.add(attempt)
-        attempt.task = self._loop.create_task(self._connect(attempt))
+        attempt.task = self._loop.create_task(self._dialer.dial(attempt.make))
+        # A callback, not a `finally` in the task: a task cancelled before its first step never enters its body.
+        attempt.task.add_done_callback(partial(self._attempt_over, attempt))
 
-    async def _connect(self, attempt: _Attempt) -> None:
-        failure: HttpError | None = None
-        try:
-            await self._dialer.dial(attempt.make)
-        except HttpError as error:
-            failure = error
-        finally:
-            self._attempts.discard(attempt)
-            if attempt.made:
-                self.open_more()
-            else:
-                self._free_place()
-        if failure is not None:
-            self._fail_one(attempt, failure)
-
-    def _fail_one(self, attempt: _Attempt, failure: HttpError) -> None:
-        """One attempt failed, so one call fails: each waiting call costs an unreachable host one attempt."""
+    def _attempt_over(self, attempt: _Attempt, task: asyncio.Task[None]) -> None:
+        self._attempts.discard(attempt)
+        if attempt.made:
+            self.open_more()
+            return
+        # One attempt failed, so one call fails: every waiting call costs an unreachable host one attempt.
         call = attempt.reserved_for
-        if call is None and self._waiting:
-            call, _ = self._waiting.popitem(last=False)
+        failure = HttpError(HttpErrorKind.CLOSED, "the client is closed")
+        if not task.cancelled():
+            failure = _as_http_error(task)
+            if call is None and self._waiting:
+                call, _ = self._waiting.popitem(last=False)
+        self._free_place()
         if call is not None:
             call.finish(failure)
 
@@ -266,3 +262,14 @@ class HostPool:
             task.cancel()
         self._dialer.stop()
         return tasks
+
+
+def _as_http_error(task: asyncio.Task[None]) -> HttpError:
+    """Why an attempt to connect failed; what is no failure to connect is reported to the loop as well."""
+    error = task.exception()
+    if isinstance(error, HttpError):
+        return error
+    task.get_loop().call_exception_handler(
+        {"message": "an attempt to connect ended in an unexpected way", "exception": error, "task": task}
+    )
+    return HttpError(HttpErrorKind.CONNECT, f"unexpected {type(error).__name__}")
