@@ -19,9 +19,10 @@ from tests.servers.database import Database as ServerDatabase
 from tests.spark.cases import IDENTITY, Case
 from tests.spark.plant import System, make_system, plant
 from twophase.barrier.install import install
+from twophase.core.errors import CannotRead
 from twophase.core.lifecycle import State
 from twophase.spark.locations import Role, parse_coordinator, parse_named
-from twophase.spark.readers.database import CannotRead, open_database
+from twophase.spark.readers.database import open_database
 from twophase.spark.readers.probe import ROWS_PER_SLICE_MIN, Slice, Source, horizon_ms, probe
 from twophase.spark.readers.rows import read_gids, read_slice
 

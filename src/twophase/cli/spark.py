@@ -167,6 +167,11 @@ def _say(text: str) -> None:
 def _exit_codes() -> Iterator[None]:
     try:
         yield
+    except ConfigurationError as error:
+        typer.echo(
+            f"Could not check. {error.code}: {error.message} `twophase spark audit --help` explains it.", err=True
+        )
+        raise typer.Exit(EXIT_NOT_CHECKED) from None
     except TwophaseError as error:
         typer.echo(f"Could not check. {error.code}: {error.message} {error.remedy}", err=True)
         raise typer.Exit(EXIT_NOT_CHECKED) from None

@@ -44,7 +44,10 @@ docstring's first line is the default text.
     │   ├── WrongDatabase         TP-6002  the check-back looks at another database
     │   ├── UnsafeDatabase        TP-6003  the database may forget what it answered
     │   └── UnsupportedEngine     TP-6004  not an engine this library knows
-    └── ConfigurationError        TP-7000  a setting cannot work
+    ├── ConfigurationError        TP-7000  a setting cannot work
+    └── AuditError                TP-8000  the audit could not be made
+        ├── SparkUnavailable      TP-8001  Spark does not start
+        └── CannotRead            TP-8002  a database of the audit cannot be read
 """
 
 from __future__ import annotations
@@ -410,3 +413,27 @@ class ConfigurationError(TwophaseError):
 
     code = "TP-7000"
     remedy = "Correct the named setting; `twophase server --help` lists them."
+
+
+# ---- the audit ------------------------------------------------------------------------------------
+
+
+class AuditError(TwophaseError):
+    """The audit could not be made, so nothing is said about any message."""
+
+    code = "TP-8000"
+    remedy = "See the cause; the audit only reads, so it may be repeated."
+
+
+class SparkUnavailable(AuditError):
+    """Spark does not start."""
+
+    code = "TP-8001"
+    remedy = "Run `twophase spark doctor`; it names what is missing."
+
+
+class CannotRead(AuditError):
+    """A database of the audit cannot be read."""
+
+    code = "TP-8002"
+    remedy = "Correct the URL, table or rights and run the audit again; nothing was changed."

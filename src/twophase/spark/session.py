@@ -19,7 +19,7 @@ import msgspec
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from twophase.core.errors import ConfigurationError, TwophaseError
+from twophase.core.errors import ConfigurationError, SparkUnavailable
 from twophase.spark._java import Java, find_java
 
 _LOG_CHARACTERS_SHOWN = 2000
@@ -44,13 +44,6 @@ class SessionSettings(msgspec.Struct, frozen=True):
     """For small inputs: compile little, because a job that runs once is over before compiled code pays."""
 
 
-class SparkFailed(TwophaseError):
-    """Spark could not be started."""
-
-    code = "TP-8001"
-    remedy = "Run `twophase spark doctor`; it names what is missing."
-
-
 @contextlib.contextmanager
 def open_session(settings: SessionSettings | None = None) -> Iterator[SparkSession]:
     """A local Spark, stopped at the end of the block.
@@ -59,7 +52,7 @@ def open_session(settings: SessionSettings | None = None) -> Iterator[SparkSessi
 
     Raises:
         ConfigurationError: no usable Java, or no `bash` (Spark's launcher is a bash script).
-        SparkFailed: Java was there, Spark did not start.
+        SparkUnavailable: Java was there, Spark did not start.
     """
     settings = settings or SessionSettings()
     with tempfile.TemporaryDirectory(prefix="twophase-spark-") as folder:
@@ -72,7 +65,7 @@ def open_session(settings: SessionSettings | None = None) -> Iterator[SparkSessi
                     spark = _build(settings, place)
             except Exception as error:
                 said = (place / "spark.log").read_text(errors="replace")[-_LOG_CHARACTERS_SHOWN:]
-                raise SparkFailed(
+                raise SparkUnavailable(
                     f"Spark did not start with Java {java.version}, {java.home}: {error} {said}"
                 ) from error
             try:

@@ -13,19 +13,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from twophase.core.errors import TwophaseError
+from twophase.core.errors import CannotRead, TwophaseError
 from twophase.spark.locations import Location
 
 ROWS_PER_LOT = 10_000
 CONNECT_SECONDS_MAX = 10
 BUSY_SECONDS_MAX = 30
-
-
-class CannotRead(TwophaseError):
-    """A database of the audit cannot be read, so nothing can be said."""
-
-    code = "TP-8002"
-    remedy = "Correct the URL, table or rights and run the audit again; nothing was changed."
 
 
 class Database:

@@ -12,8 +12,9 @@ import itertools
 import msgspec
 
 from twophase.barrier.dialect import meta_table
+from twophase.core.errors import CannotRead
 from twophase.spark.locations import Location, Role
-from twophase.spark.readers.database import CannotRead, Database, open_database
+from twophase.spark.readers.database import Database, open_database
 
 ROWS_PER_SLICE_MIN = 20_000
 _BARRIER_COLUMNS = {"trans_type", "gid", "branch_id", "op", "barrier_id", "reason"}
