@@ -88,8 +88,10 @@ class Nodes:
             if letter.event in _OPERATOR:
                 if self._size.operator:
                     yield index
+            elif not world.is_ours:
+                yield index
             elif letter.event is Event.BRANCH_NOT_DONE:
-                if known.state is State.SUBMITTED and world.pauses:
+                if known.state in FINAL or (known.state is State.SUBMITTED and world.pauses):
                     yield index
             elif world.network >> index & 1 and (
                 letter.event is not Event.ALL_SUCCEEDED or known.state >= State.SUBMITTED

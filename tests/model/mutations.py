@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 import msgspec
 
 from twophase.core.lifecycle import Action, Event, Reply, State, Transition, transition
@@ -22,12 +25,27 @@ class Mutation(msgspec.Struct, frozen=True):
     size: Size = _SHARED
 
 
+_STORING = {
+    State.PREPARED: Action.INSERT,
+    State.SUBMITTED: Action.DECIDE_SUBMIT,
+    State.SUCCEEDED: Action.FINISH,
+    State.FAILED: Action.FINISH,
+}
+
+
+def every_wrong_next_state() -> Iterator[tuple[str, Rules]]:
+    """Each cell of the table, led into each stored state that it does not lead to; some 250 mistakes."""
+    for state, event, wrong in itertools.product(State, Event, _STORING):
+        if wrong not in (state, transition(state, event).next_state):
+            name = f"{event.name} on {state.name} leads to {wrong.name}"
+            yield name, cell(state, event, wrong, _STORING[wrong])
+
+
 def cell(
     state: State, event: Event, next_state: State, action: Action = Action.NOTHING, reply: Reply = Reply.OK
 ) -> Rules:
     """The protocol with one cell of the table changed."""
     changed = Transition(next_state, action, reply)
-    assert changed != transition(state, event), "a mutation changes something"
 
     def table(at: State, happened: Event) -> Transition:
         return changed if (at, happened) == (state, event) else transition(at, happened)
@@ -35,7 +53,7 @@ def cell(
     return Rules(table=table)
 
 
-_P, _S, _D, _F = State.PREPARED, State.SUBMITTED, State.SUCCEEDED, State.FAILED
+_A, _P, _S, _D, _F = State.ABSENT, State.PREPARED, State.SUBMITTED, State.SUCCEEDED, State.FAILED
 _STOP, _GO = Action.FINISH, Action.DECIDE_SUBMIT
 _PURGED = Size(attempts=1, nodes=1, history_is_purged=True)
 _OPERATED = Size(attempts=1, nodes=2, operator=True)
@@ -91,6 +109,10 @@ TABLE_MUTATIONS = (
     # The second line of defence: our SDK never says the contrary of a decision, a foreign one may.
     Mutation("abort on a submitted message fails it", "I3", cell(_S, Event.ABORT, _F, _STOP), _FOREIGN),
     Mutation("abort on a submitted message passes in silence", "I3", cell(_S, Event.ABORT, _S), _FOREIGN),
+    Mutation("other branches submit a prepared message", "I1", cell(_P, Event.SUBMIT_OTHER, _S, _GO), _FOREIGN),
+    Mutation("other branches fail a prepared message", "I7", cell(_P, Event.PREPARE_OTHER, _F, _STOP), _FOREIGN),
+    Mutation("a late branch result reopens a failed message", "I3", cell(_F, Event.BRANCH_NOT_DONE, _S, _GO), _FOREIGN),
+    Mutation("a verdict makes a message nobody sent", "I1", cell(_A, Event.CHECK_COMMITTED, _S, _GO), _FOREIGN),
     Mutation("abort on a succeeded message fails it", "I3", cell(_D, Event.ABORT, _F, _STOP), _FOREIGN),
     Mutation("submit on a failed message submits it", "I3", cell(_F, Event.SUBMIT, _S, _GO), _FOREIGN),
     Mutation("submit on a failed message is acknowledged", "I8", cell(_F, Event.SUBMIT, _F, Action.INCIDENT), _FOREIGN),

@@ -10,6 +10,7 @@ from .world import Fact, Moment, Stored
 
 _WORDS: dict[Event, State] = {
     Event.SUBMIT: State.SUBMITTED,
+    Event.SUBMIT_OTHER: State.SUBMITTED,
     Event.CHECK_COMMITTED: State.SUBMITTED,
     Event.ABORT: State.FAILED,
     Event.CHECK_ROLLED_BACK: State.FAILED,
@@ -23,6 +24,8 @@ _CONTRARY: dict[State, frozenset[Event]] = {
     State.SUCCEEDED: frozenset({Event.ABORT, Event.CHECK_ROLLED_BACK}),
     State.FAILED: frozenset({Event.SUBMIT, Event.SUBMIT_OTHER, Event.CHECK_COMMITTED}),
 }
+_OTHER = frozenset({Event.PREPARE_OTHER, Event.SUBMIT_OTHER})
+_SENT = _OTHER | {Event.PREPARE, Event.SUBMIT}
 _SUBMITTED = frozenset({State.SUBMITTED, State.SUCCEEDED, State.FORGOTTEN})
 _ANSWERED = frozenset({Event.PREPARE, Event.SUBMIT, Event.ABORT})
 
@@ -84,7 +87,7 @@ def check_write(world: Moment, after: Stored, event: Event, step: str) -> None:
     """The promises when a row of the store changes.
 
     Raises:
-        BrokenPromise: I2, I3, I5 or I10 does not hold.
+        BrokenPromise: I1, I2, I3, I5 or I10 does not hold.
     """
     before = world.stored
     if before.state == State.FORGOTTEN and after.state != State.FORGOTTEN:
@@ -93,11 +96,15 @@ def check_write(world: Moment, after: Stored, event: Event, step: str) -> None:
         return
     if before.state in FINAL:
         raise BrokenPromise("I3", f"{before.state.name}, which is final, became {after.state.name}", step)
+    if before.state == State.ABSENT and event not in _SENT:
+        raise BrokenPromise("I1", f"{event.name} made a message that nobody sent", step)
+    if before.state != State.ABSENT and event in _OTHER:
+        raise BrokenPromise("I1", f"{event.name} changed a message whose branches are others", step)
     if before.state == State.SUBMITTED and after.state != State.SUCCEEDED and event != Event.FORCE_STOP:
         raise BrokenPromise("I3", f"a decision to submit became {after.state.name}", step)
     if after.state in (State.SUBMITTED, State.FAILED) and _WORDS.get(event) != after.state:
         raise BrokenPromise("I5", f"{event.name} led to {after.state.name}, and nobody had said so", step)
-    if after.state == State.SUCCEEDED and event != Event.ALL_SUCCEEDED:
+    if after.state == State.SUCCEEDED and (before.state != State.SUBMITTED or event != Event.ALL_SUCCEEDED):
         raise BrokenPromise("I2", f"{event.name} ended the message, and its branches had not all succeeded", step)
 
 

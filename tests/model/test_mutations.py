@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from twophase.core.lifecycle import Event, State, transition
+
 from .explore import explore
 from .mutations import RULE_MUTATIONS, TABLE_MUTATIONS, Mutation
 from .rules import Rules, Size
@@ -23,6 +25,12 @@ def test_a_planted_mistake_breaks_its_promise(mutation: Mutation) -> None:
 @pytest.mark.parametrize("size", SIZES, ids=[f"world {number}" for number in range(len(SIZES))])
 def test_without_a_mistake_the_same_world_is_sound(size: Size) -> None:
     assert explore(Rules(), size).breach is None
+
+
+def test_every_planted_table_differs_from_the_real_one_in_one_cell() -> None:
+    for mutation in TABLE_MUTATIONS:
+        changed = [(s, e) for s in State for e in Event if mutation.rules.table(s, e) != transition(s, e)]
+        assert len(changed) == 1, mutation.name
 
 
 def test_every_rule_has_a_planted_mistake() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -12,18 +13,22 @@ from .explore import explore
 from .rules import Rules, Size
 from .worlds import WORLDS
 
+RecordProperty = Callable[[str, object], None]
+
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("size", WORLDS.values(), ids=list(WORLDS))
 def test_no_interleaving_breaks_a_promise(
-    size: Size, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    size: Size, request: pytest.FixtureRequest, record_property: RecordProperty, capsys: pytest.CaptureFixture[str]
 ) -> None:
     began_s = time.process_time()
     found = explore(Rules(), size)
     took_s = time.process_time() - began_s
 
+    said = f"model, {request.node.callspec.id}: {found.states} states, {found.steps} steps, {took_s:.1f} s"
+    record_property("note", said)
     with capsys.disabled():
-        print(f"\nmodel, {request.node.callspec.id}: {found.states} states, {found.steps} steps, {took_s:.1f} s")
+        print(f"\n{said}")
     assert found.breach is None, str(found.breach)
     assert {"ABSENT", "PREPARED", "SUBMITTED", "SUCCEEDED", "FAILED"} <= found.seen
     assert size.history_is_purged == (State.FORGOTTEN.name in found.seen)
