@@ -159,6 +159,8 @@ BROKEN = [
 ]
 UNKNOWABLE = [
     Case("producer_of_another_bank", "unchecked", producer=None, identity="other"),
+    Case("submitted_by_another_bank", "in_flight unchecked", _SUBMITTED, None, _NOTHING, (), identity="other"),
+    Case("prepared_by_another_bank", "in_flight", _PREPARED, None, _NOTHING, (), identity="other"),
     Case("topic_branch", "unchecked", barriers=_NOTHING, ledger=(), branches=(("01", "topic://rates"),)),
     Case("unreadable_message", "unchecked", checked=None, identity=None, producer="msg"),
 ]

@@ -111,9 +111,11 @@ def test_branches_of_services_not_given_are_not_missing(spark: SparkSession) -> 
 def test_without_producers_nothing_is_a_ghost(spark: SparkSession) -> None:
     scope = msgspec.structs.replace(SCOPE, producers=(), identities=())
 
-    found = rows_of(spark, [Case("g", "unchecked", producer=None)], scope)
+    plain = Case("plain", "", producer=None, checked=False, identity=None)
+    found = rows_of(spark, [Case("g", "unchecked", producer=None), plain], scope)
 
     assert list(found["g"]["unknown"]) == ["producer not given"]
+    assert list(found["plain"]["flags"]) == []
 
 
 def test_a_producer_without_identity_may_be_anyones(spark: SparkSession) -> None:
