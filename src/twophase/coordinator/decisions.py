@@ -22,7 +22,7 @@ from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, NotYetDelivered, StoreError, StoreFenced
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, Reply, State
-from twophase.core.message import Message, Options, decode, encode, same_content
+from twophase.core.message import Message, Options, decode, encode, same_content, same_prepared
 from twophase.core.schedule import Schedule
 from twophase.core.verdict import BranchResult
 from twophase.stores.base import (
@@ -106,8 +106,10 @@ class Decisions:
     def _apply(self, entry: Entry, occurrence: Occurrence) -> None:
         event = occurrence.event
         said = occurrence.said
-        if said is not None and entry.state > State.FORGOTTEN and not same_content(entry.message, said):
-            event = _OTHER[event]
+        if said is not None and entry.state > State.FORGOTTEN:
+            same = same_prepared if event is Event.PREPARE else same_content
+            if not same(entry.message, said):
+                event = _OTHER[event]
         step = TRANSITIONS[entry.state, event]
         if step.action is not Action.NOTHING:
             self._actions[step.action](entry, occurrence, step.next_state)

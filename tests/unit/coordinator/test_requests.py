@@ -15,7 +15,7 @@ from twophase.core.errors import (
     UnknownMessage,
 )
 from twophase.core.lifecycle import State
-from twophase.core.message import Message
+from twophase.core.message import Message, Options
 from twophase.core.verdict import BranchResult
 from twophase.destinations.base import Answer
 
@@ -64,6 +64,21 @@ async def test_prepare_with_other_branches_under_the_same_gid_is_a_conflict(rig:
     await rig.prepare(message("g", IN))
     reply = await rig.prepare(message("g", "http://bank-c/in"))
     assert isinstance(reply.error, ContentConflict)
+
+
+async def test_a_second_prepare_of_an_open_message_must_fix_the_same_branches(rig: Rig) -> None:
+    await rig.prepare(message("g", IN, open=True))
+    more = await rig.prepare(message("g", IN, "http://bank-c/in", open=True))
+    none = await rig.prepare(Message("g", (), options=Options(open=True)))
+    assert isinstance(more.error, ContentConflict)
+    assert isinstance(none.error, ContentConflict)
+
+
+async def test_a_submit_of_an_open_message_may_bring_more_branches(rig: Rig) -> None:
+    await rig.prepare(message("g", IN, open=True))
+    await rig.submit(message("g", IN, "http://bank-c/in", open=True))
+    await rig.until_state("g", State.SUCCEEDED)
+    assert rig.destination.urls() == [IN, "http://bank-c/in"]
 
 
 async def test_submit_with_other_payloads_is_a_conflict_and_delivers_nothing(rig: Rig) -> None:
