@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
         self._unsent = None
         response = reader.end_of_stream() if exc is None and call is not None else None
         reader.dispose()
-        if call is not None and self._used and not reader.started and not call.retried:
+        if call is not None and self._used and not reader.started:
             self._owner.retry(self, call)
             return
         self._owner.lost(self)

@@ -218,9 +218,11 @@ class HostPool:
         self._free_place()
 
     def retry(self, connection: Connection, call: PendingCall) -> None:
-        """A kept connection turned out stale: its place goes to a fresh one for the same call."""
+        """A kept connection turned out stale: its place goes to a fresh one for the same call.
+
+        There is no second retry: only connections that carried a response before count as stale.
+        """
         self._forget(connection)
-        call.retried = True
         self._attempt(call)
 
     def _forget(self, connection: Connection) -> None:

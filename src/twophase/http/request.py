@@ -101,7 +101,7 @@ class Carrier(Protocol):
 class PendingCall:
     """One call under way. Whatever happens, `finish` reaches the caller once: the first time."""
 
-    __slots__ = ("_on_done", "_slot", "body", "carrier", "head", "is_head", "retried")
+    __slots__ = ("_on_done", "_slot", "body", "carrier", "head", "is_head")
 
     def __init__(
         self, head: bytes, body: bytes, on_done: OnDone, wheel: TimeoutWheel, timeout_ms: int, *, is_head: bool
@@ -109,7 +109,6 @@ class PendingCall:
         self.head = head
         self.body = body
         self.is_head = is_head
-        self.retried = False
         self.carrier: Carrier | None = None
         self._on_done: OnDone | None = on_done
         self._slot = wheel.add(self, timeout_ms)

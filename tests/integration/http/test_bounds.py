@@ -200,3 +200,54 @@ async def test_what_cannot_be_sent_safely_is_refused_before_connecting(
     assert outcome.kind is kind
     assert "secret" not in str(outcome)
     assert client.connections == 0
+
+
+async def test_connections_that_are_gone_are_forgotten(make_client: MakeClient) -> None:
+    client = make_client()
+    hanging, gone = Hanging(), asyncio.Semaphore(0)
+
+    async def script(peer: Peer) -> None:
+        if peer.number == 1:
+            await hanging(peer)
+        await peer.request()
+        await peer.say(OK)
+        peer.close()
+        gone.release()
+
+    async with serving(script).running() as server:
+        stuck = _fetch(client, server.url)
+        await hanging.holds(1)
+        pool = client._engine[2]._pools[server.url] if client._engine else None
+        assert pool is not None
+        for _ in range(10):
+            await client.fetch("GET", server.url, timeout_ms=5000)
+            await asyncio.wait_for(gone.acquire(), 5)
+        async with asyncio.timeout(5):
+            while client.connections > 1:
+                await asyncio.sleep(0.001)
+        assert (len(pool._connections), len(pool._idle), client.under_way) == (1, 0, {server.url: 1})
+        hanging.release.set()
+        await stuck
+
+
+async def test_a_body_waits_in_memory_once_however_slowly_the_peer_reads(make_client: MakeClient) -> None:
+    client = make_client()
+    done = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await done.wait()
+
+    async with serving(script).running() as server:
+        call = asyncio.create_task(client.fetch("POST", server.url, body=bytes(64 * 1024 * 1024), timeout_ms=30_000))
+        async with asyncio.timeout(5):
+            while not (client._engine and (pool := client._engine[2]._pools[server.url])._connections):
+                await asyncio.sleep(0.001)
+        (connection,) = pool._connections
+        assert connection._transport is not None
+        async with asyncio.timeout(5):
+            while not connection._paused:
+                await asyncio.sleep(0.001)
+        assert connection._transport.get_write_buffer_size() <= 1024 * 1024
+        call.cancel()
+        await asyncio.wait([call])
+        done.set()
