@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import core, http, store
+from benchmarks import core, http, pair, store
 from benchmarks.measure import heading
 
-PARTS = {"core": core.results, "store": store.results, "http": http.results}
+PARTS = {"core": core.results, "store": store.results, "http": http.results, "pair": pair.results}
 
 
 def main(names: list[str]) -> None:

@@ -22,7 +22,8 @@ _BODY = b'{"account":"B","amount":30}'
 
 
 @contextlib.contextmanager
-def _sink() -> Iterator[str]:
+def sink() -> Iterator[str]:
+    """A receiver in a process of its own; its address."""
     with subprocess.Popen([sys.executable, "-m", "benchmarks.sink"], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -76,6 +77,6 @@ async def _measure(url: str, concurrency: int) -> tuple[Result, Result]:
 
 def results() -> Iterator[Result]:
     """All measurements of this page."""
-    with _sink() as url:
+    with sink() as url:
         for concurrency in CONCURRENCIES:
             yield from uvloop.run(_measure(url, concurrency))
