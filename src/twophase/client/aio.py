@@ -146,8 +146,8 @@ class AsyncDriver:
             case Begin():
                 self._transaction = await aopen_transaction(self._engine)
                 return self._transaction.dialect
-            case ReadIdentity(table):
-                return await self._identity(table)
+            case ReadIdentity(table, allow_unsafe):
+                return await self._identity(table, allow_unsafe=allow_unsafe)
             case Rollback():
                 return await self._end("rollback", self._open.rollback())
             case AskBarrier(gid, prepared_at_ms, identity, table):
@@ -164,7 +164,7 @@ class AsyncDriver:
         assert self._transaction is not None, "begin comes first"
         return self._transaction
 
-    async def _identity(self, table: str) -> str:
+    async def _identity(self, table: str, *, allow_unsafe: bool) -> str:
         require_idle(self._engine)
         engine = ask_engine(self._engine)
         known = self._identities.get(engine, table)
@@ -172,7 +172,9 @@ class AsyncDriver:
             return known
         transaction = await aopen_transaction(engine)
         try:
-            identity: str = await aperform(read_identity(transaction.dialect, table), transaction)
+            identity: str = await aperform(
+                read_identity(transaction.dialect, table, allow_unsafe=allow_unsafe), transaction
+            )
         finally:
             await self._end("rollback", transaction.rollback())
             await self._end("giving the connection back", transaction.close())

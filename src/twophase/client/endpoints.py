@@ -31,6 +31,7 @@ class Endpoint:
         attempts: int = 4,
         patience: float = 10.0,
         barrier_table: str = DEFAULT_TABLE,
+        allow_unsafe_database: bool = False,
         authorization: str | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
@@ -42,6 +43,8 @@ class Endpoint:
             attempts: tries of one request, from 1. Repeating is safe: requests are idempotent.
             patience: seconds for all tries of one request and their pauses.
             barrier_table: the barrier's name in the business databases, `name` or `schema.name`.
+            allow_unsafe_database: take business databases whose crash may undo a commit they have confirmed, for tests
+                and for data that may be lost; refused with UnsafeDatabase otherwise.
             authorization: sent as the `Authorization` header of every request.
             ssl_context: for https; the system's trusted roots by default.
 
@@ -60,6 +63,7 @@ class Endpoint:
             patience_ms=max(1, round(patience * 1000)),
         )
         self.barrier_table = validate_table(barrier_table)
+        self.allow_unsafe_database = allow_unsafe_database
         self.identities = Identities()
         self._headers = (("authorization", authorization),) if authorization is not None else ()
         self._ssl_context = ssl_context

@@ -48,9 +48,13 @@ TOKEN_BYTES = 16
 
 
 class ReadIdentity(msgspec.Struct, frozen=True):
-    """The business database's identity (rule 6), a str; cached per engine by the driver."""
+    """The business database's identity (rule 6), a str; cached per engine by the driver.
+
+    Refused when the database may forget a confirmed commit (rule 8), unless `allow_unsafe`.
+    """
 
     table: str
+    allow_unsafe: bool = False
 
 
 class Begin(msgspec.Struct, frozen=True):
@@ -103,6 +107,7 @@ class Course(msgspec.Struct, frozen=True):
     patience: Patience
     surroundings: Surroundings
     table: str = "barrier"
+    allow_unsafe: bool = False
 
     def request(
         self, operation: Operation, branches: tuple[Branch, ...] | None = None
@@ -140,7 +145,7 @@ def prepare_for_transaction(course: Course, check_url: str) -> Generator[Command
     draft.take()
     if not draft.branches and not draft.options.open:
         raise InvalidRequest("the message has no branch; add one, or make it with open=True.", gid=draft.gid)
-    identity: str = yield ReadIdentity(course.table)
+    identity: str = yield ReadIdentity(course.table, course.allow_unsafe)
     draft.check_url = check_url_with(identity, check_url)
     draft.options = msgspec.structs.replace(draft.options, explicit_verdict=True)
     draft.fixed = len(draft.branches)

@@ -72,12 +72,12 @@ class _JoinDriver(SyncDriver):
     def _flush(self) -> None:
         """The Session has flushed before it commits."""
 
-    def _identity(self, table: str) -> str:
+    def _identity(self, table: str, *, allow_unsafe: bool) -> str:
         known = self._identities.get(self._engine, table)
         if known is None:
             # In the transaction at hand: on SQLite another connection would wait for the very lock it may hold.
             transaction = join_transaction(self._session)
-            known = perform(read_identity(transaction.dialect, table), transaction)
+            known = perform(read_identity(transaction.dialect, table, allow_unsafe=allow_unsafe), transaction)
             self._identities.remember(self._engine, table, known)
         return known
 

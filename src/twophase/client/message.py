@@ -26,8 +26,7 @@ from twophase.core.message import Branch, Durability, Options
 
 if TYPE_CHECKING:
     from twophase.client.aio import AsyncDriver
-    from twophase.client.joined import ajoin, join
-from twophase.client.sync import SyncDriver
+    from twophase.client.sync import SyncDriver
 
 T = TypeVar("T")
 
@@ -263,7 +262,13 @@ class Message:
         raise ConfigurationError("This message was made for TwoPhase: use the methods without a…, or an AsyncTwoPhase.")
 
     def _course(self, endpoint: Endpoint, table: str | None = None) -> flow.Course:
-        return flow.Course(self._draft, endpoint.patience, SURROUNDINGS, table or endpoint.barrier_table)
+        return flow.Course(
+            self._draft,
+            endpoint.patience,
+            SURROUNDINGS,
+            table or endpoint.barrier_table,
+            endpoint.allow_unsafe_database,
+        )
 
 
 def _span_ms(name: str, seconds: float, limit: limits.Limit) -> int:

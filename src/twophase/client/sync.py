@@ -123,8 +123,8 @@ class SyncDriver:
             case Begin():
                 self._transaction = self._begin()
                 return self._transaction.dialect
-            case ReadIdentity(table):
-                return self._identity(table)
+            case ReadIdentity(table, allow_unsafe):
+                return self._identity(table, allow_unsafe=allow_unsafe)
             case Rollback():
                 return self._rollback()
             case AskBarrier(gid, prepared_at_ms, identity, table):
@@ -149,7 +149,7 @@ class SyncDriver:
     def _pause(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def _identity(self, table: str) -> str:
+    def _identity(self, table: str, *, allow_unsafe: bool) -> str:
         require_idle(self._engine)
         engine = ask_engine(self._engine)
         known = self._identities.get(engine, table)
@@ -157,7 +157,7 @@ class SyncDriver:
             return known
         transaction = open_transaction(engine)
         try:
-            identity: str = perform(read_identity(transaction.dialect, table), transaction)
+            identity: str = perform(read_identity(transaction.dialect, table, allow_unsafe=allow_unsafe), transaction)
         finally:
             transaction.rollback()
             transaction.close()

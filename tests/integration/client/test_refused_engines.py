@@ -6,19 +6,22 @@ import sqlite3
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from tests.integration.client.banks import CHECK, Bank
 from tests.integration.client.coordinator import RecordingCoordinator
 from tests.integration.client.ledgers import TRANSFER, SqliteLedger
 from twophase import (
+    AsyncTwoPhase,
     AutocommitRefused,
     BarrierTableMissing,
     Message,
     OpenTransaction,
     Progress,
+    TwoPhase,
+    UnsafeDatabase,
     UnsupportedEngine,
 )
 
@@ -149,3 +152,55 @@ def test_database_without_a_barrier_is_refused_before_anything_is_sent(
     refuse(coordinator, engine, BarrierTableMissing)
     assert coordinator.operations == []
     engine.dispose()
+
+
+def forgets_commits(engine: Engine) -> None:
+    """Keep the rollback journal in memory: a crash in the middle of a commit damages the file."""
+
+    @event.listens_for(engine, "begin")
+    def _journal_in_memory(connection: Any) -> None:
+        connection.exec_driver_sql("pragma journal_mode = memory")
+
+
+def test_database_that_may_forget_commits_is_refused_unless_allowed(
+    sqlite_ledger: SqliteLedger, coordinator: RecordingCoordinator
+) -> None:
+    sqlite_ledger.run("pragma journal_mode = delete")
+    engine = create_engine(f"sqlite:///{sqlite_ledger.path}")
+    forgets_commits(engine)
+    refuse(coordinator, engine, UnsafeDatabase)
+    assert coordinator.operations == []
+
+    with TwoPhase(coordinator.url, allow_unsafe_database=True) as careless:
+        message = careless.message().add("http://bank-b/transfer-in")
+        with message.transaction(engine, check=CHECK) as connection:
+            connection.execute(text(TRANSFER))
+        assert message.submitted
+        with Session(engine) as session:
+            joined = careless.message().add("http://bank-b/transfer-in").join(session, CHECK)
+            session.commit()
+        assert joined.submitted
+    engine.dispose()
+
+
+async def test_async_database_that_may_forget_commits_is_refused_unless_allowed(
+    sqlite_ledger: SqliteLedger, coordinator: RecordingCoordinator
+) -> None:
+    sqlite_ledger.run("pragma journal_mode = delete")
+    engine = create_async_engine(f"sqlite+aiosqlite:///{sqlite_ledger.path}")
+    forgets_commits(engine.sync_engine)
+    with pytest.raises(UnsafeDatabase):
+        async with message_for(coordinator).transaction(engine, check=CHECK):
+            pytest.fail("the business ran")
+    assert coordinator.operations == []
+
+    async with AsyncTwoPhase(coordinator.url, allow_unsafe_database=True) as careless:
+        message = careless.message().add("http://bank-b/transfer-in")
+        async with message.transaction(engine, check=CHECK) as connection:
+            await connection.execute(text(TRANSFER))
+        assert message.submitted
+        async with AsyncSession(engine) as session:
+            joined = await careless.message().add("http://bank-b/transfer-in").ajoin(session, CHECK)
+            await session.commit()
+        assert joined.submitted
+    await engine.dispose()

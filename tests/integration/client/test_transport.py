@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -24,18 +25,24 @@ class ScriptedServer:
     def __init__(self, *talks: Talk) -> None:
         self._talks = talks
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(10)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
     def _serve(self) -> None:
         for talk in self._talks:
-            connection, _ = self._listener.accept()
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # nobody came for the rest
+                return
             with connection:
                 connection.settimeout(10)
                 talk(connection)
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._listener.close()
 
