@@ -285,7 +285,10 @@ class UnsafeDurability(StoreError):
 
     code = "TP-4007"
     fate = Fate.UNCHANGED
-    remedy = "Set the database to flush on commit, as the message says."
+    remedy = (
+        "Set the database to flush on commit, as the message says; or, where losing a commit is no harm, send through "
+        "TwoPhase(url, allow_unsafe_database=True)."
+    )
 
 
 # ---- the producer's transaction -------------------------------------------------------------------
