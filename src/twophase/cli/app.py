@@ -35,6 +35,8 @@ COMMANDS: Final[tuple[LazyCommand, ...]] = (
 )
 _BY_NAME: Final = {command.name: command for command in COMMANDS}
 EXIT_FAILED: Final = 1
+EXIT_INCOMPLETE: Final = 2
+"""A library is missing: for every command the code that says it could not do its work."""
 
 
 class LazyGroup(TyperGroup):
@@ -68,7 +70,7 @@ def _load(command: LazyCommand) -> Any:
         missing = "this installation" if error.name == command.module else f"the package {error.name!r}"
         remedy = f"pip install 'twophase[{command.extra}]'"
         typer.echo(f"twophase {command.name}: {missing} is incomplete or missing. Run: {remedy}", err=True)
-        raise SystemExit(EXIT_FAILED) from error
+        raise SystemExit(EXIT_INCOMPLETE) from error
     built = typer.main.get_command(getattr(module, command.attribute))
     built.name = command.name
     return built
