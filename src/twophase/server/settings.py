@@ -24,7 +24,9 @@ from twophase.server.listener import Timeouts
 PREFIX: Final = "TWOPHASE_"
 CONFIG_VARIABLE: Final = "TWOPHASE_CONFIG"
 # Variables of ours that are no settings of the server.
-_OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "TWOPHASE_FAILPOINT", "TWOPHASE_BARRIER_URL"})
+_OTHER_VARIABLES: Final = frozenset(
+    {CONFIG_VARIABLE, "TWOPHASE_FAILPOINT", "TWOPHASE_BARRIER_URL", "TWOPHASE_TESTS_REQUIRE"}
+)
 _BOUNDS: Final = CoordinatorSettings()
 
 Text = Annotated[str, Meta(min_length=1)]

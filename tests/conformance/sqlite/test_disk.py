@@ -15,6 +15,7 @@ import pytest
 
 from tests.conformance.items import abort, flush, prepare
 from tests.servers.missing import not_tested
+from tests.small_disk import fill, remount, small_disk
 from twophase.core.errors import StoreFull, StoreReadOnly
 from twophase.stores.base import HistoryRow, LiveRow
 from twophase.stores.sqlite import SqliteStore
@@ -26,17 +27,8 @@ BODY = os.urandom(20_000)
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of its own, of 6 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        not_tested("a small disk", "only root may mount one; run the tests as root in a container that may mount")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def _remount(disk: Path, option: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{option}", str(disk)], check=True)
+    with small_disk(tmp_path / "disk", DISK_BYTES) as disk:
+        yield disk
 
 
 async def _fill(store: SqliteStore, name: str) -> tuple[list[str], StoreFull]:
@@ -70,7 +62,7 @@ async def test_a_full_disk_loses_nothing_that_was_acknowledged(disk: Path) -> No
         await again.start()
     except StoreFull:
         (disk / "store.db-shm").unlink(missing_ok=True)
-        _remount(disk, f"size={4 * DISK_BYTES}")
+        remount(disk, f"size={4 * DISK_BYTES}")
         again = SqliteStore(disk / "store.db")
         await again.start()
     assert [gid for gid in acknowledged if not isinstance(await again.get(gid), LiveRow)] == []
@@ -98,8 +90,7 @@ async def test_the_next_flush_works_when_there_is_room_again(disk: Path) -> None
 
 
 async def test_a_start_on_a_full_disk_says_so(disk: Path) -> None:
-    with pytest.raises(OSError, match="No space"):
-        (disk / "ballast").write_bytes(bytes(DISK_BYTES + 1))
+    fill(disk)
 
     with pytest.raises(StoreFull):
         await SqliteStore(disk / "store.db").start()
@@ -109,7 +100,7 @@ async def test_a_read_only_disk_is_told_at_the_start(disk: Path) -> None:
     store = SqliteStore(disk / "store.db")
     await store.start()
     await store.stop()
-    _remount(disk, "ro")
+    remount(disk, "ro")
 
     with pytest.raises(StoreReadOnly):
         await SqliteStore(disk / "store.db").start()

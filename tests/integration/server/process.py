@@ -140,6 +140,12 @@ class BranchService:
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.port}{path}"
 
+    async def until_called(self, path: str, gid: str) -> None:
+        """Wait until this call has come."""
+        async with asyncio.timeout(20):
+            while (path, gid) not in self.calls:
+                await asyncio.sleep(0.01)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:

@@ -79,3 +79,8 @@ def test_a_misspelt_variable_is_noticed() -> None:
     assert unknown_variables({"TWOPHASE_HOTS": "x", "TWOPHASE_FAILPOINT": "y", "TWOPHASE_HOST": "z"}) == [
         "TWOPHASE_HOTS"
     ]
+
+
+def test_variables_of_our_other_parts_are_no_misspelt_settings() -> None:
+    others = ["TWOPHASE_BARRIER_URL", "TWOPHASE_CONFIG", "TWOPHASE_FAILPOINT", "TWOPHASE_TESTS_REQUIRE"]
+    assert unknown_variables(dict.fromkeys(others, "x")) == []
