@@ -33,6 +33,12 @@ COMMANDS: Final[tuple[LazyCommand, ...]] = (
     LazyCommand("barrier", "twophase.cli.barrier", "app", "sqlalchemy", "Install barrier tables."),
     LazyCommand("spark", "twophase.cli.spark", "app", "spark", "Audit a system with Spark."),
 )
+EXAMPLES: Final = """\b
+Examples:
+  twophase server                          the coordinator on 127.0.0.1:36789, its messages in ./twophase.db
+  twophase barrier install sqlite:///bank.db
+  twophase spark audit --coordinator sqlite:///twophase.db --producer a=sqlite:///bank.db
+  twophase COMMAND --help                  options and examples of a command"""
 _BY_NAME: Final = {command.name: command for command in COMMANDS}
 EXIT_FAILED: Final = 1
 EXIT_INCOMPLETE: Final = 2
@@ -83,6 +89,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="A service commits its local transaction, and the calls that must follow it happen: both or neither.",
+    epilog=EXAMPLES,
 )
 
 

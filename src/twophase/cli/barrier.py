@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -12,7 +12,13 @@ from twophase.barrier.install import install as install_barrier
 from twophase.barrier.install import script
 from twophase.core.errors import TwophaseError
 
-app = typer.Typer(name="barrier", help="The barrier table of a business database.", no_args_is_help=True)
+app = typer.Typer(
+    name="barrier",
+    help="The barrier table of a business database.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
 
 
 @app.callback()
@@ -20,7 +26,14 @@ def _barrier() -> None:
     """Keep `install` a subcommand while it is the only one."""
 
 
-@app.command()
+_EXAMPLES: Final = """\b
+Examples:
+  twophase barrier install sqlite:///bank.db
+  twophase barrier install postgresql://user:password@host/bank --table payments.barrier
+  twophase barrier install mysql://host/bank --print > barrier.sql"""
+
+
+@app.command(epilog=_EXAMPLES)
 def install(
     url: Annotated[str, typer.Argument(help="SQLAlchemy URL of the business database.", envvar="TWOPHASE_BARRIER_URL")],
     table: Annotated[str, typer.Option(help="Name of the table, or schema.name.")] = DEFAULT_TABLE,

@@ -6,7 +6,7 @@ import typer
 
 from twophase.core.limits import LIMITS
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -13,12 +13,22 @@ from twophase.core.errors import ConfigurationError
 from twophase.server.app import EXIT_CONFIGURATION, run
 from twophase.server.settings import CONFIG_VARIABLE, Settings, describe, load
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-def _table() -> str:
-    """All settings, for the end of the help text."""
+_EXAMPLES: Final = """\b
+Examples:
+  twophase server
+  twophase server --store sqlite:////var/lib/twophase/messages.db --host 0.0.0.0
+  twophase server --http-port 0 --set retry_cap_ms=10000
+  TWOPHASE_LOG_LEVEL=warning twophase server --config twophase.toml"""
+
+
+def _end() -> str:
+    """Examples and all settings, for the end of the help text."""
     lines = [
+        _EXAMPLES,
+        "",
         "\b",
         "Every setting can stand on the command line (--set name=value), in the environment, or in the --config file",
         f"(TOML, also named by {CONFIG_VARIABLE}); the nearest wins. Names end in their unit.",
@@ -28,7 +38,7 @@ def _table() -> str:
     return "\n".join(lines)
 
 
-@app.command(epilog=_table())
+@app.command(epilog=_end())
 def server(
     store: Annotated[str | None, typer.Option(help="Store URL, such as sqlite:///twophase.db.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,

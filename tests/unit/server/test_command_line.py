@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -44,6 +45,25 @@ def test_server_help_documents_every_setting() -> None:
         assert setting.default in result.output
 
 
+@pytest.mark.parametrize("command", [[], ["server"], ["barrier", "install"]], ids=["twophase", "server", "install"])
+def test_help_shows_examples_a_line_each(command: list[str]) -> None:
+    output = runner.invoke(command_line.app, [*command, "--help"], terminal_width=80).output
+    _, _, after = output.partition("Examples:\n")
+    examples = [line.strip() for line in after.partition("\n\n")[0].splitlines()]
+    assert len(examples) >= 3
+    assert all(" ".join(["twophase", *command]) in example for example in examples)
+
+
+def test_the_examples_of_the_server_are_options_it_has() -> None:
+    output = runner.invoke(command_line.app, ["server", "--help"], terminal_width=200).output
+    _, _, after = output.partition("Examples:\n")
+    options = set(re.findall(r" (--[a-z-]+)", after.partition("\n\n")[0]))
+    assert options
+    before = output.partition("Examples:")[0]
+    assert [option for option in options if not re.search(rf"{option}[ ,]", before)] == []
+    assert "completion" not in before
+
+
 def test_limits_prints_every_limit() -> None:
     result = runner.invoke(command_line.app, ["limits"])
     for limit in LIMITS:
@@ -65,7 +85,7 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     missing = command_line.LazyCommand("server", "pyspark_is_missing", "app", "spark", "x")
     monkeypatch.setattr(command_line, "_BY_NAME", {"server": missing})
     result = runner.invoke(command_line.app, ["server"])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "pip install 'twophase[spark]'" in result.output
 
 
