@@ -34,6 +34,8 @@ class Address(NamedTuple):
     host_header: str
     path: str
     """Begins with a slash, ready for the request line."""
+    end_of_line: str
+    """What follows the target in the head: the rest of the request line, and the host header."""
 
 
 def _bad(text: str) -> HttpError:
@@ -100,13 +102,15 @@ def parse_address(url: str) -> Address:
             raise _bad("the port is not a number from 1 to 65535")
         port = int(port_text)
     shown = f"[{host}]" if ":" in host else host
+    host_header = shown if port == _DEFAULT_PORTS[scheme] else f"{shown}:{port}"
     return Address(
         key=f"{scheme}://{shown}:{port}",
         tls=scheme == "https",
         host=host,
         port=port,
-        host_header=shown if port == _DEFAULT_PORTS[scheme] else f"{shown}:{port}",
+        host_header=host_header,
         path=_encoded(parts.path or "/", _KEPT_IN_PATH),
+        end_of_line=f" HTTP/1.1\r\nhost: {host_header}\r\n",
     )
 
 
@@ -133,21 +137,21 @@ def encode_query(query: str) -> str:
     return _encoded(query, _KEPT_IN_QUERY)
 
 
-class AddressBook:
-    """Addresses already parsed: the same few URLs are called over and over, with ever other queries."""
+class AddressBook(dict[str, Address]):
+    """Addresses already parsed, by URL without query and fragment: `book[url]` parses what it does not know yet.
 
-    __slots__ = ("_entries", "_entries_max")
+    The same few URLs are called over and over, with ever other queries. A look-up raises as `parse_address`.
+    """
+
+    __slots__ = ("_entries_max",)
 
     def __init__(self, entries_max: int = 2048) -> None:
-        self._entries: dict[str, Address] = {}
+        super().__init__()
         self._entries_max = entries_max
 
-    def look_up(self, base: str) -> Address:
-        """The address of a URL without query and fragment; raises as `parse_address`."""
-        address = self._entries.get(base)
-        if address is None:
-            address = parse_address(base)
-            if len(self._entries) >= self._entries_max:
-                self._entries.clear()  # cheaper than an order of use, and as rare as thousands of branch URLs
-            self._entries[base] = address
+    def __missing__(self, url: str) -> Address:
+        address = parse_address(url)
+        if len(self) >= self._entries_max:
+            self.clear()  # cheaper than an order of use, and as rare as thousands of branch URLs
+        self[url] = address
         return address

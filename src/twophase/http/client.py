@@ -18,7 +18,7 @@ from twophase.http.address import AddressBook, encode_query
 from twophase.http.outcome import HttpError, HttpErrorKind, HttpResponse, OnDone, Outcome
 from twophase.http.pool import Limits
 from twophase.http.pools import HostPools
-from twophase.http.request import METHODS, METHODS_WITH_BODY, HeaderBook, PendingCall
+from twophase.http.request import METHODS, METHODS_WITH_BODY, HeaderBook, PendingCall, encode_headers
 from twophase.http.wheel import TimeoutWheel
 
 __all__ = ["HttpClient", "HttpError", "HttpErrorKind", "HttpResponse", "OnDone", "Outcome"]
@@ -104,13 +104,11 @@ class HttpClient:
             base, mark, query = url.partition("?")
             if mark and not (query.isascii() and query.isprintable() and " " not in query):
                 query = encode_query(query)
-            address = self._addresses.look_up(base)
+            address = self._addresses[base]
             length = f"content-length: {len(body)}\r\n" if body or method in METHODS_WITH_BODY else ""
-            head = (
-                f"{method} {address.path}{mark}{query} HTTP/1.1\r\nhost: {address.host_header}\r\n"
-                f"{self._headers.look_up(headers)}{length}\r\n"
-            ).encode()
-            pool = pools.pool_of(address)
+            lines = self._headers[tuple(headers)]
+            head = f"{method} {address.path}{mark}{query}{address.end_of_line}{lines}{length}\r\n".encode()
+            pool = pools.known.get(address.key) or pools.pool_of(address)
         except HttpError as error:
             loop.call_soon(on_done, error)
             return None
@@ -154,7 +152,7 @@ class HttpClient:
         """
         base, _, query = url.partition("#")[0].partition("?")
         encode_query(query)
-        return self._addresses.look_up(base).key
+        return self._addresses[base].key
 
     def check_headers(self, headers: Sequence[tuple[str, str]]) -> None:
         """Refuse what `request` would refuse.
@@ -162,7 +160,7 @@ class HttpClient:
         Raises:
             HttpError: kind `BAD_HEADER`.
         """
-        self._headers.look_up(headers)
+        encode_headers(headers)
 
     @property
     def under_way(self) -> Mapping[str, int]:

@@ -25,7 +25,7 @@ _KEPT_PART = 8
 class HostPools:
     """One pool a host, made when it is called first, dropped when it has nothing left."""
 
-    __slots__ = ("_drained", "_free", "_kept", "_limits", "_loop", "_pools", "_starving", "_tls", "_wheel", "scarce")
+    __slots__ = ("_drained", "_free", "_kept", "_limits", "_loop", "_starving", "_tls", "_wheel", "known", "scarce")
 
     def __init__(
         self, limits: Limits, loop: asyncio.AbstractEventLoop, wheel: TimeoutWheel, tls: ssl.SSLContext | None
@@ -34,7 +34,8 @@ class HostPools:
         self._loop = loop
         self._wheel = wheel
         self._tls = tls
-        self._pools: dict[str, HostPool] = {}
+        self.known: dict[str, HostPool] = {}
+        """The pools there are, by `scheme://host:port`."""
         self._free = limits.connections_max
         self._kept = limits.connections_max // _KEPT_PART
         self._starving: OrderedDict[HostPool, None] = OrderedDict()
@@ -44,7 +45,7 @@ class HostPools:
 
     def pool_of(self, address: Address) -> HostPool:
         """The pool that calls of this address go to."""
-        pool = self._pools.get(address.key)
+        pool = self.known.get(address.key)
         if pool is None:
             if address.tls and self._tls is None:
                 self._tls = ssl.create_default_context()
@@ -55,12 +56,12 @@ class HostPools:
                 tls=self._tls if address.tls else None,
             )
             pool = HostPool(address.key, dialer, self, self._limits, self._loop, self._wheel)
-            self._pools[address.key] = pool
+            self.known[address.key] = pool
         return pool
 
     def under_way(self) -> Mapping[str, int]:
         """Calls under way or waiting, by `scheme://host:port`; hosts without any are left out."""
-        return {key: pool.under_way for key, pool in self._pools.items() if pool.under_way}
+        return {key: pool.under_way for key, pool in self.known.items() if pool.under_way}
 
     @property
     def connections(self) -> int:
@@ -91,13 +92,13 @@ class HostPools:
                 self._close_one_idle()
             self.scarce = bool(self._starving) or self._drained is not None
         host.open_more()
-        if host.unused and self._pools.get(host.key) is host:
-            del self._pools[host.key]
+        if host.unused and self.known.get(host.key) is host:
+            del self.known[host.key]
         if self._drained is not None and not self.connections and not self._drained.done():
             self._drained.set_result(None)
 
     def _close_one_idle(self) -> None:
-        for pool in self._pools.values():
+        for pool in self.known.values():
             if pool.close_one_idle():
                 return
 
@@ -105,8 +106,8 @@ class HostPools:
         """Give every call `error`, drop every connection, and wait until they are gone."""
         self._drained = self._loop.create_future()
         self.scarce = True
-        attempts = [task for pool in list(self._pools.values()) for task in pool.end(error)]
+        attempts = [task for pool in list(self.known.values()) for task in pool.end(error)]
         await asyncio.gather(*attempts, return_exceptions=True)
         if self.connections:
             await self._drained
-        self._pools.clear()
+        self.known.clear()

@@ -69,24 +69,23 @@ def encode_headers(headers: Sequence[tuple[str, str]]) -> str:
     return "".join(lines)
 
 
-class HeaderBook:
-    """Header lines already checked: most calls carry the same ones."""
+class HeaderBook(dict[tuple[tuple[str, str], ...], str]):
+    """Header lines already checked: `book[headers]` checks and encodes what it does not know yet.
 
-    __slots__ = ("_entries", "_entries_max")
+    Most calls carry the same headers. A look-up raises as `encode_headers`.
+    """
+
+    __slots__ = ("_entries_max",)
 
     def __init__(self, entries_max: int = 256) -> None:
-        self._entries: dict[tuple[tuple[str, str], ...], str] = {}
+        super().__init__()
         self._entries_max = entries_max
 
-    def look_up(self, headers: Sequence[tuple[str, str]]) -> str:
-        """The header lines; raises as `encode_headers`."""
-        key = tuple(headers)
-        lines = self._entries.get(key)
-        if lines is None:
-            lines = encode_headers(key)
-            if len(self._entries) >= self._entries_max:
-                self._entries.clear()
-            self._entries[key] = lines
+    def __missing__(self, headers: tuple[tuple[str, str], ...]) -> str:
+        lines = encode_headers(headers)
+        if len(self) >= self._entries_max:
+            self.clear()
+        self[headers] = lines
         return lines
 
 

@@ -217,7 +217,7 @@ async def test_connections_that_are_gone_are_forgotten(make_client: MakeClient) 
     async with serving(script).running() as server:
         stuck = _fetch(client, server.url)
         await hanging.holds(1)
-        pool = client._engine[2]._pools[server.url] if client._engine else None
+        pool = client._engine[2].known[server.url] if client._engine else None
         assert pool is not None
         for _ in range(10):
             await client.fetch("GET", server.url, timeout_ms=5000)
@@ -240,7 +240,7 @@ async def test_a_body_waits_in_memory_once_however_slowly_the_peer_reads(make_cl
     async with serving(script).running() as server:
         call = asyncio.create_task(client.fetch("POST", server.url, body=bytes(64 * 1024 * 1024), timeout_ms=30_000))
         async with asyncio.timeout(5):
-            while not (client._engine and (pool := client._engine[2]._pools[server.url])._connections):
+            while not (client._engine and (pool := client._engine[2].known[server.url])._connections):
                 await asyncio.sleep(0.001)
         (connection,) = pool._connections
         assert connection._transport is not None

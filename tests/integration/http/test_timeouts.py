@@ -85,10 +85,11 @@ async def test_a_listener_that_accepts_nobody(make_client: MakeClient) -> None:
 
 async def test_a_call_that_waits_for_a_connection(make_client: MakeClient) -> None:
     client = make_client(connections_per_host=1)
-    release = asyncio.Event()
+    asked, release = asyncio.Event(), asyncio.Event()
 
     async def script(peer: Peer) -> None:
         await peer.request()
+        asked.set()
         await release.wait()
         await peer.say(OK)
         await peer.request()
@@ -96,6 +97,7 @@ async def test_a_call_that_waits_for_a_connection(make_client: MakeClient) -> No
 
     async with serving(script).running() as server:
         first = asyncio.create_task(client.fetch("GET", server.url, timeout_ms=5000))
+        await asyncio.wait_for(asked.wait(), 5)
         error = await _error(client, server.url, timeout_ms=100)
         assert error.kind is HttpErrorKind.TIMEOUT
         release.set()

@@ -123,5 +123,5 @@ def test_what_is_encoded_already_stays_as_it_is() -> None:
 def test_the_book_forgets_rather_than_grow() -> None:
     book = AddressBook(entries_max=3)
     for number in range(10):
-        assert book.look_up(f"http://h{number}/").host == f"h{number}"
-    assert book.look_up("http://h9/") is book.look_up("http://h9/")
+        assert book[f"http://h{number}/"].host == f"h{number}"
+    assert book["http://h9/"] is book["http://h9/"]
