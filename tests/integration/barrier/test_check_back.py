@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run, verify
-from twophase.barrier.check_back import CLOCK_SKEW_MS, CheckBackAnswer, check_back
+from twophase.barrier.check_back import (
+    CLOCK_SKEW_MS,
+    CheckBackAnswer,
+    CheckBackQuestion,
+    check_back,
+    check_back_rule,
+)
 from twophase.barrier.open import open_transaction
 from twophase.barrier.producer import write_branches
 from twophase.barrier.transaction import perform
@@ -366,3 +372,39 @@ def test_each_answer_about_a_commit_writes_the_row_anew(mysql_bank: Bank) -> Non
             now = mysql_bank.query("select update_time from barrier")
             assert now != seen
             seen = now
+
+
+@pytest.mark.postgres
+def test_the_verdict_is_durable_whatever_the_session_says(postgres_bank: Bank) -> None:
+    """A verdict that a crash of the server takes back would be a lost message, or a ghost (rule 8)."""
+    with postgres_bank.plain() as connection:
+        connection.execute("set synchronous_commit = off")
+        connection.commit()
+        transaction = open_transaction(connection)
+        question = CheckBackQuestion(new_gid())
+        assert perform(check_back_rule(transaction.dialect, "barrier", question, "token"), transaction).decided
+        assert connection.execute("show synchronous_commit").fetchone() == ("on",)
+        transaction.rollback()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("msg", "'00'", "'msg'", "'01'"),
+        ("saga", "'00'", "'msg'", "'01'"),
+        ("msg", "null", "'msg'", "'01'"),
+        ("msg", "'00'", "null", "'01'"),
+        ("msg", "'00'", "'msg'", "null"),
+    ],
+    ids=["the same", "another trans_type", "no branch_id", "no op", "no barrier_id"],
+)
+def test_the_key_is_four_columns_and_none_of_them_is_null(bank: Bank, other: tuple[str, str, str, str]) -> None:
+    """With trans_type in it, or a column null, both the producer's and the check-back's row could stand (rule 9)."""
+    gid = new_gid()
+    committed(bank, gid)
+    trans_type, branch_id, op, barrier_id = other
+    with pytest.raises(Exception, match=r"(?i)unique|duplicate|null"):
+        bank.query(
+            "insert into barrier (trans_type, gid, branch_id, op, barrier_id, reason)"
+            f" values ('{trans_type}', '{gid}', {branch_id}, {op}, {barrier_id}, 'rollback')"
+        )

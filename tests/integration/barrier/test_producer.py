@@ -364,6 +364,16 @@ def test_the_commit_is_durable_whatever_the_session_says(postgres_bank: Bank) ->
         transaction.rollback()
 
 
+@pytest.mark.mariadb
+def test_a_dead_client_s_transaction_ends_within_minutes_on_mysql_too(mysql_bank: Bank) -> None:
+    """Its lock would hold every check-back up (rule 11)."""
+    with mysql_bank.plain() as connection:
+        transaction = open_transaction(connection)
+        begin(transaction, new_gid())
+        assert transaction.execute(Statement("select @@session.wait_timeout", {}))[0][0] == 300
+        transaction.rollback()
+
+
 def test_a_failure_is_asked_about_elsewhere_where_there_is_a_pool(bank_and_way: tuple[Bank, str]) -> None:
     bank, way = bank_and_way
     with bank.reached(way) as engine:

@@ -125,6 +125,7 @@ class BranchService:
         self.open = asyncio.Event()
         self.open.set()
         self.calls: list[tuple[str, str]] = []
+        self.heads: list[str] = []
         self.arrived = asyncio.Event()
         self.port = 0
         self._server: asyncio.Server | None = None
@@ -140,10 +141,10 @@ class BranchService:
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.port}{path}"
 
-    async def until_called(self, path: str, gid: str) -> None:
-        """Wait until this call has come."""
+    async def until_called(self, path: str, gid: str, *, times: int = 1) -> None:
+        """Wait until this call has come so often."""
         async with asyncio.timeout(20):
-            while (path, gid) not in self.calls:
+            while self.calls.count((path, gid)) < times:
                 await asyncio.sleep(0.01)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -154,6 +155,7 @@ class BranchService:
                     if line.startswith("content-length:"):
                         await reader.readexactly(int(line.split(":")[1]))
                 target = urlsplit(head.split()[1])
+                self.heads.append(head.lower())
                 self.calls.append((target.path, parse_qs(target.query)["gid"][0]))
                 self.arrived.set()
                 await self.open.wait()
