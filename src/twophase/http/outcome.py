@@ -43,46 +43,65 @@ class HttpError(Exception):
 
 
 class HttpResponse:
-    """A complete response: `status`, `headers`, `body`."""
+    """A complete response: `status`, `headers`, `body`.
 
-    __slots__ = ("_headers", "body", "status")
+    Headers are taken apart when asked for. Most callers want one or none, and handing every header of every
+    response from the parser to Python costs more than all the rest of reading it.
+    """
 
-    def __init__(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    __slots__ = ("_parsed", "_received", "body", "status")
+
+    def __init__(self, status: int, received: list[bytes], body: bytes) -> None:
         self.status = status
-        self._headers = headers
         self.body = body
+        self._received = received
+        self._parsed: list[tuple[bytes, bytes]] | None = None
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Names in lower case, and values without blanks around them, in the order received.
-
-        Made when asked for: most callers want one header or none, see `header`.
-        """
-        return normal_headers(self._headers)
+        """Names in lower case, and values without blanks around them, in the order received."""
+        if self._parsed is None:
+            self._parsed = split_headers(b"".join(self._received))
+            self._received = []
+        return self._parsed
 
     def header(self, name: bytes) -> bytes | None:
         """The value of a header given by its lower-case name; None when absent.
 
         Several values are joined by a comma, as HTTP defines it (RFC 9110 §5.2), so contradicting ones are seen.
 
-        >>> HttpResponse(200, [(b"Content-Type", b"text/plain ")], b"").header(b"content-type")
+        >>> received = [b"HTTP/1.1 200 OK\\r\\nContent-Type: text/plain\\r\\n\\r\\n"]
+        >>> HttpResponse(200, received, b"").header(b"content-type")
         b'text/plain'
         """
-        length = len(name)
-        found: bytes | None = None
-        for known, value in self._headers:
-            if len(known) == length and known.lower() == name:
-                stripped = value.strip(b" \t")
-                found = stripped if found is None else found + b", " + stripped
-        return found
+        if len(self._received) == 1 and len(self._received[0]) < _SMALL_BYTES and name not in self._received[0].lower():
+            return None
+        values = [value for known, value in self.headers if known == name]
+        return b", ".join(values) if values else None
 
     def __repr__(self) -> str:
         return f"HttpResponse(status={self.status}, body={len(self.body)} bytes)"
 
 
-def normal_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Headers as they came, normalised; the parser keeps blanks after a value, and which depends on the reads."""
-    return [(name.lower(), value.strip(b" \t")) for name, value in headers]
+_SMALL_BYTES = 4096
+"""Up to here, looking through everything received is cheaper than taking the headers apart."""
+
+
+def split_headers(received: bytes) -> list[tuple[bytes, bytes]]:
+    """The headers of the response that `received` begins with; interim ones before it are passed over.
+
+    The strict parser has accepted these bytes, so lines end with CR LF and nothing else, none is folded, and every
+    name is a token followed by a colon (RFC 9112 §5): splitting them means the same to both.
+
+    >>> split_headers(b"HTTP/1.1 103 Hints\\r\\nA: 0\\r\\n\\r\\nHTTP/1.1 200 OK\\r\\nA: 1 \\r\\nb:\\r\\n\\r\\nA: 2")
+    [(b'a', b'1'), (b'b', b'')]
+    """
+    while True:
+        head, _, received = received.lstrip(b"\r\n").partition(b"\r\n\r\n")
+        status_line, *lines = head.split(b"\r\n")
+        if not status_line.partition(b" ")[2].lstrip(b" ").startswith(b"1"):
+            fields = (line.partition(b":") for line in lines)
+            return [(name.lower(), value.strip(b" \t")) for name, _, value in fields]
 
 
 Outcome = HttpResponse | HttpError

@@ -11,7 +11,7 @@ from typing import Final
 
 import httptools
 
-from twophase.http.outcome import HttpError, HttpErrorKind, HttpResponse, normal_headers
+from twophase.http.outcome import HttpError, HttpErrorKind, HttpResponse, split_headers
 
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 
@@ -37,15 +37,14 @@ class ResponseReader:
         "_body_bytes_seen",
         "_complete",
         "_failure",
+        "_head",
         "_header_bytes_max",
-        "_headers",
         "_is_head",
         "_overhead_bytes",
         "_parser",
         "_pieces",
         "_status",
         "reusable",
-        "started",
     )
 
     def __init__(self, *, body_bytes_max: int, header_bytes_max: int) -> None:
@@ -57,18 +56,21 @@ class ResponseReader:
 
     def begin(self, *, is_head: bool = False) -> None:
         """Expect a response; `is_head`: to a HEAD request, so without a body whatever its headers say."""
-        self.started = False
-        """Whether any byte of the response was read."""
         self.reusable = False
         """Whether the connection can carry another request, once the response is complete."""
         self._is_head = is_head
         self._complete = False
         self._status = 0
-        self._headers: list[tuple[bytes, bytes]] = []
+        self._head: list[bytes] = []
         self._pieces: list[bytes] = []
         self._body_bytes = 0
         self._body_bytes_seen = 0
         self._overhead_bytes = 0
+
+    @property
+    def started(self) -> bool:
+        """Whether any byte of the response was read."""
+        return bool(self._head)
 
     def feed(self, data: bytes) -> HttpResponse | None:
         """Take what was read; the response when this completes it, else None.
@@ -78,7 +80,8 @@ class ResponseReader:
         """
         parser = self._parser
         assert parser is not None, "fed after dispose"
-        self.started = True
+        if not self._status:
+            self._head.append(data)
         try:
             parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -88,7 +91,7 @@ class ResponseReader:
                 raise self._failure or HttpError(HttpErrorKind.PROTOCOL, text) from None
         if self._complete:
             pieces = self._pieces
-            return HttpResponse(self._status, self._headers, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            return HttpResponse(self._status, self._head, pieces[0] if len(pieces) == 1 else b"".join(pieces))
         self._bound_overhead(len(data))
         return None
 
@@ -96,7 +99,7 @@ class ResponseReader:
         """The peer closed: the response when closing is how its body ends (RFC 9112 §6.3, 8), else None."""
         if not self._status or self._failure is not None or self._framing():
             return None
-        return HttpResponse(self._status, self._headers, b"".join(self._pieces))
+        return HttpResponse(self._status, self._head, b"".join(self._pieces))
 
     def progress(self) -> str:
         """How far the response has come, in words."""
@@ -109,7 +112,7 @@ class ResponseReader:
         self._parser = None
 
     def _framing(self) -> list[tuple[bytes, bytes]]:
-        return [(name, value) for name, value in normal_headers(self._headers) if name in _FRAMING]
+        return [(name, value) for name, value in split_headers(b"".join(self._head)) if name in _FRAMING]
 
     def _bound_overhead(self, read_bytes: int) -> None:
         """Bound what is not body: interim responses, headers, chunk sizes and extensions, trailers.
@@ -135,11 +138,6 @@ class ResponseReader:
         """Another response begins in the same read: nobody asked for it."""
         if self._complete:
             raise _StopParsing
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer. Trailers are dropped: nothing may depend on them (RFC 9110 §6.5.1)."""
-        if not self._status:
-            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The status is known: is this the response, and has it a body?"""
@@ -177,5 +175,3 @@ class ResponseReader:
             assert self._parser is not None
             self._complete = True
             self.reusable = self._parser.should_keep_alive()
-        else:
-            self._headers = []

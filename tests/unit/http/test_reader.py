@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
+import httptools
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from twophase.http.outcome import HttpError, HttpErrorKind, HttpResponse
+from twophase.http.outcome import HttpError, HttpErrorKind, HttpResponse, split_headers
 from twophase.http.reader import ResponseReader
 
 Seen = tuple[int, list[tuple[bytes, bytes]], bytes, bool]
@@ -148,3 +150,42 @@ def test_progress_is_told_in_words() -> None:
     assert reader.progress() == "before the headers were complete"
     reader.feed(b"200 OK\r\n\r\nabc")
     assert reader.progress() == "after 3 bytes of the body"
+
+
+class _Watcher:
+    """The parser's own opinion of the headers."""
+
+    def __init__(self) -> None:
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.final: list[tuple[bytes, bytes]] | None = None
+        self.parser = httptools.HttpResponseParser(self)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value.strip(b" \t")))
+
+    def on_headers_complete(self) -> None:
+        if self.parser.get_status_code() >= 200 and self.final is None:
+            self.final = self.headers
+        self.headers = []
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [b"HTTP/1.1 103 Hints", b"HTTP/1.1 200 OK", b"HTTP/1.1 100", b" ", b"\t", b"\r\n", b"\r\n", b"\n", b"\r",
+             b"A", b":", b": ", b"x", b"\x80", b"\x0b", b"\x00", b"Content-Length: 0", b"b:", b"\r\n\r\n"]
+        ),
+        max_size=25,
+    ).map(b"".join)
+)  # fmt: skip
+@example(b"HTTP/1.1 200 OK\r\nA: x\nB: y\r\n\r\n")
+@example(b"HTTP/1.1 200 OK\r\nA: x\x0b\r\n\r\n")
+@example(b"\r\n\r\nHTTP/1.1 103 Hints\r\n\r\n\r\nHTTP/1.1 200 OK\r\nA:\t\r\n\r\n")
+@example(b"HTTP/1.1  103 Hints\r\n\r\nHTTP/1.1 200 OK\r\nb:x\r\n\r\n")
+def test_headers_are_taken_apart_as_the_parser_does(more: bytes) -> None:
+    for received in (more, b"HTTP/1.1 200 OK\r\n" + more + b"\r\n\r\n"):
+        watcher = _Watcher()
+        with contextlib.suppress(httptools.HttpParserError):
+            watcher.parser.feed_data(received)
+        if watcher.final is not None:
+            assert split_headers(received) == watcher.final
