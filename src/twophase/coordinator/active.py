@@ -6,9 +6,17 @@ known for certain; the store keeps it, and `recovery` brings it back when it is 
 
 from __future__ import annotations
 
+import msgspec
+
 from twophase.coordinator.entry import Entry
 from twophase.coordinator.timers import Timers
-from twophase.core.message import Message
+from twophase.core.errors import StoreCorrupt
+from twophase.core.lifecycle import State
+from twophase.core.message import Message, decode
+from twophase.stores.base import HistoryRow, LiveRow
+
+_ENTRY_BYTES = 256
+"""What an entry costs beside its message's addresses and payloads, roughly."""
 
 
 class Active:
@@ -20,6 +28,8 @@ class Active:
         self._bytes_max = bytes_max
         self._entries: dict[str, Entry] = {}
         self.bytes = 0
+        self.left: set[str] | None = None
+        """While a page is read: gids that left memory meanwhile. What the page says of them may be outdated."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -36,6 +46,11 @@ class Active:
         return list(self._entries.values())
 
     @property
+    def roomy(self) -> bool:
+        """Whether what is not due yet may come in, too."""
+        return len(self._entries) < self._entries_max and self.bytes < self._bytes_max
+
+    @property
     def crowded(self) -> bool:
         """Whether whatever needs not be in memory should leave it."""
         return len(self._entries) > self._entries_max or self.bytes > self._bytes_max
@@ -49,10 +64,45 @@ class Active:
         """A new entry, in the state ABSENT."""
         assert message.gid not in self._entries, "one entry a gid"
         entry = Entry(message)
-        entry.bytes = 256 + sum(len(branch.payload) + len(branch.url) for branch in message.branches)
         self._entries[message.gid] = entry
-        self.bytes += entry.bytes
+        self.weigh(entry)
         return entry
+
+    def weigh(self, entry: Entry) -> None:
+        """Count the bytes of a new entry, or of one whose message has been replaced."""
+        branches = entry.message.branches
+        self.bytes -= entry.bytes
+        entry.bytes = _ENTRY_BYTES + sum([len(branch.payload) + len(branch.url) for branch in branches])
+        self.bytes += entry.bytes
+
+    def mirror(self, entry: Entry, row: LiveRow | HistoryRow | None) -> None:
+        """Make an entry say what its stored row says, and be due when that is; None: there is no such message.
+
+        Raises:
+            StoreCorrupt: the row's body cannot be read.
+        """
+        self._timers.cancel(entry)
+        if row is None:
+            entry.state = State.ABSENT
+            entry.version = 0
+            return
+        try:
+            message = decode(row.body)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise StoreCorrupt(f"the stored body of message {row.gid!r} cannot be read.", gid=row.gid) from error
+        entry.message = message
+        entry.state = row.state
+        entry.created_ms = row.created_ms
+        entry.decided_by = row.decided_by
+        entry.attempts = row.attempts
+        entry.done = row.done
+        self.weigh(entry)
+        if isinstance(row, LiveRow):
+            entry.version = row.version
+            entry.parked = row.parked
+            entry.stored_due_ms = row.due_ms
+            if not row.parked:
+                self._timers.schedule(entry, row.due_ms)
 
     def remove(self, entry: Entry) -> None:
         """Forget an entry; answers to its calls under way are ignored from now on."""
@@ -62,4 +112,6 @@ class Active:
         self._timers.cancel(entry)
         known = self._entries.pop(entry.message.gid, None)
         assert known is entry, "the map holds what it is asked to forget"
+        if self.left is not None:
+            self.left.add(entry.message.gid)
         self.bytes -= entry.bytes

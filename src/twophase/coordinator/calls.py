@@ -6,8 +6,8 @@ answer is told exactly once, is the same for both and stands here.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from twophase.coordinator.entry import Entry
 from twophase.coordinator.gate import Gate
@@ -37,32 +37,75 @@ class Calls:
             entry: the message; when it has left memory by then, nothing is called and nothing told.
             url: the address. One that nobody can call is answered at once, with status 0.
             build: makes the call at the last moment; None: it is not wanted any more.
-            on_answer: told the answer.
+            on_answer: told the answer, once, whatever the destination does.
         """
         destination = self._destinations.get(url.partition("://")[0].lower())
-        wrong = "no destination for this scheme" if destination is None else destination.accepts(url)
-        if destination is None or wrong is not None:
-            on_answer("", Answer(0, error=wrong or ""))
+        if destination is None:
+            on_answer("", Answer(0, error="no destination for this scheme"))
             return True
-        key = destination.key(url)
-        return self.gate.enter(key, partial(self._run, entry, destination, key, build, on_answer))
+        try:
+            wrong = destination.accepts(url)
+            key = "" if wrong is not None else destination.key(url)
+        except Exception as error:  # noqa: BLE001 -- a destination may be anybody's; its fault must not lose a message
+            wrong, key = _fault(error), ""
+        if wrong is not None:
+            on_answer("", Answer(0, error=wrong))
+            return True
+        return self.gate.enter(key, _OneCall(self, entry, destination, key, build, on_answer).run)
 
-    def _run(
+
+class _OneCall:
+    """A call from the moment it wants a place until it is answered."""
+
+    __slots__ = ("_answer", "_build", "_calls", "_destination", "_entry", "_key", "_on_answer", "_starting")
+
+    def __init__(
         self,
+        calls: Calls,
         entry: Entry,
         destination: Destination,
         key: str,
         build: Callable[[Entry], Call | None],
         on_answer: OnAnswer,
     ) -> None:
-        call = None if self.draining or entry.detached else build(entry)
+        self._calls = calls
+        self._entry = entry
+        self._destination = destination
+        self._key = key
+        self._build = build
+        self._on_answer = on_answer
+        self._answer: Answer | None = None
+        self._starting = False
+
+    def run(self) -> None:
+        entry = self._entry
+        call = None if self._calls.draining or entry.detached else self._build(entry)
         if call is None:
-            self.gate.leave(key)
+            self._calls.gate.leave(self._key)
             return
         entry.calls += 1
-        destination.call(call, partial(self._answered, entry, key, on_answer))
+        self._starting = True
+        try:
+            self._destination.call(call, self._answered)
+        except Exception as error:  # noqa: BLE001 -- as above: it becomes an answer, and is retried like one
+            self._answered(Answer(0, error=_fault(error)))
+        self._starting = False
 
-    def _answered(self, entry: Entry, key: str, on_answer: OnAnswer, answer: Answer) -> None:
-        entry.calls -= 1
-        self.gate.leave(key)
-        on_answer(key, answer)
+    def _answered(self, answer: Answer) -> None:
+        if self._answer is not None:
+            return
+        self._answer = answer
+        if self._starting:
+            # Answered before `call` returned: told later, so that nobody is called back inside his own call.
+            asyncio.get_running_loop().call_soon(self._tell, answer)
+        else:
+            self._tell(answer)
+
+    def _tell(self, answer: Answer) -> None:
+        self._entry.calls -= 1
+        self._calls.gate.leave(self._key)
+        self._on_answer(self._key, answer)
+
+
+def _fault(error: Exception) -> str:
+    return f"the destination failed: {type(error).__name__}: {error}"

@@ -54,6 +54,7 @@ class Committer:
         self._urgent = False
         self._linger: asyncio.TimerHandle | None = None
         self._in_flush = 0
+        self._stopped = False
 
     @property
     def waiting(self) -> int:
@@ -83,7 +84,7 @@ class Committer:
 
     async def drained(self) -> None:
         """Return when nothing waits for the store any more."""
-        while self._flush is not None or self._items or self._attempts:
+        while not self._stopped and (self._flush is not None or self._items or self._attempts):
             if self._flush is None:
                 self._start()
             flush = self._flush
@@ -91,15 +92,17 @@ class Committer:
                 await asyncio.wait([flush])
 
     async def stop(self) -> None:
-        """Wait for the flush under way and start no other."""
+        """Wait for the flush under way, start no other, and report whatever has not been written as failed."""
+        self._stopped = True
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
-        self._items.clear()
-        self._about.clear()
-        self._attempts.clear()
         if self._flush is not None:
             await asyncio.wait([self._flush])
+        self._items.clear()
+        self._attempts.clear()
+        about, self._about = self._about, []
+        self._report_failed(StoreError("the coordinator has stopped; this was not written"), about)
 
     def _start_soon(self) -> None:
         if self._urgent:
@@ -113,7 +116,7 @@ class Committer:
     def _start(self) -> None:
         self._urgent = False
         self._linger = None
-        if self._flush is not None or not (self._items or self._attempts):
+        if self._stopped or self._flush is not None or not (self._items or self._attempts):
             return
         size = self._flush_items_max
         if len(self._items) <= size:
@@ -135,7 +138,7 @@ class Committer:
         except Exception as cause:  # noqa: BLE001 -- whatever it is, every requester gets an answer
             self._flush = None
             self._in_flush = 0
-            self._failed(_as_store_error(cause), about)
+            self._failed(as_store_error(cause), about)
         else:
             if failpoint.ARMED:
                 failpoint.reach("coordinator.after_flush")
@@ -152,22 +155,25 @@ class Committer:
                     else:
                         self._on_applied(entry, occurrence, batch.items[index], at_ms)
                 except Exception as cause:  # noqa: BLE001 -- one message's fault never stops its neighbours
-                    self._on_failed(entry, occurrence, _as_store_error(cause))
-        if self._flush is None and (self._items or self._attempts):
-            self._start()
+                    self._on_failed(entry, occurrence, as_store_error(cause))
+        self._start()
 
     def _failed(self, error: StoreError, about: list[tuple[Entry, Occurrence]]) -> None:
         self._observer.flush_failed(error.code)
-        for entry, occurrence in about:
-            entry.busy = False
-            self._on_failed(entry, occurrence, error)
+        self._report_failed(error, about)
         if isinstance(error, StoreFenced):
             self._on_fenced(error)
 
+    def _report_failed(self, error: StoreError, about: list[tuple[Entry, Occurrence]]) -> None:
+        for entry, occurrence in about:
+            entry.busy = False
+            self._on_failed(entry, occurrence, error)
 
-def _as_store_error(cause: Exception) -> StoreError:
+
+def as_store_error(cause: Exception) -> StoreError:
+    """What a requester is told of a failure: a StoreError as it is, anything else wrapped in one."""
     if isinstance(cause, StoreError):
         return cause
-    error = StoreError(f"the flush failed unexpectedly: {type(cause).__name__}")
+    error = StoreError(f"the store failed unexpectedly: {type(cause).__name__}")
     error.__cause__ = cause
     return error

@@ -14,9 +14,10 @@ import msgspec
 from twophase.coordinator.active import Active
 from twophase.coordinator.calls import Calls
 from twophase.coordinator.checkback import CheckBack
-from twophase.coordinator.decisions import Decisions, restore
+from twophase.coordinator.committer import as_store_error
+from twophase.coordinator.decisions import Decisions
 from twophase.coordinator.delivery import Delivery
-from twophase.coordinator.entry import Entry, Occurrence, OnReply, ReplyOf
+from twophase.coordinator.entry import Entry, Occurrence, OnReply, ReplyOf, tell
 from twophase.coordinator.gate import Gate
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.recovery import Recovery
@@ -86,6 +87,7 @@ class Coordinator:
             observer,
             on_submitted=self._submitted,
             on_lost=self._lost,
+            on_fault=self._fault,
             on_fenced=self._fenced,
         )
         bounds = (settings.in_flight_max, settings.in_flight_per_destination_max, settings.lane_waiting_max)
@@ -93,9 +95,7 @@ class Coordinator:
         self._check_calls = Calls(destinations, Gate(*bounds))
         self._delivery = Delivery(self._branch_calls, self._decisions, settings, clock, observer)
         self._check_back = CheckBack(self._check_calls, self._decisions, self._timers, settings, clock, observer)
-        self._recovery = Recovery(
-            store, self._active, self._timers, self._decisions, settings, clock, observer, lambda: self._accepting
-        )
+        self._recovery = Recovery(store, self._active, settings, clock, chance, observer, lambda: self._accepting)
 
     # ---- life -----------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class Coordinator:
             self._decisions.answer_waiters(entry, ReplyOf(ShuttingDown(gid=entry.message.gid), entry.state))
 
     async def stop(self) -> None:
-        """Stop at once what still runs, and close the store. Safe to call twice."""
+        """Stop at once what still runs, answer whoever waits, and close the store. Safe to call twice."""
         self._accepting = False
         self._timers.stop()
         self._branch_calls.drain()
@@ -139,11 +139,13 @@ class Coordinator:
         await self._decisions.committer.stop()
         for task in list(self._lookups):
             task.cancel()
-        for destination in {id(one): one for one in self._destinations.values()}.values():
-            await destination.stop()
         for entry in self._active.entries():
             self._decisions.give_up(entry, None, StoreError("the coordinator has stopped", gid=entry.message.gid))
-        await self._store.stop()
+        try:
+            for destination in {id(one): one for one in self._destinations.values()}.values():
+                await destination.stop()
+        finally:
+            await self._store.stop()
 
     @property
     def ready(self) -> bool:
@@ -176,11 +178,12 @@ class Coordinator:
 
     def abort(self, gid: str, on_reply: OnReply) -> None:
         """The local transaction is rolled back: call nothing."""
-        occurrence = Occurrence(Event.ABORT, None, on_reply, DecidedBy.ABORT, "the producer aborted")
-        if self._turned_away(gid, on_reply):
+        entry = self._active.get(gid)
+        if self._turned_away(gid, entry, on_reply):
             return
-        entry = self._active.get(gid) or self._look_up(Message(gid, ()))
-        self._decisions.happen(entry, occurrence)
+        if entry is None:
+            entry = self._look_up(Message(gid, ()))
+        self._decisions.happen(entry, Occurrence(Event.ABORT, None, on_reply, DecidedBy.ABORT, "the producer aborted"))
 
     async def query(self, gid: str) -> MessageView | None:
         """What is known of a gid; None when nothing is.
@@ -211,22 +214,27 @@ class Coordinator:
 
     # ---- inside -----------------------------------------------------------------------------------------
 
-    def _turned_away(self, gid: str, on_reply: OnReply) -> bool:
+    def _turned_away(self, gid: str, entry: Entry | None, on_reply: OnReply) -> bool:
+        settings = self._settings
         if not self._accepting:
             error: ShuttingDown | Overloaded = ShuttingDown(gid=gid)
-        elif self._decisions.committer.waiting >= self._settings.waiting_max or self._active.full:
+        elif (
+            self._decisions.committer.waiting + len(self._lookups) >= settings.waiting_max
+            or self._active.full
+            or (entry is not None and entry.waiting >= settings.gid_waiting_max)
+        ):
             error = Overloaded(gid=gid)
         else:
             return False
         self._observer.refused(error.code)
-        on_reply(ReplyOf(error, State.ABSENT))
+        tell(on_reply, ReplyOf(error, State.ABSENT))
         return True
 
     def _admit(self, message: Message, on_reply: OnReply) -> Entry | None:
         gid = message.gid
-        if self._turned_away(gid, on_reply):
-            return None
         entry = self._active.get(gid)
+        if self._turned_away(gid, entry, on_reply):
+            return None
         if entry is not None:
             return entry
         if self._horizon_ms and (born_ms(gid) or self._horizon_ms) < self._horizon_ms:
@@ -246,16 +254,14 @@ class Coordinator:
         gid = entry.message.gid
         try:
             row = await self._store.get(gid)
-        except StoreError as error:
+            self._active.mirror(entry, row)
+        except Exception as cause:  # noqa: BLE001 -- whatever it is, every requester gets an answer
             entry.busy = False
-            self._decisions.give_up(entry, None, error)
+            self._decisions.give_up(entry, None, as_store_error(cause))
             return
-        restore(entry, row)
         born = born_ms(gid)
         if row is None and born is not None and born < self._horizon_ms:
             entry.state = State.FORGOTTEN
-        if entry.state in (State.PREPARED, State.SUBMITTED) and not entry.parked:
-            self._timers.schedule(entry, entry.due_ms)
         entry.busy = False
         self._decisions.drain_queue(entry)
 
@@ -272,6 +278,9 @@ class Coordinator:
 
     def _lost(self, due_ms: int) -> None:
         self._recovery.note(due_ms)
+
+    def _fault(self) -> None:
+        self._recovery.fault()
 
     def _fenced(self, error: StoreFenced) -> None:
         self._accepting = False

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from twophase.coordinator import refusal
 from twophase.coordinator.active import Active
 from twophase.coordinator.committer import Committer, Refusal
-from twophase.coordinator.entry import Entry, Occurrence, ReplyOf
+from twophase.coordinator.entry import Entry, Occurrence, ReplyOf, tell
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.timers import Timers
@@ -22,19 +22,16 @@ from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, NotYetDelivered, StoreError, StoreFenced
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, Reply, State
-from twophase.core.message import Message, Options, decode, encode, same_content, same_prepared
+from twophase.core.message import Message, Options, encode, same_content, same_prepared
 from twophase.core.schedule import Schedule
 from twophase.core.verdict import BranchResult
 from twophase.stores.base import (
     Attempt,
     AttemptKind,
     Decide,
-    DecidedBy,
     Finish,
-    HistoryRow,
     Insert,
     Item,
-    LiveRow,
     Park,
     Rejected,
     Reschedule,
@@ -59,6 +56,7 @@ class Decisions:
         *,
         on_submitted: Callable[[Entry], None],
         on_lost: Callable[[int], None],
+        on_fault: Callable[[], None],
         on_fenced: Callable[[StoreFenced], None],
     ) -> None:
         self._active = active
@@ -69,8 +67,7 @@ class Decisions:
         self._observer = observer
         self._on_submitted = on_submitted
         self._on_lost = on_lost
-        self.finished_gids: set[str] | None = None
-        """While a page is read: what became final meanwhile, so that a stale row does not bring it back."""
+        self._on_fault = on_fault
         self.committer = Committer(
             store,
             observer,
@@ -78,7 +75,7 @@ class Decisions:
             linger_ms=settings.linger_ms,
             on_applied=self._applied,
             on_refused=self._refused,
-            on_failed=self._failed,
+            on_failed=self.give_up,
             on_fenced=on_fenced,
         )
         self._actions: dict[Action, Callable[[Entry, Occurrence, State], None]] = {
@@ -106,7 +103,7 @@ class Decisions:
     def _apply(self, entry: Entry, occurrence: Occurrence) -> None:
         event = occurrence.event
         said = occurrence.said
-        if said is not None and entry.state > State.FORGOTTEN:
+        if said is not None and entry.state > State.FORGOTTEN and event in _OTHER:
             same = same_prepared if event is Event.PREPARE else same_content
             if not same(entry.message, said):
                 event = _OTHER[event]
@@ -146,24 +143,24 @@ class Decisions:
             due_in_ms = options.timeout_to_fail_ms or self._settings.timeout_to_fail_ms
         else:
             due_in_ms = options.delay_ms
-            entry.decided_by = DecidedBy.SUBMIT
         self.committer.add(entry, occurrence, Insert(said.gid, next_state, due_in_ms, encode(said)))
 
     def _decide(self, entry: Entry, occurrence: Occurrence, next_state: State) -> None:
         assert next_state is State.SUBMITTED, "a decision to submit"
         assert entry.state is State.PREPARED, "only a prepared message is decided"
         body: bytes | None = None
+        message = entry.message
+        occurrence.merged = None
         said = occurrence.said
         if said is not None:
-            merged = merge(entry.message, said)
-            if merged is not entry.message:
-                entry.message = merged
+            merged = merge(message, said)
+            if merged is not message:
+                occurrence.merged = message = merged
                 body = encode(merged)
-        delay_ms = entry.message.options.delay_ms
+        delay_ms = message.options.delay_ms
         due_in_ms = max(0, entry.created_ms + delay_ms - self._clock.now_ms()) if delay_ms else 0
-        entry.decided_by = occurrence.decided_by
         self.committer.add(
-            entry, occurrence, Decide(entry.message.gid, entry.version, due_in_ms, occurrence.decided_by, body)
+            entry, occurrence, Decide(message.gid, entry.version, due_in_ms, occurrence.decided_by, body)
         )
 
     def _finish(self, entry: Entry, occurrence: Occurrence, next_state: State) -> None:
@@ -215,9 +212,9 @@ class Decisions:
     def _applied(self, entry: Entry, occurrence: Occurrence, item: Item, at_ms: int) -> None:
         entry.version += 1
         if isinstance(item, Insert):
-            self._inserted(entry, item, at_ms)
+            self._inserted(entry, occurrence, item, at_ms)
         elif isinstance(item, Decide):
-            self._decided(entry, item, at_ms)
+            self._decided(entry, occurrence, item, at_ms)
         elif isinstance(item, Finish):
             self._finished(entry, occurrence, item)
         elif isinstance(item, Reschedule):
@@ -231,26 +228,26 @@ class Decisions:
             else:
                 self._timers.schedule(entry, item.due_ms)
         self._answer(entry, occurrence, Reply.OK)
-        if entry.queue:
-            self.drain_queue(entry)
-        if entry.busy:
-            return
-        if entry.state is State.SUBMITTED and entry.bucket < 0 and not entry.parked and entry.round is None:
+        if entry.state is State.SUBMITTED and entry.bucket < 0 and not entry.parked and not entry.busy:
             self._on_submitted(entry)
         if entry.waiters:
             self._release(entry)
-        if not entry.busy:
-            self._settle(entry)
+        self.drain_queue(entry)
 
-    def _inserted(self, entry: Entry, item: Insert, at_ms: int) -> None:
+    def _inserted(self, entry: Entry, occurrence: Occurrence, item: Insert, at_ms: int) -> None:
         entry.state = item.state
+        entry.decided_by = occurrence.decided_by
         entry.created_ms = at_ms
         entry.stored_due_ms = at_ms + item.due_in_ms
         entry.due_ms = self._clock.now_ms() + item.due_in_ms
         if item.state is State.PREPARED or item.due_in_ms:
             self._timers.schedule(entry, entry.due_ms)
 
-    def _decided(self, entry: Entry, item: Decide, at_ms: int) -> None:
+    def _decided(self, entry: Entry, occurrence: Occurrence, item: Decide, at_ms: int) -> None:
+        entry.decided_by = item.decided_by
+        if occurrence.merged is not None:
+            entry.message = occurrence.merged
+            self._active.weigh(entry)
         entry.stored_due_ms = at_ms + item.due_in_ms
         entry.state = State.SUBMITTED
         entry.attempts = 0
@@ -268,26 +265,19 @@ class Decisions:
             failpoint.reach("coordinator.after_finish")
         entry.state = item.state
         self._observer.finished(item.state, item.decided_by or entry.decided_by)
-        if self.finished_gids is not None:
-            self.finished_gids.add(item.gid)
 
     def _refused(self, entry: Entry, occurrence: Occurrence, found: Refusal) -> None:
         if isinstance(found, Rejected):
             error = InvalidRequest(f"the store refuses this message's data: {found.error}", gid=entry.message.gid)
             self._tell(occurrence, ReplyOf(error, State.ABSENT))
-            if entry.version == 0:
-                entry.state = State.ABSENT
+            if entry.version:
+                self._observer.incident(entry.message.gid, error.message)
+                self.give_up(entry, None, StoreError(error.message, gid=entry.message.gid))
+                return
         else:
-            restore(entry, found)
-            if entry.state in (State.PREPARED, State.SUBMITTED) and not entry.parked:
-                self._timers.schedule(entry, entry.due_ms)
+            self._active.mirror(entry, found)
             self._apply(entry, occurrence)
-        if not entry.busy:
-            self.drain_queue(entry)
-
-    def _failed(self, entry: Entry, occurrence: Occurrence, error: StoreError) -> None:
-        self.give_up(entry, occurrence, error)
-        self._on_lost(0)
+        self.drain_queue(entry)
 
     def give_up(self, entry: Entry, occurrence: Occurrence | None, error: StoreError) -> None:
         """The stored state is not known: tell everybody who waits, and forget the entry; it is read again."""
@@ -295,10 +285,12 @@ class Decisions:
         if entry.queue:
             waiting.extend(entry.queue)
             entry.queue.clear()
+        # Forgotten first: who is told may ask again at once, and that must begin anew.
+        self._active.remove(entry)
+        self._on_fault()
         for one in waiting:
             self._tell(one, ReplyOf(error, entry.state))
         self.answer_waiters(entry, ReplyOf(error, entry.state))
-        self._active.remove(entry)
 
     # ---- replies --------------------------------------------------------------------------------------
 
@@ -313,11 +305,11 @@ class Decisions:
                     entry.waiters = []
                 entry.waiters.append(on_reply)
                 return
-            on_reply(ReplyOf(None, entry.state, entry.created_ms))
+            tell(on_reply, ReplyOf(None, entry.state, entry.created_ms))
             return
         error = refusal.of(entry, occurrence.event, reply)
         self._observer.refused(error.code)
-        on_reply(ReplyOf(error, entry.state, entry.created_ms))
+        tell(on_reply, ReplyOf(error, entry.state, entry.created_ms))
 
     def _release(self, entry: Entry) -> None:
         """Answer wait_result as soon as there is no delivery round to wait for."""
@@ -331,13 +323,13 @@ class Decisions:
         """Tell everybody who submitted with wait_result."""
         waiters, entry.waiters = entry.waiters, None
         for on_reply in waiters or ():
-            on_reply(reply)
+            tell(on_reply, reply)
 
     def _tell(self, occurrence: Occurrence, reply: ReplyOf) -> None:
         if reply.error is not None:
             self._observer.refused(reply.error.code)
         if occurrence.on_reply is not None:
-            occurrence.on_reply(reply)
+            tell(occurrence.on_reply, reply)
 
 
 def merge(known: Message, said: Message) -> Message:
@@ -367,24 +359,6 @@ def merge(known: Message, said: Message) -> Message:
     if options == known.options and branches is known.branches:
         return known
     return Message(known.gid, branches, known.check_url or said.check_url, options, known.protocol)
-
-
-def restore(entry: Entry, row: LiveRow | HistoryRow | None) -> None:
-    """Make an entry mirror what the store holds; None: there is no such message."""
-    if row is None:
-        entry.state = State.ABSENT
-        entry.version = 0
-        return
-    entry.state = row.state
-    entry.message = decode(row.body)
-    entry.created_ms = row.created_ms
-    entry.decided_by = row.decided_by
-    entry.attempts = row.attempts
-    entry.done = row.done
-    if isinstance(row, LiveRow):
-        entry.version = row.version
-        entry.parked = row.parked
-        entry.due_ms = entry.stored_due_ms = row.due_ms
 
 
 def _pause_ms(schedule: Schedule, attempts: int, chance: float) -> int:

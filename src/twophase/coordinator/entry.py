@@ -7,6 +7,7 @@ batch never holds two changes of one gid and the table is always applied to a co
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 
@@ -34,10 +35,22 @@ class ReplyOf(msgspec.Struct, frozen=True):
 OnReply = Callable[[ReplyOf], None]
 
 
-class Occurrence:
-    """An event with what came along: a request's message and reply, a verdict's evidence."""
+def tell(on_reply: OnReply, reply: ReplyOf) -> None:
+    """Give a requester the one reply. What goes wrong in there is the requester's, and stops no message."""
+    try:
+        on_reply(reply)
+    except Exception as error:  # noqa: BLE001 -- reported the way the event loop reports a failing callback
+        context = {"message": "a requester failed to take its reply", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
 
-    __slots__ = ("decided_by", "event", "on_reply", "reason", "said")
+
+class Occurrence:
+    """An event with what came along: a request's message and reply, a verdict's evidence.
+
+    `merged` is what the message will be when this occurrence's change is durable, if that is something else.
+    """
+
+    __slots__ = ("decided_by", "event", "merged", "on_reply", "reason", "said")
 
     def __init__(
         self,
@@ -52,6 +65,7 @@ class Occurrence:
         self.on_reply = on_reply
         self.decided_by = decided_by
         self.reason = reason
+        self.merged: Message | None = None
 
 
 class Entry:
@@ -100,6 +114,11 @@ class Entry:
         self.bucket: int = -1
         self.calls = 0
         self.round: object | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many occurrences and wait_result requests it holds."""
+        return len(self.queue or ()) + len(self.waiters or ())
 
     @property
     def all_done(self) -> bool:

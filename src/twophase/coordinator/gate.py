@@ -11,11 +11,13 @@ from collections.abc import Callable
 
 
 class _Lane:
-    __slots__ = ("in_flight", "waiting")
+    __slots__ = ("hungry", "in_flight", "waiting")
 
     def __init__(self) -> None:
         self.in_flight = 0
         self.waiting: deque[Callable[[], None]] = deque()
+        self.hungry = False
+        """Stands in the gate's line: something waits, and the destination itself has room."""
 
 
 class Gate:
@@ -26,29 +28,31 @@ class Gate:
         self._per_destination_max = per_destination_max
         self._lane_waiting_max = lane_waiting_max
         self._lanes: dict[str, _Lane] = {}
-        self._hungry: deque[str] = deque()
+        self._line: deque[str] = deque()
+        self._admitting = False
         self.in_flight = 0
         self.waiting = 0
 
     def enter(self, key: str, run: Callable[[], None]) -> bool:
         """Run `run` now or when a place is free; False, and never, when the lane's queue is full.
 
-        Whoever was run calls `leave(key)` exactly once.
+        Whoever was run calls `leave(key)` exactly once, at any time; `run` does not raise.
         """
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane()
-        if lane.in_flight < self._per_destination_max and self.in_flight < self._total_max and not lane.waiting:
+        room = lane.in_flight < self._per_destination_max and self.in_flight < self._total_max
+        if room and not lane.waiting and not self._line:
             lane.in_flight += 1
             self.in_flight += 1
             run()
             return True
         if len(lane.waiting) >= self._lane_waiting_max:
+            self._forget_if_idle(key, lane)
             return False
-        if not lane.waiting:
-            self._hungry.append(key)
         lane.waiting.append(run)
         self.waiting += 1
+        self._queue_up(key, lane)
         return True
 
     def leave(self, key: str) -> None:
@@ -58,34 +62,45 @@ class Gate:
         assert self.in_flight > 0, "the total counts every lane"
         lane.in_flight -= 1
         self.in_flight -= 1
-        if not self._hungry:
-            if lane.in_flight == 0:
-                del self._lanes[key]
-            return
-        self._admit()
-        if lane.in_flight == 0 and not lane.waiting and self._lanes.get(key) is lane:
-            del self._lanes[key]
+        self._queue_up(key, lane)
+        if self._line:
+            self._admit()
+        self._forget_if_idle(key, lane)
 
     def clear(self) -> None:
         """Forget everything that waits; calls under way still leave."""
         for lane in self._lanes.values():
             lane.waiting.clear()
-        self._hungry.clear()
+            lane.hungry = False
+        self._lanes = {key: lane for key, lane in self._lanes.items() if lane.in_flight}
+        self._line.clear()
         self.waiting = 0
 
+    def _queue_up(self, key: str, lane: _Lane) -> None:
+        if lane.waiting and not lane.hungry and lane.in_flight < self._per_destination_max:
+            lane.hungry = True
+            self._line.append(key)
+
     def _admit(self) -> None:
-        for _ in range(len(self._hungry)):
-            if self.in_flight >= self._total_max:
-                return
-            key = self._hungry.popleft()
-            lane = self._lanes[key]
-            if lane.in_flight >= self._per_destination_max:
-                self._hungry.append(key)
-                continue
-            run = lane.waiting.popleft()
-            self.waiting -= 1
-            if lane.waiting:
-                self._hungry.append(key)
-            lane.in_flight += 1
-            self.in_flight += 1
-            run()
+        # One that ends at once leaves inside this loop. Were it to admit the next itself, a queue of them would be as
+        # many frames deep as it is long.
+        if self._admitting:
+            return
+        self._admitting = True
+        try:
+            while self._line and self.in_flight < self._total_max:
+                key = self._line.popleft()
+                lane = self._lanes[key]
+                lane.hungry = False
+                run = lane.waiting.popleft()
+                self.waiting -= 1
+                lane.in_flight += 1
+                self.in_flight += 1
+                self._queue_up(key, lane)
+                run()
+        finally:
+            self._admitting = False
+
+    def _forget_if_idle(self, key: str, lane: _Lane) -> None:
+        if not lane.in_flight and not lane.waiting and self._lanes.get(key) is lane:
+            del self._lanes[key]

@@ -9,16 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import msgspec
-
 from twophase.coordinator.active import Active
-from twophase.coordinator.decisions import Decisions, restore
+from twophase.coordinator.committer import as_store_error
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.timers import Timers
-from twophase.core.errors import StoreError
-from twophase.core.hooks import Clock
-from twophase.core.message import decode
+from twophase.core.errors import StoreCorrupt
+from twophase.core.hooks import Chance, Clock
+from twophase.core.message import Message
 from twophase.stores.base import LiveRow, Store
 
 _CROWDED_S = 0.2
@@ -31,22 +28,21 @@ class Recovery:
         self,
         store: Store,
         active: Active,
-        timers: Timers,
-        decisions: Decisions,
         settings: CoordinatorSettings,
         clock: Clock,
+        chance: Chance,
         observer: Observer,
         is_accepting: Callable[[], bool],
     ) -> None:
         self._store = store
         self._active = active
-        self._timers = timers
-        self._decisions = decisions
         self._settings = settings
         self._clock = clock
+        self._chance = chance
         self._observer = observer
         self._is_accepting = is_accepting
         self._from_ms = 0
+        self._faulted = False
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -69,12 +65,20 @@ class Recovery:
             self._from_ms = due_ms
             self._wanted.set()
 
+    def fault(self) -> None:
+        """The store has failed, and messages whose stored state is not known have left memory."""
+        self._faulted = True
+        self._from_ms = 0
+        self._wanted.set()
+
     def wake(self) -> None:
         """The clock has moved by more than time does."""
         self._wanted.set()
 
     async def _loop(self) -> None:
         ahead_s = self._settings.page_ahead_ms / 2000
+        pauses = self._settings.delivery.starting_at(self._settings.store_retry_ms)
+        faults = 0
         while self._is_accepting():
             try:
                 async with asyncio.timeout(ahead_s):
@@ -82,12 +86,16 @@ class Recovery:
             except TimeoutError:
                 pass
             self._wanted.clear()
+            faults = faults + 1 if self._faulted else 0
+            if self._faulted:
+                # Without a pause a full disk would have everything due called again as fast as it can be read.
+                await asyncio.sleep(pauses.pause_ms(faults, self._chance()) / 1000)
+                self._faulted = False
             try:
                 everything = await self._read_pages(pages_max=1_000_000)
-            except StoreError as error:
-                self._observer.flush_failed(error.code)
-                self.note(0)
-                await asyncio.sleep(self._settings.store_retry_ms / 1000)
+            except Exception as error:  # noqa: BLE001 -- whatever it is, paging must go on: I2 hangs on it
+                self._observer.flush_failed(as_store_error(error).code)
+                self.fault()
                 continue
             if not everything:
                 self._wanted.set()
@@ -95,25 +103,30 @@ class Recovery:
 
     async def _read_pages(self, pages_max: int) -> bool:
         """Read what is due; True when memory now holds every row due within the page-ahead time."""
-        until_ms = self._clock.now_ms() + self._settings.page_ahead_ms
+        now_ms = self._clock.now_ms()
+        until_ms = now_ms + self._settings.page_ahead_ms
         position = (self._from_ms - 1, "\U0010ffff")
         # Set once, before the first wait: what leaves memory meanwhile lowers it again.
         self._from_ms = until_ms + 1
         for _ in range(pages_max):
             if self._active.crowded:
-                self._from_ms = min(self._from_ms, max(0, position[0]))
-                return False
-            finished = self._decisions.finished_gids = set()
+                break
+            left = self._active.left = set()
             try:
                 rows = await self._store.due(until_ms, position, self._settings.page_rows)
             except BaseException:
                 self._from_ms = min(self._from_ms, max(0, position[0]))
                 raise
             finally:
-                self._decisions.finished_gids = None
+                self._active.left = None
             for row in rows:
-                if row.gid not in self._active and row.gid not in finished:
-                    self._adopt(row)
+                if row.gid in self._active or row.gid in left:
+                    continue
+                if row.due_ms > now_ms and not self._active.roomy:
+                    # Were it taken in, it would keep the place from what is due before it and comes later.
+                    self._from_ms = min(self._from_ms, row.due_ms)
+                    return False
+                self._adopt(row)
             if len(rows) < self._settings.page_rows:
                 return True
             position = (rows[-1].due_ms, rows[-1].gid)
@@ -121,11 +134,9 @@ class Recovery:
         return False
 
     def _adopt(self, row: LiveRow) -> None:
+        entry = self._active.add(Message(row.gid, ()))
         try:
-            message = decode(row.body)
-        except (msgspec.DecodeError, msgspec.ValidationError):
-            self._observer.incident(row.gid, "its stored body cannot be read; it stays in the store, undecided")
-            return
-        entry = self._active.add(message)
-        restore(entry, row)
-        self._timers.schedule(entry, row.due_ms)
+            self._active.mirror(entry, row)
+        except StoreCorrupt as error:
+            self._active.remove(entry)
+            self._observer.incident(row.gid, f"{error.message} It stays in the store, undecided.")

@@ -29,6 +29,8 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
 
     waiting_max: int = 20_000
     """Changes that wait for the store; beyond, requests are refused with Overloaded."""
+    gid_waiting_max: int = 1_000
+    """Requests for one message that wait for its change under way or its delivery round; beyond, as above."""
     flush_items_max: int = 2_000
     linger_ms: int = 5
     """How long a change nobody waits for may wait for company."""
@@ -40,4 +42,4 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     page_ahead_ms: int = 60_000
     """Rows due within this are brought into memory."""
     store_retry_ms: int = 1_000
-    """Pause after a failed flush before unfinished messages are read again."""
+    """Pause after a store fault before unfinished messages are read again; it grows as `delivery`'s does."""

@@ -16,6 +16,7 @@ from twophase.core.hooks import Clock
 
 _SHIFT = 5
 _SLICE = 1_000
+_CANCELLED_MAX = 10_000
 
 
 class Timers:
@@ -29,6 +30,7 @@ class Timers:
         self._wake: asyncio.TimerHandle | asyncio.Handle | None = None
         self._wake_bucket = -1
         self._stopped = False
+        self._cancelled = 0
 
     def schedule(self, entry: Entry, due_ms: int) -> None:
         """Call `on_due(entry)` at `due_ms`, instead of at any time scheduled before."""
@@ -48,29 +50,35 @@ class Timers:
 
     def cancel(self, entry: Entry) -> None:
         """Forget an entry's due time; nothing happens when there is none."""
+        if entry.bucket < 0:
+            return
         bucket = self._buckets.get(entry.bucket)
         if bucket is not None:
             bucket.pop(entry, None)
         entry.bucket = -1
+        self._cancelled += 1
+        if self._cancelled > _CANCELLED_MAX + len(self._order):
+            self._sweep()
 
     def tick(self) -> None:
         """Look at the clock now, and call what is due. A slice a call, so that a crowd does not stop the loop."""
-        if self._wake is not None:
-            self._wake.cancel()
-            self._wake = None
+        if self._stopped:
+            return
         now_bucket = self._clock.now_ms() >> _SHIFT
         called = 0
-        while self._order and self._order[0] <= now_bucket and called < _SLICE:
-            number = heapq.heappop(self._order)
-            bucket = self._buckets.pop(number)
-            while bucket and called < _SLICE:
+        try:
+            while self._order and self._order[0] <= now_bucket and called < _SLICE:
+                # The bucket stays where it is while it is emptied: what is called may cancel or schedule in it.
+                bucket = self._buckets[self._order[0]]
+                if not bucket:
+                    del self._buckets[heapq.heappop(self._order)]
+                    continue
                 entry, _ = bucket.popitem()
                 entry.bucket = -1
                 called += 1
                 self._on_due(entry)
-            if bucket:
-                self._put_back(number, bucket)
-        self._arm()
+        finally:
+            self._arm()
 
     def stop(self) -> None:
         """Call nothing any more."""
@@ -81,14 +89,11 @@ class Timers:
         self._buckets.clear()
         self._order.clear()
 
-    def _put_back(self, number: int, rest: dict[Entry, None]) -> None:
-        """The slice is used up: the rest of a bucket waits for the next one."""
-        scheduled_meanwhile = self._buckets.get(number)
-        if scheduled_meanwhile is None:
-            heapq.heappush(self._order, number)
-        else:
-            rest.update(scheduled_meanwhile)
-        self._buckets[number] = rest
+    def _sweep(self) -> None:
+        """Give back the buckets that cancelling has emptied; a far one would stay until its time."""
+        self._cancelled = 0
+        self._buckets = {number: bucket for number, bucket in self._buckets.items() if bucket}
+        self._order = sorted(self._buckets)
 
     def _arm(self) -> None:
         if self._wake is not None:
