@@ -21,7 +21,7 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 GID_BYTES_MAX = Limit("gid", 128, "bytes", "dtm's column width; longer ones are cut silently by some databases")
-BRANCHES_MAX = Limit("branches", 128, "branches", "a message is delivered as one unit and kept as one row")
+BRANCHES_MAX = Limit("branches", 63, "branches", "a message is one row, with a bit a branch in a signed 64-bit column")
 URL_BYTES_MAX = Limit("url", 2048, "bytes", "what common servers accept in a request line")
 PAYLOAD_BYTES_MAX = Limit("payload", 1024 * 1024, "bytes", "one branch's body")
 BODY_BYTES_MAX = Limit("request body", 4 * 1024 * 1024, "bytes", "one request, all payloads together")

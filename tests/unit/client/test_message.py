@@ -12,6 +12,7 @@ import twophase
 from twophase import AsyncTwoPhase, ConfigurationError, InvalidRequest, LimitExceeded, Message, TwoPhase
 from twophase.client.identity import Identities
 from twophase.core.gid import born_ms
+from twophase.core.limits import BRANCHES_MAX
 
 SERVER = "http://localhost:1"
 
@@ -66,7 +67,7 @@ def test_limits_hold_before_anything_is_sent() -> None:
         message.add("http://b/" + "x" * 2048)
     with pytest.raises(LimitExceeded, match="payload"):
         message.add("http://b/1", b"x" * (1024 * 1024 + 1))
-    for _ in range(128):
+    for _ in range(BRANCHES_MAX.value):
         message.add("http://b/1")
     with pytest.raises(LimitExceeded, match="branches"):
         message.add("http://b/1")
