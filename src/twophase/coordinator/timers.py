@@ -57,7 +57,7 @@ class Timers:
             bucket.pop(entry, None)
         entry.bucket = -1
         self._cancelled += 1
-        if self._cancelled > _CANCELLED_MAX + len(self._order):
+        if self._cancelled > _CANCELLED_MAX + len(self._order) // 2:
             self._sweep()
 
     def tick(self) -> None:

@@ -1,0 +1,166 @@
+"""The wheel against a naive model: never early, at most a bucket late, once each, nothing that was cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twophase.coordinator.entry import Entry
+from twophase.coordinator.timers import Timers
+from twophase.core.message import Message
+
+BUCKET_MS = 32
+START_MS = 1_700_000_000_000
+ENTRIES = 6
+
+
+class Steps:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.ms = START_MS
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+number = st.integers(0, ENTRIES - 1)
+step = st.one_of(
+    st.tuples(st.just("schedule"), number, st.integers(-100, 400)),
+    st.tuples(st.just("cancel"), number, st.just(0)),
+    st.tuples(st.just("advance"), st.just(0), st.integers(0, 150)),
+)
+
+
+@given(st.lists(step, max_size=60))
+def test_it_calls_what_a_naive_list_of_times_would(steps: list[tuple[str, int, int]]) -> None:
+    asyncio.run(_compare(steps))
+
+
+async def _compare(steps: list[tuple[str, int, int]]) -> None:
+    clock = Steps()
+    called: list[Entry] = []
+    timers = Timers(clock, called.append)
+    entries = [Entry(Message(str(index), ())) for index in range(ENTRIES)]
+    due: dict[Entry, int] = {}
+    for what, index, ms in [*steps, ("advance", 0, 1_000)]:
+        if what == "schedule":
+            due[entries[index]] = clock.ms + ms
+            timers.schedule(entries[index], clock.ms + ms)
+        elif what == "cancel":
+            due.pop(entries[index], None)
+            timers.cancel(entries[index])
+        else:
+            clock.ms += ms
+            called.clear()
+            timers.tick()
+            assert len(called) == len(set(called))
+            for entry in called:
+                assert due.pop(entry) <= clock.ms
+            assert all(due_ms > clock.ms - BUCKET_MS for due_ms in due.values())
+    assert due == {}
+    timers.stop()
+
+
+async def test_one_called_may_cancel_another_of_the_same_bucket() -> None:
+    clock = Steps()
+    called: list[Entry] = []
+    entries = [Entry(Message(str(index), ())) for index in range(3)]
+
+    def on_due(entry: Entry) -> None:
+        called.append(entry)
+        for other in entries:
+            timers.cancel(other)
+
+    timers = Timers(clock, on_due)
+    for entry in entries:
+        timers.schedule(entry, START_MS)
+    clock.ms += 2 * BUCKET_MS
+    timers.tick()
+    assert len(called) == 1
+    timers.stop()
+
+
+async def test_one_called_may_schedule_another_of_the_same_bucket_for_later() -> None:
+    clock = Steps()
+    called: list[str] = []
+    first, second = Entry(Message("first", ())), Entry(Message("second", ()))
+
+    def on_due(entry: Entry) -> None:
+        called.append(entry.message.gid)
+        if len(called) == 1:
+            timers.schedule(first if entry is second else second, clock.ms + 500)
+
+    timers = Timers(clock, on_due)
+    timers.schedule(first, START_MS)
+    timers.schedule(second, START_MS)
+    clock.ms += 2 * BUCKET_MS
+    timers.tick()
+    assert len(called) == 1
+    clock.ms += 600
+    timers.tick()
+    assert sorted(called) == ["first", "second"]
+    timers.stop()
+
+
+async def test_one_that_fails_does_not_stop_the_others() -> None:
+    clock = Steps()
+    called: list[Entry] = []
+    done = asyncio.Event()
+
+    def on_due(entry: Entry) -> None:
+        called.append(entry)
+        if len(called) == 3:
+            done.set()
+        raise RuntimeError("a fault")
+
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+    timers = Timers(clock, on_due)
+    for index in range(3):
+        timers.schedule(Entry(Message(str(index), ())), START_MS)
+    clock.ms += 2 * BUCKET_MS
+    with pytest.raises(RuntimeError):
+        timers.tick()
+    await asyncio.wait_for(done.wait(), 5)
+    timers.stop()
+
+
+async def test_a_crowd_due_at_once_does_not_hold_the_loop() -> None:
+    clock = Steps()
+    called: list[Entry] = []
+    timers = Timers(clock, called.append)
+    for index in range(5_000):
+        timers.schedule(Entry(Message(str(index), ())), START_MS)
+    clock.ms += 2 * BUCKET_MS
+    timers.tick()
+    assert len(called) < 5_000
+    async with asyncio.timeout(5):
+        while len(called) < 5_000:
+            await asyncio.sleep(0)
+    timers.stop()
+
+
+async def test_cancelled_far_times_leave_no_buckets_behind() -> None:
+    clock = Steps()
+    timers = Timers(clock, lambda entry: None)
+    entry = Entry(Message("g", ()))
+    for index in range(50_000):
+        timers.schedule(entry, START_MS + index * 1_000)
+    assert len(timers._buckets) < 25_000
+    assert len(timers._order) == len(timers._buckets)
+    timers.stop()
+
+
+async def test_stopped_it_calls_nothing() -> None:
+    clock = Steps()
+    called: list[Entry] = []
+    timers = Timers(clock, called.append)
+    timers.schedule(Entry(Message("before", ())), START_MS)
+    timers.stop()
+    timers.schedule(Entry(Message("after", ())), START_MS)
+    clock.ms += 1_000
+    timers.tick()
+    assert called == []
