@@ -251,3 +251,44 @@ async def test_a_body_waits_in_memory_once_however_slowly_the_peer_reads(make_cl
         call.cancel()
         await asyncio.wait([call])
         done.set()
+
+
+async def test_a_resolver_that_hangs_is_asked_once_and_delays_nobody_else(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = make_client(connect_timeout_ms=200)
+    asked: list[str] = []
+
+    async def resolve(self: object, host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(type(asyncio.get_running_loop()), "getaddrinfo", resolve, raising=False)
+    async with serving(answering(OK)).running() as alive:
+        stuck = [_fetch(client, "http://bank-c.example/") for _ in range(10)]
+        for _ in range(5):
+            await client.fetch("GET", alive.url, timeout_ms=5000)
+        outcomes = await asyncio.gather(*stuck, return_exceptions=True)
+    assert [str(outcome) for outcome in outcomes] == [
+        "connect: http://bank-c.example:80: the name was not resolved in time"
+    ] * 10
+    assert asked == ["bank-c.example"]
+
+
+async def test_a_failure_nobody_foresaw_still_ends_the_call(make_client: MakeClient) -> None:
+    reported: list[object] = []
+    loop = asyncio.get_running_loop()
+    client = make_client()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("twophase.http.dial.Dialer.dial", _unforeseen)
+        loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        with pytest.raises(HttpError) as caught:
+            await client.fetch("GET", "http://127.0.0.1/", timeout_ms=5000)
+    assert str(caught.value) == "connect: unexpected ZeroDivisionError"
+    assert len(reported) == 1
+    assert client.connections == 0
+
+
+async def _unforeseen(self: object, make: object) -> None:
+    raise ZeroDivisionError
