@@ -18,8 +18,6 @@ from twophase.core.hooks import Chance, Clock
 from twophase.core.message import Message
 from twophase.stores.base import LiveRow, Store
 
-_CROWDED_S = 0.2
-
 
 class Recovery:
     """Pages due rows into memory, as long as there is room."""
@@ -99,7 +97,7 @@ class Recovery:
                 continue
             if not everything:
                 self._wanted.set()
-                await asyncio.sleep(_CROWDED_S)
+                await asyncio.sleep(self._settings.crowded_retry_ms / 1000)
 
     async def _read_pages(self, pages_max: int) -> bool:
         """Read what is due; True when memory now holds every row due within the page-ahead time."""

@@ -69,8 +69,8 @@ class ScriptedDestination:
 class GatedStore(SqliteStore):
     """The real store, whose flushes a test may hold back or let fail."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, clock: VirtualClock) -> None:
+        super().__init__(path, clock=clock)
         self.open = asyncio.Event()
         self.open.set()
         self.failures: deque[Exception] = deque()
@@ -103,7 +103,7 @@ class Rig:
         self.clock = VirtualClock()
         self.destination = ScriptedDestination()
         self.watcher = Watcher()
-        self.store = GatedStore(self.path)
+        self.store = GatedStore(self.path, self.clock)
         self.coordinator = self._build()
         self.clock.watch(self._tick)
 
@@ -116,7 +116,7 @@ class Rig:
     async def restart(self) -> None:
         """Stop without a drain, as a crash does, and start on the same file."""
         await self.coordinator.stop()
-        self.store = GatedStore(self.path)
+        self.store = GatedStore(self.path, self.clock)
         self.coordinator = self._build()
         await self.coordinator.start()
 

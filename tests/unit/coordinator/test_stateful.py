@@ -1,0 +1,432 @@
+"""Any sequence of requests, answers, faults and restarts against what was promised (design §1), on a real store.
+
+What is durable is written down where it becomes so, beside the store; what producers and branches said, where they
+said it. Every promise is checked against these two notebooks at the moment it could be broken, and in the end faults
+stop, and everything must become final or parked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter, defaultdict, deque
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tests.unit.coordinator.rig import OK, QUICK, GatedStore, Rig, ScriptedDestination
+from twophase.coordinator.coordinator import Coordinator
+from twophase.coordinator.entry import ReplyOf
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.core.errors import StoreError
+from twophase.core.lifecycle import Event, State
+from twophase.core.message import Branch, Message, Options, decode, same_content, same_prepared
+from twophase.destinations.base import Answer, Call
+from twophase.stores.base import Batch, Decide, Finish, FlushResult, HistoryRow, Insert, LiveRow
+from twophase.testing.clock import VirtualClock
+
+T = TypeVar("T")
+B, C, NOBODY = "http://bank-b/in", "http://bank-c/in", "carrier-pigeon://home"
+CONTENTS = (
+    (Branch(B, b"1"),),
+    (Branch(B, b"2"),),
+    (Branch(B, b"1"), Branch(C, b"1")),
+    (Branch(""), Branch(C, b"3")),
+    (),
+)
+VERDICTS = {
+    "committed": Answer(200, b"{}", "committed"),
+    "rolled_back": Answer(409, b"{}", "rolled_back"),
+    "in_progress": Answer(425, b"{}", "in_progress"),
+    "unknown": Answer(500, b"{}", "unknown"),
+    "silence": Answer(0, error="timeout"),
+}
+BRANCH_ANSWERS = (OK, Answer(409), Answer(425), Answer(500), Answer(0, error="timeout"))
+MANNERS = ("later", "at once", "twice", "raises")
+
+
+class Notebook:
+    """What is durable and what was said, by gid."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, State] = {}
+        self.message: dict[str, Message] = {}
+        self.asked_for: dict[str, set[str]] = defaultdict(set)
+        self.succeeded: dict[str, set[str]] = defaultdict(set)
+        self.under_way: Counter[tuple[str, str]] = Counter()
+
+    def applied(self, batch: Batch, result: FlushResult) -> None:
+        for index, item in enumerate(batch.items):
+            if index in result.refused:
+                continue
+            gid, before = item.gid, self.state.get(item.gid)
+            if isinstance(item, Insert):
+                assert before is None, "a gid is inserted once"
+                self.message[gid] = decode(item.body)
+                self._becomes(gid, item.state)
+            elif isinstance(item, Decide):
+                assert before is State.PREPARED, "only what is undecided is decided (I3)"
+                if item.body is not None:
+                    self.message[gid] = decode(item.body)
+                self._becomes(gid, State.SUBMITTED)
+            elif isinstance(item, Finish):
+                legal = {State.SUCCEEDED: State.SUBMITTED, State.FAILED: State.PREPARED}
+                assert before is legal[item.state], "no contrary decision, and none twice (I3)"
+                self._becomes(gid, item.state)
+
+    def _becomes(self, gid: str, state: State) -> None:
+        self.state[gid] = state
+        said = self.asked_for[gid]
+        if state is State.SUBMITTED:
+            assert said & {"submit", "committed"}, "somebody said so, not time (I1, I5)"
+        elif state is State.FAILED:
+            assert said & {"abort", "rolled_back"}, "somebody said so, not time (I5)"
+        elif state is State.SUCCEEDED:
+            wanted = {branch.url for branch in self.message[gid].branches if branch.url}
+            assert wanted <= self.succeeded[gid], "every branch has succeeded (I2)"
+
+
+class WitnessedStore(GatedStore):
+    """The real store; what it made durable goes into the notebook, and it may fail in three ways."""
+
+    def __init__(self, path: Path, clock: VirtualClock, notebook: Notebook) -> None:
+        super().__init__(path, clock)
+        self.notebook = notebook
+        self.after_commit: deque[Exception] = deque()
+        self.reading: deque[Exception] = deque()
+
+    async def flush(self, batch: Batch) -> FlushResult:
+        result = await super().flush(batch)
+        self.notebook.applied(batch, result)
+        if self.after_commit:
+            raise self.after_commit.popleft()
+        return result
+
+    async def get(self, gid: str) -> LiveRow | HistoryRow | None:
+        if self.reading:
+            raise self.reading.popleft()
+        return await super().get(gid)
+
+    async def due(self, until_ms: int, after: tuple[int, str], limit: int) -> list[LiveRow]:
+        if self.reading:
+            raise self.reading.popleft()
+        return list(await super().due(until_ms, after, limit))
+
+
+class Town(ScriptedDestination):
+    """Producers and branches, whose manners leave to be desired."""
+
+    def __init__(self, notebook: Notebook) -> None:
+        super().__init__()
+        self.notebook = notebook
+        self.verdicts: dict[str, deque[str]] = defaultdict(deque)
+        self.manners: deque[str] = deque()
+        self.holding = False
+        self.waiting: list[Callable[[], None]] = []
+        self.last_verdict = "committed"
+
+    def call(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
+        query = dict(call.query)
+        gid, branch_id = query["gid"], query["branch_id"]
+        asking = query["op"] == "msg"
+        manner = self.manners.popleft() if self.manners else "later"
+        if manner == "raises":
+            raise RuntimeError("a destination's own fault")
+        if asking:
+            verdicts = self.verdicts[gid]
+            verdict = verdicts.popleft() if verdicts else self.last_verdict
+            self.notebook.asked_for[gid].add(verdict)
+            answer = VERDICTS[verdict]
+        else:
+            assert self.notebook.state.get(gid) is State.SUBMITTED, "called only when durably decided (I1, I8)"
+            assert not self.notebook.under_way[gid, branch_id], "one round at a time"
+            script = self.script[call.url]
+            answer = script.popleft() if script else OK
+        self.notebook.under_way[gid, branch_id] += 1
+
+        def tell() -> None:
+            self.notebook.under_way[gid, branch_id] -= 1
+            if answer is OK:
+                self.notebook.succeeded[gid].add(call.url)
+            on_answer(answer)
+            if manner == "twice":
+                on_answer(answer)
+
+        if manner == "at once":
+            tell()
+        elif self.holding:
+            self.waiting.append(tell)
+        else:
+            asyncio.get_running_loop().call_soon(tell)
+
+    def let_go(self) -> None:
+        self.holding = False
+        waiting, self.waiting = self.waiting, []
+        for tell in waiting:
+            tell()
+
+    async def stop(self) -> None:
+        self.let_go()
+
+
+class Scene(Rig):
+    """The rig with witnesses."""
+
+    def __init__(self, folder: Path, bounds: CoordinatorSettings) -> None:
+        self.notebook = Notebook()
+        super().__init__(folder, bounds)
+
+    def _build(self) -> Coordinator:
+        self.town = Town(self.notebook)
+        self.witness = WitnessedStore(self.path, self.clock, self.notebook)
+        self.store = self.witness
+        return Coordinator(self.store, {"http": self.town}, self.settings, self.clock, lambda: 0.0, self.watcher)
+
+    async def restart(self) -> None:
+        self.store.open.set()
+        await self.coordinator.stop()
+        self.coordinator = self._build()
+        await self.coordinator.start()
+
+
+class Promises(RuleBasedStateMachine):
+    """The rules are what may happen; the notebook asserts."""
+
+    gids = st.sampled_from(["g0", "g1", "g2", "g3"])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.runner = asyncio.Runner()
+        self.replies: list[list[ReplyOf]] = []
+        self.broken: list[BaseException] = []
+
+    def run(self, work: Awaitable[T]) -> T:
+        async def wrapped() -> T:
+            return await work
+
+        result = self.runner.run(wrapped())
+        if self.broken:
+            raise self.broken[0]
+        return result
+
+    @initialize(
+        active_max=st.sampled_from([1, 2, 100]),
+        page_rows=st.sampled_from([1, 2, 100]),
+        lane=st.sampled_from([1, 2, 100]),
+        flush_items_max=st.sampled_from([1, 2, 100]),
+    )
+    def begin(self, active_max: int, page_rows: int, lane: int, flush_items_max: int) -> None:
+        bounds = CoordinatorSettings(
+            delivery=QUICK,
+            check_back=QUICK,
+            in_flight_max=2 * lane,
+            in_flight_per_destination_max=lane,
+            lane_waiting_max=lane,
+            flush_items_max=flush_items_max,
+            linger_ms=1,
+            active_max=active_max,
+            page_rows=page_rows,
+            store_retry_ms=1,
+            crowded_retry_ms=1,
+        )
+
+        async def start() -> None:
+            asyncio.get_running_loop().set_exception_handler(self._heard)
+            self.scene = Scene(Path(self.folder.name), bounds)
+            await self.scene.coordinator.start()
+
+        self.run(start())
+
+    def _heard(self, _loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        error = context.get("exception")
+        if isinstance(error, BaseException) and not isinstance(error, Clumsy):
+            self.broken.append(error)
+
+    # ---- requests -----------------------------------------------------------------------------------
+
+    @rule(
+        event=st.sampled_from([Event.PREPARE, Event.PREPARE, Event.SUBMIT, Event.SUBMIT, Event.ABORT]),
+        gid=gids,
+        content=st.sampled_from(CONTENTS),
+        open_=st.booleans(),
+        concurrent=st.booleans(),
+        wait_result=st.booleans(),
+        delay_ms=st.sampled_from([0, 0, 5_000, 100_000]),
+        checked=st.sampled_from([True, True, True, False]),
+        clumsy=st.booleans(),
+    )
+    def request(
+        self,
+        event: Event,
+        gid: str,
+        content: tuple[Branch, ...],
+        open_: bool,
+        concurrent: bool,
+        wait_result: bool,
+        delay_ms: int,
+        checked: bool,
+        clumsy: bool,
+    ) -> None:
+        options = Options(concurrent, wait_result, delay_ms, explicit_verdict=True, open=open_)
+        said = Message(gid, content, "http://bank-a/check" if checked else "", options)
+        took: list[ReplyOf] = []
+        self.replies.append(took)
+
+        def on_reply(reply: ReplyOf) -> None:
+            took.append(reply)
+            try:
+                self._check(event, said, reply)
+            except AssertionError as error:
+                self.broken.append(error)
+            if clumsy:
+                raise Clumsy
+
+        async def ask() -> None:
+            coordinator = self.scene.coordinator
+            if event is Event.ABORT:
+                self.scene.notebook.asked_for[gid].add("abort")
+                coordinator.abort(gid, on_reply)
+            else:
+                self.scene.notebook.asked_for[gid].add("submit" if event is Event.SUBMIT else "prepare")
+                (coordinator.submit if event is Event.SUBMIT else coordinator.prepare)(said, on_reply)
+            await asyncio.sleep(0)
+
+        self.run(ask())
+
+    def _check(self, event: Event, said: Message, reply: ReplyOf) -> None:
+        """An acknowledgement is true, durably, at the moment it is given (I7, I8)."""
+        if reply.error is not None:
+            return
+        state = self.scene.notebook.state.get(said.gid)
+        if event is Event.ABORT:
+            assert state is State.FAILED
+            return
+        known = self.scene.notebook.message[said.gid]
+        if event is Event.PREPARE:
+            assert state is State.PREPARED
+            assert same_prepared(known, said)
+        else:
+            assert state in (State.SUBMITTED, State.SUCCEEDED)
+            assert same_content(known, said) or known.options.open
+
+    # ---- the world ------------------------------------------------------------------------------------
+
+    @rule(gid=gids, verdicts=st.lists(st.sampled_from(sorted(VERDICTS)), max_size=3))
+    def producer_will_say(self, gid: str, verdicts: list[str]) -> None:
+        self.scene.town.verdicts[gid].extend(verdicts)
+
+    @rule(url=st.sampled_from([B, C]), answers=st.lists(st.sampled_from(BRANCH_ANSWERS), max_size=4))
+    def branch_will_answer(self, url: str, answers: list[Answer]) -> None:
+        self.scene.town.script[url].extend(answers)
+
+    @rule(manners=st.lists(st.sampled_from(MANNERS), max_size=3))
+    def manners(self, manners: list[str]) -> None:
+        self.scene.town.manners.extend(manners)
+
+    @rule()
+    def answers_are_held(self) -> None:
+        self.scene.town.holding = True
+
+    @rule()
+    def answers_come(self) -> None:
+        async def let_go() -> None:
+            self.scene.town.let_go()
+            await asyncio.sleep(0.002)
+
+        self.run(let_go())
+
+    @rule(ms=st.sampled_from([0, 500, 1_100, 36_000, 61_000]))
+    def time_passes(self, ms: int) -> None:
+        async def advance() -> None:
+            self.scene.clock.advance(ms)
+            await asyncio.sleep(0.002)
+
+        self.run(advance())
+
+    @rule(kind=st.sampled_from(["before", "after", "reading"]), times=st.integers(1, 3))
+    def store_will_fail(self, kind: str, times: int) -> None:
+        witness = self.scene.witness
+        faults = {"before": witness.failures, "after": witness.after_commit, "reading": witness.reading}[kind]
+        faults.extend(StoreError("the disk is unwell") for _ in range(times))
+
+    @rule(is_open=st.booleans())
+    def store_hangs_or_goes_on(self, is_open: bool) -> None:
+        async def change() -> None:
+            (self.scene.store.open.set if is_open else self.scene.store.open.clear)()
+            await asyncio.sleep(0.002)
+
+        self.run(change())
+
+    @rule(drains=st.booleans())
+    def restart(self, drains: bool) -> None:
+        async def restart() -> None:
+            if drains:
+                await self.scene.coordinator.drain(5)
+            await self.scene.restart()
+            assert all(len(took) == 1 for took in self.replies), "one reply each, also at a stop"
+            self.replies.clear()
+
+        self.run(restart())
+
+    # ---- the end --------------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "scene"):
+                try:
+                    self.run(self._end())
+                finally:
+                    self.runner.run(self.scene.coordinator.stop())
+        finally:
+            self.runner.close()
+            self.folder.cleanup()
+
+    async def _end(self) -> None:
+        scene, town, witness = self.scene, self.scene.town, self.scene.witness
+        for faults in (witness.failures, witness.after_commit, witness.reading, town.manners):
+            faults.clear()
+        town.verdicts.clear()
+        town.script.clear()
+        town.let_go()
+        scene.store.open.set()
+        for _ in range(40):
+            scene.clock.advance(61_000)
+            if await self._is_over():
+                break
+        assert all(len(took) == 1 for took in self.replies), "every request has one reply"
+        for gid, state in scene.notebook.state.items():
+            view = await scene.coordinator.query(gid)
+            assert view is not None, "what was acknowledged is still there"
+            assert view.state is state
+            assert view.parked or state in (State.SUCCEEDED, State.FAILED), f"{gid} was forgotten (I2, I9)"
+        gauges = scene.coordinator.gauges()
+        assert (gauges.branch_calls, gauges.branch_calls_waiting) == (0, 0)
+        assert (gauges.check_backs, gauges.check_backs_waiting) == (0, 0)
+        assert (await scene.coordinator.overview()).parked >= gauges.active
+        assert gauges.active or not gauges.active_bytes
+
+    async def _is_over(self) -> bool:
+        for _ in range(25):
+            overview = await self.scene.coordinator.overview()
+            gauges = self.scene.coordinator.gauges()
+            live = overview.prepared + overview.submitted - overview.parked
+            answered = all(self.replies)
+            if live == 0 and gauges.waiting_for_store == 0 and answered:
+                return True
+            await asyncio.sleep(0.002)
+        return False
+
+
+class Clumsy(Exception):
+    """A requester's own fault."""
+
+
+TestPromises = Promises.TestCase
+TestPromises.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)
