@@ -55,7 +55,7 @@ def acknowledged_before_flush() -> None:
         from twophase.stores.base import FlushResult
 
         async def later() -> None:
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(5.0)
             async with lock:
                 await original(self, batch)
 
