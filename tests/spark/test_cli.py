@@ -81,6 +81,22 @@ def test_a_clean_system_ends_with_0(system: System) -> None:
 
 
 @pytest.mark.usefixtures("shared_spark")
+@pytest.mark.parametrize(
+    "name", ["committed_and_no_message", "effect_nobody_asked_for", "succeeded_without_any_effect"]
+)
+def test_a_violation_is_found_when_it_is_the_only_row_of_its_side(system: System, name: str) -> None:
+    """The second pass then reads no row at all from some of the sides."""
+    alone = [case for case in BAD if case.gid == name]
+    assert len(alone) == 1
+    plant(system, alone)
+
+    done = CliRunner().invoke(app, ["audit", *system.arguments])
+
+    assert done.exit_code == 1, done.stderr
+    assert done.stdout.startswith("VIOLATIONS")
+
+
+@pytest.mark.usefixtures("shared_spark")
 def test_what_fails_in_a_worker_is_told_in_one_line(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file disappears between the first look and the reading."""
 

@@ -99,4 +99,6 @@ def _all_of(spark: SparkSession, role: Role, sources: list[Source]) -> DataFrame
 
 def _local(spark: SparkSession, role: Role, batches: list[pa.RecordBatch]) -> DataFrame:
     schema = arrow_schema(role)
-    return spark.createDataFrame(pa.Table.from_batches(batches, schema=schema), schema=spark_schema(schema))
+    # PySpark cannot convert a table without any batch when a column of it is nested (ArrowInvalid).
+    table = pa.Table.from_batches(batches or [pa.RecordBatch.from_pylist([], schema=schema)], schema=schema)
+    return spark.createDataFrame(table, schema=spark_schema(schema))
