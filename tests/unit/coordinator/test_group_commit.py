@@ -1,0 +1,48 @@
+"""One durable commit for everything that came while the one before was under way, and no waiting for company."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from tests.unit.coordinator.rig import Rig, message
+from twophase.coordinator.settings import CoordinatorSettings
+
+MakeRig = Callable[..., Awaitable[Rig]]
+
+
+def sizes(rig: Rig) -> list[int]:
+    """How many changes each flush brought."""
+    return [len(batch.items) for batch in rig.store.batches]
+
+
+async def test_what_comes_during_a_flush_goes_with_the_next_one(rig: Rig) -> None:
+    rig.store.open.clear()
+    first = rig.prepare_soon(message("first"))
+    await rig.until(lambda: rig.coordinator._decisions.committer._in_flush == 1)
+    others = [rig.prepare_soon(message(f"g{number}")) for number in range(50)]
+    rig.store.open.set()
+    assert [(await reply).error for reply in (first, *others)] == [None] * 51
+    assert sizes(rig) == [1, 50]
+
+
+async def test_a_lone_request_waits_for_no_company(make_rig: MakeRig) -> None:
+    rig = await make_rig(CoordinatorSettings(linger_ms=3_600_000))
+    assert (await rig.prepare(message("g"))).error is None
+    assert sizes(rig) == [1]
+
+
+async def test_a_flush_is_bounded_and_the_rest_follows(make_rig: MakeRig) -> None:
+    rig = await make_rig(CoordinatorSettings(flush_items_max=20))
+    rig.store.open.clear()
+    replies = [rig.prepare_soon(message(f"g{number}")) for number in range(50)]
+    rig.store.open.set()
+    assert [(await reply).error for reply in replies] == [None] * 50
+    assert sizes(rig) == [20, 20, 10]
+
+
+async def test_a_finish_nobody_waits_for_rides_with_a_request(make_rig: MakeRig) -> None:
+    rig = await make_rig(CoordinatorSettings(linger_ms=3_600_000))
+    await rig.submit(message("delivered"))
+    await rig.until(lambda: rig.coordinator.gauges().waiting_for_store == 1)
+    assert (await rig.prepare(message("other"))).error is None
+    assert sizes(rig) == [1, 2]
