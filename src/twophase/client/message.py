@@ -68,7 +68,7 @@ class Message:
                 `AsyncTwoPhase` with its own.
             gid: its name for ever, 1 to 128 bytes; made here by default.
             wait_result: submit answers only after one round of branch calls, and says whether all succeeded.
-            delay: seconds between the decision and the first branch call.
+            delay: seconds between prepare, or the submit of a plain message, and the first branch call at the earliest.
             headers: go with every branch call and check-back.
             request_timeout: seconds for one branch call or check-back; 0 is the coordinator's default.
             retry_interval: seconds before the second try of a branch; grows from there. 0 is the default.

@@ -17,7 +17,9 @@ from django.test import Client, override_settings
 from django.urls import path
 
 from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run, verify
+from tests.integration.client.coordinator import RecordingCoordinator
 from tests.integration.integrations.test_fastapi import branch_query, check_query
+from twophase import Message
 from twophase.barrier.branch import BranchRefused
 from twophase.barrier.check_back import check_back
 from twophase.barrier.install import install
@@ -118,6 +120,24 @@ def test_row_and_business_roll_back_together(bank: Bank) -> None:
     assert not opened.is_open()
     opened.close()
     assert (bank.reasons(gid), bank.balance()) == ([], 100)
+
+
+def test_a_message_takes_the_alias_for_its_engine(bank: Bank) -> None:
+    with RecordingCoordinator().running() as coordinator:
+        message = Message(coordinator.url).add("http://bank-b/in", {"amount": 30})
+        with message.transaction("bank", check="http://bank-a/twophase/check") as connection:
+            run(connection, SPEND)
+        refused = Message(coordinator.url).add("http://bank-b/in", {"amount": 30})
+
+        def fail(connection: Any) -> None:
+            run(connection, SPEND)
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            refused.do_and_submit("http://bank-a/twophase/check", "bank", fail)
+    assert message.submitted
+    assert coordinator.operations == ["prepare", "submit", "prepare", "abort"]
+    assert (bank.reasons(message.gid), bank.reasons(refused.gid), bank.balance()) == (["msg"], ["rollback"], 70)
 
 
 def test_inside_atomic_it_is_refused(bank: Bank) -> None:
