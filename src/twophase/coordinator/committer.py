@@ -14,9 +14,10 @@ from twophase.coordinator.entry import Entry, Occurrence
 from twophase.coordinator.observer import Observer
 from twophase.core import failpoint
 from twophase.core.errors import StoreError, StoreFenced
-from twophase.stores.base import Attempt, Batch, HistoryRow, Item, LiveRow, Rejected, Store
+from twophase.stores.base import Attempt, AttemptKind, Batch, HistoryRow, Item, LiveRow, Rejected, Store
 
 _ATTEMPTS_MAX = 10_000
+_NOT_DONE = frozenset({AttemptKind.BRANCH, AttemptKind.CHECK_BACK})
 
 Refusal = LiveRow | HistoryRow | Rejected | None
 OnOutcome = Callable[[Entry, Occurrence, Item, int], None]
@@ -49,7 +50,6 @@ class Committer:
         self._items: list[Item] = []
         self._about: list[tuple[Entry, Occurrence]] = []
         self._attempts: list[Attempt] = []
-        self._attempts_dropped = 0
         self._flush: asyncio.Task[None] | None = None
         self._urgent = False
         self._linger: asyncio.TimerHandle | None = None
@@ -74,9 +74,10 @@ class Committer:
                 self._linger = asyncio.get_running_loop().call_later(self._linger_s, self._start)
 
     def record(self, attempt: Attempt) -> None:
-        """Write an attempt with the next flush. Beyond a bound the newest are dropped and counted."""
+        """Write an attempt with the next flush, and tell the observer. Beyond a bound the newest are not written."""
+        if attempt.kind in _NOT_DONE:
+            self._observer.not_done(attempt)
         if len(self._attempts) >= _ATTEMPTS_MAX:
-            self._attempts_dropped += 1
             return
         self._attempts.append(attempt)
         if self._flush is None and self._linger is None and not self._urgent:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from twophase.core.lifecycle import State
+from twophase.stores.base import Attempt
 
 
 class Observer(Protocol):
@@ -24,6 +25,9 @@ class Observer(Protocol):
 
     def branch_answered(self, result: str, destination: str, seconds: float) -> None:
         """A branch was called, and this is how the answer was understood."""
+
+    def not_done(self, attempt: Attempt) -> None:
+        """A branch call or a check-back did not end the matter, and is repeated later."""
 
     def refused(self, code: str) -> None:
         """A request was refused with this error code."""
@@ -45,6 +49,8 @@ class NullObserver:
     def check_back_answered(self, verdict: str, seconds: float) -> None: ...
 
     def branch_answered(self, result: str, destination: str, seconds: float) -> None: ...
+
+    def not_done(self, attempt: Attempt) -> None: ...
 
     def refused(self, code: str) -> None: ...
 

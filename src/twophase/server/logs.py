@@ -1,7 +1,8 @@
 """Log lines: one JSON object each, on standard error; bounded in length and number, without payloads or secrets.
 
 An outage makes the same line come thousands of times a second, and a disk full of logs is a second outage. So an
-event may be written so many times within a window; the first line after it says how many were left out.
+event may be written so many times within a window, about each target; the first line after it says how many were
+left out.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class RateLimit:
         Raises:
             structlog.DropEvent: this line is one too many.
         """
-        key = str(event.get("event"))[:200]
+        # One address that fails must not silence the lines about another.
+        key = f"{event.get('event')} {event.get('target', '')}"[:300]
         now_s = self._now_s()
         begun_s, lines = self._windows.get(key, (now_s, 0))
         if now_s - begun_s >= self._window_s:

@@ -7,6 +7,7 @@ a name, the others share `other`.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ from prometheus_client.registry import Collector
 
 from twophase.coordinator.coordinator import Gauges
 from twophase.core.lifecycle import State
-from twophase.stores.base import Overview
+from twophase.core.verdict import BranchResult, Verdict
+from twophase.stores.base import Attempt, AttemptKind, Overview
 
 _log = structlog.get_logger("twophase.coordinator")
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -114,6 +116,20 @@ class Metrics(Collector):
         if latencies is None:
             latencies = self._branch_seconds[result] = Histogram(SECONDS)
         latencies.add(seconds)
+
+    def not_done(self, attempt: Attempt) -> None:
+        """One line for the person who looks at the terminal; the answer's text stays in the store (`query`)."""
+        waits = attempt.result in {Verdict.IN_PROGRESS.value, BranchResult.ONGOING.value}
+        what = "check-back without a verdict" if attempt.kind is AttemptKind.CHECK_BACK else "branch not done"
+        _log.log(
+            logging.INFO if waits else logging.WARNING,
+            f"{what}; it is repeated",
+            target=attempt.target,
+            gid=attempt.gid,
+            result=attempt.result,
+            status=attempt.status,
+            error="" if attempt.status else attempt.error,
+        )
 
     def refused(self, code: str) -> None:
         """A request was refused, here or by the wire in front of the coordinator."""
