@@ -22,7 +22,7 @@ from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, NotYetDelivered, StoreError, StoreFenced
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, Reply, State
-from twophase.core.message import Message, Options, encode, same_content, same_prepared
+from twophase.core.message import Durability, Message, Options, encode, same_content, same_prepared
 from twophase.core.schedule import Schedule
 from twophase.core.verdict import BranchResult
 from twophase.stores.base import (
@@ -162,6 +162,11 @@ class Decisions:
         self.committer.add(
             entry, occurrence, Decide(message.gid, entry.version, due_in_ms, occurrence.decided_by, body)
         )
+        if occurrence.on_reply is not None and _answered_early(message):
+            # Should this never become durable, the check-back finds it again; should the opposite have been decided
+            # elsewhere, the table makes it an incident (correctness rule 25). Branches still wait for the flush.
+            on_reply, occurrence.on_reply = occurrence.on_reply, None
+            on_reply(ReplyOf(None, State.SUBMITTED, entry.created_ms))
 
     def _finish(self, entry: Entry, occurrence: Occurrence, next_state: State) -> None:
         delivered = occurrence.event is Event.ALL_SUCCEEDED
@@ -330,6 +335,12 @@ class Decisions:
             self._observer.refused(reply.error.code)
         if occurrence.on_reply is not None:
             tell(occurrence.on_reply, reply)
+
+
+def _answered_early(message: Message) -> bool:
+    """Whether a submit of this prepared message is acknowledged before its flush: it asked for it, and can be asked."""
+    options = message.options
+    return options.durability is Durability.CHECK_BACK and bool(message.check_url) and not options.wait_result
 
 
 def merge(known: Message, said: Message) -> Message:
