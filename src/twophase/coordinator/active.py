@@ -109,7 +109,8 @@ class Active:
         if entry.detached:
             return
         entry.detached = True
-        self._timers.cancel(entry)
+        if entry.bucket >= 0:
+            self._timers.cancel(entry)
         known = self._entries.pop(entry.message.gid, None)
         assert known is entry, "the map holds what it is asked to forget"
         if self.left is not None:

@@ -221,7 +221,7 @@ class Coordinator:
         elif (
             self._decisions.committer.waiting + len(self._lookups) >= settings.waiting_max
             or self._active.full
-            or (entry is not None and entry.waiting >= settings.gid_waiting_max)
+            or (entry is not None and entry.crowded_by(settings.gid_waiting_max))
         ):
             error = Overloaded(gid=gid)
         else:

@@ -237,7 +237,10 @@ class Decisions:
             self._on_submitted(entry)
         if entry.waiters:
             self._release(entry)
-        self.drain_queue(entry)
+        if entry.queue:
+            self.drain_queue(entry)
+        elif not entry.busy:
+            self._settle(entry)
 
     def _inserted(self, entry: Entry, occurrence: Occurrence, item: Insert, at_ms: int) -> None:
         entry.state = item.state

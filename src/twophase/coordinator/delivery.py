@@ -115,7 +115,7 @@ class Delivery:
         round_.outstanding -= 1
         if result is BranchResult.SUCCEEDED:
             entry.done |= 1 << index
-            if not entry.message.options.concurrent and not self._calls.draining:
+            if not entry.message.options.concurrent and not self._calls.draining and not entry.all_done:
                 self._next(entry, round_)
                 return
         elif round_.worst is None or result is not BranchResult.ONGOING:

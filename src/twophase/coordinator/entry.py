@@ -115,10 +115,10 @@ class Entry:
         self.calls = 0
         self.round: object | None = None
 
-    @property
-    def waiting(self) -> int:
-        """How many occurrences and wait_result requests it holds."""
-        return len(self.queue or ()) + len(self.waiters or ())
+    def crowded_by(self, waiting_max: int) -> bool:
+        """Whether this many occurrences, or this many wait_result requests, wait for it already."""
+        queue, waiters = self.queue, self.waiters
+        return bool((queue and len(queue) >= waiting_max) or (waiters and len(waiters) >= waiting_max))
 
     @property
     def all_done(self) -> bool:

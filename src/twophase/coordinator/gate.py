@@ -48,7 +48,8 @@ class Gate:
             run()
             return True
         if len(lane.waiting) >= self._lane_waiting_max:
-            self._forget_if_idle(key, lane)
+            if not lane.in_flight and not lane.waiting:
+                del self._lanes[key]
             return False
         lane.waiting.append(run)
         self.waiting += 1
@@ -62,10 +63,12 @@ class Gate:
         assert self.in_flight > 0, "the total counts every lane"
         lane.in_flight -= 1
         self.in_flight -= 1
-        self._queue_up(key, lane)
+        if lane.waiting:
+            self._queue_up(key, lane)
         if self._line:
             self._admit()
-        self._forget_if_idle(key, lane)
+        if not lane.in_flight and not lane.waiting and self._lanes.get(key) is lane:
+            del self._lanes[key]
 
     def clear(self) -> None:
         """Forget everything that waits; calls under way still leave."""
@@ -100,7 +103,3 @@ class Gate:
                 run()
         finally:
             self._admitting = False
-
-    def _forget_if_idle(self, key: str, lane: _Lane) -> None:
-        if not lane.in_flight and not lane.waiting and self._lanes.get(key) is lane:
-            del self._lanes[key]

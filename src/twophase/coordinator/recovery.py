@@ -112,9 +112,6 @@ class Recovery:
             left = self._active.left = set()
             try:
                 rows = await self._store.due(until_ms, position, self._settings.page_rows)
-            except BaseException:
-                self._from_ms = min(self._from_ms, max(0, position[0]))
-                raise
             finally:
                 self._active.left = None
             for row in rows:
