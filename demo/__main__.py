@@ -18,6 +18,8 @@ from demo.stage import Stage, StageError
 from demo.story import Scene, scenes
 from examples.banks.processes import ROOT
 
+_REVIVE_S = 3.0
+
 
 def main() -> int:
     """Play, and say by the exit code whether every promise was kept: 0 yes, 1 no, 2 the demo could not go on."""
@@ -55,7 +57,7 @@ def _options() -> argparse.Namespace:
 
 def _play(stage: Stage, show: Show, options: argparse.Namespace) -> int:
     show.say("[bold]twophase[/]: a local transaction and the calls that must follow it: both or neither.\n")
-    with show.progress("Starting the coordinator and both banks", None):
+    with show.waiting("Starting the coordinator and both banks"):
         stage.start()
     _crowd(stage, show, options.transfers)
     played = _story(stage, show)
@@ -75,12 +77,16 @@ def _crowd(stage: Stage, show: Show, transfers: int) -> None:
     with show.progress(what, transfers) as (progress, task):
 
         def on_told(told: Counter[str]) -> None:
-            progress.update(task, completed=min(told["committed"], transfers), note=crowd_note(told))
+            progress.update(task, completed=min(told["committed"], transfers))
 
         crowd = Crowd(stage, transfers, on_told)
         crowd.run()
     killed = ", ".join(f"{name} ×{count}" for name, count in sorted(crowd.kills.items())) or "nobody yet"
-    show.say(f"Killed at random meanwhile: {killed}\n")
+    show.say(f"Killed at random meanwhile: {killed}")
+    others = crowd_note(crowd.told)
+    if others:
+        show.say(f"Customers who met a dead process asked again with a new transfer: {others}")
+    show.say("")
 
 
 def _story(stage: Stage, show: Show) -> list[Scene]:
@@ -114,14 +120,20 @@ def _keep(stage: Stage, show: Show) -> None:
     show.say(
         f"\nStill running; files in {stage.folder}\n"
         f"  a transfer:     curl -X POST {stage.bank_a.url}/transfer "
-        """-H 'Content-Type: application/json' -d '{"transfer_id": "mine", "amount": 5}'\n"""
+        """-H 'Content-Type: application/json' -d '{"transfer_id": "'$(date +%s%N)'", "amount": 5}'\n"""
         f"  its message:    curl '{stage.coordinator.url}/api/dtmsvr/query?gid=GID'\n"
         f"  metrics:        curl {stage.coordinator.url}/metrics\n"
         f"  kill a process: kill -9 {stage.coordinator.pid} (coordinator), {stage.bank_a.pid} (bank A), "
-        f"{stage.bank_b.pid} (bank B)\n"
+        f"{stage.bank_b.pid} (bank B); it is started again after three seconds\n"
         "Ctrl-C ends everything."
     )
-    signal.pause()
+    while True:
+        signal.sigtimedwait([], _REVIVE_S)
+        dead = [service.name for service in stage.services if not service.alive]
+        if dead:
+            stage.start()
+            pids = ", ".join(f"{service.name} {service.pid}" for service in stage.services)
+            show.say(f"started again: {', '.join(dead)} (now {pids})")
 
 
 if __name__ == "__main__":

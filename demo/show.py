@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,9 +35,17 @@ class Show:
         ) as progress:
             yield progress, progress.add_task(what, total=total, note="")
 
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """A spinner while something starts, and a line that says how long it took."""
+        started_s = time.monotonic()
+        with self.console.status(f"{what} …"):
+            yield
+        self.say(f"{what}: {time.monotonic() - started_s:.1f} s")
+
     def say(self, text: str) -> None:
-        """One line."""
-        self.console.print(text)
+        """A line, or several; never broken, so that what is printed can be pasted."""
+        self.console.print(text, soft_wrap=True)
 
     def story(self, scenes: list[Scene]) -> None:
         """The table of cases."""
@@ -72,7 +81,7 @@ class Show:
 
 
 def crowd_note(told: Counter[str]) -> str:
-    """The other outcomes, in words."""
+    """The other outcomes, in words; these customers ask again."""
     others = [
         f"{count} {outcome.replace('_', ' ')}" for outcome, count in sorted(told.items()) if outcome != "committed"
     ]

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from sqlalchemy import event, select, update
+from sqlalchemy.exc import IntegrityError
 
 from examples.banks.schema import account, open_engine, transfer_out
 from twophase import Message, TwophaseError
@@ -75,6 +76,8 @@ def transfer(wish: Transfer) -> JSONResponse:
     except TwophaseError as error:
         outcome = error.fate.value.replace(" ", "_")
         return JSONResponse({"outcome": outcome, "gid": message.gid, "why": str(error)}, 409)
+    except IntegrityError:
+        return JSONResponse({"outcome": "rolled_back", "gid": message.gid, "why": "transfer_id exists"}, 409)
     return JSONResponse({"outcome": "committed", "gid": message.gid})
 
 
