@@ -23,7 +23,8 @@ docstring's first line is the default text.
     │       └── NotPrepared       TP-3004  the same, at prepare: the local transaction was not started
     ├── StoreError                TP-4000  the coordinator's own database
     │   ├── StoreLocked           TP-4001  another server owns the file
-    │   ├── StoreCorrupt          TP-4002  the file is damaged or is no twophase store
+    │   ├── StoreCorrupt          TP-4002  the file is damaged
+    │   │   └── NotAStore         TP-4008  the file is something else than a twophase store
     │   ├── StoreReadOnly         TP-4003  no right to write
     │   ├── StoreFull             TP-4004  no space left
     │   ├── SchemaTooNew          TP-4005  written by a newer twophase
@@ -78,19 +79,22 @@ class TwophaseError(Exception):
 
     code: ClassVar[str] = "TP-0000"
     fate: ClassVar[Fate] = Fate.UNCHANGED
-    remedy: ClassVar[str] = "Read the message; report it if it does not say what to do."
+    remedy: str = "Read the message; report it if it does not say what to do."
 
     gid: str | None
 
-    def __init__(self, message: str | None = None, *, gid: str | None = None) -> None:
+    def __init__(self, message: str | None = None, *, gid: str | None = None, remedy: str | None = None) -> None:
         """Make the error.
 
         Arguments:
             message: what happened, naming field and limit where there is one; the class docstring by default.
             gid: the message concerned, when there is one.
+            remedy: what to do, where more can be said than the class' own.
         """
         self.message = message or (type(self).__doc__ or type(self).__name__).strip().split("\n", 1)[0]
         self.gid = gid
+        if remedy is not None:
+            self.remedy = remedy
         super().__init__(self.message)
 
     def __str__(self) -> str:
@@ -245,10 +249,18 @@ class StoreLocked(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """The store file is damaged, or is not a twophase store."""
+    """The store file is damaged."""
 
     code = "TP-4002"
     remedy = "Keep the file as it is, and restore from a backup or recover it with `sqlite3 FILE .recover`."
+
+
+class NotAStore(StoreCorrupt):
+    """The file is something else than a twophase store, and was not touched."""
+
+    code = "TP-4008"
+    fate = Fate.UNCHANGED
+    remedy = "Name another file as --store; if this once was the store, restore it from a backup."
 
 
 class StoreReadOnly(StoreError):
@@ -336,7 +348,9 @@ class OpenTransaction(TransactionError):
 
     code = "TP-5005"
     fate = Fate.NOT_STARTED
-    remedy = "Give an engine, a pool or an idle connection; for a Session in a transaction use message.join(session)."
+    remedy = (
+        "Give an engine, a pool or an idle connection; for a Session in a transaction use message.join(session, check)."
+    )
 
 
 class AutocommitRefused(TransactionError):

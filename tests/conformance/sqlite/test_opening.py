@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.items import flush, prepare
-from twophase.core.errors import ConfigurationError, SchemaTooNew, StoreCorrupt, UnsafeDurability
+from twophase.core.errors import ConfigurationError, NotAStore, SchemaTooNew, StoreCorrupt, UnsafeDurability
 from twophase.stores.sqlite import SqliteStore, connection, schema
 
 
@@ -48,7 +48,7 @@ async def test_a_file_that_is_no_database_is_refused_and_not_touched(tmp_path: P
     path = tmp_path / "store.db"
     path.write_bytes(b"some text\n" * 1000)
 
-    with pytest.raises(StoreCorrupt, match="not a database"):
+    with pytest.raises(NotAStore, match="not a database"):
         await SqliteStore(path).start()
 
     assert path.read_bytes() == b"some text\n" * 1000
@@ -61,7 +61,7 @@ async def test_another_programs_database_is_refused_and_not_touched(tmp_path: Pa
     other.close()
     before = path.read_bytes()
 
-    with pytest.raises(StoreCorrupt, match="another program"):
+    with pytest.raises(NotAStore, match="another program"):
         await SqliteStore(path).start()
 
     assert path.read_bytes() == before

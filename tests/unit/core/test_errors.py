@@ -37,6 +37,7 @@ TP-4004 StoreFull
 TP-4005 SchemaTooNew
 TP-4006 StoreFenced
 TP-4007 UnsafeDurability
+TP-4008 NotAStore
 TP-5000 TransactionError
 TP-5001 RolledBack
 TP-5002 CheckBackCameFirst
@@ -110,6 +111,11 @@ def test_the_facts_replace_the_default_text_and_the_gid_is_named() -> None:
 
 def test_an_error_without_a_gid_names_none() -> None:
     assert "gid=" not in str(StateConflict())
+
+
+def test_a_remedy_for_this_very_case_replaces_the_general_one() -> None:
+    assert str(StateConflict(remedy="Wait.")).endswith(" Fate: unchanged. Wait.")
+    assert StateConflict().remedy == StateConflict.remedy
 
 
 def test_an_undocumented_subclass_falls_back_to_its_name() -> None:

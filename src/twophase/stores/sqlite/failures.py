@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from twophase.core.errors import StoreCorrupt, StoreError, StoreFull, StoreReadOnly
+from twophase.core.errors import NotAStore, StoreCorrupt, StoreError, StoreFull, StoreReadOnly
+
+OPENING = "opening the store"
+"""What is tried when the file is seen for the first time: that it is no database is then no damage of ours."""
 
 _PRIMARY = 0xFF
 _NEARLY_FULL_BYTES = 256 * 1024
@@ -39,6 +42,8 @@ def store_error(error: sqlite3.Error, path: Path, doing: str) -> StoreError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
     if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _disk_is_full(path)):
         return StoreFull(text)
+    if code == sqlite3.SQLITE_NOTADB and doing == OPENING:
+        return NotAStore(text)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreCorrupt(text)
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):

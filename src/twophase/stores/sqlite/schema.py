@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from twophase.core.errors import SchemaTooNew, StoreCorrupt
+from twophase.core.errors import NotAStore, SchemaTooNew
 
 APPLICATION_ID = 0x32504D53
 """The four letters 2PMS in the header of every file of ours."""
@@ -47,7 +47,7 @@ def identify(connection: sqlite3.Connection, path: Path, newest: int = SCHEMA_VE
     """The schema version of a file; 0 for a new one. Changes nothing.
 
     Raises:
-        StoreCorrupt: another program's database.
+        NotAStore: another program's database.
         SchemaTooNew: a newer version than `newest`.
         sqlite3.DatabaseError: no SQLite database, or damaged.
     """
@@ -55,7 +55,7 @@ def identify(connection: sqlite3.Connection, path: Path, newest: int = SCHEMA_VE
     if application_id == 0 and not connection.execute("select count(*) from sqlite_master").fetchone()[0]:
         return 0
     if application_id != APPLICATION_ID:
-        raise StoreCorrupt(f"{path} is a SQLite database of another program (application_id {application_id:#x}).")
+        raise NotAStore(f"{path} is a SQLite database of another program (application_id {application_id:#x}).")
     if version > newest:
         raise SchemaTooNew(f"{path} has schema version {version}; this twophase knows {newest} at most.")
     return version

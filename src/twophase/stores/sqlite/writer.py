@@ -22,7 +22,7 @@ from twophase.stores.base import Attempt, Batch, FlushResult, HistoryRow, LiveRo
 from twophase.stores.sqlite import connection as opening
 from twophase.stores.sqlite import reader, schema, statements
 from twophase.stores.sqlite.changes import Applying, Changes, CountShort, sort_by_kind
-from twophase.stores.sqlite.failures import reported, store_error
+from twophase.stores.sqlite.failures import OPENING, reported, store_error
 
 NODE = 1
 """A file has one node: the process that holds its lock."""
@@ -53,7 +53,7 @@ class Writer:
         Raises:
             StoreError: as `Store.start` says.
         """
-        with reported(self._path, "opening the store"):
+        with reported(self._path, OPENING):
             connection = self._connection = opening.open_writer(self._path)
             version = schema.identify(connection, self._path)
             if version:
