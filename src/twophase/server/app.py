@@ -173,8 +173,10 @@ async def _serve(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop.set)
     server = Server(settings)
+    has_run = False
     try:
         urls = await server.start()
+        has_run = True
         # What lives now lives for ever: keep it out of every later collection (p99 of the hot path).
         gc.collect()
         gc.freeze()
@@ -187,18 +189,20 @@ async def _serve(settings: Settings) -> int:
         await asyncio.wait([stopping, fatal], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if fatal.done():
-            return _refuse(fatal.result(), EXIT_FENCED)
+            _log.error("the server ends", code=fatal.result().code, what=fatal.result().message)
+            return EXIT_FENCED
         fatal.cancel()
         _log.info("draining", timeout_ms=settings.drain_timeout_ms)
         await server.drain()
         return EXIT_CLEAN
     finally:
         await server.stop()
-        _log.info("stopped")
+        if has_run:
+            _log.info("stopped")
 
 
 def _refuse(error: TwophaseError, code: int) -> int:
-    _log.error("the server ends", code=error.code, what=error.message)
+    """Say once, as text, why it did not start: no log of a running server reads this, but the one who started it."""
     print(logs.without_credentials(str(error)), file=sys.stderr, flush=True)  # noqa: T201 -- for the person who started it
     return code
 

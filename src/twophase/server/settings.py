@@ -11,7 +11,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -20,6 +20,7 @@ from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import ConfigurationError
 from twophase.core.schedule import Schedule
 from twophase.server.listener import Timeouts
+from twophase.server.logs import without_credentials
 
 PREFIX: Final = "TWOPHASE_"
 CONFIG_VARIABLE: Final = "TWOPHASE_CONFIG"
@@ -28,6 +29,7 @@ _OTHER_VARIABLES: Final = frozenset(
     {CONFIG_VARIABLE, "TWOPHASE_FAILPOINT", "TWOPHASE_BARRIER_URL", "TWOPHASE_TESTS_REQUIRE"}
 )
 _BOUNDS: Final = CoordinatorSettings()
+_SHOWN_MAX: Final = 200
 
 Text = Annotated[str, Meta(min_length=1)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -207,7 +209,20 @@ def _checked(name: str, value: object, source: str) -> object:
         # Not strict: the environment and the command line have only text.
         return msgspec.convert(value, hint, strict=not isinstance(value, str))
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"{name}: {str(error)[:1].lower()}{str(error)[1:]} (from {source}).") from error
+        raise ConfigurationError(f"{name}: {_why_not(hint, value, error)} (from {source}).") from error
+
+
+def _why_not(hint: Any, value: object, error: msgspec.ValidationError) -> str:
+    """The value that was refused and what is wanted instead: the choices, where there are any.
+
+    >>> _why_not(Literal["debug", "info"], "verbose", msgspec.ValidationError("Invalid"))
+    "'verbose' is none of debug, info"
+    """
+    choices = [choice for one in (hint, *get_args(hint)) if get_origin(one) is Literal for choice in get_args(one)]
+    shown = without_credentials(repr(value))[:_SHOWN_MAX]
+    if choices:
+        return f"{shown} is none of {', '.join(choices)}"
+    return f"{str(error)[:1].lower()}{str(error)[1:]}, not {shown}"
 
 
 def _check_together(settings: Settings) -> None:

@@ -52,17 +52,19 @@ async def test_a_second_server_on_the_same_file_is_refused(tmp_path: Path) -> No
     async with serving(tmp_path) as first:
         code, errors = await _refused(tmp_path)
         assert code == EXIT_STORE
-        assert "TP-4001" in errors
+        assert errors.startswith("TP-4001: ")
+        assert len(errors.splitlines()) == 1
         assert "Traceback" not in errors
         assert (await first.ask(get("/health/ready"))).status == 200
 
 
-async def test_a_damaged_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_store_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     damaged = b"this is no database" * 1_000
     (tmp_path / "twophase.db").write_bytes(damaged)
     code, errors = await _refused(tmp_path)
     assert code == EXIT_STORE
-    assert "TP-4002" in errors
+    assert errors.count("TP-4008") == 1
+    assert "Fate: unchanged. Name another file" in errors
     assert "Traceback" not in errors
     assert (tmp_path / "twophase.db").read_bytes() == damaged
 

@@ -75,6 +75,13 @@ def test_settings_reach_the_parts_they_are_for() -> None:
     assert (coordinator.delivery.cap_ms, coordinator.waiting_max, coordinator.request_timeout_ms) == (9_000, 3, 44)
 
 
+def test_a_refused_value_is_shown_with_what_there_is_to_choose_from() -> None:
+    with pytest.raises(ConfigurationError, match=r"http_port: expected `int`, got `str`, not 'abc'"):
+        load({"http_port": "abc"}, {})
+    with pytest.raises(ConfigurationError, match=r"'verbose' is none of debug, info, warning, error"):
+        load({"log_level": "verbose"}, {})
+
+
 def test_a_misspelt_variable_is_noticed() -> None:
     assert unknown_variables({"TWOPHASE_HOTS": "x", "TWOPHASE_FAILPOINT": "y", "TWOPHASE_HOST": "z"}) == [
         "TWOPHASE_HOTS"
