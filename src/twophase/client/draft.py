@@ -113,9 +113,15 @@ def payload_bytes(payload: Any) -> bytes:
         try:
             body = _encode(payload)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise InvalidRequest(f"payload cannot be written as JSON: {error}") from error
+            # A pydantic model, told by its method: the library is not needed to name the way out.
+            remedy = 'Give its fields: `.model_dump(mode="json")`.' if hasattr(payload, "model_dump") else None
+            reason = str(error).rstrip(".")
+            raise InvalidRequest(f"payload cannot be written as JSON: {reason}.", remedy=remedy) from error
     require(limits.PAYLOAD_BYTES_MAX, len(body))
     return body
+
+
+_URL_REMEDIES = {"check": "Write the full http://host:port/path that the coordinator can reach."}
 
 
 def checked_url(name: str, url: str) -> str:
@@ -126,7 +132,9 @@ def checked_url(name: str, url: str) -> str:
         LimitExceeded: too long.
     """
     if not url.isascii() or not url.isprintable() or " " in url or "://" not in url:
-        raise InvalidRequest(f"{name} {url!r} is no address; it reads scheme://…, percent-encoded.")
+        raise InvalidRequest(
+            f"{name} {url!r} is no address; it reads scheme://…, percent-encoded.", remedy=_URL_REMEDIES.get(name)
+        )
     require(limits.URL_BYTES_MAX, len(url))
     return url
 

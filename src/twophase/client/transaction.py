@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +22,7 @@ class Transaction:
     connection that was given.
     """
 
-    __slots__ = ("_adriver", "_driver", "_engine", "_make_adriver", "_make_driver")
+    __slots__ = ("_adriver", "_driver", "_engine", "_is_entered", "_make_adriver", "_make_driver")
 
     def __init__(
         self, engine: Any, make_driver: Callable[[], SyncDriver], make_adriver: Callable[[], AsyncDriver]
@@ -32,9 +33,21 @@ class Transaction:
         self._make_adriver = make_adriver
         self._driver: SyncDriver | None = None
         self._adriver: AsyncDriver | None = None
+        self._is_entered = False
+
+    def __del__(self) -> None:
+        """Warn of a transaction that was made and forgotten: its statements, if any, ran without the message."""
+        if not self._is_entered:
+            warnings.warn(
+                "a message's transaction was never entered; write `with message.transaction(…)`: nothing was sent.",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
 
     def __enter__(self) -> Any:
         """Prepare, begin, write the barrier row; the business runs next. Raises: see `flow.transaction`."""
+        self._is_entered = True
         if is_async(self._engine):
             raise UnsupportedEngine("This is an async engine: write `async with message.transaction(…)`.")
         driver = self._driver = self._make_driver()
@@ -50,6 +63,7 @@ class Transaction:
 
     async def __aenter__(self) -> Any:
         """`__enter__` for an async engine."""
+        self._is_entered = True
         if not is_async(self._engine):
             raise UnsupportedEngine(
                 "This is no async engine: write `with message.transaction(…)`, in a thread if need be, "

@@ -24,6 +24,7 @@ from twophase.core.errors import ConfigurationError
 ANSWER_BYTES_MAX = 1024 * 1024
 IDLE_CONNECTIONS_MAX = 64
 _READ_BYTES = 65536
+_REMEDY = "Write http://host:port, the address at which `twophase server` listens."
 
 
 class Target:
@@ -41,11 +42,14 @@ class Target:
             parts = urlsplit(api_url(server))
             port = parts.port
         except ValueError as error:
-            raise ConfigurationError(f"server {server!r} is no address: {error}.") from error
+            raise ConfigurationError(f"server {server!r} is no address: {error}.", remedy=_REMEDY) from error
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ConfigurationError(f"server {server!r} is no http:// or https:// address.")
+            remedy = _REMEDY if "://" in server or not server else f"Write http://{server}."
+            raise ConfigurationError(f"server {server!r} is no http:// or https:// address.", remedy=remedy)
         if not server.isascii() or not server.isprintable() or " " in server or parts.query or parts.fragment:
-            raise ConfigurationError(f"server {server!r} has something in it that no address of a server has.")
+            raise ConfigurationError(
+                f"server {server!r} has something in it that no address of a server has.", remedy=_REMEDY
+            )
         self.tls = parts.scheme == "https"
         self.host = parts.hostname
         self.port = port or (443 if self.tls else 80)

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 import twophase
 from twophase import AsyncTwoPhase, ConfigurationError, InvalidRequest, LimitExceeded, Message, TwoPhase
@@ -100,6 +101,32 @@ def test_unknown_durability_is_refused() -> None:
 def test_server_that_cannot_be_is_refused(server: str) -> None:
     with pytest.raises(ConfigurationError):
         TwoPhase(server)
+
+
+def test_server_without_a_scheme_is_told_how_to_write_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"Write http://localhost:36789\.$"):
+        TwoPhase("localhost:36789")
+    with pytest.raises(ConfigurationError, match=r"Write http://host:port"):
+        AsyncTwoPhase("ftp://x")
+
+
+def test_check_that_is_only_a_path_is_told_how_to_write_it() -> None:
+    with pytest.raises(InvalidRequest, match=r"full http://host:port/path that the coordinator can reach"):
+        Message(SERVER).add("http://b/1").prepare("/twophase/check")
+
+
+def test_transaction_that_is_never_entered_is_warned_of() -> None:
+    transaction = Message(SERVER).add("http://b/1").transaction(object(), check="http://a/check")
+    with pytest.warns(ResourceWarning, match="never entered"):
+        del transaction
+
+
+def test_pydantic_model_as_payload_is_told_how_to_give_its_fields() -> None:
+    class Order(BaseModel):
+        pieces: int
+
+    with pytest.raises(InvalidRequest, match=r"unsupported\. .*`\.model_dump\(mode=\"json\"\)`\.$"):
+        Message(SERVER).add("http://b/1", Order(pieces=1))
 
 
 @pytest.mark.parametrize(
