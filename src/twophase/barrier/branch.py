@@ -43,6 +43,20 @@ class BranchCall(msgspec.Struct, frozen=True):
     op: str = "action"
 
 
+def read_gid(parameters: Mapping[str, str]) -> str:
+    """The message that a coordinator's request names.
+
+    Raises:
+        InvalidRequest: none, as when a person opens the address, or an impossible one.
+    """
+    gid = parameters.get("gid", "")
+    if not gid:
+        raise InvalidRequest(
+            "gid is missing: this route is for the coordinator: its query string needs gid, branch_id, op, trans_type."
+        )
+    return validate_gid(gid)
+
+
 def read_call(parameters: Mapping[str, str]) -> BranchCall:
     """The branch that a request's query parameters name (dtm-wire §3.1).
 
@@ -55,7 +69,7 @@ def read_call(parameters: Mapping[str, str]) -> BranchCall:
     """
     if parameters.get("trans_type", "msg") != "msg":
         raise UnsupportedType("trans_type must be 'msg'.")
-    gid = validate_gid(parameters.get("gid", ""))
+    gid = read_gid(parameters)
     branch_id, op = parameters.get("branch_id", ""), parameters.get("op", "action")
     if not (0 < len(branch_id) <= 128 and branch_id.isascii() and branch_id.isprintable()) or " " in branch_id:
         raise InvalidRequest("branch_id must be 1 to 128 printable ASCII characters.", gid=gid)

@@ -17,6 +17,7 @@ from twophase.barrier.fault import Fault, code_of, fault_of
 from twophase.barrier.open import aopen_transaction, open_transaction
 from twophase.barrier.transaction import Row, Steps, aperform, perform, say
 from twophase.core import failpoint
+from twophase.core.errors import WrongDatabase
 from twophase.core.gid import validate_gid
 from twophase.core.verdict import Verdict
 
@@ -95,7 +96,7 @@ def _bounds(lock_timeout_ms: int) -> dict[str, Any]:
 
 def _judge(question: CheckBackQuestion, token: str, rows: Row, meta: dict[str, str]) -> CheckBackAnswer:
     if question.identity is not None and meta.get("identity") != question.identity:
-        return _unknown("this is not the database that the producer wrote to")
+        return _unknown(f"{WrongDatabase.code}: this is not the database that the producer wrote to")
     if not rows or rows[0][0] != question.gid:
         return _unknown("the insert left no row of this gid")
     _, reason, written_by, body = rows[0]

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from twophase.barrier.branch import BranchOngoing, BranchRefused
+from twophase.barrier.branch import BranchOngoing, BranchRefused, read_gid
 from twophase.barrier.check_back import CheckBackAnswer, CheckBackQuestion, acheck_back, check_back
 from twophase.barrier.fault import Fault, fault_of
 from twophase.core import failpoint
-from twophase.core.errors import InvalidRequest, TwophaseError, UnsupportedType
-from twophase.core.gid import validate_gid
+from twophase.core.errors import InvalidRequest, TwophaseError, UnsupportedType, WrongDatabase
 from twophase.core.verdict import STATUS_OF_VERDICT, VERDICT_HEADER, Verdict
 
 _JSON = {"content-type": "application/json"}
@@ -58,7 +57,7 @@ def parse_query(parameters: Mapping[str, str]) -> CheckBackQuestion:
     """
     if parameters.get("trans_type", "msg") != "msg":
         raise UnsupportedType("trans_type must be 'msg'.")
-    gid = validate_gid(parameters.get("gid", ""))
+    gid = read_gid(parameters)
     if parameters.get("op", "msg") != "msg" or parameters.get("branch_id", "00") != "00":
         raise InvalidRequest("A check-back has op=msg and branch_id=00.", gid=gid)
     prepared_at = parameters.get("prepared_at") or None
@@ -93,7 +92,9 @@ def _question(parameters: Mapping[str, str], policy: CheckBackPolicy) -> CheckBa
     except InvalidRequest as error:
         return _refused(error)
     if policy.require_identity and question.identity is None:
-        evidence = "the check address does not name its database (`barrier=`); see require_identity"
+        evidence = (
+            f"{WrongDatabase.code}: the check address does not name its database (`barrier=`); see require_identity"
+        )
         return answer_of(CheckBackAnswer(Verdict.UNKNOWN, evidence=evidence))
     return question
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
 from twophase.barrier.branch import BranchCall, BranchOngoing, BranchRefused, read_call
 from twophase.barrier.check_back import CheckBackAnswer, CheckBackQuestion
-from twophase.barrier.http_answer import answer_branch, answer_of, parse_query
+from twophase.barrier.http_answer import CheckBackPolicy, answer_branch, answer_check_back, answer_of, parse_query
 from twophase.core.errors import InvalidRequest
 from twophase.core.verdict import Verdict, interpret_branch, interpret_check_back
 
@@ -54,6 +55,21 @@ def test_a_foreign_question_is_understood() -> None:
 def test_an_impossible_question_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest):
         parse_query(QUERY | wrong)
+
+
+@pytest.mark.parametrize("read", [parse_query, read_call])
+def test_who_calls_without_a_query_string_is_told_whom_the_route_is_for(
+    read: Callable[[dict[str, str]], object],
+) -> None:
+    with pytest.raises(InvalidRequest, match="for the coordinator: its query string needs gid, "):
+        read({})
+
+
+def test_an_address_without_its_database_is_answered_with_a_code() -> None:
+    policy = CheckBackPolicy("barrier", 100, require_identity=True)
+    status, headers, body = answer_check_back(object(), {"gid": "g"}, policy)
+    assert (status, headers["x-twophase-verdict"].lower()) == (500, "unknown")
+    assert json.loads(body)["message"].startswith("TP-6002: ")
 
 
 def test_a_call_is_understood() -> None:
