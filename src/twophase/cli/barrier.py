@@ -7,9 +7,9 @@ from typing import Annotated, Final
 import typer
 
 from twophase.barrier.dialect import DEFAULT_TABLE, dialect_named, validate_table
-from twophase.barrier.fault import code_of
 from twophase.barrier.install import install as install_barrier
 from twophase.barrier.install import script
+from twophase.cli.database_url import read_url, sqlite_file, why_refused
 from twophase.core.errors import TwophaseError
 
 app = typer.Typer(
@@ -29,7 +29,7 @@ def _barrier() -> None:
 _EXAMPLES: Final = """\b
 Examples:
   twophase barrier install sqlite:///bank.db
-  twophase barrier install postgresql://user:password@host/bank --table payments.barrier
+  twophase barrier install postgresql://user:password@host/bank --table pay.barrier
   twophase barrier install mysql://host/bank --print > barrier.sql"""
 
 
@@ -46,22 +46,34 @@ def install(
         if print_only:
             _print_script(url, table)
             return
-        executed = install_barrier(url, table)
+        _install(url, table)
     except TwophaseError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from None
-    except Exception as error:  # noqa: BLE001 -- a driver's text may carry the URL and its password
-        typer.echo(f"The database refused ({code_of(error)}). Nothing is half-installed: run it again.", err=True)
+
+
+def _install(text: str, table: str) -> None:
+    url = read_url(text)
+    file = sqlite_file(url)
+    is_new = file is not None and not file.exists()
+    try:
+        executed = install_barrier(url.render_as_string(hide_password=False), table)
+    except TwophaseError:
+        raise
+    except Exception as error:  # noqa: BLE001 -- whatever a driver raises, told without the password
+        why = why_refused(error, url)
+        typer.echo(f"{why[0].upper()}{why[1:]}\nNothing is half-installed: run it again.", err=True)
         raise typer.Exit(1) from None
     for statement in executed:
         typer.echo(f"{statement.split('(', 1)[0].strip()} …")
-    typer.echo("The barrier is installed." if executed else "The barrier was installed already.")
+    where = "" if file is None else f" in {file}{' (new file)' if is_new else ''}"
+    typer.echo(f"The barrier {'is installed' if executed else 'was installed already'}{where}.")
 
 
 def _print_script(url: str, table: str) -> None:
     scheme = url.split(":", 1)[0].split("+", 1)[0]
     dialect = dialect_named("postgresql" if scheme == "postgres" else scheme)
     if dialect is None:
-        typer.echo("The URL must begin with sqlite, postgresql, mysql or mariadb.", err=True)
+        typer.echo(f"The URL must begin with sqlite, postgresql, mysql or mariadb, not {scheme!r}.", err=True)
         raise typer.Exit(2)
     typer.echo(";\n\n".join(script(dialect, table)) + ";")

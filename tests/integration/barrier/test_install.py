@@ -128,7 +128,7 @@ def test_the_command_installs_and_repeats(empty: Bank) -> None:
     first = CliRunner().invoke(app, ["install", url])
     assert (first.exit_code, "create table" in first.output) == (0, True)
     second = CliRunner().invoke(app, ["install", url])
-    assert (second.exit_code, "installed already" in second.output) == (0, True)
+    assert (second.exit_code, "was installed already" in second.output) == (0, True)
     assert works(empty)
 
 
@@ -150,7 +150,54 @@ def test_the_printed_script_does_the_same(empty: Bank) -> None:
 def test_a_refusing_database_keeps_its_password_secret() -> None:
     result = CliRunner().invoke(app, ["install", "postgresql+psycopg://me:hush-hush@127.0.0.1:1/x?connect_timeout=2"])
     assert result.exit_code == 1
+    assert result.output.startswith("Cannot reach 127.0.0.1:1: connection failed: ")
+    assert "refused" in result.output
     assert "hush" not in result.output
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgresql+asyncpg", "mysql", "mysql+asyncmy"])
+def test_every_driver_s_failure_to_connect_reads_the_same(scheme: str) -> None:
+    result = CliRunner().invoke(app, ["install", f"{scheme}://me:hu%40sh@127.0.0.1:1/x"])
+    assert result.exit_code == 1
+    assert result.output.startswith("Cannot reach 127.0.0.1:1: ")
+    assert "sh@" not in result.output
+
+
+@pytest.mark.postgres
+def test_what_the_driver_says_is_shown(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    for bank in empty_bank(request, "postgresql", tmp_path):
+        result = CliRunner().invoke(app, ["install", bank.url("psycopg"), "--table", "nosuch.barrier"])
+        assert result.exit_code == 1
+        assert 'The database refused: schema "nosuch" does not exist' in result.output
+        assert "(SQLSTATE 3F000)" in result.output
+
+
+@pytest.mark.parametrize("text", ["shop.db", "nonsense"])
+def test_what_is_no_url_is_told_how_to_write_one(text: str) -> None:
+    result = CliRunner().invoke(app, ["install", text])
+    assert result.exit_code == 2
+    assert f"'{text}' is no URL; write sqlite:///{text}." in result.output
+
+
+@pytest.mark.parametrize("url", ["oracle://me:hush@db/x", "postgresql://me:hush@db:port/x", "sqlite://"])
+def test_url_that_cannot_be_is_refused(url: str) -> None:
+    result = CliRunner().invoke(app, ["install", url])
+    assert (result.exit_code, result.output[:7]) == (2, "TP-7000")
+    assert "hush" not in result.output
+
+
+def test_a_sqlite_file_without_its_folder_is_refused_plainly(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["install", f"sqlite:///{tmp_path}/nosuch/shop.db"])
+    assert result.exit_code == 2
+    assert f"There is no folder {tmp_path}/nosuch." in result.output
+
+
+def test_a_sqlite_file_is_told_by_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = CliRunner().invoke(app, ["install", "sqlite:///shop.db"])
+    second = CliRunner().invoke(app, ["install", "sqlite:///shop.db"])
+    assert first.output.endswith(f"The barrier is installed in {tmp_path}/shop.db (new file).\n")
+    assert second.output == f"The barrier was installed already in {tmp_path}/shop.db.\n"
 
 
 def test_an_impossible_table_is_refused(sqlite_bank: Bank) -> None:

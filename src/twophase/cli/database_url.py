@@ -1,0 +1,102 @@
+"""A database's URL as an operator types it: what is wrong with it, where it leads, and why its database refused.
+
+Keeps one promise: whatever a driver says is shown, and the password in the URL never is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import sqlalchemy
+from sqlalchemy.exc import ArgumentError
+
+from twophase.barrier.fault import code_of
+from twophase.core.errors import ConfigurationError
+
+_DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg", "mysql": "mysql+pymysql"}
+_DRIVERS["mariadb"] = "mariadb+pymysql"
+_EXTRAS = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
+_PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306}
+_UNREACHABLE = frozenset({"MySQL error 2002", "MySQL error 2003", "MySQL error 2005"})
+_TEXT_MAX = 500
+
+
+def read_url(text: str) -> sqlalchemy.URL:
+    """The URL, with the driver that our extras bring where it names none.
+
+    Raises:
+        ConfigurationError: no URL, of no database we know, or of a SQLite database that is no file.
+
+    >>> read_url("postgresql://me@db/bank").drivername
+    'postgresql+psycopg'
+    >>> read_url("shop.db")
+    Traceback (most recent call last):
+    twophase.core.errors.ConfigurationError: TP-7000: 'shop.db' is no URL; write sqlite:///shop.db...
+    """
+    if "://" not in text:
+        raise ConfigurationError(
+            f"{text!r} is no URL; write sqlite:///{text}.",
+            remedy="Other databases: postgresql://user:password@host/name, mysql://user:password@host/name.",
+        )
+    remedy = "Write sqlite:///file, postgresql://user:password@host/name or mysql://user:password@host/name."
+    try:
+        url = sqlalchemy.make_url(text)
+    except (ArgumentError, ValueError):
+        # Without the cause, which shows the text, and the password in it.
+        raise ConfigurationError("The URL cannot be read.", remedy=remedy) from None
+    url = url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
+    if url.get_backend_name() not in _EXTRAS:
+        raise ConfigurationError(f"{url.drivername} is no database that twophase knows.", remedy=remedy)
+    if url.get_backend_name() == "sqlite" and url.database in {None, "", ":memory:"}:
+        raise ConfigurationError(
+            "The URL names no file, and a database in memory ends with this command.", remedy=remedy
+        )
+    return url
+
+
+def sqlite_file(url: sqlalchemy.URL) -> Path | None:
+    """The file that a SQLite URL means, with its whole path; None for other databases.
+
+    Raises:
+        ConfigurationError: there is no folder for it.
+    """
+    if url.get_backend_name() != "sqlite" or (url.database or "").startswith("file:"):
+        return None
+    path = Path(url.database or "").absolute()
+    if not path.parent.is_dir():
+        raise ConfigurationError(
+            f"There is no folder {path.parent}.",
+            remedy="Make it first, or mind the slashes: sqlite:///relative.db, sqlite:////absolute/file.db.",
+        )
+    return path
+
+
+def why_refused(error: Exception, url: sqlalchemy.URL) -> str:
+    """What the driver reported, in one sentence, without the password.
+
+    >>> url = sqlalchemy.make_url("postgresql://me:secret@db/bank")
+    >>> why_refused(ConnectionRefusedError("secret: refused"), url)
+    'cannot reach db:5432: ***: refused'
+    """
+    if isinstance(error, ModuleNotFoundError):
+        return f"there is no driver: {error}. Run: pip install 'twophase[{_EXTRAS[url.get_backend_name()]}]'"
+    text = _without_password(" ".join(str(getattr(error, "orig", None) or error).split()), url)[:_TEXT_MAX]
+    if _is_unreachable(error, text) and url.host:
+        return f"cannot reach {url.host}:{url.port or _PORTS.get(url.get_backend_name(), '')}: {text}"
+    return f"the database refused: {text} ({code_of(error)})"
+
+
+def _is_unreachable(error: Exception, text: str) -> bool:
+    cause = getattr(error, "orig", None) or error
+    if isinstance(cause, OSError):
+        return True
+    # psycopg gives no code for what happens before a session stands; "FATAL" is what a reached server says.
+    nameless = type(cause).__module__.partition(".")[0] == "psycopg" and getattr(cause, "sqlstate", None) is None
+    return code_of(error) in _UNREACHABLE or (nameless and "FATAL" not in text)
+
+
+def _without_password(text: str, url: sqlalchemy.URL) -> str:
+    encoded = url.render_as_string(hide_password=False).partition("://")[2].rpartition("@")[0].partition(":")[2]
+    for secret in {url.password, encoded} - {None, ""}:
+        text = text.replace(str(secret), "***")
+    return text
