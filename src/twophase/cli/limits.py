@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import typer
 
 from twophase.core.limits import LIMITS
@@ -9,7 +11,13 @@ from twophase.core.limits import LIMITS
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-@app.command()
+_EXAMPLES: Final = """\b
+Examples:
+  twophase limits
+  twophase limits | grep payload"""
+
+
+@app.command(epilog=_EXAMPLES)
 def limits() -> None:
     """Print every limit of the protocol."""
     width = max(len(limit.name) for limit in LIMITS)

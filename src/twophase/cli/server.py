@@ -19,7 +19,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 _EXAMPLES: Final = """\b
 Examples:
   twophase server
-  twophase server --store sqlite:////var/lib/twophase/messages.db --host 0.0.0.0
+  twophase server --store sqlite:////var/lib/twophase.db --host 0.0.0.0
   twophase server --http-port 0 --set retry_cap_ms=10000
   TWOPHASE_LOG_LEVEL=warning twophase server --config twophase.toml"""
 
@@ -30,8 +30,9 @@ def _end() -> str:
         _EXAMPLES,
         "",
         "\b",
-        "Every setting can stand on the command line (--set name=value), in the environment, or in the --config file",
-        f"(TOML, also named by {CONFIG_VARIABLE}); the nearest wins. Names end in their unit.",
+        "Every setting can stand on the command line (--set name=value), in the",
+        f"environment, or in the --config file (TOML, also named by {CONFIG_VARIABLE});",
+        "the nearest wins. Names end in their unit.",
     ]
     for setting in describe():
         lines += ["", "\b", f"{setting.variable} (default {setting.default})", f"    {setting.description}"]
@@ -46,7 +47,7 @@ def server(
         int | None, typer.Option("--http-port", "--port", help="HTTP port; 0 takes a free one.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    log_level: Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
     drain_timeout_ms: Annotated[int | None, typer.Option(help="Bound of a graceful stop.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting.")] = None,
 ) -> None:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
@@ -23,7 +23,13 @@ from twophase.spark.locations import Location, Role, parse_coordinator, parse_na
 if TYPE_CHECKING:
     from twophase.spark.report import Report
 
-app = typer.Typer(name="spark", help="Spark jobs: does every promise hold?", no_args_is_help=True)
+app = typer.Typer(
+    name="spark",
+    help="Spark jobs: does every promise hold?",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
 
 EXIT_VIOLATIONS = 1
 EXIT_NOT_CHECKED = 2
@@ -31,17 +37,38 @@ EXIT_INTERRUPTED = 130
 _COLOURS = {"bad": "bold red", "wait": "yellow", "good": "green"}
 
 
-@app.command()
+_EXAMPLES: Final = """\b
+Examples:
+  twophase spark audit --coordinator sqlite:///twophase.db \\
+      --producer bank_a=sqlite:///a.db --consumer bank_b=sqlite:///b.db
+  twophase spark audit --coordinator sqlite:////var/lib/twophase/twophase.db \\
+      --producer bank_a=postgresql://audit:password@db-a/bank_a#pay.barrier \\
+      --html report.html
+
+\b
+Locations:
+  --coordinator  URL of its store
+  --producer     NAME=URL[#TABLE]                TABLE is barrier by default
+  --consumer     NAME=URL[#TABLE?urls=PREFIX]    only branches that begin so
+  --ledger       NAME=URL#TABLE?gid=COLUMN&branch=COLUMN
+                 NAME is a consumer's; its rows are the real effects
+  URL is sqlite:///file.db, postgresql://user:password@host/name or
+  mysql://user:password@host/name. Quote what contains ? or &."""
+
+
+@app.command(epilog=_EXAMPLES)
 def audit(
     coordinator: Annotated[
-        list[str], typer.Option(help="URL of a coordinator's store; all that call these consumers.")
+        list[str], typer.Option(metavar="LOCATION", help="A coordinator's store; give all that call these consumers.")
     ],
-    producer: Annotated[list[str] | None, typer.Option(help="NAME=URL[#table] of a producer's barrier.")] = None,
+    producer: Annotated[
+        list[str] | None, typer.Option(metavar="LOCATION", help="A producer's barrier; may be repeated.")
+    ] = None,
     consumer: Annotated[
-        list[str] | None, typer.Option(help="NAME=URL[#table?urls=PREFIX] of a consumer's barrier.")
+        list[str] | None, typer.Option(metavar="LOCATION", help="A consumer's barrier; may be repeated.")
     ] = None,
     ledger: Annotated[
-        list[str] | None, typer.Option(help="NAME=URL#table?gid=COLUMN&branch=COLUMN, NAME being a consumer's.")
+        list[str] | None, typer.Option(metavar="LOCATION", help="A consumer's business table; may be repeated.")
     ] = None,
     grace: Annotated[float, typer.Option(min=0, help="Seconds before suspects are read again.")] = 5.0,
     late: Annotated[float, typer.Option(min=0, help="Seconds after which an unfinished message is late.")] = 3600.0,
@@ -50,9 +77,11 @@ def audit(
     memory: Annotated[int, typer.Option(min=512, help="Memory for Spark in MiB.")] = 2048,
     cores: Annotated[int, typer.Option(min=1, help="Cores for Spark.")] = min(os.cpu_count() or 1, 8),
 ) -> None:
-    """Compare coordinator, producers, consumers and ledgers: lost, ghost, duplicate, missing, contrary, in flight.
+    """Compare coordinators, producers, consumers and ledgers.
 
-    Reads only. Exit code 0: clean; 1: a promise is broken; 2: could not check.
+    Finds lost, ghost, duplicate, missing, contrary and late messages. Reads only.
+
+    Exit code 0: clean; 1: a promise is broken; 2: could not check.
     """
     with _exit_codes():
         started = time.monotonic()
@@ -69,7 +98,10 @@ def audit(
 
 @app.command()
 def doctor() -> None:
-    """Look for everything Spark needs here, and run a tiny job. Exit code 0 when it works, else 2."""
+    """Look for everything Spark needs here, and run a tiny job.
+
+    Exit code 0 when it works, else 2.
+    """
     with _exit_codes():
         from twophase.spark.doctor import examine  # noqa: PLC0415 -- costs nothing when another command runs
 

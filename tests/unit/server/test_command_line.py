@@ -54,6 +54,24 @@ def test_help_shows_examples_a_line_each(command: list[str]) -> None:
     assert all(" ".join(["twophase", *command]) in example for example in examples)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["server"], ["limits"], ["barrier"], ["barrier", "install"], ["spark"], ["spark", "audit"]],
+    ids=" ".join,
+)
+def test_every_help_looks_the_same(command: list[str]) -> None:
+    output = runner.invoke(command_line.app, [*command, "--help"], terminal_width=80).output
+    assert output.startswith("Usage: ")
+    assert "completion" not in output
+    assert "─" not in output
+
+
+def test_help_of_the_audit_shows_how_a_location_is_written() -> None:
+    output = runner.invoke(command_line.app, ["spark", "audit", "--help"], terminal_width=80).output
+    assert "NAME=URL#TABLE?gid=COLUMN&branch=COLUMN" in output
+    assert max(map(len, output.splitlines())) <= 80
+
+
 def test_the_examples_of_the_server_are_options_it_has() -> None:
     output = runner.invoke(command_line.app, ["server", "--help"], terminal_width=200).output
     _, _, after = output.partition("Examples:\n")
