@@ -2,7 +2,7 @@
 
 `InProcessCoordinator` needs the server's extras (`pip install twophase[server]`). Failpoints are an environment
 variable: `TWOPHASE_FAILPOINT=producer.after_commit:2` kills a process by SIGKILL at the second passage of that
-instruction; `failpoint_names()` lists them.
+instruction; `failpoint_names()` lists them. `State` is what a message can be in, as `wait_final` returns it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from twophase.core.failpoint import NAMES
+from twophase.core.lifecycle import State
 from twophase.testing.clock import VirtualClock
 
 if TYPE_CHECKING:
     from twophase.testing.coordinator import InProcessCoordinator
 
-__all__ = ["InProcessCoordinator", "VirtualClock", "failpoint_names"]
+__all__ = ["InProcessCoordinator", "State", "VirtualClock", "failpoint_names"]
 
 
 def failpoint_names() -> list[str]:

@@ -28,6 +28,11 @@ from twophase.testing.clock import VirtualClock
 T = TypeVar("T")
 _PATIENCE_S = 30.0
 _POLL_S = 0.002
+_HINTS = {
+    State.ABSENT: ": no such gid here; was it sent to this coordinator's url?",
+    State.PREPARED: ": the test owns the clock: advance(35_000) makes its check-back due",
+    State.SUBMITTED: ": a branch fails (see query), or the test owns the clock: advance(ms) brings its next call",
+}
 
 
 class InProcessCoordinator:
@@ -135,7 +140,9 @@ class InProcessCoordinator:
             if state in states:
                 return state
             if time.monotonic() > deadline:
-                raise TimeoutError(f"message {gid!r} is {state.name.lower()} after {timeout_s} s")
+                raise TimeoutError(
+                    f"message {gid!r} is {state.name.lower()} after {timeout_s:g} s{_HINTS.get(state, '')}"
+                )
             time.sleep(_POLL_S)
 
     def __enter__(self) -> InProcessCoordinator:

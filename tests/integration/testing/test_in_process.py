@@ -12,8 +12,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from twophase import Message
 from twophase.barrier.install import install
-from twophase.core.lifecycle import State
-from twophase.testing import InProcessCoordinator
+from twophase.testing import InProcessCoordinator, State
 
 
 class _Branch(http.server.BaseHTTPRequestHandler):
@@ -91,5 +90,16 @@ def test_waiting_in_vain_says_what_the_message_is(
 ) -> None:
     message = Message(twophase_coordinator.url, delay=3600).add("http://127.0.0.1:1/in", {})
     message.submit()
-    with pytest.raises(TimeoutError, match="submitted"):
+    with pytest.raises(TimeoutError, match=r"submitted after 0\.05 s: a branch fails .* advance\(ms\)"):
         twophase_coordinator.wait_final(message.gid, timeout_s=0.05)
+
+
+def test_waiting_for_a_prepared_message_says_whose_the_clock_is(twophase_coordinator: InProcessCoordinator) -> None:
+    message = Message(twophase_coordinator.url).add("http://127.0.0.1:1/in", {}).prepare("http://127.0.0.1:1/check")
+    with pytest.raises(TimeoutError, match=r"is prepared after .* the test owns the clock: advance\(35_000\)"):
+        twophase_coordinator.wait_final(message.gid, timeout_s=0.05)
+
+
+def test_waiting_for_an_unknown_gid_says_that_it_is_unknown(twophase_coordinator: InProcessCoordinator) -> None:
+    with pytest.raises(TimeoutError, match=r"is absent after .*: no such gid here"):
+        twophase_coordinator.wait_final("nobody", timeout_s=0.05)
