@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -30,6 +31,7 @@ from twophase.stores.base import Batch, Decide, Finish, FlushResult, HistoryRow,
 from twophase.testing.clock import VirtualClock
 
 T = TypeVar("T")
+GIDS = ("g0", "g1", "g2", "g3", "g4", "g5")
 B, C, NOBODY = "http://bank-b/in", "http://bank-c/in", "carrier-pigeon://home"
 CONTENTS = (
     (Branch(B, b"1"),),
@@ -127,7 +129,7 @@ class Town(ScriptedDestination):
         self.manners: deque[str] = deque()
         self.holding = False
         self.waiting: list[Callable[[], None]] = []
-        self.last_verdict = "committed"
+        self.usual_verdict = "committed"
 
     def call(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
         query = dict(call.query)
@@ -138,7 +140,7 @@ class Town(ScriptedDestination):
             raise RuntimeError("a destination's own fault")
         if asking:
             verdicts = self.verdicts[gid]
-            verdict = verdicts.popleft() if verdicts else self.last_verdict
+            verdict = verdicts.popleft() if verdicts else self.usual_verdict
             self.notebook.asked_for[gid].add(verdict)
             answer = VERDICTS[verdict]
         else:
@@ -196,7 +198,22 @@ class Scene(Rig):
 class Promises(RuleBasedStateMachine):
     """The rules are what may happen; the notebook asserts."""
 
-    gids = st.sampled_from(["g0", "g1", "g2", "g3"])
+    gids = st.sampled_from(GIDS)
+    events = st.sampled_from([Event.PREPARE, Event.SUBMIT, Event.ABORT])
+    messages = st.builds(
+        Message,
+        gids,
+        st.sampled_from(CONTENTS),
+        st.sampled_from(["http://bank-a/check", "http://bank-a/check", "http://bank-a/check", ""]),
+        st.builds(
+            Options,
+            concurrent=st.booleans(),
+            wait_result=st.booleans(),
+            delay_ms=st.sampled_from([0, 0, 5_000, 100_000]),
+            explicit_verdict=st.just(True),
+            open=st.booleans(),
+        ),
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -249,31 +266,20 @@ class Promises(RuleBasedStateMachine):
 
     # ---- requests -----------------------------------------------------------------------------------
 
-    @rule(
-        event=st.sampled_from([Event.PREPARE, Event.PREPARE, Event.SUBMIT, Event.SUBMIT, Event.ABORT]),
-        gid=gids,
-        content=st.sampled_from(CONTENTS),
-        open_=st.booleans(),
-        concurrent=st.booleans(),
-        wait_result=st.booleans(),
-        delay_ms=st.sampled_from([0, 0, 5_000, 100_000]),
-        checked=st.sampled_from([True, True, True, False]),
-        clumsy=st.booleans(),
-    )
-    def request(
-        self,
-        event: Event,
-        gid: str,
-        content: tuple[Branch, ...],
-        open_: bool,
-        concurrent: bool,
-        wait_result: bool,
-        delay_ms: int,
-        checked: bool,
-        clumsy: bool,
-    ) -> None:
-        options = Options(concurrent, wait_result, delay_ms, explicit_verdict=True, open=open_)
-        said = Message(gid, content, "http://bank-a/check" if checked else "", options)
+    @rule(requests=st.lists(st.tuples(events, messages, st.booleans()), min_size=2, max_size=8))
+    def requests(self, requests: list[tuple[Event, Message, bool]]) -> None:
+        for event, said, clumsy in requests:
+            self._request(event, said, clumsy)
+
+    @rule(said=messages)
+    def everybody_prepares_and_falls_silent(self, said: Message) -> None:
+        for gid in GIDS:
+            self._request(Event.PREPARE, msgspec.structs.replace(said, gid=gid), clumsy=False)
+        self.time_passes(1_100)
+        self.time_passes(36_000)
+
+    def _request(self, event: Event, said: Message, clumsy: bool) -> None:
+        gid = said.gid
         took: list[ReplyOf] = []
         self.replies.append(took)
 
@@ -316,6 +322,10 @@ class Promises(RuleBasedStateMachine):
 
     # ---- the world ------------------------------------------------------------------------------------
 
+    @rule(verdict=st.sampled_from(sorted(VERDICTS)))
+    def producers_usually_say(self, verdict: str) -> None:
+        self.scene.town.usual_verdict = verdict
+
     @rule(gid=gids, verdicts=st.lists(st.sampled_from(sorted(VERDICTS)), max_size=3))
     def producer_will_say(self, gid: str, verdicts: list[str]) -> None:
         self.scene.town.verdicts[gid].extend(verdicts)
@@ -340,7 +350,11 @@ class Promises(RuleBasedStateMachine):
 
         self.run(let_go())
 
-    @rule(ms=st.sampled_from([0, 500, 1_100, 36_000, 61_000]))
+    @rule()
+    def prepared_messages_come_due(self) -> None:
+        self.time_passes(36_000)
+
+    @rule(ms=st.sampled_from([500, 1_100, 61_000]))
     def time_passes(self, ms: int) -> None:
         async def advance() -> None:
             self.scene.clock.advance(ms)
@@ -381,7 +395,7 @@ class Promises(RuleBasedStateMachine):
                 try:
                     self.run(self._end())
                 finally:
-                    self.runner.run(self.scene.coordinator.stop())
+                    self.run(self.scene.coordinator.stop())
         finally:
             self.runner.close()
             self.folder.cleanup()
@@ -391,6 +405,7 @@ class Promises(RuleBasedStateMachine):
         for faults in (witness.failures, witness.after_commit, witness.reading, town.manners):
             faults.clear()
         town.verdicts.clear()
+        town.usual_verdict = "committed"
         town.script.clear()
         town.let_go()
         scene.store.open.set()
@@ -428,5 +443,5 @@ class Clumsy(Exception):
 
 TestPromises = Promises.TestCase
 TestPromises.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
