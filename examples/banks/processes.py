@@ -147,6 +147,16 @@ class Service:
         return code == -signal.SIGKILL
 
 
+def start_those_down(services: Sequence[Service]) -> None:
+    """Start, side by side, whatever does not run, and return when all are ready; raises as `Service.start` does."""
+    down = [service for service in services if not service.alive]
+    for service in down:
+        service.kill()
+        service.launch()
+    for service in down:
+        service.wait_ready()
+
+
 def coordinator(folder: Path, *, settings: dict[str, str] | None = None, module: str = "twophase") -> Service:
     """A coordinator on SQLite in `folder`."""
     port = free_port()

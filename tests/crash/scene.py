@@ -70,12 +70,7 @@ class Scene:
 
     def start(self) -> None:
         """Start whatever does not run."""
-        down = [service for service in self.services if not service.alive]
-        for service in down:
-            service.kill()
-            service.launch()
-        for service in down:
-            service.wait_ready()
+        processes.start_those_down(self.services)
 
     def stop(self) -> None:
         """Kill everything."""
