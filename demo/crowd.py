@@ -52,8 +52,10 @@ class Crowd:
 
     def _kill_now_and_then(self) -> None:
         chance = random.Random()
+        # In turn, so that a short run meets every one of them.
+        victims = itertools.cycle(chance.sample(self._stage.services, len(self._stage.services)))
         while not self._enough.wait(chance.uniform(1.0, 2.5)):
-            victim = chance.choice(self._stage.services)
+            victim = next(victims)
             victim.kill()
             self.kills[victim.name] += 1
             self._enough.wait(chance.uniform(0.1, 0.4))
