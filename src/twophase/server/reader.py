@@ -8,6 +8,7 @@ What arrives in pieces takes the slower way through `_wait_for_more`, where ever
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, cast
 
 import httptools
@@ -39,7 +40,7 @@ HEAD: Final = 1
 BODY: Final = 2
 
 
-class Reader(HttpToolsProtocol):
+class Reader(HttpToolsProtocol, ABC):
     """See the module. What comes out goes to `take`, `take_cold` and `refuse`."""
 
     def __init__(self, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
@@ -68,21 +69,21 @@ class Reader(HttpToolsProtocol):
 
     # ---- what comes out -------------------------------------------------------------------------------------
 
+    @abstractmethod
     def take(self, route: Route, body: bytes | bytearray) -> None:
         """A whole hot request."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take_cold(self) -> None:
         """The head of a request for the ASGI app; `scope` and `headers` are ready for the base class."""
-        raise NotImplementedError
 
+    @abstractmethod
     def refuse(self, status: int, error: TwophaseError) -> None:
         """What came cannot be used; nothing more is read."""
-        raise NotImplementedError
 
+    @abstractmethod
     def invite(self) -> None:
         """The client waits to be invited before it sends the body (RFC 9110 §10.1.1)."""
-        raise NotImplementedError
 
     # ---- bytes ----------------------------------------------------------------------------------------------
 
