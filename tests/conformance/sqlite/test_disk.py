@@ -107,10 +107,18 @@ async def test_a_read_only_disk_is_told_at_the_start(disk: Path) -> None:
 
 
 AS_NOBODY = """
-import asyncio, os, sys
+import asyncio, os, sys, tempfile
 from twophase.core.errors import StoreError
 from twophase.stores.sqlite import SqliteStore
 
+async def once(path):
+    store = SqliteStore(path)
+    await store.start()
+    await store.stop()
+
+# Once before the rights go: nobody may be unable to read this checkout's modules and statements.
+with tempfile.TemporaryDirectory() as folder:
+    asyncio.run(once(folder + "/warm.db"))
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
