@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import twophase
 from tests.conformance.items import abort, flush, prepare
 from tests.servers.missing import not_tested
 from tests.small_disk import fill, remount, small_disk
@@ -116,7 +118,7 @@ async def once(path):
     await store.start()
     await store.stop()
 
-# Once before the rights go: nobody may be unable to read this checkout's modules and statements.
+# Once before the rights go: nobody may be unable to read the libraries of this checkout.
 with tempfile.TemporaryDirectory() as folder:
     asyncio.run(once(folder + "/warm.db"))
 if os.geteuid() == 0:
@@ -140,9 +142,16 @@ def everybodys_folder() -> Iterator[Path]:
 
 
 def _start_as_nobody(path: Path) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, str(path)], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    with tempfile.TemporaryDirectory() as everybodys:
+        Path(everybodys).chmod(0o755)
+        shutil.copytree(Path(twophase.__file__).parent, Path(everybodys) / "twophase")
+        return subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, str(path)],
+            env={**os.environ, "PYTHONPATH": everybodys},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
 
 
 @pytest.mark.parametrize(

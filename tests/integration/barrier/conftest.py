@@ -35,7 +35,9 @@ def _furnish(bank: Bank) -> Bank:
 
 
 @pytest.fixture(scope="session")
-def banks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Bank]]:
+def furnished_banks(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Bank]]:
     """The furnished banks of this run, made when first asked for; creating one takes longer than most tests."""
     open_ones: list[Iterator[Bank]] = []
 
@@ -61,10 +63,22 @@ def clean(bank: Bank) -> Bank:
     return bank
 
 
+@pytest.fixture
+def banks(furnished_banks: dict[str, Bank]) -> dict[str, Bank]:
+    """The banks by kind, each as it was when it opened, whatever another test did to it."""
+
+    class CleanBanks(dict[str, Bank]):
+        def __missing__(self, kind: str) -> Bank:
+            bank = self[kind] = clean(furnished_banks[kind])
+            return bank
+
+    return CleanBanks()
+
+
 @pytest.fixture(params=[pytest.param(kind, marks=MARKS[kind]) for kind in SYNC_WAYS])
 def bank(request: pytest.FixtureRequest, banks: dict[str, Bank]) -> Bank:
     """Each database."""
-    return clean(banks[request.param])
+    return banks[request.param]
 
 
 def _ways(ways: dict[str, tuple[str, ...]]) -> list[object]:
@@ -75,29 +89,29 @@ def _ways(ways: dict[str, tuple[str, ...]]) -> list[object]:
 def bank_and_way(request: pytest.FixtureRequest, banks: dict[str, Bank]) -> tuple[Bank, str]:
     """Each database, through each sync library."""
     kind, way = request.param
-    return clean(banks[kind]), way
+    return banks[kind], way
 
 
 @pytest.fixture(params=_ways(ASYNC_WAYS))
 def bank_and_async_way(request: pytest.FixtureRequest, banks: dict[str, Bank]) -> tuple[Bank, str]:
     """Each database, through each async library."""
     kind, way = request.param
-    return clean(banks[kind]), way
+    return banks[kind], way
 
 
 @pytest.fixture
 def postgres_bank(banks: dict[str, Bank]) -> Bank:
     """PostgreSQL alone."""
-    return clean(banks["postgresql"])
+    return banks["postgresql"]
 
 
 @pytest.fixture
 def mysql_bank(banks: dict[str, Bank]) -> Bank:
     """MariaDB alone."""
-    return clean(banks["mysql"])
+    return banks["mysql"]
 
 
 @pytest.fixture
 def sqlite_bank(banks: dict[str, Bank]) -> Bank:
     """SQLite alone."""
-    return clean(banks["sqlite"])
+    return banks["sqlite"]
