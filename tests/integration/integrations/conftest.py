@@ -1,5 +1,5 @@
 """The banks of `tests/integration/barrier`, behind web frameworks."""
 
-from tests.integration.barrier.conftest import bank, banks, postgres_bank, sqlite_bank
+from tests.integration.barrier.conftest import bank, banks, furnished_banks, postgres_bank, sqlite_bank
 
-__all__ = ["bank", "banks", "postgres_bank", "sqlite_bank"]
+__all__ = ["bank", "banks", "furnished_banks", "postgres_bank", "sqlite_bank"]
