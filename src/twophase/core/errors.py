@@ -29,7 +29,10 @@ docstring's first line is the default text.
     │   ├── StoreFull             TP-4004  no space left
     │   ├── SchemaTooNew          TP-4005  written by a newer twophase
     │   ├── StoreFenced           TP-4006  another process took this node's place
-    │   └── UnsafeDurability      TP-4007  the database would acknowledge before it is durable
+    │   ├── UnsafeDurability      TP-4007  the database would acknowledge before it is durable
+    │   ├── StoreUnavailable      TP-4009  the database cannot be reached, or does not answer in time
+    │   ├── SchemaMissing         TP-4010  the schema is missing, older or half migrated
+    │   └── StoreDenied           TP-4011  wrong password, or a right is missing
     ├── TransactionError          TP-5000  the producer's local transaction
     │   ├── RolledBack            TP-5001  rolled back for certain
     │   │   ├── CheckBackCameFirst TP-5002 the check-back barred this transaction before it began
@@ -301,6 +304,29 @@ class UnsafeDurability(StoreError):
         "Set the database to flush on commit, as the message says; or, where losing a commit is no harm, send through "
         "TwoPhase(url, allow_unsafe_database=True)."
     )
+
+
+class StoreUnavailable(StoreError):
+    """The store's database cannot be reached, or does not answer in time."""
+
+    code = "TP-4009"
+    remedy = "See that the database runs and takes connections. The server goes on by itself when it does; retry then."
+
+
+class SchemaMissing(StoreError):
+    """The store's schema is missing, older than this twophase, or half migrated."""
+
+    code = "TP-4010"
+    fate = Fate.UNCHANGED
+    remedy = "Run `twophase migrate --store URL` as a user who may create tables, then start the server again."
+
+
+class StoreDenied(StoreError):
+    """The database refuses this user: a wrong password, or a right is missing."""
+
+    code = "TP-4011"
+    fate = Fate.UNCHANGED
+    remedy = "Correct the user and password of --store, or grant the right that the message names."
 
 
 # ---- the producer's transaction -------------------------------------------------------------------

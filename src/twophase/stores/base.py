@@ -15,7 +15,15 @@ The rules an engine keeps:
 * every flush first advances the node's sequence under its epoch; when that finds no row, the engine raises
   `StoreFenced` and nothing is written (19); `seq` of a node's history rows comes from there: it grows by exactly
   one a row, in commit order, and is never used twice;
-* times the store sets (`created_ms`, `decided_ms`, `finished_ms`) come from its own clock: `FlushResult.at_ms`.
+* times the store sets (`created_ms`, `decided_ms`, `finished_ms`) come from its own clock: `FlushResult.at_ms`;
+* an `Insert` of one of our own gids that was born before the history horizon, as it stands in the same commit, is
+  refused as `Forgotten`: history that has been cleaned must not give a gid a second life (15).
+
+Several nodes may share one store (`shared`). A live row belongs to the node that wrote it last: a change of it, by
+whichever node, moves it (compare-and-set on `version`). A node holds its place by a lease in the store's clock,
+renewed by every flush and by `heartbeat`; `adopt` first ends the tenure of whoever has missed the lease, which fences
+it, and only then, in a statement of its own, takes its rows. Rows carry (node, epoch), an epoch being one tenure of a
+place; a row whose pair holds no lease is anybody's to adopt, at once.
 """
 
 from __future__ import annotations
@@ -41,6 +49,7 @@ class DecidedBy(enum.StrEnum):
 class LiveRow(msgspec.Struct, frozen=True):
     """A message that is not final, as stored. `version` is 1 for a new row and grows by one with every change.
 
+    `mine`: this node owns the row and sees to it; another's is acted on by its owner, unless a request comes here.
     `due_ms`: when the coordinator must next act by itself (check-back, first call, retry); `done`: bit i is set when
     branch i has succeeded; `attempts`: rounds that did not end the matter since the last decision.
     """
@@ -56,6 +65,7 @@ class LiveRow(msgspec.Struct, frozen=True):
     parked: bool
     done: int
     body: bytes
+    mine: bool = True
 
 
 class HistoryRow(msgspec.Struct, frozen=True):
@@ -173,11 +183,33 @@ class Rejected(msgspec.Struct, frozen=True):
     error: str
 
 
+class Forgotten(msgspec.Struct, frozen=True):
+    """A new message whose gid was born before the history horizon: whether it ever was cannot be told (15)."""
+
+    horizon_ms: int
+
+
+Refusal = LiveRow | HistoryRow | Rejected | Forgotten | None
+"""Why an item was not applied: the row as it now is, None when there is none."""
+
+
 class FlushResult(msgspec.Struct):
     """The outcome of a flush: every item not in `refused` (by its index in the batch) was applied."""
 
     at_ms: int
-    refused: dict[int, LiveRow | HistoryRow | Rejected | None]
+    refused: dict[int, Refusal]
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """What one step of cleaning removed, and whether more of that age is left.
+
+    `horizon_ms` is the history horizon after it.
+    """
+
+    history: int
+    attempts: int
+    more: bool
+    horizon_ms: int
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -195,7 +227,21 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 class Store(Protocol):
-    """One engine. Every method may raise `StoreError`; all are called from one event loop."""
+    """One engine. Every method may raise `StoreError`; all are called from one event loop.
+
+    While the database cannot be reached, a method waits for it within the engine's bound, then raises
+    `StoreUnavailable`; it works again by itself once the database does.
+    """
+
+    @property
+    def shared(self) -> bool:
+        """Whether several nodes may use this store at once; then `heartbeat` must be called within the lease."""
+        ...
+
+    @property
+    def lease_ms(self) -> int:
+        """How long a node may be silent before another may take its place; 0 when the store is not shared."""
+        ...
 
     async def start(self) -> None:
         """Open, check durability and schema, migrate forward, take this node's place (a new epoch).
@@ -222,7 +268,7 @@ class Store(Protocol):
         ...
 
     async def due(self, until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
-        """Live, unparked rows with due_ms ≤ until_ms, in the order (due_ms, gid), strictly behind `after`.
+        """This node's live, unparked rows with due_ms ≤ until_ms, in the order (due_ms, gid), strictly behind `after`.
 
         Served by an index, whatever the number of rows. `after=(-1, "")` starts from the beginning.
         """
@@ -238,4 +284,52 @@ class Store(Protocol):
 
     async def history_horizon_ms(self) -> int:
         """Gids born before this may have been forgotten (15); 0 when history was never cleaned."""
+        ...
+
+    async def purge(self, before_ms: int, limit: int) -> Purged:
+        """One step of cleaning: raise the history horizon to `before_ms`, then remove old rows, all in one commit.
+
+        Removed are at most `limit` history rows with finished_ms < before_ms, and at most `limit` attempts with
+        at_ms < before_ms whose message is not live. The horizon never falls, and never passes what an archive still
+        needs (`store_meta` name `archived_until_ms`, when there is one). Served by indexes; blocks no flush for
+        longer than these rows take.
+        """
+        ...
+
+    async def oldest_undecided(self, before_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
+        """Prepared rows of all nodes with created_ms < before_ms, parked or not, in the order (created_ms, gid).
+
+        Strictly behind `after`; for horizons (14): there are few that old.
+        """
+        ...
+
+    async def heartbeat(self) -> int:
+        """Renew the lease; returns the store's clock.
+
+        Raises:
+            StoreFenced: another node has ended this node's tenure; `rejoin`, or stop.
+        """
+        ...
+
+    async def adopt(self, limit: int) -> int:
+        """End the tenure of nodes that missed their lease, then take over at most `limit` rows nobody holds.
+
+        Returns how many rows came; 0 when none is left. Their version does not change. Never called by a node that
+        has not itself kept contact with the store for a whole lease: after an outage the others need time to report.
+
+        Raises:
+            StoreFenced: as `heartbeat`.
+        """
+        ...
+
+    async def moved(self, known: Sequence[tuple[str, int]]) -> set[str]:
+        """Of these (gid, version), the gids that no longer stand so as rows of this node: moved, changed or final."""
+        ...
+
+    async def rejoin(self) -> None:
+        """After `StoreFenced`: take a place anew, with a new epoch. The caller has forgotten every row before.
+
+        Raises:
+            StoreFenced: this engine has one place only, and another process holds it.
+        """
         ...
