@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 
 import pytest
@@ -16,11 +17,14 @@ pytestmark = [pytest.mark.crash, pytest.mark.postgres]
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("crash-postgres")
-    bank_a = postgres_server.create_database("crash_bank_a")
-    bank_b = postgres_server.create_database("crash_bank_b")
+    # The server is the whole run's: another worker that takes some of these tests makes its own two.
+    names = [f"crash_{bank}_{secrets.token_hex(6)}" for bank in ("bank_a", "bank_b")]
+    bank_a, bank_b = (postgres_server.create_database(name) for name in names)
     scene = build(folder, bank_a.sqlalchemy_url("psycopg"), bank_b.sqlalchemy_url("psycopg"))
     yield scene
     scene.stop()
+    for name in names:
+        postgres_server.drop_database(name)
 
 
 @pytest.mark.parametrize(("failpoint", "process", "passage"), CASES, ids=[case[0] for case in CASES])
