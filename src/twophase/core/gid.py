@@ -63,6 +63,17 @@ def born_ms(gid: str) -> int | None:
     return born if born < _BORN_MS_END else None
 
 
+def lowest_gid(born_ms: int) -> str:
+    """No gid of ours that was born at `born_ms` or later sorts before this, and every one born earlier does.
+
+    So a text comparison finds the few that may be older than a horizon; `born_ms` then tells whether they are ours.
+
+    >>> lowest_gid(1_700_000_000_000) <= make_gid(1_700_000_000_000, bytes(10))
+    True
+    """
+    return make_gid(born_ms, bytes(RANDOM_BYTES))
+
+
 def validate_gid(gid: str) -> str:
     """Return `gid` when it may name a message.
 

@@ -17,7 +17,9 @@ The rules an engine keeps:
   one a row, in commit order, and is never used twice;
 * times the store sets (`created_ms`, `decided_ms`, `finished_ms`) come from its own clock: `FlushResult.at_ms`;
 * an `Insert` of one of our own gids that was born before the history horizon, as it stands in the same commit, is
-  refused as `Forgotten`: history that has been cleaned must not give a gid a second life (15).
+  refused: by the row, when one still stands, else as `Forgotten`. History that has been cleaned must not give a gid a
+  second life (15). Nor is a history row of one of our gids removed before the horizon has passed its birth: the gid's
+  time is the producer's clock, which may be ahead.
 
 Several nodes may share one store (`shared`). A live row belongs to the node that wrote it last: a change of it, by
 whichever node, moves it (compare-and-set on `version`). A node holds its place by a lease in the store's clock,
@@ -203,13 +205,15 @@ class FlushResult(msgspec.Struct):
 class Purged(msgspec.Struct, frozen=True):
     """What one step of cleaning removed, and whether more of that age is left.
 
-    `horizon_ms` is the history horizon after it.
+    `horizon_ms` is the history horizon after it; `oldest_ms` the finished_ms of the oldest history row that is left,
+    None when there is none.
     """
 
     history: int
     attempts: int
     more: bool
     horizon_ms: int
+    oldest_ms: int | None = None
 
 
 class Overview(msgspec.Struct, frozen=True):

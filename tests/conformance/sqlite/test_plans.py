@@ -28,10 +28,12 @@ HOT = {
     statements.ATTEMPT: set[str](),
     statements.TAKEN: {"message", "history_gid"},
     statements.UNMATCHED: {"message"},
+    statements.FORGET_HISTORY: {"history"},
+    statements.FORGET_ATTEMPTS: {"attempt"},
 }
 SINGLE = {
     "fence": {"node"},
-    "place": {"node"},
+    "place": {"node", "store_meta"},
     "correct_seq": {"node"},
     "take_place": set[str](),
     "bump_epoch": {"node"},
@@ -39,6 +41,9 @@ SINGLE = {
     "due": {"message", "message_due"},
     "attempts": {"attempt_gid"},
     "horizon": {"store_meta"},
+    "raise_horizon": {"store_meta"},
+    "oldest_history": {"history"},
+    "oldest_attempts": {"attempt", "message"},
 }
 
 
@@ -120,11 +125,23 @@ def test_the_overview_reads_two_covering_indexes_and_no_bodies(seeded: sqlite3.C
     ]
 
 
+def test_the_search_for_undecided_reads_bodies_of_its_page_only(seeded: sqlite3.Connection) -> None:
+    steps = [step for step in _plan(seeded, statements.OLDEST_UNDECIDED) if "message" in step]
+
+    assert steps[0] == "SEARCH message USING PRIMARY KEY (gid=?)"
+    assert [
+        " COVERING INDEX message_due" in step or " COVERING INDEX message_parked" in step for step in steps[1:]
+    ] == [
+        True,
+        True,
+    ]
+
+
 def test_every_statement_has_a_plan_test_and_names_its_index() -> None:
     folder = Path(statements.__file__).parent / "sql"
     names = {path.stem for path in folder.glob("*.sql")}
 
-    assert names == {statement.name for statement in HOT} | set(SINGLE) | {"overview"}
+    assert names == {statement.name for statement in HOT} | set(SINGLE) | {"overview", "oldest_undecided"}
     assert [path.name for path in folder.glob("*.sql") if "-- Served by:" not in path.read_text()] == []
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
+from twophase.core.gid import born_ms, lowest_gid
 from twophase.core.lifecycle import FINAL, State
 from twophase.stores.base import Attempt, Decide, Finish, Insert, Item, Park, Rejected, Reschedule
 from twophase.stores.sqlite import statements
@@ -85,16 +86,33 @@ class Applying:
         node, epoch: who writes.
         at_ms: the store's clock for everything in this transaction.
         seq: the last history number in use.
+        horizon_ms: gids born before it may have been forgotten.
     """
 
-    def __init__(self, connection: sqlite3.Connection, node: int, epoch: int, at_ms: int, seq: int) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, node: int, epoch: int, at_ms: int, seq: int, horizon_ms: int
+    ) -> None:
         self._connection = connection
         self._node = node
         self._constants: Row = (node, epoch, at_ms)
         self.at_ms = at_ms
         self.seq = seq
+        self.horizon_ms = horizon_ms
         self.lost: set[int] = set()
+        self.forgotten: set[int] = set()
         self.rejected: dict[int, Rejected] = {}
+
+    def without_forgotten(self, changes: Changes) -> Changes:
+        """Put aside, in `lost` and `forgotten`, new messages whose gid was born before the horizon (15)."""
+        if self.horizon_ms == 0:
+            return changes
+        lowest = lowest_gid(self.horizon_ms)
+        forgotten = {index for index, row in changes.inserts if row[0] < lowest and born_ms(row[0]) is not None}  # type: ignore[operator,arg-type] # a gid is text
+        if not forgotten:
+            return changes
+        self.forgotten = forgotten
+        self.lost |= forgotten
+        return changes.without(forgotten)
 
     def sift(self, changes: Changes) -> Changes:
         """Put aside, in `lost`, what would not meet the row it expects; return the rest."""

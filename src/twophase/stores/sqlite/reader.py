@@ -9,6 +9,7 @@ from typing import Any
 from twophase.core.lifecycle import State
 from twophase.stores.base import Attempt, AttemptKind, HistoryRow, LiveRow, Overview
 from twophase.stores.sqlite import statements
+from twophase.stores.sqlite.statements import ROWS_MAX
 
 
 def get(connection: sqlite3.Connection, gid: str) -> LiveRow | HistoryRow | None:
@@ -39,9 +40,26 @@ def overview(connection: sqlite3.Connection) -> Overview:
     return Overview(*connection.execute(statements.OVERVIEW).fetchone())
 
 
+def oldest_undecided(
+    connection: sqlite3.Connection, before_ms: int, after: tuple[int, str], limit: int
+) -> Sequence[LiveRow]:
+    """A page of prepared rows older than `before_ms`, in the order of (created_ms, gid)."""
+    return [_live(row) for row in connection.execute(statements.OLDEST_UNDECIDED, (before_ms, *after, limit))]
+
+
+def moved(connection: sqlite3.Connection, known: Sequence[tuple[str, int]]) -> set[str]:
+    """Of these (gid, version), the gids that no longer stand so."""
+    found: set[str] = set()
+    for start in range(0, len(known), ROWS_MAX):
+        part = known[start : start + ROWS_MAX]
+        rows = [(place, gid, version, 0) for place, (gid, version) in enumerate(part)]
+        found.update(part[place][0] for (place,) in statements.UNMATCHED.run(connection, (), rows))
+    return found
+
+
 def horizon_ms(connection: sqlite3.Connection) -> int:
     """Gids born before this may have been forgotten."""
-    (value,) = connection.execute(statements.HORIZON).fetchone()
+    value, _ = connection.execute(statements.HORIZON).fetchone()
     assert isinstance(value, int)
     return value
 

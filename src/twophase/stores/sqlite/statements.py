@@ -19,6 +19,9 @@ Row = tuple[Value, ...]
 ROWS_MAX: Final = 1024
 """Rows a statement; nine values a row stay far below SQLite's 32 766 parameters."""
 
+NODE: Final = 1
+"""A file has one node: the process that holds its lock."""
+
 _FOLDER = importlib.resources.files("twophase.stores.sqlite") / "sql"
 _ROW = re.compile(r"\(values (\(\?(?:, \?)*\))\)")
 _CONSTANT = re.compile(r"\?(\d)")
@@ -74,15 +77,21 @@ FINISH: Final = RowsStatement("finish")
 ATTEMPT: Final = RowsStatement("attempt")
 TAKEN: Final = RowsStatement("taken")
 UNMATCHED: Final = RowsStatement("unmatched")
+FORGET_HISTORY: Final = RowsStatement("forget_history")
+FORGET_ATTEMPTS: Final = RowsStatement("forget_attempts")
 
 FENCE: Final = read("fence")
 PLACE: Final = read("place")
 CORRECT_SEQ: Final = read("correct_seq")
 TAKE_PLACE: Final = read("take_place")
 BUMP_EPOCH: Final = read("bump_epoch")
+RAISE_HORIZON: Final = read("raise_horizon")
 
 GET: Final = read("get")
 DUE: Final = read("due")
 ATTEMPTS: Final = read("attempts")
 OVERVIEW: Final = read("overview")
 HORIZON: Final = read("horizon")
+OLDEST_HISTORY: Final = read("oldest_history")
+OLDEST_ATTEMPTS: Final = read("oldest_attempts")
+OLDEST_UNDECIDED: Final = read("oldest_undecided")

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from twophase.core.errors import ConfigurationError, StoreError
+from twophase.core.errors import ConfigurationError, StoreError, StoreFenced
 from twophase.core.hooks import Clock
-from twophase.stores.base import Attempt, Batch, FlushResult, HistoryRow, LiveRow, Overview
-from twophase.stores.sqlite import reader
+from twophase.stores.base import Attempt, Batch, FlushResult, HistoryRow, LiveRow, Overview, Purged
+from twophase.stores.sqlite import purge, reader
 from twophase.stores.sqlite.connection import open_reader
 from twophase.stores.sqlite.failures import reported
 from twophase.stores.sqlite.file_lock import FileLock
@@ -61,6 +61,17 @@ class SqliteStore:
         self._read_lane: Lane | None = None
         self._writer: Writer | None = None
         self._reader: sqlite3.Connection | None = None
+        self._search = purge.Search()
+
+    @property
+    def shared(self) -> bool:
+        """False: a file belongs to one process."""
+        return False
+
+    @property
+    def lease_ms(self) -> int:
+        """0: the lock on the file is the lease."""
+        return 0
 
     async def start(self) -> None:
         """See `Store.start`. Also raises ConfigurationError: the folder is missing, or the path is a folder."""
@@ -126,6 +137,36 @@ class SqliteStore:
     async def history_horizon_ms(self) -> int:
         """See `Store.history_horizon_ms`."""
         return await self._read(reader.horizon_ms)
+
+    async def purge(self, before_ms: int, limit: int) -> Purged:
+        """See `Store.purge`. The rows are found in the reader's thread; the writer only deletes by key."""
+        assert limit > 0, "a step removes something"
+        found = await self._read(lambda connection: self._search.find(connection, max(0, before_ms), limit))
+        if self._write_lane is None or self._writer is None:
+            raise _not_open(self._path)
+        horizon_ms = await self._write_lane.call(functools.partial(self._writer.forget, found))
+        oldest_ms = await self._read(purge.oldest_ms)
+        return Purged(len(found.history), len(found.attempts), found.more, horizon_ms, oldest_ms)
+
+    async def oldest_undecided(self, before_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
+        """See `Store.oldest_undecided`. Costs as `overview` does."""
+        return await self._read(lambda connection: reader.oldest_undecided(connection, before_ms, after, limit))
+
+    async def heartbeat(self) -> int:
+        """See `Store.heartbeat`: there is no lease to renew."""
+        return self._clock.now_ms()
+
+    async def adopt(self, limit: int) -> int:  # noqa: ARG002 -- the protocol names it
+        """See `Store.adopt`: every row is this node's own."""
+        return 0
+
+    async def moved(self, known: Sequence[tuple[str, int]]) -> set[str]:
+        """See `Store.moved`."""
+        return await self._read(lambda connection: reader.moved(connection, known))
+
+    async def rejoin(self) -> None:
+        """See `Store.rejoin`: a file has one place only."""
+        raise StoreFenced(f"{self._path}: another process has taken this file; it has one place only.")
 
     async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
         lane, connection = self._read_lane, self._reader

@@ -18,14 +18,13 @@ from pathlib import Path
 
 from twophase.core.errors import StoreCorrupt, StoreError, StoreFenced
 from twophase.core.hooks import Clock
-from twophase.stores.base import Attempt, Batch, FlushResult, HistoryRow, LiveRow, Rejected
+from twophase.stores.base import Attempt, Batch, FlushResult, Forgotten, Refusal
 from twophase.stores.sqlite import connection as opening
 from twophase.stores.sqlite import reader, schema, statements
 from twophase.stores.sqlite.changes import Applying, Changes, CountShort, sort_by_kind
 from twophase.stores.sqlite.failures import OPENING, reported, store_error
-
-NODE = 1
-"""A file has one node: the process that holds its lock."""
+from twophase.stores.sqlite.purge import Found
+from twophase.stores.sqlite.statements import NODE, ROWS_MAX
 
 _Identity = tuple[int, int]
 
@@ -85,25 +84,44 @@ class Writer:
                     done = self._transaction(connection, changes, batch.attempts, sifting=True)
                 except CountShort as error:
                     raise StoreCorrupt(f"{self._path}: a table and its index differ ({error}).") from error
-        refused: dict[int, LiveRow | HistoryRow | Rejected | None] = {**done.rejected}
+        refused: dict[int, Refusal] = {**done.rejected}
         if done.lost:
             with reported(self._path, "reading what was refused"):
                 connection = self._ready_connection()
                 for index in done.lost:
                     refused[index] = reader.get(connection, batch.items[index].gid)
+        for index in done.forgotten:
+            refused[index] = refused[index] or Forgotten(done.horizon_ms)
         return FlushResult(done.at_ms, refused)
+
+    def forget(self, found: Found) -> int:
+        """Raise the history horizon, then remove what was found, in one commit; return the horizon after it."""
+        self._check_files()
+        with reported(self._path, "cleaning"):
+            connection = self._ready()
+            try:
+                _, commit_count, _ = self._begin(connection, 0)
+                connection.execute(statements.RAISE_HORIZON, (found.before_ms,))
+                for statement, keys in (
+                    (statements.FORGET_HISTORY, found.history),
+                    (statements.FORGET_ATTEMPTS, found.attempts),
+                ):
+                    for start in range(0, len(keys), ROWS_MAX):
+                        statement.run(connection, (NODE,), [(key,) for key in keys[start : start + ROWS_MAX]])
+                horizon_ms = reader.horizon_ms(connection)
+            except BaseException:
+                self._roll_back(connection)
+                raise
+            self._commit(connection, commit_count)
+        return horizon_ms
 
     def _transaction(
         self, connection: sqlite3.Connection, changes: Changes, attempts: list[Attempt], *, sifting: bool
     ) -> Applying:
         try:
-            connection.execute("begin immediate")
-            at_ms = self._clock.now_ms()
             finishes = len(changes.finishes)
-            if connection.execute(statements.FENCE, (NODE, self._epoch, finishes, at_ms)).rowcount != 1:
-                raise StoreFenced(f"{self._path}: epoch {self._epoch} of this process has ended.")
-            _, _, seq, commit_count = connection.execute(statements.PLACE, (NODE,)).fetchone()
-            applying = Applying(connection, NODE, self._epoch, at_ms, seq - finishes)
+            applying, commit_count, seq = self._begin(connection, finishes)
+            changes = applying.without_forgotten(changes)
             applying.apply(applying.sift(changes) if sifting else changes)
             applying.record(attempts)
             if applying.seq != seq:
@@ -113,6 +131,15 @@ class Writer:
             raise
         self._commit(connection, commit_count)
         return applying
+
+    def _begin(self, connection: sqlite3.Connection, finishes: int) -> tuple[Applying, int, int]:
+        """Begin a transaction and pass the fence; what it may do, its number, and the last history number it takes."""
+        connection.execute("begin immediate")
+        at_ms = self._clock.now_ms()
+        if connection.execute(statements.FENCE, (NODE, self._epoch, finishes, at_ms)).rowcount != 1:
+            raise StoreFenced(f"{self._path}: epoch {self._epoch} of this process has ended.")
+        _, _, seq, commit_count, horizon_ms = connection.execute(statements.PLACE, (NODE,)).fetchone()
+        return Applying(connection, NODE, self._epoch, at_ms, seq - finishes, horizon_ms), commit_count, seq
 
     def _commit(self, connection: sqlite3.Connection, commit_count: int) -> None:
         try:
@@ -137,7 +164,7 @@ class Writer:
             connection.execute("begin immediate")
             if connection.execute(statements.BUMP_EPOCH, (NODE, self._owner)).rowcount != 1:
                 raise StoreFenced(f"{self._path}: another process has taken over after a failed commit.")
-            epoch, _, _, commit_count = connection.execute(statements.PLACE, (NODE,)).fetchone()
+            epoch, _, _, commit_count, _ = connection.execute(statements.PLACE, (NODE,)).fetchone()
             connection.execute("commit")
         except BaseException:
             self._roll_back(connection)

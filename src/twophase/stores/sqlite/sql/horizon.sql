@@ -1,3 +1,4 @@
--- Gids born before this may have been forgotten.
+-- Gids born before the first may have been forgotten; before the second, history is archived (null: nobody archives).
 -- Served by: the primary key of store_meta.
-select value from store_meta where name = 'history_horizon_ms'
+select value, (select value from store_meta where name = 'archived_until_ms')
+from store_meta where name = 'history_horizon_ms'

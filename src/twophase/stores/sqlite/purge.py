@@ -1,0 +1,93 @@
+"""What may be forgotten: the oldest history rows and attempts, found by reading alone, removed by the writer by key.
+
+Keeps I10 with correctness rules 15 and 17. Rows are found on the reading connection, so that a flush never waits for
+the search; the writer only raises the horizon and deletes by primary key, in one commit. No index of its own is needed:
+history is numbered in the order it ends and attempts in the order they are written, so the oldest stand first.
+
+A row is looked at once a pass: what stays (an attempt of a message that is still live, a gid whose birth lies in the
+future) is stepped over, and met again by the next pass.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from twophase.core.gid import born_ms, lowest_gid
+from twophase.stores.sqlite import statements
+from twophase.stores.sqlite.statements import NODE
+
+_LOOKED_AT_MAX = 4
+"""Rows read a step, for each that may be removed in it: a step is bounded, whatever it has to step over."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What one step may remove; `before_ms` is as far as the archive lets it go."""
+
+    before_ms: int
+    history: list[int]
+    attempts: list[int]
+    more: bool
+
+
+class Search:
+    """Where the pass over history and attempts stands. Used in the reader's thread only."""
+
+    def __init__(self) -> None:
+        self._seq = 0
+        self._id = 0
+
+    def find(self, connection: sqlite3.Connection, before_ms: int, limit: int) -> Found:
+        """The next `limit` rows of each kind that are older than `before_ms`, or fewer."""
+        _, archived_until_ms = connection.execute(statements.HORIZON).fetchone()
+        if archived_until_ms is not None:
+            before_ms = min(before_ms, archived_until_ms)
+        history, history_left = self._old_history(connection, before_ms, limit)
+        attempts, attempts_left = self._old_attempts(connection, before_ms, limit)
+        return Found(before_ms, history, attempts, history_left or attempts_left)
+
+    def _old_history(self, connection: sqlite3.Connection, before_ms: int, limit: int) -> tuple[list[int], bool]:
+        lowest_kept = lowest_gid(before_ms)
+        found: list[int] = []
+        rows = connection.execute(statements.OLDEST_HISTORY, (NODE, self._seq, limit * _LOOKED_AT_MAX))
+        for seq, gid, finished_ms in rows:
+            if finished_ms >= before_ms:
+                break
+            if len(found) == limit:
+                return found, True
+            self._seq = seq
+            if gid < lowest_kept or born_ms(gid) is None:
+                found.append(seq)
+        else:
+            if self._seq and self._behind(connection, statements.OLDEST_HISTORY, (NODE, self._seq, 1)):
+                return found, True
+        self._seq = 0
+        return found, False
+
+    def _old_attempts(self, connection: sqlite3.Connection, before_ms: int, limit: int) -> tuple[list[int], bool]:
+        found: list[int] = []
+        rows = connection.execute(statements.OLDEST_ATTEMPTS, (self._id, limit * _LOOKED_AT_MAX))
+        for id_, at_ms, is_live in rows:
+            if at_ms >= before_ms:
+                break
+            if len(found) == limit:
+                return found, True
+            self._id = id_
+            if not is_live:
+                found.append(id_)
+        else:
+            if self._id and self._behind(connection, statements.OLDEST_ATTEMPTS, (self._id, 1)):
+                return found, True
+        self._id = 0
+        return found, False
+
+    @staticmethod
+    def _behind(connection: sqlite3.Connection, statement: str, position: tuple[int, ...]) -> bool:
+        return connection.execute(statement, position).fetchone() is not None
+
+
+def oldest_ms(connection: sqlite3.Connection) -> int | None:
+    """When the oldest history row that is left was finished."""
+    row = connection.execute(statements.OLDEST_HISTORY, (NODE, 0, 1)).fetchone()
+    return None if row is None else row[2]
