@@ -247,6 +247,11 @@ class Store(Protocol):
         """How long a node may be silent before another may take its place; 0 when the store is not shared."""
         ...
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """The node and the epoch this process holds, for logs and metrics; (0, 0) before `start`."""
+        ...
+
     async def start(self) -> None:
         """Open, check durability and schema, migrate forward, take this node's place (a new epoch).
 
@@ -315,11 +320,12 @@ class Store(Protocol):
         """
         ...
 
-    async def adopt(self, limit: int) -> int:
+    async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:
         """End the tenure of nodes that missed their lease, then take over at most `limit` rows nobody holds.
 
-        Returns how many rows came; 0 when none is left. Their version does not change. Never called by a node that
-        has not itself kept contact with the store for a whole lease: after an outage the others need time to report.
+        Returns how many rows came; 0 when none is left. Their version does not change. A node that has not itself
+        kept contact with the store for a whole lease gives `end_tenures=False`, and takes only what earlier tenures and
+        vacant places left: after an outage the others need time to report.
 
         Raises:
             StoreFenced: as `heartbeat`.
