@@ -73,6 +73,11 @@ class SqliteStore:
         """0: the lock on the file is the lease."""
         return 0
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """See `Store.place`."""
+        return (0, 0) if self._writer is None else self._writer.place
+
     async def start(self) -> None:
         """See `Store.start`. Also raises ConfigurationError: the folder is missing, or the path is a folder."""
         assert self._writer is None, "a store is started once"
@@ -156,7 +161,7 @@ class SqliteStore:
         """See `Store.heartbeat`: there is no lease to renew."""
         return self._clock.now_ms()
 
-    async def adopt(self, limit: int) -> int:  # noqa: ARG002 -- the protocol names it
+    async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:  # noqa: ARG002 -- the protocol names them
         """See `Store.adopt`: every row is this node's own."""
         return 0
 

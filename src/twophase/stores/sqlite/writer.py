@@ -46,6 +46,11 @@ class Writer:
         self._files: dict[str, _Identity] = {}
         self._unsettled: int | None = None
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """The node and its epoch, (0, 0) until the place is taken."""
+        return (NODE, self._epoch) if self._epoch else (0, 0)
+
     def open(self) -> None:
         """Open, check, migrate, take the node's place.
 
