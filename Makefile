@@ -11,7 +11,7 @@ setup: ## Make .venv with everything, from nothing but Python 3.11 or newer
 ready:
 	@scripts/setup --quiet
 
-servers: ## Install PostgreSQL and MariaDB programs for the tests (root and apt; starts nothing)
+servers: ## Install PostgreSQL, PgBouncer and MariaDB programs for the tests (root and apt; starts nothing)
 	@scripts/install-servers
 
 demo: ready ## Move money between two banks while their processes are killed, and audit the result

@@ -4,6 +4,10 @@
 empty, prints the guardian's pid and returns. The guardian stops the server at once and removes DIRECTORY when it
 receives SIGTERM or when the process WATCHED_PID has ended, even by SIGKILL. When the guardian itself is killed, the
 kernel kills the server. It imports nothing but the standard library and runs as a script, not as a module.
+
+A test that needs an outage asks for one: on SIGUSR1 the guardian kills the server and all its processes (SIGKILL, as
+when the machine goes down), on SIGHUP it shuts the server down as an operator would, on SIGUSR2 it starts it again, on
+the same data and the same port.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 
@@ -60,38 +65,110 @@ def _die_with_guardian() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _guard(watched_pid: int, directory: Path, user: str, command: list[str]) -> None:
-    stopping = False
+class _Server:
+    """The process that is guarded; it may be down because a test wants it so."""
 
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal stopping
-        stopping = True
+    def __init__(self, directory: Path, user: str, command: list[str]) -> None:
+        self._directory = directory
+        self._user = user
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._down_on_purpose = False
+        self.start()
 
-    signal.signal(signal.SIGTERM, stop)
-    with (directory.parent / f"{directory.name}.{LOG_NAME}").open("ab") as log:
-        server = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=directory,
-            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"},
-            user=user or None,
-            group=directory.stat().st_gid if user else None,
-            extra_groups=[] if user else None,
-            # The guardian has one thread, so running code between fork and exec is safe here.
-            preexec_fn=_die_with_guardian,  # noqa: PLW1509
-        )
-    watched = _Watched(watched_pid)
-    while not stopping and server.poll() is None and not watched.ended(wait_ms=250):
-        pass
-    # SIGQUIT: PostgreSQL's immediate shutdown. MariaDB does not need a clean end either: the data is thrown away.
-    server.send_signal(signal.SIGQUIT if "postgres" in command[0] else signal.SIGKILL)
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended without being told."""
+        return self._process is not None and self._process.poll() is not None and not self._down_on_purpose
+
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        directory = self._directory
+        with (directory.parent / f"{directory.name}.{LOG_NAME}").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=directory,
+                env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"},
+                user=self._user or None,
+                group=directory.stat().st_gid if self._user else None,
+                extra_groups=[] if self._user else None,
+                # The guardian has one thread, so running code between fork and exec is safe here.
+                preexec_fn=_die_with_guardian,  # noqa: PLW1509
+            )
+        self._down_on_purpose = False
+
+    def crash(self) -> None:
+        """End every process of it at once, as when the machine loses its power."""
+        self._down_on_purpose = True
+        assert self._process is not None
+        children = _children(self._process.pid)
+        self._process.kill()
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+        _until_gone(children)
+
+    def shut_down(self) -> None:
+        """End it as its operator would: every client is told. (PostgreSQL: SIGINT is the fast shutdown.)"""
+        self._down_on_purpose = True
+        self._end(signal.SIGINT if "postgres" in self._command[0] else signal.SIGTERM)
+
+    def stop(self) -> None:
+        """End it fast and for good; its data is thrown away."""
+        # SIGQUIT: PostgreSQL's immediate shutdown. MariaDB does not need a clean end either.
+        self._end(signal.SIGQUIT if "postgres" in self._command[0] else signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def _until_gone(pids: list[int]) -> None:
+    """Wait for killed processes: while one still holds the shared memory, PostgreSQL does not start again."""
+    deadline = time.monotonic() + _STOP_SECONDS
+    while time.monotonic() < deadline and any(_runs(pid) for pid in pids):
+        time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
     try:
-        server.wait(_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _guard(watched_pid: int, directory: Path, user: str, command: list[str]) -> None:
+    wishes: list[int] = []
+
+    def wish(number: int, _frame: FrameType | None) -> None:
+        wishes.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+        signal.signal(number, wish)
+    server = _Server(directory, user, command)
+    does = {signal.SIGUSR1: server.crash, signal.SIGUSR2: server.start, signal.SIGHUP: server.shut_down}
+    watched = _Watched(watched_pid)
+    while signal.SIGTERM not in wishes and not server.ended and not watched.ended(wait_ms=100):
+        while wishes and wishes[0] in does:
+            does[signal.Signals(wishes.pop(0))]()
+    server.stop()
     shutil.rmtree(directory, ignore_errors=True)
     if watched.ended(wait_ms=0):
         # Nobody is left to read the logs: the last guardian of the run takes everything away.

@@ -6,13 +6,14 @@ others attach. The controlling process stops the servers at the end; if it is ki
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ from tests.servers.missing import not_tested
 from tests.servers.postgres import PostgresServer
 from tests.servers.server import DatabaseServer, ServerUnavailable, short_temporary_directory, stop_guardian
 
+AnyServer = TypeVar("AnyServer", bound=DatabaseServer)
 _RUN = pytest.StashKey["_Run"]()
 
 
@@ -99,6 +101,19 @@ def mariadb_server(request: pytest.FixtureRequest) -> MariadbServer:
     server = MariadbServer(Path(run.directory), run.controller_pid)
     _shared(server, run)
     return server
+
+
+@contextlib.contextmanager
+def running(server: AnyServer) -> Iterator[AnyServer]:
+    """A server of a test's own for the block's time; said loudly when this machine has none."""
+    try:
+        server.start()
+    except ServerUnavailable as error:
+        not_tested(server.part, str(error))
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 def _fresh(server: DatabaseServer) -> Iterator[Database]:

@@ -1,12 +1,20 @@
-"""A private PostgreSQL, with fsync on: the crash rules of the barrier are tested against it."""
+"""A private PostgreSQL, with fsync on: the crash rules of the barrier are tested against it.
+
+A test that needs another one than the run's starts its own, with settings or a certificate of its choice:
+
+    with running(PostgresServer(settings={"max_connections": "12"})) as server: ...
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import trustme
 from psycopg import sql
 
 from tests.servers.database import Address, Database
@@ -21,6 +29,25 @@ class PostgresServer(DatabaseServer):
     system_users = ("postgres",)
     own_database = "postgres"
     _programs: Path
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        watched_pid: int | None = None,
+        *,
+        settings: Mapping[str, str] | None = None,
+        certificate: trustme.LeafCert | None = None,
+    ) -> None:
+        """Make one, not started.
+
+        Arguments:
+            directory, watched_pid: see DatabaseServer.
+            settings: over those that every server of the tests has.
+            certificate: when given, the server is reached by TLS only.
+        """
+        super().__init__(directory, watched_pid)
+        self._settings = dict(settings or {})
+        self._certificate = certificate
 
     def find_programs(self) -> None:
         candidates = sorted(
@@ -43,6 +70,18 @@ class PostgresServer(DatabaseServer):
         settings = ["--no-sync", "--encoding=UTF8", "--locale=C", "--auth=scram-sha-256", f"--username={address.user}"]
         command = [str(self._programs / "initdb"), f"--pgdata={data}", f"--pwfile={password_file}", *settings]
         self.run_as(user, command, directory)
+        if self._certificate is not None:
+            self._certify(directory, self._certificate)
+
+    def _certify(self, directory: Path, certificate: trustme.LeafCert) -> None:
+        key, chain = directory / "server.key", directory / "server.pem"
+        certificate.private_key_pem.write_to_path(key)
+        chain.write_bytes(b"".join(pem.bytes() for pem in certificate.cert_chain_pems))
+        owner = directory.stat()
+        for file in (key, chain):
+            file.chmod(0o600)
+            os.chown(file, owner.st_uid, owner.st_gid)
+        (directory / "data" / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 scram-sha-256\n")
 
     def command(self, directory: Path, address: Address) -> list[str]:
         settings = {
@@ -54,7 +93,11 @@ class PostgresServer(DatabaseServer):
             "fsync": "on",
             "synchronous_commit": "on",
             "full_page_writes": "on",
+            **self._settings,
         }
+        if self._certificate is not None:
+            files = {"ssl_cert_file": directory / "server.pem", "ssl_key_file": directory / "server.key"}
+            settings |= {"ssl": "on", **{name: str(file) for name, file in files.items()}}
         options = [f"--{name}={value}" for name, value in settings.items()]
         return [str(self._programs / "postgres"), "-D", str(directory / "data"), *options]
 

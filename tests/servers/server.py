@@ -6,6 +6,7 @@ A started server is described by an `Address`, which travels as JSON to the othe
 from __future__ import annotations
 
 import abc
+import errno
 import os
 import pwd
 import secrets
@@ -127,6 +128,32 @@ class DatabaseServer(abc.ABC):
         if self._parent is None:
             shutil.rmtree(directory.parent, ignore_errors=True)
         self._address = None
+
+    def crash(self) -> None:
+        """Kill every process of the server, as when its machine goes down; its data stays. Returns when it is gone."""
+        self._go_down(signal.SIGUSR1)
+
+    def shut_down(self) -> None:
+        """Shut the server down as its operator would; its data stays. Returns when it is gone."""
+        self._go_down(signal.SIGHUP)
+
+    def restart(self) -> None:
+        """After `crash` or `shut_down`: start it again, same data, same port. Returns when it answers."""
+        os.kill(self.address.guardian_pid, signal.SIGUSR2)
+        directory = Path(self.address.directory)
+        if not self._answers(directory, self.address):
+            log = directory.parent / f"{self.kind}.{guardian.LOG_NAME}"
+            raise ServerUnavailable(f"it did not come back; see the end of its log:\n{tail(log)}")
+
+    def _go_down(self, number: signal.Signals) -> None:
+        os.kill(self.address.guardian_pid, number)
+        pause = threading.Event()
+        for _ in range(START_SECONDS * 50):
+            with socket.socket() as probe:
+                if probe.connect_ex((self.address.host, self.address.port)) == errno.ECONNREFUSED:
+                    return
+            pause.wait(0.02)
+        raise ServerUnavailable(f"{self.part} does not go down")
 
     @abc.abstractmethod
     def find_programs(self) -> None:

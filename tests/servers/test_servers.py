@@ -7,14 +7,19 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pymysql
 import pytest
+import trustme
 
 from tests.servers.database import Address, Database
 from tests.servers.missing import REQUIRE_VARIABLE, not_tested
+from tests.servers.pgbouncer import PgBouncer
+from tests.servers.plugin import running
+from tests.servers.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
 _PROGRAM = """
@@ -86,3 +91,53 @@ def test_servers_listen_on_private_ports_of_this_machine_only(postgres_database:
     assert postgres_database.port not in {5432, 3306}
     assert isinstance(postgres_database.address, Address)
     assert os.getpid() != postgres_database.address.guardian_pid
+
+
+@pytest.fixture(scope="module")
+def own_postgres() -> Iterator[PostgresServer]:
+    """A server that may be killed: no other test uses it."""
+    with running(PostgresServer(settings={"max_connections": "17"})) as server:
+        yield server
+
+
+@pytest.mark.parametrize("outage", [PostgresServer.crash, PostgresServer.shut_down])
+def test_a_server_that_went_down_comes_back_with_its_data_on_its_port(
+    own_postgres: PostgresServer, outage: Callable[[PostgresServer], None]
+) -> None:
+    database = own_postgres.create_database(f"kept_{outage.__name__}")
+    with psycopg.connect(database.dsn) as connection:
+        connection.execute("create table kept as select 1 as one")
+
+    outage(own_postgres)
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(database.dsn)
+    own_postgres.restart()
+
+    with psycopg.connect(database.dsn) as connection:
+        assert connection.execute("select one from kept").fetchone() == (1,)
+
+
+def test_a_server_has_the_settings_its_test_gives_it(own_postgres: PostgresServer) -> None:
+    with psycopg.connect(own_postgres.url) as connection:
+        assert connection.execute("show max_connections").fetchone() == ("17",)
+
+
+def test_a_server_with_a_certificate_is_reached_by_tls_only(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    with running(PostgresServer(certificate=authority.issue_cert("127.0.0.1"))) as server:
+        with psycopg.connect(f"{server.url}?sslmode=verify-full&sslrootcert={tmp_path / 'ca.pem'}") as connection:
+            encrypted = connection.execute("select ssl from pg_stat_ssl where pid = pg_backend_pid()").fetchone()
+        assert encrypted == (True,)
+        with pytest.raises(psycopg.OperationalError, match="no encryption"):
+            psycopg.connect(f"{server.url}?sslmode=disable")
+
+
+def test_pgbouncer_lends_one_connection_to_a_transaction_at_a_time(own_postgres: PostgresServer) -> None:
+    with running(PgBouncer(own_postgres, {"default_pool_size": "1"})) as pool:
+        dsn = pool.create_database("pooled").dsn
+        with psycopg.connect(dsn, autocommit=True) as one, psycopg.connect(dsn, autocommit=True) as other:
+            backends = {
+                connection.execute("select pg_backend_pid()").fetchone() for connection in (one, other, one, other)
+            }
+    assert len(backends) == 1
