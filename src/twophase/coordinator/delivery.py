@@ -46,6 +46,8 @@ class Delivery:
         self._settings = settings
         self._clock = clock
         self._observer = observer
+        self.headers: tuple[tuple[str, str], ...] = ()
+        """What every call carries beside its message's own headers."""
 
     def begin(self, entry: Entry) -> None:
         """Start a round for a durable submitted message that has none."""
@@ -96,7 +98,7 @@ class Delivery:
                 ("trans_type", "msg"),
             ),
             branch.payload,
-            options.headers,
+            options.headers + self.headers if options.headers else self.headers,
             options.request_timeout_ms or self._settings.request_timeout_ms,
         )
 

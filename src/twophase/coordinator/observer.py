@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from twophase.core.lifecycle import State
-from twophase.stores.base import Attempt
+from twophase.stores.base import Attempt, Purged
 
 
 class Observer(Protocol):
@@ -38,6 +38,30 @@ class Observer(Protocol):
     def incident(self, gid: str, what: str) -> None:
         """A contrary decision arrived and was refused: someone's promise is broken, a person should look."""
 
+    def joined(self, node: int, epoch: int) -> None:
+        """This node has taken a place on a store that several share: at the start, or again after it was fenced."""
+
+    def fenced(self, node: int, epoch: int) -> None:
+        """Another node has ended this node's tenure; it forgets everything, and takes a place anew."""
+
+    def adopted(self, messages: int) -> None:
+        """So many unfinished messages of nodes that are gone are this node's now."""
+
+    def moved(self, messages: int) -> None:
+        """So many prepared messages had gone to another node, and were not asked about."""
+
+    def heartbeat_failed(self, code: str) -> None:
+        """The store did not renew this node's lease, or let it adopt or rejoin; it is tried again."""
+
+    def purged(self, step: Purged) -> None:
+        """One step of cleaning has removed old rows and raised the history horizon."""
+
+    def cleaned(self, history: int, attempts: int, seconds: float) -> None:
+        """A cleaning has ended; so many rows are gone."""
+
+    def cleaning_failed(self, code: str) -> None:
+        """A cleaning has failed with this error code; the next one goes on."""
+
 
 class NullObserver:
     """Hears everything and keeps nothing."""
@@ -57,3 +81,19 @@ class NullObserver:
     def finished(self, state: State, decided_by: str) -> None: ...
 
     def incident(self, gid: str, what: str) -> None: ...
+
+    def joined(self, node: int, epoch: int) -> None: ...
+
+    def fenced(self, node: int, epoch: int) -> None: ...
+
+    def adopted(self, messages: int) -> None: ...
+
+    def moved(self, messages: int) -> None: ...
+
+    def heartbeat_failed(self, code: str) -> None: ...
+
+    def purged(self, step: Purged) -> None: ...
+
+    def cleaned(self, history: int, attempts: int, seconds: float) -> None: ...
+
+    def cleaning_failed(self, code: str) -> None: ...

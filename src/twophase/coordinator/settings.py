@@ -45,3 +45,14 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     """Pause after a store fault before unfinished messages are read again; it grows as `delivery`'s does."""
     crowded_retry_ms: int = 200
     """Pause before rows are read again for which memory had no room."""
+
+    retention_ms: int = 35 * 24 * 3600 * 1000
+    """History and attempts older than this are removed; 0 keeps them for ever."""
+    retention_interval_ms: int = 600_000
+    """From the beginning of one cleaning to that of the next."""
+    purge_rows: int = 200
+    """Rows removed in one step: about 2 ms of SQLite's writer, in which no flush begins."""
+    purge_share: float = 0.1
+    """Of the time, spent removing while a cleaning lasts; the rest is left to flushes."""
+    oldest_interval_ms: int = 60_000
+    """How old the oldest unfinished time may be that a branch call carries."""

@@ -10,6 +10,7 @@ The error of an answer names what happened, the host and the port; never a query
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping
 from functools import partial
 from urllib.parse import quote
@@ -110,6 +111,7 @@ def _escaped(text: str) -> str:
     return text if text.isalnum() and text.isascii() else quote(text, safe="", errors="replace")
 
 
+@functools.lru_cache(256)  # most calls carry the same headers
 def _with_content_type(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """The headers of a call: JSON unless they say otherwise themselves."""
     return headers if any(name.lower() == "content-type" for name, _ in headers) else (_JSON, *headers)

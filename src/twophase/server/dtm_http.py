@@ -20,6 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from twophase.coordinator.coordinator import Gauges
+from twophase.coordinator.horizon import Horizon
 from twophase.coordinator.view import MessageView
 from twophase.core.errors import InvalidRequest, StoreError, TwophaseError, UnsupportedType
 from twophase.core.gid import RANDOM_BYTES, make_gid, validate_gid
@@ -50,6 +51,8 @@ class Questions(Protocol):
     async def query(self, gid: str) -> MessageView | None: ...
 
     async def overview(self) -> Overview: ...
+
+    async def horizon(self, check_prefix: str, identity: str) -> Horizon: ...
 
     def gauges(self) -> Gauges: ...
 
@@ -87,6 +90,7 @@ class ColdRoutes:
             Route(f"{PREFIX}/version", self._say_version),
             Route(f"{PREFIX}/newGid", self._new_gid),
             Route(f"{PREFIX}/query", self._query),
+            Route("/api/twophase/horizon", self._horizon),
             Route("/health/live", self._live),
             Route("/health/ready", self._ready),
             Route("/metrics", self._scrape),
@@ -117,6 +121,14 @@ class ColdRoutes:
             return _answer(failure(error))
 
     async def _live(self, _request: Request) -> Response:
+    async def _horizon(self, request: Request) -> Response:
+        asked = request.query_params
+        try:
+            found = await self._questions.horizon(asked.get("check", ""), asked.get("barrier", ""))
+        except TwophaseError as error:
+            return _answer(failure(error))
+        return _answer(Answer(200, _json(found)))
+
         return _answer(Answer(200, b'{"status":"live"}'))
 
     async def _ready(self, _request: Request) -> Response:

@@ -22,7 +22,8 @@ from prometheus_client.registry import Collector
 from twophase.coordinator.coordinator import Gauges
 from twophase.core.lifecycle import State
 from twophase.core.verdict import BranchResult, Verdict
-from twophase.stores.base import Attempt, AttemptKind, Overview
+from twophase.server.query import timestamp
+from twophase.stores.base import Attempt, AttemptKind, Overview, Purged
 
 _log = structlog.get_logger("twophase.coordinator")
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -81,6 +82,8 @@ class Metrics(Collector):
         self._refused: Counter[str] = Counter()
         self._finished: Counter[tuple[State, str]] = Counter()
         self._incidents = 0
+        self._removed = {"history": 0, "attempt": 0}
+        self._last_purge: Purged | None = None
         self._snapshot: Snapshot | None = None
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -144,6 +147,22 @@ class Metrics(Collector):
         self._incidents += 1
         _log.error("incident: a contrary decision was refused", gid=gid, what=what)
 
+    def purged(self, step: Purged) -> None:
+        """One step of cleaning."""
+        self._removed["history"] += step.history
+        self._removed["attempt"] += step.attempts
+        self._last_purge = step
+
+    def cleaned(self, history: int, attempts: int, seconds: float) -> None:
+        """A cleaning has ended; one that found nothing to remove is not worth a line."""
+        if history or attempts:
+            horizon = timestamp(self._last_purge.horizon_ms if self._last_purge else 0)
+            _log.info("old history removed", rows=history, attempts=attempts, seconds=round(seconds, 1), before=horizon)
+
+    def cleaning_failed(self, code: str) -> None:
+        """A cleaning has failed."""
+        _log.warning("old history could not be removed; the next cleaning goes on", code=code)
+
     # ---- Prometheus ---------------------------------------------------------------------------------------
 
     def render(self, snapshot: Snapshot) -> bytes:
@@ -157,6 +176,7 @@ class Metrics(Collector):
         yield from self._measured()
         if self._snapshot is not None:
             yield from _asked(self._snapshot)
+            yield from self._kept(self._snapshot.now_ms)
 
     def _counted(self) -> Iterator[Metric]:
         finished = CounterMetricFamily(
@@ -178,9 +198,25 @@ class Metrics(Collector):
             for value, count in counts.items():
                 family.add_metric([value], count)
             yield family
+        removed = CounterMetricFamily("twophase_rows_removed", "Old rows removed, by table.", labels=["table"])
+        for table, count in self._removed.items():
+            removed.add_metric([table], count)
+        yield removed
         yield CounterMetricFamily(
             "twophase_incidents", "Contrary decisions refused: a person should look.", value=self._incidents
         )
+
+    def _kept(self, now_ms: int) -> Iterator[Metric]:
+        """How far back history reaches, as the last step of cleaning left it."""
+        last = self._last_purge
+        if last is None:
+            return
+        age_s = 0.0 if last.oldest_ms is None else max(0, now_ms - last.oldest_ms) / 1000
+        for name, text, value in (
+            ("history_horizon_seconds", "Gids born before this time may be forgotten.", last.horizon_ms / 1000),
+            ("oldest_history_seconds", "Age of the oldest history row.", age_s),
+        ):
+            yield GaugeMetricFamily(f"twophase_{name}", text, value=value)
 
     def _measured(self) -> Iterator[Metric]:
         latency = HistogramMetricFamily("twophase_branch_seconds", "Time a branch call took.", labels=["result"])

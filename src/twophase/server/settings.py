@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import ConfigurationError
+from twophase.core.limits import BEGIN_DEADLINE_MS
 from twophase.core.schedule import Schedule
 from twophase.server.listener import Timeouts
 from twophase.server.logs import without_credentials
@@ -30,11 +31,13 @@ _OTHER_VARIABLES: Final = frozenset(
 )
 _BOUNDS: Final = CoordinatorSettings()
 _SHOWN_MAX: Final = 200
+_RETENTION_LEAST_MS: Final = 2 * BEGIN_DEADLINE_MS.value
 
 Text = Annotated[str, Meta(min_length=1)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Count = Annotated[int, Meta(ge=1, le=100_000_000)]
 Milliseconds = Annotated[int, Meta(ge=1, le=24 * 3600 * 1000)]
+Age = Annotated[int, Meta(ge=0, le=100 * 366 * 24 * 3600 * 1000)]
 Bytes = Annotated[int, Meta(ge=1024, le=1 << 40)]
 
 
@@ -97,6 +100,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         _BOUNDS.active_max
     )
     active_bytes_max: Annotated[Bytes, Meta(description="bytes of messages held in memory")] = _BOUNDS.active_bytes_max
+    retention_ms: Annotated[
+        Age, Meta(description="finished messages are kept, and their gids known, so long; 0 keeps them for ever")
+    ] = _BOUNDS.retention_ms
+    retention_interval_ms: Annotated[Milliseconds, Meta(description="how often older ones are removed")] = (
+        _BOUNDS.retention_interval_ms
+    )
     answer_bytes_max: Annotated[Bytes, Meta(description="size of a branch's or check-back's answer that is read")] = (
         1024 * 1024
     )
@@ -124,6 +133,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             flush_items_max=self.flush_items_max,
             active_max=self.active_max,
             active_bytes_max=self.active_bytes_max,
+            retention_ms=self.retention_ms,
+            retention_interval_ms=self.retention_interval_ms,
         )
 
 
@@ -226,6 +237,10 @@ def _why_not(hint: Any, value: object, error: msgspec.ValidationError) -> str:
 
 
 def _check_together(settings: Settings) -> None:
+    if 0 < settings.retention_ms < _RETENTION_LEAST_MS:
+        raise ConfigurationError(
+            f"retention_ms: must be 0 or at least {_RETENTION_LEAST_MS}: a younger message may still be on its way."
+        )
     for first, cap in (("retry_first_ms", "retry_cap_ms"), ("check_back_first_ms", "check_back_cap_ms")):
         if getattr(settings, first) > getattr(settings, cap):
             raise ConfigurationError(f"{first}: is greater than {cap}, which bounds it.")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from twophase.core.errors import ConfigurationError
+from twophase.core.hooks import Clock
 from twophase.server.logs import without_credentials
 from twophase.stores.base import Store
 
 _SQLITE = "sqlite"
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, clock: Clock | None = None) -> Store:
     """The store behind a URL; nothing is opened before its `start`.
 
     Arguments:
         url: `sqlite:///relative.db` or `sqlite:////absolute/path.db`.
 
+        clock: the store's time, for an engine that has none of its own; the machine's by default.
     Raises:
         ConfigurationError: not a store URL, an engine that is not served, or no path.
 
@@ -33,4 +35,4 @@ def open_store(url: str) -> Store:
         )
     from twophase.stores.sqlite.store import SqliteStore  # noqa: PLC0415 -- an engine's libraries load with the engine
 
-    return SqliteStore(rest[1:])
+    return SqliteStore(rest[1:], clock=clock)

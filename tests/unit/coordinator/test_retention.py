@@ -1,0 +1,136 @@
+"""History and attempts are forgotten by age, in steps, and only then is a gid's duplicate no longer known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from tests.unit.coordinator.rig import QUICK, Rig, message
+from twophase.coordinator.retention import Retention
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.core.errors import ForgottenMessage, StateConflict, StoreError
+from twophase.core.gid import RANDOM_BYTES, make_gid
+from twophase.core.lifecycle import State
+from twophase.destinations.base import Answer
+from twophase.stores.base import Purged
+
+MakeRig = Callable[[CoordinatorSettings], Awaitable[Rig]]
+DAY_MS = 24 * 3600 * 1000
+KEPT = CoordinatorSettings(
+    delivery=QUICK, check_back=QUICK, retention_ms=35 * DAY_MS, retention_interval_ms=60_000, purge_rows=3
+)
+
+
+async def _finished(rig: Rig, number: int) -> list[str]:
+    gids = [make_gid(rig.clock.now_ms(), bytes([0] * 9 + [one])) for one in range(number)]
+    for gid in gids:
+        await rig.submit(message(gid))
+        await rig.until_state(gid, State.SUCCEEDED)
+    return gids
+
+
+async def _until_gone(rig: Rig, *gids: str) -> None:
+    async with asyncio.timeout(5):
+        for gid in gids:
+            while await rig.state(gid) is not None:
+                await asyncio.sleep(0.002)
+
+
+async def test_a_duplicate_is_known_as_long_as_its_history_and_refused_after(make_rig: MakeRig) -> None:
+    rig = await make_rig(KEPT)
+    (gid,) = await _finished(rig, 1)
+    rig.clock.advance(35 * DAY_MS - 60_000)
+    assert isinstance((await rig.prepare(message(gid))).error, StateConflict)
+
+    rig.clock.advance(120_000)
+    await _until_gone(rig, gid)
+
+    for again in (rig.prepare, rig.submit):
+        assert isinstance((await again(message(gid))).error, ForgottenMessage)
+    assert rig.destination.urls() == ["http://bank-b/in"]
+
+
+async def test_what_is_unfinished_is_never_forgotten(make_rig: MakeRig) -> None:
+    rig = await make_rig(KEPT)
+    gid = make_gid(rig.clock.now_ms(), bytes(RANDOM_BYTES))
+    rig.destination.script["http://bank-a/check"].extend([Answer(425)] * 100)
+    await rig.prepare(message(gid))
+    await rig.submit(message("marker"))
+    await rig.until_state("marker", State.SUCCEEDED)
+
+    rig.clock.advance(36 * DAY_MS)
+    await _until_gone(rig, "marker")
+
+    assert await rig.state(gid) is State.PREPARED
+    assert (await rig.prepare(message(gid))).error is None
+    assert await rig.store.attempts(gid), "nor is what went wrong with it"
+
+
+async def test_more_than_a_step_is_removed_step_by_step(make_rig: MakeRig) -> None:
+    rig = await make_rig(KEPT)
+    gids = await _finished(rig, 10)
+
+    rig.clock.advance(36 * DAY_MS)
+    await _until_gone(rig, *gids)
+
+    assert len([step for step in rig.watcher.steps if step.history]) == 4
+    assert sum(step.history for step in rig.watcher.steps) == 10
+
+
+async def test_retention_0_keeps_everything(make_rig: MakeRig) -> None:
+    rig = await make_rig(msgspec.structs.replace(KEPT, retention_ms=0))
+    (gid,) = await _finished(rig, 1)
+
+    rig.clock.advance(100 * 366 * DAY_MS)
+    await rig.settled()
+
+    assert await rig.state(gid) is State.SUCCEEDED
+    assert rig.watcher.steps == []
+
+
+async def test_a_cleaning_that_fails_is_told_and_the_next_one_goes_on(rig: Rig) -> None:
+    failures = [StoreError("the disk is gone")]
+    asked: list[int] = []
+
+    class Failing:
+        async def now_ms(self) -> int:
+            return 100 * DAY_MS
+
+        async def purge(self, before_ms: int, limit: int) -> Purged:
+            asked.append(before_ms)
+            if failures:
+                raise failures.pop()
+            return Purged(0, 0, more=False, horizon_ms=before_ms)
+
+    retention = Retention(Failing(), KEPT, rig.clock, lambda: 0.0, rig.watcher)  # type: ignore[arg-type] # two methods
+    await retention.start()
+    await rig.until(lambda: len(asked) == 1)
+    rig.clock.advance(60_001)
+    retention.wake()
+    await rig.until(lambda: len(asked) == 2)
+    await retention.stop()
+
+    assert rig.watcher.cleaning_failures == ["TP-4000"]
+    assert asked == [65 * DAY_MS] * 2
+
+
+async def test_after_each_step_the_store_is_left_alone_several_times_as_long(rig: Rig) -> None:
+    began_s: list[float] = []
+
+    class Slow:
+        async def now_ms(self) -> int:
+            return 100 * DAY_MS
+
+        async def purge(self, before_ms: int, limit: int) -> Purged:
+            began_s.append(asyncio.get_running_loop().time())
+            await asyncio.sleep(0.02)
+            return Purged(limit, 0, more=len(began_s) == 1, horizon_ms=before_ms)
+
+    retention = Retention(Slow(), KEPT, rig.clock, lambda: 0.0, rig.watcher)  # type: ignore[arg-type] # two methods
+    await retention.start()
+    await rig.until(lambda: len(began_s) == 2)
+    await retention.stop()
+
+    assert began_s[1] - began_s[0] >= 0.2
