@@ -31,6 +31,7 @@ COMMANDS: Final[tuple[LazyCommand, ...]] = (
     LazyCommand("server", "twophase.cli.server", "app", "server", "Run the coordinator."),
     LazyCommand("limits", "twophase.cli.limits", "app", "server", "Print every limit of the protocol."),
     LazyCommand("barrier", "twophase.cli.barrier", "app", "sqlalchemy", "Install barrier tables."),
+    LazyCommand("bench", "twophase.cli.bench", "app", "server", "Measure a server of the dtm HTTP API."),
     LazyCommand("spark", "twophase.cli.spark", "app", "spark", "Audit a system with Spark."),
 )
 EXAMPLES: Final = """\b

@@ -49,9 +49,10 @@ docstring's first line is the default text.
     │   ├── UnsafeDatabase        TP-6003  the database may forget what it answered
     │   └── UnsupportedEngine     TP-6004  not an engine this library knows
     ├── ConfigurationError        TP-7000  a setting cannot work
-    └── AuditError                TP-8000  the audit could not be made
-        ├── SparkUnavailable      TP-8001  Spark does not start
-        └── CannotRead            TP-8002  a database of the audit cannot be read
+    ├── AuditError                TP-8000  the audit could not be made
+    │   ├── SparkUnavailable      TP-8001  Spark does not start
+    │   └── CannotRead            TP-8002  a database of the audit cannot be read
+    └── BenchmarkFailed           TP-9000  nothing could be measured
 """
 
 from __future__ import annotations
@@ -480,3 +481,13 @@ class CannotRead(AuditError):
 
     code = "TP-8002"
     remedy = "Correct the URL, table or rights and run the audit again; nothing was changed."
+
+
+# ---- the benchmark --------------------------------------------------------------------------------
+
+
+class BenchmarkFailed(TwophaseError):
+    """Nothing could be measured."""
+
+    code = "TP-9000"
+    remedy = "See that the server runs and that --server names it; `curl URL/api/ping` must answer."

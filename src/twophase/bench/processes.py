@@ -1,0 +1,106 @@
+"""CPU and memory of process trees on this machine, from the kernel's own accounts (/proc).
+
+Memory is the proportional set size where the kernel tells it: pages that the processes of a database share count
+once. Elsewhere (another user's processes, another system) it is the resident size, or nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+_PROC = Path("/proc")
+OWN_NAME = "generator + sink"
+
+
+class Process(msgspec.Struct, frozen=True):
+    """The root of a process tree, and what the report calls it."""
+
+    name: str
+    pid: int
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """The account of one process tree at one moment."""
+
+    name: str
+    at_s: float
+    cpu_s: float
+    memory_bytes: int
+
+
+class Meter:
+    """Reads the generator itself and the given trees."""
+
+    def __init__(self, processes: Sequence[Process]) -> None:
+        self._processes = [process for process in processes if (_PROC / str(process.pid)).exists()]
+        self._ticks = os.sysconf("SC_CLK_TCK")
+
+    def read(self) -> list[Reading]:
+        """One reading of each."""
+        own = Reading(OWN_NAME, time.perf_counter(), time.process_time(), memory_bytes(os.getpid()))
+        return [own, *(self._read(process) for process in self._processes)]
+
+    def _read(self, process: Process) -> Reading:
+        pids = list(tree(process.pid))
+        at_s = time.perf_counter()
+        # Children that have ended are in the accounts of their parents.
+        cpu_ticks = sum(sum(_cpu_ticks(pid)) for pid in pids)
+        return Reading(process.name, at_s, cpu_ticks / self._ticks, sum(memory_bytes(pid) for pid in pids))
+
+
+def _cpu_ticks(pid: int) -> tuple[int, ...]:
+    """User and system time of a process and of its children that have ended, in clock ticks."""
+    try:
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ()
+    return tuple(int(field) for field in fields[11:15])
+
+
+def tree(pid: int) -> Iterator[int]:
+    """A process and all that descend from it."""
+    yield pid
+    for task in (_PROC / str(pid) / "task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in task.read_text().split():
+                yield from tree(int(child))
+
+
+def memory_bytes(pid: int) -> int:
+    """The memory of one process; 0 when it cannot be known."""
+    with contextlib.suppress(OSError):
+        for line in (_PROC / str(pid) / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    with contextlib.suppress(OSError):
+        return int((_PROC / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def listening(port: int) -> int | None:
+    """The process of this machine that listens on a TCP port; None when there is none that may be seen."""
+    wanted = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+    if not wanted:
+        return None
+    found = []
+    for directory in _PROC.glob("[0-9]*/fd"):
+        with contextlib.suppress(OSError):
+            if any(str(file.readlink()) in wanted for file in directory.iterdir()):
+                found.append(int(directory.parent.name))
+    # A server's children may hold the same socket: the oldest is the root of the tree.
+    return min(found, default=None)
+
+
+def _listening_inodes(port: int) -> Iterator[str]:
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                    yield fields[9]

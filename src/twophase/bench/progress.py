@@ -1,0 +1,43 @@
+"""The bar while a benchmark runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from twophase.bench.compare import OnStep
+
+
+@contextlib.contextmanager
+def shown(console: Console, steps: int, seconds_each: float) -> Iterator[OnStep]:
+    """A bar over all runs; gives what the runs tell their progress to."""
+    columns = (
+        TextColumn("{task.description:<10}"),
+        BarColumn(),
+        TextColumn("{task.fields[rate]:>8} msg/s"),
+        TimeRemainingColumn(),
+    )
+    # Redrawn by the runs themselves: a thread of its own would take the interpreter from the generator.
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
+        task = bar.add_task("", total=steps * seconds_each, rate="–")
+        base, last, last_done = 0.0, 0.0, 0
+
+        def on_step(name: str, passed_s: float, done: int) -> None:
+            nonlocal base, last, last_done
+            if passed_s < last:
+                base, last, last_done = base + seconds_each, 0.0, 0
+            if passed_s - last < _REDRAW_S and passed_s < seconds_each:
+                return
+            rate = (done - last_done) / max(passed_s - last, 1e-6)
+            last, last_done = passed_s, done
+            completed = base + min(passed_s, seconds_each)
+            bar.update(task, completed=completed, description=name, rate=f"{rate:,.0f}")
+            bar.refresh()
+
+        yield on_step
+
+
+_REDRAW_S = 0.5

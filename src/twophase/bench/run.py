@@ -1,0 +1,269 @@
+"""One run of a workload against one server: warm up, measure, drain, account.
+
+Saturating (closed loop), every connection sends as soon as it is answered. In an open loop messages begin at fixed
+moments whatever the server does; one that finds no free connection waits for one, and its latency counts from the
+moment it was meant to be sent, so a stall is seen by every message it would have hit (no coordinated omission).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from twophase.bench.ledger import Ledger
+from twophase.bench.measurement import Measurement, Point, Usage
+from twophase.bench.processes import Meter, Process
+from twophase.bench.producer import Producer
+from twophase.bench.sink import IN_PROGRESS, ROLLED_BACK, Sink
+from twophase.bench.ticker import Ticker
+from twophase.bench.workload import Gids, Mode, Template, Workload
+from twophase.core.errors import BenchmarkFailed
+from twophase.http.address import Address
+
+_SAMPLE_S: Final = 0.1
+_POLL_S: Final = 0.005
+_RECONNECT_S: Final = 0.1
+_AFTER_FAILURE_S: Final = 0.02
+_DUPLICATES_S: Final = 0.1
+_TICKS_S_MIN: Final = 0.0001
+_CONNECT_S: Final = 5.0
+
+OnProgress = Callable[[float, int], None]
+"""Told the seconds that have passed, of warm-up and window together, and the messages delivered."""
+
+
+def _silent(_passed_s: float, _delivered: int) -> None:
+    """Nobody watches."""
+
+
+class Run:
+    """Implements the producers' `Source`. Use `measure`."""
+
+    def __init__(self, address: Address, workload: Workload, on_progress: OnProgress = _silent) -> None:
+        self.workload = workload.check()
+        self.address = address
+        self.submits = workload.mode is not Mode.PREPARE
+        self.ledger = Ledger(workload.branches, opened=workload.rate > 0)
+        self.heads: dict[bytes, int] = {}
+        self.sink = Sink(self.ledger, workload.payload_bytes, IN_PROGRESS if self.submits else ROLLED_BACK)
+        self._on_progress = on_progress
+        self._gids = Gids()
+        self._idle: list[Producer] = []
+        self._due: deque[float] = deque()
+        self._prepared: list[tuple[bytes, int]] = []
+        self._tls = ssl.create_default_context() if address.tls else None
+        self._generating = False
+        self._first_s = 0.0
+        self._ticked = 0
+        self._under_way = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # ---- life -------------------------------------------------------------------------------------------
+
+    async def measure(self, processes: Sequence[Process] = ()) -> Measurement:
+        """Do the whole run.
+
+        Arguments:
+            processes: whose CPU and memory to account.
+
+        Raises:
+            BenchmarkFailed: the server cannot be reached, or every request fails.
+        """
+        self.template = Template(self.address, self.workload, await self.sink.start())
+        gc.collect()
+        gc.freeze()
+        gc.disable()  # nothing here makes cycles; a collection would be counted as the server's latency
+        try:
+            await self._connect()
+            return await self._measured(Meter(processes))
+        finally:
+            self._generating = False
+            gc.enable()
+            gc.unfreeze()
+            for task in self._tasks:
+                task.cancel()
+            self.sink.stop()
+            for producer in self._idle:
+                producer.transport.abort()
+
+    async def _measured(self, meter: Meter) -> Measurement:
+        workload = self.workload
+        ticker = self._start()
+        try:
+            await self._watch(0.0, workload.warmup_s, [])
+            self.ledger.clear_latencies()
+            before, delivered, started_s = meter.read(), self._done, time.perf_counter()
+            series: list[Point] = []
+            await self._watch(workload.warmup_s, workload.seconds, series)
+            after, measured_s = meter.read(), time.perf_counter() - started_s
+            messages = self._done - delivered
+            latencies = self.ledger.latencies()
+        finally:
+            self._generating = False
+            if ticker is not None:
+                ticker.stop()
+        drained_s = await self._drain()
+        return Measurement(
+            workload,
+            measured_s,
+            messages,
+            latencies,
+            series,
+            [Usage.between(one, other, messages) for one, other in zip(before, after, strict=True)],
+            drained_s,
+            self.ledger.findings(),
+        )
+
+    @property
+    def _done(self) -> int:
+        """Messages whose measured work is complete: at the sink, or acknowledged where no branch is called."""
+        return self.ledger.delivered if self.submits else self.ledger.prepared
+
+    def _start(self) -> Ticker | None:
+        self._generating = True
+        self._first_s = time.perf_counter() + 0.01
+        if self.workload.rate > 0:
+            return Ticker(max(1 / self.workload.rate, _TICKS_S_MIN), self._first_s, self._tick)
+        idle, self._idle = self._idle, []
+        for producer in idle:
+            self._next(producer, time.perf_counter())
+        return None
+
+    async def _watch(self, passed_s: float, seconds: float, series: list[Point]) -> None:
+        """Let it run for `seconds`, noting the throughput of each sample."""
+        started_s = last_s = time.perf_counter()
+        delivered = self._done
+        while (left_s := started_s + seconds - time.perf_counter()) > 0:
+            await asyncio.sleep(min(_SAMPLE_S, left_s))
+            now_s = time.perf_counter()
+            if now_s - last_s >= _SAMPLE_S / 2:
+                series.append(Point(now_s - started_s, (self._done - delivered) / (now_s - last_s)))
+                last_s, delivered = now_s, self._done
+            self._on_progress(passed_s + now_s - started_s, self._done)
+            if not self.ledger.succeeded and self.ledger.errors.total() > 3 * self.workload.connections:
+                raise BenchmarkFailed(f"every request fails: {self.ledger.errors.most_common(1)[0][0]}")
+
+    async def _drain(self) -> float:
+        """Wait until everything acknowledged has arrived; the seconds it took."""
+        started_s = time.perf_counter()
+        ends_s = started_s + self.workload.drain_s
+        while self._under_way and time.perf_counter() < ends_s:  # noqa: ASYNC110 -- not a cost of every message
+            await asyncio.sleep(_POLL_S)
+        self.ledger.unanswered = self._under_way
+        while self.ledger.owed and time.perf_counter() < ends_s:  # noqa: ASYNC110 -- the same
+            await asyncio.sleep(_POLL_S)
+        drained_s = time.perf_counter() - started_s
+        if self._prepared:
+            await self._abort_prepared(ends_s)
+        await asyncio.sleep(_DUPLICATES_S)
+        return drained_s
+
+    async def _abort_prepared(self, ends_s: float) -> None:
+        """Leave no prepared message behind."""
+        while (self._prepared or self._under_way) and time.perf_counter() < ends_s:
+            while self._prepared and self._idle:
+                gid, number = self._prepared.pop()
+                self._under_way += 1
+                self._idle.pop().abort(self.template.body(gid, number))
+            await asyncio.sleep(0)
+
+    # ---- connections ------------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await asyncio.gather(*(self._dial() for _ in range(self.workload.connections)))
+        except (OSError, TimeoutError) as error:
+            why = str(error) or "no answer in time"
+            raise BenchmarkFailed(f"no connection to {self.address.key}: {why}") from error
+
+    async def _dial(self) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(
+            lambda: Producer(self), self.address.host, self.address.port, ssl=self._tls, server_hostname=None
+        )
+
+    async def _dial_again(self) -> None:
+        while self._generating:
+            await asyncio.sleep(_RECONNECT_S)
+            try:
+                await self._dial()
+            except OSError as error:
+                self.ledger.fail(f"no connection: {error.strerror}")
+            else:
+                return
+
+    def connected(self, producer: Producer) -> None:
+        """A producer can begin."""
+        if self._generating:
+            self._next(producer, time.perf_counter())
+        else:
+            self._idle.append(producer)
+
+    def lost(self, producer: Producer) -> None:
+        """A producer's connection is gone; another takes its place."""
+        if producer in self._idle:
+            self._idle.remove(producer)
+        else:
+            self._under_way -= 1
+        if self._generating:
+            task = asyncio.ensure_future(self._dial_again())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    # ---- messages ---------------------------------------------------------------------------------------
+
+    def finished(self, producer: Producer, *, failed: bool) -> None:
+        """A producer has finished a message, or failed to."""
+        self._under_way -= 1
+        if failed and not self.workload.rate:
+            self._idle.append(producer)
+            asyncio.get_running_loop().call_later(_AFTER_FAILURE_S, self._resume, producer)
+        else:
+            self._next(producer, time.perf_counter())
+
+    def _resume(self, producer: Producer) -> None:
+        if producer in self._idle and self._generating:
+            self._idle.remove(producer)
+            self._next(producer, time.perf_counter())
+
+    def _next(self, producer: Producer, now_s: float) -> None:
+        if not self._generating:
+            self._idle.append(producer)
+        elif not self.workload.rate:
+            self._begin(producer, now_s)
+        elif self._due:
+            self._begin(producer, self._due.popleft())
+        else:
+            self._idle.append(producer)
+
+    def _tick(self) -> None:
+        """Begin what is due by now."""
+        now_s = time.perf_counter()
+        rate = self.workload.rate
+        due = int((now_s - self._first_s) * rate) + 1
+        while self._ticked < due:
+            intended_s = self._first_s + self._ticked / rate
+            self._ticked += 1
+            if self._idle:
+                self.ledger.late.add(now_s - intended_s)
+                self._begin(self._idle.pop(), intended_s)
+            else:
+                self._due.append(intended_s)
+
+    def _begin(self, producer: Producer, intended_s: float) -> None:
+        self._under_way += 1
+        number = self.ledger.begin(intended_s)
+        gid = self._gids.new()
+        body = self.template.body(gid, number)
+        if self.workload.mode is Mode.SUBMIT:
+            producer.submit(number, body, intended_s)
+        else:
+            if not self.submits:
+                self._prepared.append((gid, number))
+            producer.prepare(number, body, intended_s)

@@ -1,0 +1,146 @@
+"""Servers started for a run, each in a process of its own, gone with it.
+
+Promise: they are told to end when the run ends, however it ends; their data lies in a directory of its own, on a
+real disk, and is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from twophase.bench.processes import Process
+from twophase.core.errors import BenchmarkFailed, ConfigurationError
+
+_READY_S: Final = 30.0
+_STOP_S: Final = 15.0
+_IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+
+
+class Started(msgspec.Struct, frozen=True):
+    """A running server: where it is, what to account, and how long it took to be ready."""
+
+    name: str
+    url: str
+    processes: tuple[Process, ...]
+    ready_s: float = 0.0
+
+
+@contextlib.contextmanager
+def directory_on_disk(parent: Path | None = None) -> Iterator[Path]:
+    """A temporary directory where fsync means something: not in memory."""
+    candidates = [parent] if parent else [Path(tempfile.gettempdir()), Path("/var/tmp"), Path.cwd()]  # noqa: S108 -- a candidate, made private below
+    chosen = next((one for one in candidates if one.is_dir() and filesystem(one) not in _IN_MEMORY), candidates[-1])
+    directory = Path(tempfile.mkdtemp(prefix="twophase-bench-", dir=chosen))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def filesystem(path: Path) -> str:
+    """The type of the file system a path is on; empty when it cannot be known."""
+    best, kind = "", ""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/mounts").read_text().splitlines():
+            _, mount, found, *_ = line.split()
+            inside = str(path.resolve()) + "/"
+            if inside.startswith(mount.rstrip("/") + "/") and len(mount) >= len(best):
+                best, kind = mount, found
+    return kind
+
+
+@contextlib.contextmanager
+def server(name: str, command: Sequence[str], cwd: Path | None = None) -> Iterator[Started]:
+    """A server of ours: the command runs until its ready line, and is told to end afterwards.
+
+    Raises:
+        BenchmarkFailed: it does not become ready; the text holds what it said.
+    """
+    started_s = time.perf_counter()
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, cwd=cwd)
+        try:
+            line = _ready_line(process)
+            url = next((word for word in line.split() if word.startswith("http://")), "")
+            if not url:
+                errors.seek(0)
+                said = (line + errors.read(2000).decode("utf-8", "replace")).strip()
+                raise BenchmarkFailed(f"the {name} server did not start: {said or 'it said nothing'}")
+            yield Started(name, url, (Process("server", process.pid),), time.perf_counter() - started_s)
+        finally:
+            stop(process)
+
+
+def _ready_line(process: subprocess.Popen[bytes]) -> str:
+    assert process.stdout is not None
+    readable, _, _ = select.select([process.stdout], [], [], _READY_S)
+    return process.stdout.readline().decode() if readable else ""
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Tell a process to end; insist when it does not."""
+    process.terminate()
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+@contextlib.contextmanager
+def null_server() -> Iterator[Started]:
+    """The server that keeps nothing."""
+    with server("null", [sys.executable, "-m", "twophase.server.null"]) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def sqlite_server(parent: Path | None = None, settings: Sequence[str] = ()) -> Iterator[Started]:
+    """The server on SQLite, in a directory of its own."""
+    with (
+        directory_on_disk(parent) as directory,
+        coordinator("sqlite", f"sqlite:///{directory}/bench.db", settings) as it,
+    ):
+        yield it
+
+
+@contextlib.contextmanager
+def coordinator(name: str, store: str, settings: Sequence[str] = ()) -> Iterator[Started]:
+    """The server on a store that is there."""
+    options = [part for setting in settings for part in ("--set", setting)]
+    command = [sys.executable, "-m", "twophase", "server", "--http-port", "0", "--log-level", "error"]
+    with server(name, [*command, "--store", store, *options]) as started:
+        yield started
+
+
+def environment() -> dict[str, str]:
+    """The environment of started programs: ours, in plain language."""
+    return {**os.environ, "LC_ALL": "C"}
+
+
+@contextlib.contextmanager
+def set_up(kind: str, parent: Path | None = None) -> Iterator[Started]:
+    """The server on a store started for it.
+
+    Raises:
+        ConfigurationError: no such store.
+    """
+    setups = {"sqlite": sqlite_server}
+    if kind not in setups:
+        raise ConfigurationError(f"--setup {kind}: {' or '.join(setups)} is possible.", remedy="Choose one of these.")
+    with setups[kind](parent) as started:
+        yield started

@@ -1,0 +1,92 @@
+"""A coordinator that keeps nothing: the ceiling of this machine, for `twophase bench`.
+
+The same port, decoder and HTTP client as the server's, and nothing between them: prepare and submit are answered at
+once and every branch is called once, whatever it answers. What the server is slower than this is the price of its
+promises. It holds none of them; run it for nothing but measuring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import signal
+from collections.abc import Sequence
+
+import uvloop
+
+from twophase.coordinator.entry import OnReply, ReplyOf
+from twophase.core.lifecycle import State
+from twophase.core.message import Message
+from twophase.http import HttpClient, Outcome
+from twophase.server.decode import Decoder
+from twophase.server.listener import Listener
+
+_HEADERS = (("Content-Type", "application/json"),)
+_TIMEOUT_MS = 3000
+_PREPARED = ReplyOf(None, State.PREPARED, 1_700_000_000_000)
+_SUBMITTED = ReplyOf(None, State.SUBMITTED, 1_700_000_000_000)
+_ABORTED = ReplyOf(None, State.FAILED, 1_700_000_000_000)
+
+
+class NullCoordinator:
+    """Implements the listener's `Requests`: says yes."""
+
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
+
+    def prepare(self, _message: Message, on_reply: OnReply) -> None:
+        """Prepared, as far as anybody can tell."""
+        on_reply(_PREPARED)
+
+    def submit(self, message: Message, on_reply: OnReply) -> None:
+        """Call every branch, once."""
+        on_reply(_SUBMITTED)
+        for index, branch in enumerate(message.branches, 1):
+            url = f"{branch.url}?gid={message.gid}&trans_type=msg&branch_id={index:02}&op=action"
+            self._client.request("POST", url, _HEADERS, branch.payload, _TIMEOUT_MS, _ignore)
+
+    def abort(self, _gid: str, on_reply: OnReply) -> None:
+        """Nothing was kept."""
+        on_reply(_ABORTED)
+
+
+def _ignore(_outcome: Outcome) -> None:
+    """Whatever the branch answered."""
+
+
+async def _pong(_scope: object, _receive: object, send: object) -> None:
+    """Answer every other route."""
+    assert callable(send)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+    await send({"type": "http.response.body", "body": b'{"msg":"pong"}'})
+
+
+async def serve(host: str, port: int) -> None:
+    """Serve until told to stop."""
+    client = HttpClient(connections_per_host=256, connections_max=4096, queue_per_host=1 << 20)
+    listener = Listener(NullCoordinator(client), Decoder(lambda _url: None), _pong, on_refused=lambda _code: None)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    urls = await listener.start(host, port)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    print(f"twophase null server ready: {' '.join(urls)} (keeps nothing)", flush=True)  # noqa: T201 -- the ready line
+    await stop.wait()
+    listener.stop()
+    await client.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """`python -m twophase.server.null`."""
+    parser = argparse.ArgumentParser(description="Answer everything, keep nothing: the ceiling for benchmarks.")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--http-port", type=int, default=0)
+    options = parser.parse_args(arguments)
+    uvloop.run(serve(options.host, options.http_port))
+
+
+if __name__ == "__main__":
+    main()
