@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from twophase.coordinator.entry import Entry
 from twophase.coordinator.gate import Gate
+from twophase.core.message import scheme_of
 from twophase.destinations.base import Answer, Call, Destination
 
 OnAnswer = Callable[[str, Answer], None]
@@ -39,7 +40,7 @@ class Calls:
             build: makes the call at the last moment; None: it is not wanted any more.
             on_answer: told the answer, once, whatever the destination does.
         """
-        destination = self._destinations.get(url.partition("://")[0].lower())
+        destination = self._destinations.get(scheme_of(url, entry.message.protocol))
         if destination is None:
             on_answer("", Answer(0, error="no destination for this scheme"))
             return True

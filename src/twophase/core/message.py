@@ -9,6 +9,7 @@ its subscribers) and payload bytes; options do not count (correctness rule 5).
 from __future__ import annotations
 
 import enum
+from urllib.parse import unquote_plus
 
 import msgspec
 
@@ -68,6 +69,39 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
         '01'
         """
         return f"{index + 1:02d}"
+
+
+def scheme_of(url: str, protocol: str) -> str:
+    """Which destination calls `url` for a message of `protocol`; empty when none can be told.
+
+    An address that names its scheme is called by it, whatever the protocol; `host:port/package.Service/Method`, as dtm
+    writes it, belongs to a message of protocol `grpc`; an HTTP address with a `method` parameter is a JSON-RPC branch
+    in one of protocol `json-rpc` (dtm-wire §3.1).
+
+    >>> scheme_of("HTTP://b/in", "grpc"), scheme_of("b:58080/bank.Bank/TransferIn", "grpc"), scheme_of("b/in", "http")
+    ('http', 'grpc', '')
+    >>> scheme_of("http://b/rpc?method=transfer_in", "json-rpc"), scheme_of("http://b/in", "json-rpc")
+    ('json-rpc', 'http')
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return "grpc" if protocol == "grpc" else ""
+    scheme = scheme.lower()
+    if protocol == "json-rpc" and scheme in {"http", "https"} and method_of(rest):
+        return "json-rpc"
+    return scheme
+
+
+def method_of(url: str) -> str:
+    """The method that a JSON-RPC branch's address names, empty when it names none.
+
+    >>> method_of("http://b/rpc?tenant=7&method=transfer_in#top"), method_of("http://b/payment-method?x=1")
+    ('transfer_in', '')
+    """
+    if "method=" not in url:
+        return ""
+    query = url.partition("#")[0].partition("?")[2]
+    return next((unquote_plus(pair[7:]) for pair in query.split("&") if pair.startswith("method=")), "")
 
 
 def same_prepared(known: Message, said: Message) -> bool:

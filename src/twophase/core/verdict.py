@@ -7,6 +7,9 @@ The verdict decides the fate of a message, so guessing is forbidden (correctness
 * A foreign producer speaks dtm's language, status first: 425 in progress, 409 rolled back, 200 committed
   unless the body carries FAILURE or ONGOING; any other status is unknown whatever its body.
 * No answer (transport error, timeout) is unknown.
+
+gRPC and JSON-RPC say the same in codes of their own; here stands which HTTP status means the same, so that one reading
+serves all three.
 """
 
 from __future__ import annotations
@@ -99,3 +102,35 @@ def interpret_branch(status: int, body: bytes) -> BranchResult:
     if b"FAILURE" in body:
         return BranchResult.FAILED
     return BranchResult.SUCCEEDED
+
+
+GRPC_OF_STATUS: dict[int, int] = {200: 0, 400: 3, 409: 10, 425: 9, 500: 2}
+"""The gRPC code by which a producer or a branch says what it says over HTTP by this status (dtm-wire §2)."""
+
+_STATUS_OF_GRPC = {0: 200, 3: 400, 5: 404, 7: 403, 8: 429, 9: 425, 12: 501, 16: 401}
+_NO_ANSWER_OF_GRPC = frozenset({1, 4, 14})
+_STATUS_OF_JSON_RPC = {-32901: 409, -32902: 425}
+
+
+def status_of_grpc(code: int, details: str) -> int:
+    """The HTTP status that means what a gRPC status means (dtm-wire §2); 0 where there was no answer.
+
+    >>> [status_of_grpc(code, "") for code in (0, 10, 9, 2, 14)]
+    [200, 409, 425, 500, 0]
+    >>> status_of_grpc(10, "ONGOING")  # servers written for dtm before 1.10
+    425
+    """
+    if code == 10:
+        return 425 if details == "ONGOING" else 409
+    if code in _NO_ANSWER_OF_GRPC:
+        return 0
+    return _STATUS_OF_GRPC.get(code, 500)
+
+
+def status_of_json_rpc(code: int) -> int:
+    """The HTTP status that means what a JSON-RPC error code means (dtm-wire §1.5).
+
+    >>> status_of_json_rpc(-32901), status_of_json_rpc(-32902), status_of_json_rpc(-32603)
+    (409, 425, 500)
+    """
+    return _STATUS_OF_JSON_RPC.get(code, 500)

@@ -27,10 +27,12 @@ from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
 from twophase.core.hooks import Clock
 from twophase.destinations.base import Destination
 from twophase.destinations.http import HttpDestination
+from twophase.destinations.jsonrpc import JsonRpcDestination
 from twophase.http.client import HttpClient
 from twophase.server import logs
 from twophase.server.decode import Decoder
 from twophase.server.dtm_http import ColdRoutes
+from twophase.server.dtm_jsonrpc import JsonRpcDoor
 from twophase.server.listener import Listener
 from twophase.server.metrics import Metrics
 from twophase.server.settings import Settings, unknown_variables
@@ -87,10 +89,12 @@ class Server:
             self.metrics,
         )
         cold = ColdRoutes(self.coordinator, self.metrics, clock, lambda: self.listener.connections)
+        decoder = Decoder(self._why_not_callable)
+        json_rpc = JsonRpcDoor(self.coordinator, decoder, clock, self.metrics.refused)
         self.listener = Listener(
             self.coordinator,
-            Decoder(self._why_not_callable),
-            cold.application(),
+            decoder,
+            cold.application(json_rpc.route()),
             on_refused=self.metrics.refused,
             timeouts=settings.timeouts(),
             connections_max=settings.connections_max,
@@ -144,7 +148,7 @@ def _http_destinations(settings: Settings) -> dict[str, Destination]:
         response_bytes_max=settings.answer_bytes_max,
     )
     destination = HttpDestination(client)
-    return {"http": destination, "https": destination}
+    return {"http": destination, "https": destination, "json-rpc": JsonRpcDestination(destination)}
 
 
 def _calls_max(settings: Settings) -> int:

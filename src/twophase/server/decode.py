@@ -9,7 +9,7 @@ truncates or never calls the branch.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -29,10 +29,11 @@ from twophase.core.limits import (
     Limit,
     require,
 )
-from twophase.core.message import Branch, Durability, Message, Options
+from twophase.core.message import Branch, Durability, Message, Options, scheme_of
 from twophase.server.wire import WireRequest, WireStep, parse_request
 
 TOPIC_PREFIX: Final = "topic://"
+_PROTOCOLS: Final = frozenset({"http", "grpc", "json-rpc"})
 _ADDRESSES_REMEMBERED_MAX: Final = 4096
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
@@ -50,6 +51,7 @@ class _CustomData(msgspec.Struct):
 
 
 _custom_data_decoder = msgspec.json.Decoder(_CustomData | None)
+_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Decoder:
@@ -73,20 +75,34 @@ class Decoder:
         >>> decoder.message(b'{"gid":"g","trans_type":"msg","steps":[{"action":"http://b/in"}],"payloads":["{}"]}')
         Message(gid='g', branches=(Branch(url='http://b/in', payload=b'{}'),), check_url='', ...)
         """
-        request = parse_request(body)
+        return self.message_of(parse_request(body), len(body))
+
+    def message_of(self, request: WireRequest, request_bytes: int, payloads: list[bytes] | None = None) -> Message:
+        """The message of a request that came in any wire format, `request_bytes` long.
+
+        Arguments:
+            payloads: where the format carries bytes, these, instead of the request's own.
+
+        Raises: as `message`.
+        """
         gid = _gid(request)
         if request.trans_type != "msg":
             raise _unsupported(request.trans_type, gid)
-        branches = self._branches(request, gid)
-        if len(body) > PAYLOAD_BYTES_MAX.value:
+        protocol = request.protocol or "http"
+        if protocol not in _PROTOCOLS:
+            named = ", ".join(sorted(_PROTOCOLS))
+            raise InvalidRequest(f"protocol is {protocol[:45]!r}, one of {named} is needed.", gid=gid)
+        branches = self._branches(request, protocol, payloads, gid)
+        if request_bytes > PAYLOAD_BYTES_MAX.value:
             for branch in branches:
                 require(PAYLOAD_BYTES_MAX, len(branch.payload), gid=gid)
+        if protocol == "json-rpc":
+            _require_parameters(branches, gid)
         check_url = request.query_prepared or ""
-        if check_url and check_url not in self._callable:
-            self._examine("query_prepared", check_url, gid)
-        protocol = request.protocol or "http"
-        if protocol != "http":
-            _require_http(protocol, branches, gid)
+        if check_url:
+            address = check_url if protocol == "http" else _address(check_url, protocol)
+            if address not in self._callable:
+                self._examine("query_prepared", address, gid)
         return Message(gid, branches, check_url, _options(request, check_url, gid), protocol)
 
     def gid(self, body: bytes | bytearray) -> str:
@@ -101,9 +117,11 @@ class Decoder:
             raise _unsupported(request.trans_type, gid)
         return gid
 
-    def _branches(self, request: WireRequest, gid: str) -> tuple[Branch, ...]:
+    def _branches(
+        self, request: WireRequest, protocol: str, binary: list[bytes] | None, gid: str
+    ) -> tuple[Branch, ...]:
         steps = request.steps or []
-        payloads = request.payloads or []
+        payloads: Sequence[str | bytes | None] = binary or request.payloads or []
         if len(steps) > BRANCHES_MAX.value:
             require(BRANCHES_MAX, len(steps), gid=gid)
         if len(payloads) != len(steps):
@@ -112,9 +130,13 @@ class Decoder:
         branches: list[Branch] = []
         for step, payload in zip(steps, payloads, strict=True):
             url = step.action or ""
-            if url not in known:
-                self._examine(f"steps[{len(branches)}].action", url, gid)
-            branches.append(Branch(url, payload.encode() if payload else b""))
+            address = url if protocol == "http" else _address(url, protocol)
+            if address not in known:
+                self._examine(f"steps[{len(branches)}].action", address, gid)
+            if not payload:
+                branches.append(Branch(url))
+            else:
+                branches.append(Branch(url, payload.encode() if isinstance(payload, str) else payload))
         return tuple(branches)
 
     def _examine(self, field: str, url: str, gid: str) -> None:
@@ -129,7 +151,9 @@ class Decoder:
         self._callable.add(url)
 
 
-def _payloads_of_steps(steps: list[WireStep], payloads: list[str | None], gid: str) -> list[str | None]:
+def _payloads_of_steps(
+    steps: list[WireStep], payloads: Sequence[str | bytes | None], gid: str
+) -> Sequence[str | bytes | None]:
     """Payloads where clients before dtm 1.10 put them; their number is wrong otherwise."""
     if not payloads and any(step.data for step in steps):
         return [step.data for step in steps]
@@ -148,14 +172,19 @@ def _unsupported(trans_type: str | None, gid: str) -> UnsupportedType:
     return UnsupportedType(f"trans_type is {trans_type[:45]!r}, only 'msg' (2-phase message) is served here.", gid=gid)
 
 
-def _require_http(protocol: str, branches: tuple[Branch, ...], gid: str) -> None:
-    """Other protocols are named by dtm's clients also for plain HTTP addresses, which we can call."""
-    if protocol not in {"grpc", "json-rpc"}:
-        raise InvalidRequest(f"protocol is {protocol[:45]!r}, only 'http' is served here.", gid=gid)
+def _address(url: str, protocol: str) -> str:
+    """`url` with the scheme that dtm's clients leave to the protocol."""
+    return f"grpc://{url}" if url and scheme_of(url, protocol) == "grpc" and "://" not in url else url
+
+
+def _require_parameters(branches: tuple[Branch, ...], gid: str) -> None:
+    """A JSON-RPC branch's payload is its `params`, into which gid and branch id are put, so it must be an object."""
     for index, branch in enumerate(branches):
-        if protocol == "json-rpc" and "method" in branch.url:
-            field = f"steps[{index}].action"
-            raise InvalidRequest(f"{field}: JSON-RPC branches (protocol 'json-rpc') are not served here.", gid=gid)
+        if branch.payload and scheme_of(branch.url, "json-rpc") == "json-rpc":
+            try:
+                _object_decoder.decode(branch.payload)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                raise InvalidRequest(f"payloads[{index}]: a JSON-RPC branch needs a JSON object.", gid=gid) from error
 
 
 def _options(request: WireRequest, check_url: str, gid: str) -> Options:

@@ -83,8 +83,8 @@ class ColdRoutes:
         self._connections = connections
         self._version = _json(_Version(f"v{version('twophase')} twophase"))
 
-    def application(self) -> Starlette:
-        """The ASGI application."""
+    def application(self, *others: Route) -> Starlette:
+        """The ASGI application, with `others` beside the routes of its own."""
         routes = [
             Route("/api/ping", self._ping, methods=_ANY_METHOD),
             Route(f"{PREFIX}/version", self._say_version),
@@ -96,6 +96,7 @@ class ColdRoutes:
             Route("/metrics", self._scrape),
             Route("/api/metrics", self._scrape),
             *(Route(f"{PREFIX}/{name}", _not_served(what), methods=["POST"]) for name, what in _OTHER_TYPES.items()),
+            *others,
         ]
         return Starlette(routes=routes, exception_handlers={HTTPException: _not_found, Exception: _failed})
 

@@ -56,6 +56,21 @@ class Answer(msgspec.Struct, frozen=True):
     retry_after_s: int = 0
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a request was refused, as every wire format says it in its own way; `status` is HTTP's."""
+
+    status: int
+    message: str
+    code: str
+    state: str
+    remedy: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether dtm's clients are told FAILURE: the message's state, or its branches, say no."""
+        return self.status == HTTPStatus.CONFLICT
+
+
 class _Failure(msgspec.Struct, omit_defaults=True):
     message: str
     dtm_result: str = ""
@@ -75,14 +90,14 @@ def success_body(prepared_at_ms: int) -> bytes:
     return b'{"dtm_result":"SUCCESS","prepared_at":%d}' % prepared_at_ms
 
 
-def failure(
+def refusal(
     error: TwophaseError,
     *,
     route: Route | None = None,
     state: State = State.ABSENT,
     result: BranchResult | None = None,
-) -> Answer:
-    """What a refused request is answered.
+) -> Refusal:
+    """What a refused request is told.
 
     Arguments:
         error: why it was refused.
@@ -90,8 +105,8 @@ def failure(
         state: where its message stands, ABSENT when there is none.
         result: with wait_result, what the first delivery round came to.
 
-    >>> failure(StateConflict(), route=Route.SUBMIT, state=State.SUCCEEDED).status
-    409
+    >>> refusal(StateConflict(), route=Route.SUBMIT, state=State.SUCCEEDED).message
+    "current status 'succeed', cannot sumbmit. FAILURE"
     """
     # dtm answers 500 to a submit that waited for a branch in trouble, 409 when the branch refused or is not done.
     status = 500 if isinstance(error, NotYetDelivered) and result is BranchResult.ERROR else _status(error)
@@ -105,14 +120,31 @@ def failure(
         message = f"{said}: FAILURE" if status == HTTPStatus.CONFLICT else f"{said}: {message}"
     elif status == HTTPStatus.CONFLICT and not message.endswith("FAILURE"):
         message = f"{message} FAILURE"
+    return Refusal(status, message, error.code, WIRE_STATES.get(state, ""), error.remedy)
+
+
+def failure(
+    error: TwophaseError,
+    *,
+    route: Route | None = None,
+    state: State = State.ABSENT,
+    result: BranchResult | None = None,
+) -> Answer:
+    """The HTTP answer to a refused request; arguments as `refusal`.
+
+    >>> failure(StateConflict(), route=Route.SUBMIT, state=State.SUCCEEDED).status
+    409
+    """
+    said = refusal(error, route=route, state=state, result=result)
     body = _Failure(
-        message,
-        dtm_result="FAILURE" if status == HTTPStatus.CONFLICT else "",
-        code=error.code,
-        state=WIRE_STATES.get(state, ""),
-        remedy=error.remedy,
+        said.message,
+        dtm_result="FAILURE" if said.failed else "",
+        code=said.code,
+        state=said.state,
+        remedy=said.remedy,
     )
-    return Answer(status, _encoder.encode(body), RETRY_AFTER_S if status == HTTPStatus.SERVICE_UNAVAILABLE else 0)
+    retry_after_s = RETRY_AFTER_S if said.status == HTTPStatus.SERVICE_UNAVAILABLE else 0
+    return Answer(said.status, _encoder.encode(body), retry_after_s)
 
 
 def _status(error: TwophaseError) -> int:

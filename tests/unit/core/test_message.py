@@ -16,8 +16,10 @@ from twophase.core.message import (
     decode_branches,
     encode,
     encode_branches,
+    method_of,
     same_content,
     same_prepared,
+    scheme_of,
 )
 
 ONE, TWO, THREE = Branch("http://b/1", b"1"), Branch("http://b/2", b"2"), Branch("http://b/3")
@@ -124,3 +126,32 @@ def test_a_prepare_that_comes_again_is_the_same() -> None:
 )
 def test_a_prepare_must_fix_exactly_the_same_branches(known: Message, said: Message) -> None:
     assert not same_prepared(known, said)
+
+
+@pytest.mark.parametrize(
+    ("url", "protocol", "scheme"),
+    [
+        ("http://b/in", "http", "http"),
+        ("HTTPS://b/in", "grpc", "https"),
+        ("grpc://b:1/p.S/M", "http", "grpc"),
+        ("b:1/p.S/M", "grpc", "grpc"),
+        ("b:1/p.S/M", "http", ""),
+        ("b:1/rpc?method=in", "json-rpc", ""),
+        ("http://b/rpc?method=in", "json-rpc", "json-rpc"),
+        ("https://b/rpc?x=1&method=in", "json-rpc", "json-rpc"),
+        ("http://b/rpc?method=in", "http", "http"),
+        ("http://b/rpc?method=", "json-rpc", "http"),
+        ("http://b/method=in", "json-rpc", "http"),
+        ("http://b/rpc?paymethod=in", "json-rpc", "http"),
+        ("http://b/rpc#?method=in", "json-rpc", "http"),
+        ("grpc://b:1/p.S/M?method=in", "json-rpc", "grpc"),
+        ("", "grpc", "grpc"),
+        ("", "http", ""),
+    ],
+)
+def test_scheme_and_protocol_pick_the_destination(url: str, protocol: str, scheme: str) -> None:
+    assert scheme_of(url, protocol) == scheme
+
+
+def test_a_method_is_read_as_a_form_writes_it() -> None:
+    assert method_of("http://b/rpc?method=transfer%20in&method=other") == "transfer in"

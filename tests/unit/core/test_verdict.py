@@ -7,11 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twophase.core.verdict import (
+    GRPC_OF_STATUS,
     STATUS_OF_VERDICT,
     BranchResult,
     Verdict,
     interpret_branch,
     interpret_check_back,
+    status_of_grpc,
+    status_of_json_rpc,
 )
 
 _STATUSES = st.sampled_from([0, 200, 201, 204, 302, 404, 409, 425, 500, 502])
@@ -90,3 +93,36 @@ def test_a_branch_answer_is_read_status_first(status: int, body: bytes, result: 
 @given(_STATUSES.filter(lambda status: status != 200), _BODIES)
 def test_only_200_is_success(status: int, body: bytes) -> None:
     assert interpret_branch(status, body) is not BranchResult.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "status"),
+    [
+        (0, "", 200),
+        (1, "cancelled", 0),
+        (2, "boom", 500),
+        (3, "", 400),
+        (4, "deadline", 0),
+        (5, "", 404),
+        (9, "ONGOING", 425),
+        (10, "FAILURE", 409),
+        (10, "ONGOING", 425),
+        (10, "ONGOING, FAILURE", 409),
+        (12, "no such method", 501),
+        (13, "FAILURE", 500),
+        (14, "FAILURE", 0),
+        (99, "", 500),
+    ],
+)
+def test_a_grpc_status_means_what_an_http_status_means(code: int, details: str, status: int) -> None:
+    assert status_of_grpc(code, details) == status
+
+
+def test_grpc_codes_say_every_verdict_back_and_forth() -> None:
+    for status in STATUS_OF_VERDICT.values():
+        assert status_of_grpc(GRPC_OF_STATUS[status], "") == status
+
+
+@pytest.mark.parametrize(("code", "status"), [(-32901, 409), (-32902, 425), (-32603, 500), (0, 500)])
+def test_a_json_rpc_code_means_what_an_http_status_means(code: int, status: int) -> None:
+    assert status_of_json_rpc(code) == status

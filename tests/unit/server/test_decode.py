@@ -12,6 +12,7 @@ from twophase.core.message import Branch, Durability, Message, Options
 from twophase.server.decode import Decoder
 
 STEP = {"action": "http://b/in"}
+RPC_STEP = {"action": "http://b/rpc?method=in"}
 
 
 def why_not(url: str) -> str | None:
@@ -122,6 +123,28 @@ def test_an_empty_address_is_taken_as_dtm_takes_it(decoder: Decoder) -> None:
     assert decoder.message(body(steps=[{"action": ""}])).branches == (Branch("", b"{}"),)
 
 
+def test_an_address_without_scheme_belongs_to_grpc_messages_only() -> None:
+    asked: list[str] = []
+
+    def ask(url: str) -> str | None:
+        asked.append(url)
+        return None
+
+    remembering = Decoder(ask)
+    step = {"action": "bank-b:58080/bank.Bank/TransferIn"}
+    message = remembering.message(body(protocol="grpc", steps=[step], query_prepared="bank-a:58080/bank.Bank/Check"))
+    assert message.branches[0].url == "bank-b:58080/bank.Bank/TransferIn", "stored as it was written"
+    assert asked == ["grpc://bank-b:58080/bank.Bank/TransferIn", "grpc://bank-a:58080/bank.Bank/Check"]
+    remembering.message(body(steps=[step]))
+    assert asked[2:] == ["bank-b:58080/bank.Bank/TransferIn", "http://a/check"], "what is remembered is per scheme"
+
+
+def test_a_json_rpc_branch_needs_an_object_for_its_params_or_nothing(decoder: Decoder) -> None:
+    for payload in ('{"amount":30}', "", "{}"):
+        request = body(protocol="json-rpc", steps=[RPC_STEP], payloads=[payload])
+        assert decoder.message(request).branches[0].payload == payload.encode()
+
+
 def test_other_protocols_are_taken_for_plain_http_addresses(decoder: Decoder) -> None:
     assert decoder.message(body(protocol="grpc")).protocol == "grpc"
 
@@ -185,7 +208,9 @@ BAD: list[tuple[str, bytes, type[TwophaseError], str]] = [
     ("check not callable", body(query_prepared="ftp://b"), InvalidRequest, "query_prepared: no destination"),
     ("topic", body(steps=[{"action": "topic://nosuch"}]), TopicNotFound, "topic not found"),
     ("protocol", body(protocol="smtp"), InvalidRequest, "protocol is 'smtp'"),
-    ("json-rpc", body(protocol="json-rpc", steps=[{"action": "http://b?method=x"}]), InvalidRequest, "JSON-RPC"),
+    ("json-rpc list", body(protocol="json-rpc", steps=[RPC_STEP], payloads=["[1]"]), InvalidRequest, "payloads[0]: a"),
+    ("json-rpc text", body(protocol="json-rpc", steps=[RPC_STEP], payloads=["x"]), InvalidRequest, "JSON object"),
+    ("no scheme", body(steps=[{"action": "b:58080/bank.Bank/In"}]), InvalidRequest, "steps[0].action: no destination"),
     ("custom_data", body(custom_data="hello"), InvalidRequest, "custom_data: only JSON"),
     ("delay no number", body(custom_data='{"delay":"x"}'), InvalidRequest, "custom_data: only JSON"),
     ("delay negative", body(custom_data='{"delay":-1}'), InvalidRequest, "delay is negative"),

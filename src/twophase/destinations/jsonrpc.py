@@ -1,0 +1,117 @@
+"""Branches and check-backs as JSON-RPC 2.0 over HTTP, called as dtm calls them (dtm-wire §3.1).
+
+`http://host/path?method=NAME` in a message of protocol `json-rpc`: the payload's fields are the `params`, with gid,
+branch id, op and type put among them. Promise: the documented codes mean what they say (-32901 refused, -32902 not
+done yet), which dtm itself gets wrong, and an answer that is no JSON-RPC response confirms nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from twophase.core.message import method_of
+from twophase.core.verdict import status_of_json_rpc
+from twophase.destinations.base import Answer, Call, Destination
+
+_NO_RESPONSE = 502
+
+
+class _Error(msgspec.Struct):
+    code: int | float | None = None
+    message: str = ""
+
+
+class _Response(msgspec.Struct):
+    jsonrpc: str = ""
+    error: _Error | None = None
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Request(msgspec.Struct):
+    id: str
+    method: str
+    params: dict[str, msgspec.Raw]
+    jsonrpc: str = "2.0"
+
+
+_decode_params = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_response = msgspec.json.Decoder(_Response, strict=False).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class JsonRpcDestination:
+    """Calls HTTP addresses that name a `method`, through `http`, whose connections and limits it shares.
+
+    Arguments:
+        http: calls the address; stopped by this one.
+    """
+
+    def __init__(self, http: Destination) -> None:
+        self._http = http
+
+    def accepts(self, url: str) -> str | None:
+        """None when `url` can be called; else why not."""
+        if not method_of(url):
+            return "bad_url: a JSON-RPC address names its method: http://host/path?method=NAME"
+        return self._http.accepts(url)
+
+    def key(self, url: str) -> str:
+        """As HTTP's."""
+        return self._http.key(url)
+
+    def call(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
+        """POST the request object; the URL goes unchanged."""
+        request = Call(call.url, (), request_body(call), call.headers, call.timeout_ms)
+        self._http.call(request, partial(_understood, on_answer))
+
+    async def stop(self) -> None:
+        """Stop the HTTP destination."""
+        await self._http.stop()
+
+
+def request_body(call: Call) -> bytes:
+    """The request object of a call; what names the message overrides the payload's fields of the same names.
+
+    Raises:
+        msgspec.MsgspecError: the payload is no JSON object; the door has refused those.
+
+    >>> query = (("branch_id", "01"), ("gid", "g"), ("op", "action"), ("trans_type", "msg"))
+    >>> request_body(Call("http://b/rpc?method=in", query, b'{"amount":30}', (), 3000)).decode()[:78]
+    '{"id":"g-01","method":"in","params":{"amount":30,"branch_id":"01","gid":"g","o'
+    """
+    said = dict(call.query)
+    params = _decode_params(call.payload) if call.payload else {}
+    params.update({name: msgspec.Raw(_encode(value)) for name, value in call.query})
+    return _encode(_Request(f"{said.get('gid', '')}-{said.get('branch_id', '')}", method_of(call.url), params))
+
+
+def _understood(on_answer: Callable[[Answer], None], answer: Answer) -> None:
+    on_answer(answer if answer.status != 200 else understood(answer))
+
+
+def understood(answer: Answer) -> Answer:
+    """An HTTP 200 by what the response object in it says: its code as the HTTP status that means the same.
+
+    >>> understood(Answer(200, b'{"jsonrpc":"2.0","id":"g-01","error":{"code":-32902,"message":"wait"}}')).status
+    425
+    >>> understood(Answer(200, b"<html>welcome</html>")).status
+    502
+    """
+    try:
+        response = _decode_response(answer.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _other(answer, _NO_RESPONSE, "the answer is no JSON-RPC response")
+    if response.error is not None:
+        code = response.error.code
+        status = status_of_json_rpc(int(code)) if code is not None and abs(code) < 1e9 else 500
+        return _other(answer, status, f"JSON-RPC error {code}: {response.error.message}")
+    if response.result is msgspec.UNSET and not response.jsonrpc:
+        return _other(answer, _NO_RESPONSE, "the answer is no JSON-RPC response")
+    return answer
+
+
+def _other(answer: Answer, status: int, error: str) -> Answer:
+    return Answer(status, answer.body, answer.verdict_header, answer.latency_ms, error)

@@ -1,0 +1,118 @@
+"""JSON-RPC branches: what is sent, and what an answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from twophase.core.verdict import BranchResult, Verdict, interpret_branch, interpret_check_back
+from twophase.destinations.base import Answer, Call
+from twophase.destinations.jsonrpc import JsonRpcDestination, request_body, understood
+
+URL = "http://bank-b/rpc?method=transfer_in"
+QUERY = (("branch_id", "01"), ("gid", "order 17"), ("op", "action"), ("trans_type", "msg"))
+
+
+class RecordingHttp:
+    """Stands for HTTP: records the call, answers when told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Call, Callable[[Answer], None]]] = []
+        self.stopped = 0
+
+    def accepts(self, url: str) -> str | None:
+        return None if url.startswith("http") else "bad_url"
+
+    def key(self, url: str) -> str:
+        return "http://bank-b:80"
+
+    def call(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
+        self.calls.append((call, on_answer))
+
+    async def stop(self) -> None:
+        self.stopped += 1
+
+
+def _answer(body: bytes) -> Answer:
+    return understood(Answer(200, body))
+
+
+def test_the_request_is_dtms() -> None:
+    body = msgspec.json.decode(request_body(Call(URL, QUERY, b'{"amount":30,"gid":"forged"}', (), 3000)))
+    assert body == {
+        "jsonrpc": "2.0",
+        "id": "order 17-01",
+        "method": "transfer_in",
+        "params": {"amount": 30, "branch_id": "01", "gid": "order 17", "op": "action", "trans_type": "msg"},
+    }
+
+
+def test_numbers_arrive_as_they_were_written() -> None:
+    body = request_body(Call(URL, QUERY, b'{"n":12345678901234567890.10}', (), 3000))
+    assert b'"n":12345678901234567890.10' in body
+
+
+def test_the_address_is_called_unchanged_by_post() -> None:
+    http = RecordingHttp()
+    JsonRpcDestination(http).call(Call(URL, QUERY, b"", (("x-trace", "7"),), 1234), lambda answer: None)
+    ((call, _),) = http.calls
+    assert (call.url, call.query, call.headers, call.timeout_ms) == (URL, (), (("x-trace", "7"),), 1234)
+    assert call.payload, "a payload makes it a POST"
+
+
+@pytest.mark.parametrize(
+    ("body", "result"),
+    [
+        (b'{"jsonrpc":"2.0","id":"1","result":{}}', BranchResult.SUCCEEDED),
+        (b'{"jsonrpc":"2.0","id":"1","result":null,"error":null}', BranchResult.SUCCEEDED),
+        (b'{"jsonrpc":"2.0","id":"1"}', BranchResult.SUCCEEDED),
+        (b'{"jsonrpc":"2.0","id":"1","result":{"dtm_result":"FAILURE"}}', BranchResult.FAILED),
+        (b'{"jsonrpc":"2.0","id":"1","error":{"code":-32901,"message":"no stock"}}', BranchResult.FAILED),
+        (b'{"jsonrpc":"2.0","id":"1","error":{"code":-32902,"message":"wait"}}', BranchResult.ONGOING),
+        (b'{"jsonrpc":"2.0","id":"1","error":{"code":-32902.0,"message":"wait"}}', BranchResult.ONGOING),
+        (b'{"jsonrpc":"2.0","id":"1","error":{"code":-32603,"message":"boom"}}', BranchResult.ERROR),
+        (b'{"jsonrpc":"2.0","id":"1","error":{"code":1e300,"message":"boom"}}', BranchResult.ERROR),
+        (b'{"jsonrpc":"2.0","id":"1","error":{}}', BranchResult.ERROR),
+        (b'{"jsonrpc":"2.0","id":"1","error":"boom"}', BranchResult.ERROR),
+        (b"<html>welcome</html>", BranchResult.ERROR),
+        (b"{}", BranchResult.ERROR),
+        (b"[]", BranchResult.ERROR),
+        (b"", BranchResult.ERROR),
+        (b"[" * 100_000, BranchResult.ERROR),
+        (b"\xff", BranchResult.ERROR),
+    ],
+)
+def test_what_an_answer_means(body: bytes, result: BranchResult) -> None:
+    answer = _answer(body)
+    assert interpret_branch(answer.status, answer.body) is result
+    assert bool(answer.error) == (answer.status != 200)
+
+
+def test_an_error_code_decides_a_check_back_and_its_text_does_not() -> None:
+    refused = _answer(b'{"jsonrpc":"2.0","id":"1","error":{"code":-32901,"message":"rolled back"}}')
+    failing = _answer(b'{"jsonrpc":"2.0","id":"1","error":{"code":-32603,"message":"FAILURE of the database"}}')
+    verdicts = [interpret_check_back(one.status, None, one.body, explicit=False) for one in (refused, failing)]
+    assert verdicts == [Verdict.ROLLED_BACK, Verdict.UNKNOWN]
+
+
+def test_http_errors_and_silence_stay_what_they_are() -> None:
+    http, heard = RecordingHttp(), list[Answer]()
+    JsonRpcDestination(http).call(Call(URL, QUERY, b"", (), 3000), heard.append)
+    said = Answer(0, error="timeout: no answer")
+    http.calls[0][1](said)
+    assert heard == [said]
+
+
+def test_addresses_without_a_method_are_refused_by_name() -> None:
+    destination = JsonRpcDestination(RecordingHttp())
+    assert destination.accepts(URL) is None
+    assert "method=NAME" in (destination.accepts("http://bank-b/payment-method") or "")
+    assert destination.key(URL) == "http://bank-b:80"
+
+
+async def test_it_stops_what_it_calls_through() -> None:
+    http = RecordingHttp()
+    await JsonRpcDestination(http).stop()
+    assert http.stopped == 1
