@@ -28,6 +28,10 @@ class Engine(Protocol):
         """What a reader that follows history sees behind `after_seq`: (seq, gid) in order, by its own connection."""
         ...
 
+    def archived(self, folder: Path, until_ms: int) -> None:
+        """An archive has taken history up to here; write it where `purge` looks (`store_meta`)."""
+        ...
+
 
 class SqliteEngine:
     """The embedded engine."""
@@ -51,6 +55,12 @@ class SqliteEngine:
             ).fetchall()
         finally:
             connection.close()
+
+    def archived(self, folder: Path, until_ms: int) -> None:
+        connection = sqlite3.connect(folder / "store.db")
+        with connection:
+            connection.execute("insert into store_meta (name, value) values ('archived_until_ms', ?)", (until_ms,))
+        connection.close()
 
 
 ENGINES: tuple[Engine, ...] = (SqliteEngine(),)
