@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 
-from twophase.bench import report, started
+from twophase.bench import plots, report, started
 from twophase.bench.compare import Comparison, alternate
 from twophase.bench.machine import this_machine
 from twophase.bench.processes import Process, listening
@@ -28,6 +29,7 @@ Examples:
   twophase bench --setup sqlite                     starts a server, measures it, removes it
   twophase bench --server http://127.0.0.1:36789    measures a server that runs
   twophase bench --setup sqlite --rate 500          latency at 500 messages a second
+  twophase bench --setup sqlite --rate 250 --rate 1000 --rate 4000 --plots .
   twophase bench --null                             the ceiling of this machine alone
   twophase bench --setup postgres --durability check-back --rounds 3 --json result.json
 
@@ -41,7 +43,9 @@ def bench(
     setup: Annotated[str | None, typer.Option(help="Start a server for this: sqlite.")] = None,
     mode: Annotated[Mode, typer.Option(help="What a message is.")] = Mode.PAIR,
     connections: Annotated[int, typer.Option(help="Connections that produce.")] = 128,
-    rate: Annotated[float, typer.Option(help="Messages a second, open loop; 0: as fast as answered.")] = 0,
+    rate: Annotated[
+        list[float] | None, typer.Option(help="Messages a second, open loop; several are run in turn.")
+    ] = None,
     seconds: Annotated[float, typer.Option(help="Seconds measured, after the warm-up.")] = 5,
     warmup: Annotated[float, typer.Option(help="Seconds before that.")] = 1,
     payload: Annotated[int, typer.Option(help="Bytes of each branch's payload.")] = 28,
@@ -50,6 +54,7 @@ def bench(
     rounds: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 1,
     directory: Annotated[Path | None, typer.Option(help="Where --setup keeps its data, for the time it runs.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write everything that was found to this file.")] = None,
+    plots_to: Annotated[Path | None, typer.Option("--plots", help="Write plots (SVG) into this directory.")] = None,
     *,
     null: Annotated[bool, typer.Option("--null", help="Measure only the server that keeps nothing.")] = False,
     beside_null: Annotated[bool, typer.Option("--ratio/--no-ratio", help="Run against null beside each run.")] = True,
@@ -59,9 +64,11 @@ def bench(
     Every run stands beside the same run against a server that keeps nothing: the ceiling of this machine.
     """
     console = Console()
-    workload = Workload(mode, connections, rate, seconds, warmup, payload, branches, durability)
+    workloads = [
+        Workload(mode, connections, one, seconds, warmup, payload, branches, durability) for one in rate or [0.0]
+    ]
     try:
-        comparisons = _measured(console, workload.check(), server, setup, rounds, directory, null, beside_null)
+        comparisons = _measured(console, workloads, server, setup, rounds, directory, null, beside_null)
     except TwophaseError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_FAILED) from None
@@ -70,6 +77,9 @@ def bench(
     if json is not None:
         json.write_bytes(report.as_json(machine, comparisons))
         console.print(f"Written: {json}")
+    if plots_to is not None:
+        for written in plots.write(plots_to, comparisons):
+            console.print(f"Written: {written}")
     if not all(comparison.kept for comparison in comparisons):
         console.print("A message was lost or called too early.", style="bold red")
         raise typer.Exit(EXIT_BROKEN_PROMISE)
@@ -77,7 +87,7 @@ def bench(
 
 def _measured(
     console: Console,
-    workload: Workload,
+    workloads: Sequence[Workload],
     server: str | None,
     setup: str | None,
     rounds: int,
@@ -88,6 +98,8 @@ def _measured(
     if [bool(server), bool(setup), null].count(True) != 1:
         remedy = "Give one of --server URL, --setup sqlite, --null."
         raise ConfigurationError("bench: what is to be measured?", remedy=remedy)
+    for workload in workloads:
+        workload.check()
     with contextlib.ExitStack() as running:
         ceiling = running.enter_context(started.null_server()) if null or beside_null else None
         if server:
@@ -97,9 +109,13 @@ def _measured(
         else:
             assert ceiling is not None, "--null was given"
             target, ceiling = ceiling, None
-        steps = rounds * (2 if ceiling else 1)
-        with shown(console, steps, workload.warmup_s + workload.seconds) as on_step:
-            return alternate([target], ceiling, workload, rounds, on_step)
+        steps = rounds * (2 if ceiling else 1) * len(workloads)
+        with shown(console, steps, workloads[0].warmup_s + workloads[0].seconds) as on_step:
+            return [
+                comparison
+                for workload in workloads
+                for comparison in alternate([target], ceiling, workload, rounds, on_step)
+            ]
 
 
 def _running(url: str) -> started.Started:
