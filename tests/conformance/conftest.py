@@ -19,6 +19,15 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return made
 
 
+@pytest.fixture(autouse=True)
+def _server(request: pytest.FixtureRequest) -> None:
+    """What the engine of this test needs, wherever the test got the engine from."""
+    callspec = getattr(request.node, "callspec", None)
+    engine = callspec.params.get("engine") if callspec else None
+    if engine is not None and engine.server:
+        request.getfixturevalue(engine.server)
+
+
 @pytest.fixture
 def clock() -> SetClock:
     """The store's clock."""

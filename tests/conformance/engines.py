@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import sqlite3
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import msgspec
+import psycopg
+from psycopg import sql
+
+from tests.servers.database import Address, Database
+from tests.servers.plugin import RUN_VARIABLE
 from twophase.core.hooks import Clock
 from twophase.stores.base import Store
+from twophase.stores.postgres import PostgresStore
 from twophase.stores.sqlite import SqliteStore
 
 
@@ -15,6 +24,8 @@ class Engine(Protocol):
     """What the suite asks of an engine beyond the store itself."""
 
     name: str
+    server: str
+    """The fixture that starts what the engine needs; empty for nothing."""
 
     def make(self, folder: Path, clock: Clock) -> Store:
         """A store, not started; two made for one folder share their data."""
@@ -37,6 +48,7 @@ class SqliteEngine:
     """The embedded engine."""
 
     name = "sqlite"
+    server = ""
 
     def make(self, folder: Path, clock: Clock) -> Store:
         return SqliteStore(folder / "store.db", clock=clock)
@@ -63,4 +75,41 @@ class SqliteEngine:
         connection.close()
 
 
-ENGINES: tuple[Engine, ...] = (SqliteEngine(),)
+class PostgresEngine:
+    """The shared engine: a schema a folder, on the run's server."""
+
+    name = "postgres"
+    server = "postgres_server"
+
+    def make(self, folder: Path, clock: Clock) -> Store:
+        with self.connect(folder) as connection:
+            connection.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(_schema(folder))))
+        # A lease so short that whoever comes after a killed one takes its place, as the one process of a file would.
+        return PostgresStore(self.url(folder), clock=clock, lease_ms=1)
+
+    def usurp(self, folder: Path) -> None:
+        with self.connect(folder) as connection:
+            connection.execute("update node set epoch = epoch + 1, fence = fence + 1, owner = 'another'")
+
+    def finished(self, folder: Path, after_seq: int) -> list[tuple[int, str]]:
+        with self.connect(folder) as connection:
+            return connection.execute(
+                "select seq, gid from history where node = 1 and seq > %s order by seq", (after_seq,)
+            ).fetchall()
+
+    def connect(self, folder: Path) -> psycopg.Connection[Any]:
+        """A connection of the test's own, without a transaction around every statement."""
+        return psycopg.connect(self.url(folder), autocommit=True)
+
+    def url(self, folder: Path) -> str:
+        """The store's URL; the processes that a test starts find the run's server by its environment."""
+        address = (Path(os.environ[RUN_VARIABLE]) / "postgresql.address").read_bytes()
+        server = msgspec.json.decode(address, type=Address)
+        return f"{Database(server, server.own_database).dsn}?options=-csearch_path%3D{_schema(folder)}"
+
+
+def _schema(folder: Path) -> str:
+    return "t" + hashlib.sha256(str(folder).encode()).hexdigest()[:24]
+
+
+ENGINES: tuple[Engine, ...] = (SqliteEngine(), PostgresEngine())

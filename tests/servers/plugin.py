@@ -26,6 +26,8 @@ from tests.servers.server import DatabaseServer, ServerUnavailable, short_tempor
 
 AnyServer = TypeVar("AnyServer", bound=DatabaseServer)
 _RUN = pytest.StashKey["_Run"]()
+RUN_VARIABLE = "TWOPHASE_TEST_RUN"
+"""The environment variable by which processes that a test starts find the run's servers: the run's directory."""
 
 
 class _Run(msgspec.Struct, frozen=True):
@@ -46,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         name = f"tp-{os.getpid()}-{secrets.token_hex(4)}"
         config.stash[_RUN] = _Run(str(Path(short_temporary_directory()) / name), os.getpid())
+    os.environ[RUN_VARIABLE] = config.stash[_RUN].directory
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,0 +1,151 @@
+"""A batch as the arrays of `flush.sql`: sorted by kind, one array a column.
+
+asyncpg writes an array of a thousand values in the time of a few dozen parameters, and the database takes it apart as
+fast; so a flush is one message on the wire whatever it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from twophase.core.gid import GID_CHARACTERS, born_ms
+from twophase.core.lifecycle import FINAL, State
+from twophase.stores.base import Attempt, Decide, Finish, Insert, Item, Park, Reschedule
+
+Column = list[Any] | None
+_NEVER_MS = 2**63 - 1
+_NO_FINISHES: tuple[Column, ...] = (None,) * 7
+_NO_DECIDES: tuple[Column, ...] = (None,) * 5
+_NO_CHANGES: tuple[Column, ...] = (None,) * 6
+_NO_INSERTS: tuple[Column, ...] = (None,) * 4
+_NO_ATTEMPTS: tuple[Column, ...] = (None,) * 9
+
+
+class Columns:
+    """What a flush is given: the arrays in the function's order, and which item stands at which of its places.
+
+    Arguments:
+        items: (index in the batch, item); one item a gid: the caller keeps that.
+        attempts: evidence to append.
+    """
+
+    __slots__ = ("arrays", "gids", "order")
+
+    def __init__(self, items: Sequence[tuple[int, Item]], attempts: Sequence[Attempt]) -> None:
+        finishes: list[Finish] = []
+        decides: list[Decide] = []
+        changes: list[Reschedule | Park] = []
+        inserts: list[Insert] = []
+        places: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
+        for index, item in items:
+            kind = type(item)
+            if kind is Insert:
+                inserts.append(item)  # type: ignore[arg-type]
+                places[3].append(index)
+            elif kind is Decide:
+                decides.append(item)  # type: ignore[arg-type]
+                places[1].append(index)
+            elif kind is Finish:
+                finishes.append(item)  # type: ignore[arg-type]
+                places[0].append(index)
+            else:
+                changes.append(item)  # type: ignore[arg-type]
+                places[2].append(index)
+        insert_columns = _insert_columns(inserts)
+        self.order: list[int] = [index for part in places for index in part]
+        """The batch's index of the function's first, second … place."""
+        self.gids: list[str] = insert_columns[0] or []
+        """Of the new messages."""
+        self.arrays: tuple[Column, ...] = (
+            *_finish_columns(finishes),
+            *_decide_columns(decides),
+            *_change_columns(changes),
+            *insert_columns,
+            *attempt_columns(attempts),
+        )
+
+
+def oldest_born_ms(gids: Sequence[str]) -> int:
+    """The birth of the oldest of our own gids, beyond all time when there is none.
+
+    Ours sort by birth, so usually one is looked at.
+    """
+    ours = [gid for gid in gids if len(gid) == GID_CHARACTERS and gid[:2] == "tp"]
+    if not ours:
+        return _NEVER_MS
+    born = born_ms(min(ours))
+    if born is not None:
+        return born
+    # Somebody else's gid that looks like one of ours was the least.
+    return min((born for gid in ours if (born := born_ms(gid)) is not None), default=_NEVER_MS)
+
+
+def attempt_columns(attempts: Sequence[Attempt]) -> tuple[Column, ...]:
+    """The evidence."""
+    if not attempts:
+        return _NO_ATTEMPTS
+    return (
+        [attempt.gid for attempt in attempts],
+        [attempt.kind for attempt in attempts],
+        [attempt.branch_id for attempt in attempts],
+        [attempt.target for attempt in attempts],
+        [attempt.at_ms for attempt in attempts],
+        [attempt.status for attempt in attempts],
+        [attempt.latency_ms for attempt in attempts],
+        [attempt.result for attempt in attempts],
+        [attempt.error for attempt in attempts],
+    )
+
+
+def _finish_columns(items: list[Finish]) -> tuple[Column, ...]:
+    if not items:
+        return _NO_FINISHES
+    states = [item.state for item in items]
+    assert FINAL.issuperset(states), "a finished message is final"
+    return (
+        [item.gid for item in items],
+        [item.version for item in items],
+        states,
+        [item.reason for item in items],
+        [item.decided_by for item in items],
+        [item.attempts for item in items],
+        [item.done for item in items],
+    )
+
+
+def _decide_columns(items: list[Decide]) -> tuple[Column, ...]:
+    if not items:
+        return _NO_DECIDES
+    return (
+        [item.gid for item in items],
+        [item.version for item in items],
+        [item.due_in_ms for item in items],
+        [item.decided_by for item in items],
+        [item.body for item in items],
+    )
+
+
+def _change_columns(items: list[Reschedule | Park]) -> tuple[Column, ...]:
+    """Null is what a change leaves as it is."""
+    if not items:
+        return _NO_CHANGES
+    return (
+        [item.gid for item in items],
+        [item.version for item in items],
+        [item.due_ms for item in items],
+        [None if isinstance(item, Park) else item.attempts for item in items],
+        [None if isinstance(item, Park) else item.done for item in items],
+        [item.parked if isinstance(item, Park) else None for item in items],
+    )
+
+
+def _insert_columns(items: list[Insert]) -> tuple[Column, ...]:
+    if not items:
+        return _NO_INSERTS
+    states = [item.state for item in items]
+    assert _NEW.issuperset(states), "a new message is not final"
+    return [item.gid for item in items], states, [item.due_in_ms for item in items], [item.body for item in items]
+
+
+_NEW = frozenset({State.PREPARED, State.SUBMITTED})

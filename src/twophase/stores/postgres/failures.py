@@ -1,0 +1,112 @@
+"""PostgreSQL's SQLSTATEs as the errors of `core.errors`, and what each says about the fate of a statement.
+
+Three questions decide everything: is the connection gone (then the outcome is unknown, correctness 20), did the
+transaction merely lose against another one (then nothing happened, and it is tried again), or does the database
+reject the data (22)? Whatever else is told to the operator.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final
+
+from asyncpg.exceptions import ClientConfigurationError, InterfaceError, PostgresError
+
+from twophase.core.errors import (
+    ConfigurationError,
+    SchemaMissing,
+    StoreCorrupt,
+    StoreDenied,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+    TwophaseError,
+)
+
+FORGOTTEN: Final = "TP015"
+"""Raised by `flush.sql`: a new gid is older than history, and nothing was written."""
+
+Failure = PostgresError | InterfaceError | OSError | TimeoutError
+"""What the driver raises."""
+FAILURES: Final = (PostgresError, InterfaceError, OSError, TimeoutError)
+
+_LOST_STATES: Final = ("08", "57P01", "57P02", "57P03", "57P04", "57P05", "25006")
+"""The connection is gone or about to go; 25006: this server has become a standby, and another is the primary."""
+_NOT_YET_STATES: Final = (*_LOST_STATES, "53300", "55006")
+"""A connection refused with one of these may be given a moment later."""
+_DATA_STATES: Final = ("22", "23", "54")
+_DENIED_STATES: Final = ("28", "42501")
+_MISSING_STATES: Final = ("42P01", "42703", "42883", "3F000")
+_MEANINGS: Final = {
+    "53300": "All connections of the database are in use (max_connections).",
+    "57014": "The database cancelled the statement (statement_timeout?); nothing of it was done.",
+    "55P03": "The database gave up waiting for a lock (lock_timeout?); nothing was done.",
+    "53200": "The database is out of memory.",
+}
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the connection is no longer of use, so that what was under way on it may or may not have happened."""
+    if isinstance(error, PostgresError):
+        return _state(error).startswith(_LOST_STATES)
+    return isinstance(error, (InterfaceError, OSError, TimeoutError))
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another try to connect may succeed without anybody's doing."""
+    if isinstance(error, PostgresError):
+        return _state(error).startswith(_NOT_YET_STATES)
+    if isinstance(error, (ssl.SSLError, ssl.CertificateError)) or "rejected SSL" in str(error):
+        return False
+    return isinstance(error, (OSError, TimeoutError))
+
+
+def is_beaten(error: BaseException) -> bool:
+    """Whether the transaction lost against another one (deadlock, serialization): nothing happened, try again."""
+    return _state(error).startswith("40")
+
+
+def is_data(error: BaseException) -> bool:
+    """Whether the database, or the driver before it, refuses a value."""
+    return _state(error).startswith(_DATA_STATES)
+
+
+def store_error(error: BaseException, place: str, doing: str) -> TwophaseError:
+    """The error to raise from `error`.
+
+    Arguments:
+        error: what the driver raised.
+        place: the database, without its password.
+        doing: what was tried, for the message.
+
+    >>> from asyncpg.exceptions import DiskFullError
+    >>> store_error(DiskFullError("no space left on device"), "db1", "writing").code
+    'TP-4004'
+    """
+    state = _state(error)
+    text = f"{place}: {doing} failed: {str(error).rstrip('.') or type(error).__name__}."
+    if meaning := _MEANINGS.get(state):
+        return StoreUnavailable(f"{text} {meaning}")
+    if isinstance(error, (ssl.SSLError, ssl.CertificateError)) or "rejected SSL" in str(error):
+        return ConfigurationError(f"{text} See sslmode and sslrootcert of the store's URL.")
+    if state == "25006":
+        return StoreReadOnly(f"{text} This server is a standby; name the primary (target_session_attrs=read-write).")
+    if state.startswith("53100"):
+        return StoreFull(text)
+    if state.startswith(_DENIED_STATES):
+        return StoreDenied(text)
+    if state.startswith(_MISSING_STATES):
+        return SchemaMissing(text)
+    if state == "3D000" or isinstance(error, (ClientConfigurationError, ValueError)):
+        return ConfigurationError(text)
+    if state.startswith("XX00") and state != "XX000":
+        return StoreCorrupt(text)
+    if is_lost(error) or is_passing(error):
+        return StoreUnavailable(text)
+    return StoreError(text)
+
+
+def _state(error: BaseException) -> str:
+    state = getattr(error, "sqlstate", None)
+    return state if isinstance(state, str) else ""

@@ -1,0 +1,181 @@
+-- One flush: fence, finishes, decisions, other changes, new messages, evidence; one call, one commit.
+--
+-- Not one statement, but one after the other in a volatile function: each has a snapshot of its own, which is what
+-- makes the look into history behind the inserts see a history row that came while an insert waited (correctness 18).
+-- The client never says BEGIN, so that a client that was stopped holds no lock (19).
+--
+-- Arrays of one kind are null when there is none of it. Returns null when the fence is down; else
+-- {at_ms, horizon_ms, refused…}, where refused are places from 1 over finishes, decides, changes, inserts in turn.
+--
+-- The planner's settings are the function's own, as a pooler may hand us any session: a plan is made once, when the
+-- tables may be empty, and must be the one that is right when they are large.
+-- Served by: the primary keys of node, message and store_meta, history_gid.
+create function twophase_flush(
+    of_node integer, of_epoch integer, of_fence bigint, clock_ms bigint, oldest_born_ms bigint,
+    finish_gids text[], finish_versions integer[], finish_states smallint[], finish_reasons text[],
+    finish_deciders text[], finish_attempts integer[], finish_dones bigint[],
+    decide_gids text[], decide_versions integer[], decide_due_ins bigint[], decide_deciders text[],
+    decide_bodies bytea[],
+    change_gids text[], change_versions integer[], change_dues bigint[], change_attempts integer[],
+    change_dones bigint[], change_parkeds boolean[],
+    insert_gids text[], insert_states smallint[], insert_due_ins bigint[], insert_bodies bytea[],
+    attempt_gids text[], attempt_kinds text[], attempt_branch_ids text[], attempt_targets text[],
+    attempt_at_ms bigint[], attempt_statuses integer[], attempt_latencies_ms integer[], attempt_results text[],
+    attempt_errors text[]
+) returns bigint[]
+language plpgsql volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $function$
+#variable_conflict use_column
+declare
+    finishing constant integer := coalesce(cardinality(finish_gids), 0);
+    deciding constant integer := coalesce(cardinality(decide_gids), 0);
+    changing constant integer := coalesce(cardinality(change_gids), 0);
+    inserting constant integer := coalesce(cardinality(insert_gids), 0);
+    now_ms bigint;
+    seq_before bigint;
+    applied integer;
+    finished integer := 0;
+    horizon_ms bigint := 0;
+    known text[];
+    refusals integer[] := '{}';
+begin
+    update node set
+        seq = node.seq + finishing, flushes = node.flushes + 1, refused = '{}',
+        seen_ms = coalesce(clock_ms, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)
+    where node.id = of_node and node.fence = of_fence
+    returning node.seen_ms, node.seq - finishing into now_ms, seq_before;
+    if not found then
+        return null;
+    end if;
+
+    if finishing > 0 then
+        with gone as (
+            delete from message
+            using unnest(
+                finish_gids, finish_versions, finish_states, finish_reasons, finish_deciders, finish_attempts,
+                finish_dones
+            ) with ordinality as item (gid, version, state, reason, decider, attempts, done, place)
+            where message.gid = item.gid and message.version = item.version
+            returning
+                item.place, message.gid, item.state, message.created_ms, message.decided_ms, message.decided_by,
+                item.decider, item.reason, item.attempts, item.done, message.body
+        )
+        insert into history
+            (node, seq, gid, state, created_ms, decided_ms, finished_ms, decided_by, reason, attempts, done, body)
+        select
+            of_node, seq_before + row_number() over (order by gone.place), gone.gid, gone.state, gone.created_ms,
+            case gone.decider when '' then gone.decided_ms else now_ms end, now_ms,
+            case gone.decider when '' then gone.decided_by else gone.decider end,
+            gone.reason, gone.attempts, gone.done, gone.body
+        from gone;
+        get diagnostics finished = row_count;
+        if finished <> finishing then
+            refusals := refusals || array(
+                select item.place::integer
+                from unnest(finish_gids) with ordinality as item (gid, place)
+                where not exists (
+                    select from history where history.gid = item.gid and history.xmin = pg_current_xact_id()::xid
+                )
+            );
+        end if;
+    end if;
+
+    if deciding > 0 then
+        update message set
+            state = 3, node = of_node, epoch = of_epoch, version = message.version + 1,
+            due_ms = now_ms + item.due_in, decided_ms = now_ms, decided_by = item.decider,
+            attempts = 0, parked = false, done = 0, body = coalesce(item.body, message.body)
+        from unnest(decide_gids, decide_versions, decide_due_ins, decide_deciders, decide_bodies)
+            as item (gid, version, due_in, decider, body)
+        -- "+ 0": else a plan made over empty tables reads message_prepared from end to end, and is kept.
+        where message.gid = item.gid and message.version = item.version and message.state + 0 = 2;
+        get diagnostics applied = row_count;
+        if applied <> deciding then
+            refusals := refusals || array(
+                select finishing + item.place::integer
+                from unnest(decide_gids) with ordinality as item (gid, place)
+                where not exists (
+                    select from message where message.gid = item.gid and message.xmin = pg_current_xact_id()::xid
+                )
+            );
+        end if;
+    end if;
+
+    if changing > 0 then
+        update message set
+            node = of_node, epoch = of_epoch, version = message.version + 1, due_ms = item.due,
+            attempts = coalesce(item.attempts, message.attempts), done = coalesce(item.done, message.done),
+            parked = coalesce(item.parked, message.parked)
+        from unnest(change_gids, change_versions, change_dues, change_attempts, change_dones, change_parkeds)
+            as item (gid, version, due, attempts, done, parked)
+        where message.gid = item.gid and message.version = item.version;
+        get diagnostics applied = row_count;
+        if applied <> changing then
+            refusals := refusals || array(
+                select finishing + deciding + item.place::integer
+                from unnest(change_gids) with ordinality as item (gid, place)
+                where not exists (
+                    select from message where message.gid = item.gid and message.xmin = pg_current_xact_id()::xid
+                )
+            );
+        end if;
+    end if;
+
+    if inserting > 0 then
+        insert into message
+            (gid, state, node, epoch, version, due_ms, created_ms, decided_ms, decided_by, attempts, parked, done, body)
+        select
+            item.gid, item.state, of_node, of_epoch, 1, now_ms + item.due_in, now_ms,
+            case item.state when 3 then now_ms else 0 end, case item.state when 3 then 'submit' else '' end,
+            0, false, 0, item.body
+        from unnest(insert_gids, insert_states, insert_due_ins, insert_bodies) as item (gid, state, due_in, body)
+        on conflict do nothing;
+        get diagnostics applied = row_count;
+        -- Only now, with a snapshot that is younger than the inserts: history, and the horizon below which it is cut.
+        select
+            store_meta.value,
+            array(
+                select item.gid from unnest(insert_gids) as item (gid)
+                where exists (select from history where history.gid = item.gid)
+            )
+        into horizon_ms, known
+        from store_meta where store_meta.name = 'history_horizon_ms';
+        if oldest_born_ms < horizon_ms then
+            raise exception 'a gid is older than history' using errcode = 'TP015', detail = horizon_ms::text;
+        end if;
+        if cardinality(known) > 0 then
+            delete from message using unnest(known) as item (gid)
+            where message.gid = item.gid and message.xmin = pg_current_xact_id()::xid;
+        end if;
+        if applied <> inserting or cardinality(known) > 0 then
+            refusals := refusals || array(
+                select finishing + deciding + changing + item.place::integer
+                from unnest(insert_gids) with ordinality as item (gid, place)
+                where not exists (
+                    select from message where message.gid = item.gid and message.xmin = pg_current_xact_id()::xid
+                )
+            );
+        end if;
+    end if;
+
+    if attempt_gids is not null then
+        insert into attempt (gid, kind, branch_id, target, at_ms, status, latency_ms, result, error)
+        select * from unnest(
+            attempt_gids, attempt_kinds, attempt_branch_ids, attempt_targets, attempt_at_ms, attempt_statuses,
+            attempt_latencies_ms, attempt_results, attempt_errors
+        );
+    end if;
+
+    if cardinality(refusals) > 0 then
+        -- History has no gaps, and whoever loses this answer on the way finds it here.
+        update node set seq = seq_before + finished, refused = refusals where node.id = of_node;
+    end if;
+    return array[now_ms, horizon_ms] || refusals::bigint[];
+end;
+$function$;

@@ -1,0 +1,56 @@
+"""A node's place: how a process takes one, and how it gives it back.
+
+A place is a row of `node`, held by a lease in the database's clock. Whoever takes it over raises its fence, so that
+nothing the holder before has begun can be written any more (correctness 19), and goes on with its history numbers and
+with its rows, as far as no other node has adopted them: those carry the same (node, epoch).
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+from twophase.core.errors import StoreError
+from twophase.core.hooks import Clock
+from twophase.stores.postgres import statements
+from twophase.stores.postgres.connection import Connection
+
+_TRIES_MAX = 100
+
+
+class Place(msgspec.Struct):
+    """What this process holds. `flushes` counts those that are known to be committed."""
+
+    node: int
+    epoch: int
+    fence: int
+    flushes: int
+    owner: str
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """The node's row after its fence was moved on: how many flushes there were, and what the last one came to."""
+
+    fence: int
+    flushes: int
+    seen_ms: int
+    refused: list[int]
+
+
+async def take(connection: Connection, clock: Clock | None, lease_ms: int) -> Place:
+    """Take a place: one that nobody holds, one whose holder missed its lease, or else a new one."""
+    owner = secrets.token_hex(16)
+    for _ in range(_TRIES_MAX):
+        clock_ms = clock.now_ms() if clock else None
+        row = await connection.fetchrow(statements.TAKE_PLACE, owner, clock_ms, lease_ms)
+        if row is None:
+            row = await connection.fetchrow(statements.ADD_PLACE, owner, clock_ms)
+        if row is not None:
+            return Place(row["id"], row["epoch"], row["fence"], row["flushes"], owner)
+    raise StoreError(f"Others took {_TRIES_MAX} places before this process; are thousands of nodes starting?")
+
+
+async def leave(connection: Connection, place: Place) -> None:
+    """Give the place back, with its rows."""
+    await connection.execute(statements.LEAVE_PLACE, place.node, place.owner)

@@ -1,0 +1,110 @@
+"""What is read: one statement each, so that each sees one moment of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from twophase.core.lifecycle import State
+from twophase.stores.base import Attempt, AttemptKind, HistoryRow, LiveRow, Overview
+from twophase.stores.postgres import statements
+from twophase.stores.postgres.connection import Connection
+
+
+class Tenure(msgspec.Struct, frozen=True):
+    """Whose rows are mine."""
+
+    node: int
+    epoch: int
+
+
+async def get(connection: Connection, gids: Sequence[str], tenure: Tenure) -> dict[str, LiveRow | HistoryRow]:
+    """The rows of gids, live or history; what is not there is left out."""
+    possible = [gid for gid in gids if _is_text(gid)]
+    if not possible:
+        return {}
+    return {row["gid"]: _any(row, tenure) for row in await connection.fetch(statements.GET, possible)}
+
+
+async def due(
+    connection: Connection, until_ms: int, after: tuple[int, str], limit: int, tenure: Tenure
+) -> list[LiveRow]:
+    """A page of what is due, in the order of (due_ms, gid)."""
+    rows = await connection.fetch(statements.DUE, until_ms, *after, limit, tenure.node, tenure.epoch)
+    return live_rows(rows, tenure)
+
+
+async def attempts(connection: Connection, gid: str, limit: int) -> list[Attempt]:
+    """The newest attempts of a gid, oldest first."""
+    rows = await connection.fetch(statements.ATTEMPTS, gid, limit) if _is_text(gid) else []
+    return [Attempt(row[0], AttemptKind(row[1]), *row[2:]) for row in reversed(rows)]
+
+
+async def overview(connection: Connection) -> Overview:
+    """Counts of the live rows."""
+    return Overview(*await connection.fetchrow(statements.OVERVIEW))
+
+
+async def horizon_ms(connection: Connection) -> int:
+    """Gids born before this may have been forgotten."""
+    value = await connection.fetchval(statements.HORIZON)
+    assert isinstance(value, int)
+    return value
+
+
+async def now_ms(connection: Connection) -> int:
+    """The database's clock."""
+    value = await connection.fetchval(statements.NOW)
+    assert isinstance(value, int)
+    return value
+
+
+def live_rows(rows: Iterable[Any], tenure: Tenure) -> list[LiveRow]:
+    """Rows of `message` as the protocol tells them."""
+    return [_live(row, tenure) for row in rows]
+
+
+def _any(row: Any, tenure: Tenure) -> LiveRow | HistoryRow:
+    if not row["final"]:
+        return _live(row, tenure)
+    return HistoryRow(
+        node=row["node"],
+        seq=row["seq"],
+        gid=row["gid"],
+        state=State(row["state"]),
+        created_ms=row["created_ms"],
+        decided_ms=row["decided_ms"],
+        finished_ms=row["finished_ms"],
+        decided_by=row["decided_by"],
+        reason=row["reason"],
+        attempts=row["attempts"],
+        done=row["done"],
+        body=row["body"],
+    )
+
+
+def _live(row: Any, tenure: Tenure) -> LiveRow:
+    return LiveRow(
+        gid=row["gid"],
+        state=State(row["state"]),
+        version=row["version"],
+        due_ms=row["due_ms"],
+        created_ms=row["created_ms"],
+        decided_ms=row["decided_ms"],
+        decided_by=row["decided_by"],
+        attempts=row["attempts"],
+        parked=row["parked"],
+        done=row["done"],
+        body=row["body"],
+        mine=row["node"] == tenure.node and row["epoch"] == tenure.epoch,
+    )
+
+
+def _is_text(gid: str) -> bool:
+    """Lone surrogates and NUL are no text to PostgreSQL: nothing of that name can have been stored."""
+    try:
+        return b"\0" not in gid.encode()
+    except UnicodeEncodeError:
+        return False

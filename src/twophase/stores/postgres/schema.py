@@ -1,0 +1,115 @@
+"""Which schema version a database has, and how an older one becomes the newest.
+
+Versions only go forward, each step in one transaction with its number, and one process at a time: an advisory lock is
+held meanwhile. A newer version is refused, because what this code does not know it would break; a schema with some of
+our tables but without its version is half of something, and is refused too.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+from importlib.resources.abc import Traversable
+from typing import Final
+
+import msgspec
+
+from twophase.core.errors import ConfigurationError, NotAStore, SchemaMissing, SchemaTooNew
+from twophase.stores.postgres import statements
+from twophase.stores.postgres.connection import Connection
+
+SCHEMA_VERSION: Final = 1
+
+_FOLDER = importlib.resources.files("twophase.stores.postgres")
+_NUMBERED = re.compile(r"(\d{4})_\w+\.sql")
+_TABLES: Final = ("message", "history", "attempt", "node", "store_meta")
+_FUNCTION: Final = "twophase_flush"
+_LOCK: Final = 0x32504D53
+"""The four letters 2PMS; the other half of the lock's key is the schema."""
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """The way from the version before to `version`."""
+
+    version: int
+    sql: str
+
+
+def migrations(folder: Traversable = _FOLDER / "migrations") -> tuple[Migration, ...]:
+    """The released migrations in their order, from version 2 on."""
+    found = [
+        Migration(int(match[1]), entry.read_text())
+        for entry in folder.iterdir()
+        if (match := _NUMBERED.fullmatch(entry.name))
+    ]
+    found.sort(key=lambda migration: migration.version)
+    assert [one.version for one in found] == list(range(2, len(found) + 2)), "no version is left out or doubled"
+    return tuple(found)
+
+
+def schema() -> str:
+    """The statements that make a new store of the newest version."""
+    return (_FOLDER / "schema.sql").read_text() + "\n" + (_FOLDER / "flush.sql").read_text()
+
+
+async def identify(connection: Connection, place: str, newest: int = SCHEMA_VERSION) -> int:
+    """The schema version; 0 where there is nothing of ours. Changes nothing.
+
+    Raises:
+        NotAStore: another program's tables have our names.
+        SchemaMissing: some of our tables, and not the others.
+        SchemaTooNew: a newer version than `newest`.
+        ConfigurationError: there is no schema to look into.
+        asyncpg.PostgresError: as it comes.
+    """
+    if await connection.fetchval("select current_schema()") is None:
+        raise ConfigurationError(f"{place}: its search_path names no schema that exists.")
+    row = await connection.fetchrow(statements.WHAT_IS_THERE, list(_TABLES), _FUNCTION)
+    present, versioned, function = row
+    if not present:
+        return 0
+    if not versioned:
+        raise NotAStore(
+            f"{place} has tables of another program ({', '.join(sorted(present))}).",
+            remedy="Give the coordinator a database, or a schema (?options=-csearch_path%3Dname), of its own.",
+        )
+    version = await connection.fetchval("select value from store_meta where name = 'schema_version'")
+    if version is not None and version > newest:
+        raise SchemaTooNew(f"{place} has schema version {version}; this twophase knows {newest} at most.")
+    missing = sorted(set(_TABLES) - set(present)) + ([] if function else [_FUNCTION])
+    if version is None or missing:
+        raise SchemaMissing(
+            f"{place}: the schema is incomplete ({', '.join(missing) or 'no schema_version'}).",
+            remedy="Restore it from a backup; or drop the rest of it when there is nothing to keep, and migrate anew.",
+        )
+    assert isinstance(version, int)
+    return version
+
+
+async def migrate(connection: Connection, place: str, steps: tuple[Migration, ...] | None = None) -> tuple[int, int]:
+    """Bring the schema to the newest version; returns the version before and after.
+
+    Arguments:
+        connection: of a user who may create tables.
+        place: the database's name, for messages.
+        steps: the released migrations, unless told otherwise.
+
+    Raises:
+        as `identify`; asyncpg.PostgresError: a step failed, and the version before it stands.
+    """
+    taken = migrations() if steps is None else steps
+    newest = max([SCHEMA_VERSION, *(step.version for step in taken)])
+    before: int | None = None
+    while True:
+        async with connection.transaction():
+            await connection.execute(statements.LOCK_SCHEMA, _LOCK)
+            version = await identify(connection, place, newest)
+            before = version if before is None else before
+            later = [step for step in taken if step.version > version]
+            if version == 0:
+                await connection.execute(schema())
+            elif later:
+                await connection.execute(later[0].sql)
+                await connection.execute(statements.SET_VERSION, later[0].version)
+            else:
+                return before, version

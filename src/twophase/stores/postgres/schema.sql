@@ -1,0 +1,96 @@
+-- The store of coordinators on one database, as of the newest schema version. An older one reaches it through
+-- migrations/. The tables stand in the current schema of the store's URL; the function of flush.sql goes with them.
+
+-- Live messages. Small: a message leaves it the moment it is final. Every change moves the row (due_ms is in an
+-- index), so dead rows are many and short-lived: they are cleaned early and without pauses.
+create table message (
+    due_ms bigint not null,
+    created_ms bigint not null,
+    decided_ms bigint not null,
+    done bigint not null,
+    node integer not null,
+    epoch integer not null,
+    version integer not null,
+    attempts integer not null,
+    state smallint not null check (state in (2, 3)),
+    parked boolean not null,
+    gid text collate "C" not null,
+    decided_by text not null,
+    body bytea not null,
+    constraint message_pkey primary key (gid)
+) with (
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_cost_delay = 0,
+    autovacuum_analyze_scale_factor = 0.2
+);
+
+-- What a node must do next, in order. State and times ride along so that counts are read from here alone.
+create index message_due on message (node, epoch, due_ms, gid) include (state, created_ms, decided_ms)
+    where not parked;
+create index message_parked on message (node, epoch, gid) include (state, created_ms, decided_ms) where parked;
+
+-- What is undecided, by age: the horizon of barrier cleaning asks for the oldest.
+create index message_prepared on message (created_ms, gid) where state = 2;
+
+-- Final messages, append-only. (node, seq) grows in commit order and is never used twice.
+create table history (
+    seq bigint not null,
+    created_ms bigint not null,
+    decided_ms bigint not null,
+    finished_ms bigint not null,
+    done bigint not null,
+    node integer not null,
+    attempts integer not null,
+    state smallint not null check (state in (4, 5)),
+    gid text collate "C" not null,
+    decided_by text not null,
+    reason text not null,
+    body bytea not null,
+    constraint history_pkey primary key (node, seq)
+);
+create unique index history_gid on history (gid);
+
+-- What went wrong, and what operators did. Append-only.
+create table attempt (
+    id bigint generated always as identity,
+    at_ms bigint not null,
+    status integer not null,
+    latency_ms integer not null,
+    gid text collate "C" not null,
+    kind text not null,
+    branch_id text not null,
+    target text not null,
+    result text not null,
+    error text not null,
+    constraint attempt_pkey primary key (id)
+);
+create index attempt_gid on attempt (gid, id);
+create index attempt_at on attempt (at_ms, id);
+
+-- Places. A server process holds one by a lease: every flush first advances the row under `fence`.
+--   epoch   one tenure; rows carry (node, epoch). It ends when the lease was missed and others take the rows.
+--   fence   what a flush presents; grows whenever an older one must not be written any more.
+--   owner   a secret of the process that holds the place, '' when nobody does.
+--   seq     the last history number used; purged_seq: all up to it has been cleaned away.
+--   flushes, refused, seen_ms   how many flushes were committed, what the last one refused, and when it was:
+--           by these a process whose connection was lost learns what became of its flush.
+create table node (
+    id integer not null,
+    epoch integer not null,
+    fence bigint not null,
+    owner text not null,
+    seq bigint not null,
+    purged_seq bigint not null,
+    flushes bigint not null,
+    seen_ms bigint not null,
+    refused integer[] not null,
+    constraint node_pkey primary key (id)
+) with (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+
+create table store_meta (
+    name text not null,
+    value bigint not null,
+    constraint store_meta_pkey primary key (name)
+);
+insert into store_meta (name, value) values ('schema_version', 1), ('history_horizon_ms', 0);

@@ -1,0 +1,5 @@
+-- After a connection was lost: nothing of the old fence can be written any more (this waits for a flush that is being
+-- committed), and what became of the last flush stands in the row (correctness 20). $1 node, $2 owner.
+-- Served by: the primary key of node.
+update node set fence = fence + 1 where id = $1 and owner = $2
+returning fence, flushes, seen_ms, refused

@@ -1,0 +1,293 @@
+"""The one connection that writes, and what becomes of a flush when the database is lost in the middle of it.
+
+Keeps I8 and correctness rules 19, 20 and 22. A flush is one function call, begun by the fence and committed by the
+database before it answers. When the answer does not come, the old backend may still commit; so before anything else
+this node's fence is moved on, which waits for a flush that is being committed and ends one that has not begun, and the
+node's row, which counts flushes, says whether it happened. Only when it did not is the same batch sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from twophase.core.errors import StoreError, StoreFenced, StoreUnavailable
+from twophase.core.gid import born_ms
+from twophase.core.hooks import Clock
+from twophase.stores.base import Attempt, Batch, FlushResult, Forgotten, Insert, Item, Refusal, Rejected
+from twophase.stores.postgres import reader, statements
+from twophase.stores.postgres.columns import Columns, oldest_born_ms
+from twophase.stores.postgres.connection import Connection, Deadline, Lane
+from twophase.stores.postgres.failures import FAILURES, FORGOTTEN, is_beaten, is_data, is_lost, store_error
+from twophase.stores.postgres.places import Place, Settled
+from twophase.stores.postgres.reader import Tenure
+
+T = TypeVar("T")
+Indexed = Sequence[tuple[int, Item]]
+
+_BEATEN_MAX: Final = 20
+"""Times in a row that another transaction may win before the flush is given up."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a flush came to; `refused` holds indexes of the batch."""
+
+    at_ms: int
+    refused: dict[int, Rejected | Forgotten | None]
+
+
+class _BadData(Exception):
+    """The database refuses a value of this call; nothing was written."""
+
+
+class _HorizonMoved(Exception):
+    """History was cleaned since the last flush, and a new gid is older than what is left; nothing was written."""
+
+
+class Writer:
+    """The writing side of one node.
+
+    Arguments:
+        lane: for nobody else.
+        clock: overrides the database's clock, for tests; None for the database's own.
+    """
+
+    def __init__(self, lane: Lane, clock: Clock | None) -> None:
+        self._lane = lane
+        self._clock = clock
+        self._place: Place | None = None
+        self._unsettled = False
+        self._horizon_ms = 0
+
+    @property
+    def tenure(self) -> Tenure:
+        """Whose rows are mine."""
+        place = self._held()
+        return Tenure(place.node, place.epoch)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a flush may still be committed by a connection that was lost; reading now would be guessing."""
+        return self._unsettled
+
+    def take(self, place: Place) -> None:
+        """Write from now on as the holder of `place`."""
+        self._place = place
+        self._unsettled = False
+
+    def leave(self) -> None:
+        """Write no more."""
+        self._place = None
+
+    async def settle(self) -> None:
+        """Make sure that nothing of a lost connection can be written any more."""
+        async with self._lane.lock:
+            await self._ready(self._lane.deadline())
+
+    async def flush(self, batch: Batch) -> FlushResult:
+        """Make a batch durable, see `Store.flush`."""
+        items = batch.items
+        assert len({item.gid for item in items}) == len(items), "at most one change of a gid in a batch"
+        async with self._lane.lock:
+            deadline = self._lane.deadline()
+            clock_ms = self._clock.now_ms() if self._clock else None
+            answer = await self._put(list(enumerate(items)), batch.attempts, clock_ms, deadline)
+            refused: dict[int, Refusal] = {}
+            if answer.refused:
+                refused = await self._reasons(items, answer.refused, deadline)
+            return FlushResult(answer.at_ms, refused)
+
+    async def write(self, work: Callable[[Connection, Place], Awaitable[T]], doing: str) -> T:
+        """Do something else under this node's fence: repeatable, and complete or not done at all.
+
+        Raises:
+            StoreError: as it is; StoreFenced is for `work` to raise.
+        """
+        async with self._lane.lock:
+            deadline = self._lane.deadline()
+            while True:
+                connection, _ = await self._ready(deadline)
+                try:
+                    return await self._lane.within(deadline, work(connection, self._held()))
+                except asyncio.CancelledError:
+                    self._unsettled = True
+                    raise
+                except FAILURES as error:
+                    if is_lost(error):
+                        self._lose()
+                    if not (is_lost(error) or is_beaten(error)) or deadline.left_s() == 0:
+                        raise store_error(error, self._lane.place, doing) from error
+
+    async def _put(
+        self, items: Indexed, attempts: Sequence[Attempt], clock_ms: int | None, deadline: Deadline
+    ) -> Answer:
+        while True:
+            columns = Columns(items, attempts)
+            if oldest_born_ms(columns.gids) < self._horizon_ms:
+                return await self._put_without_forgotten(items, attempts, clock_ms, deadline)
+            try:
+                return await self._send(columns, clock_ms, deadline)
+            except _HorizonMoved:
+                continue
+            except _BadData as error:
+                return await self._put_in_parts(items, attempts, clock_ms, deadline, str(error))
+
+    async def _put_without_forgotten(
+        self, items: Indexed, attempts: Sequence[Attempt], clock_ms: int | None, deadline: Deadline
+    ) -> Answer:
+        horizon_ms = self._horizon_ms
+        forgotten = {index for index, item in items if _is_forgotten(item, horizon_ms)}
+        rest = [one for one in items if one[0] not in forgotten]
+        answer = await self._put(rest, attempts, clock_ms, deadline)
+        return Answer(answer.at_ms, answer.refused | dict.fromkeys(forgotten, Forgotten(horizon_ms)))
+
+    async def _put_in_parts(
+        self, items: Indexed, attempts: Sequence[Attempt], clock_ms: int | None, deadline: Deadline, error: str
+    ) -> Answer:
+        """Halve until the value is found, each half a flush of its own; evidence first, as nobody may refuse it."""
+        at_ms = clock_ms
+        if attempts:
+            done = await self._send(Columns((), [_escaped(attempt) for attempt in attempts]), at_ms, deadline)
+            at_ms = done.at_ms
+        elif len(items) == 1:
+            done = await self._send(Columns((), ()), at_ms, deadline)
+            return Answer(done.at_ms, {items[0][0]: Rejected(error)})
+        middle = (len(items) + 1) // 2 if not attempts else len(items)
+        refused: dict[int, Rejected | Forgotten | None] = {}
+        for part in (items[:middle], items[middle:]):
+            if part:
+                half = await self._put(part, (), at_ms, deadline)
+                at_ms = half.at_ms
+                refused |= half.refused
+        assert at_ms is not None, "there was something to write"
+        return Answer(at_ms, refused)
+
+    async def _send(self, columns: Columns, clock_ms: int | None, deadline: Deadline) -> Answer:
+        """One call, and as many more as it takes to know that exactly one was committed."""
+        beaten = 0
+        oldest_ms = oldest_born_ms(columns.gids)
+        while True:
+            connection, _ = await self._ready(deadline)
+            place = self._held()
+            arguments = (place.node, place.epoch, place.fence, clock_ms, oldest_ms)
+            try:
+                call = connection.fetch(statements.FLUSH, *arguments, *columns.arrays)
+                [(answer,)] = await self._lane.within(deadline, call)
+            except asyncio.CancelledError:
+                self._unsettled = True
+                raise
+            except FAILURES as error:
+                happened = await self._after(error, deadline)
+                if happened is not None:
+                    return _answer(happened.seen_ms, happened.refused, columns)
+                beaten += is_beaten(error)
+                if beaten > _BEATEN_MAX:
+                    raise store_error(error, self._lane.place, "writing") from error
+            else:
+                if answer is None:
+                    raise StoreFenced(f"{self._lane.place}: another process holds place {place.node} of this node.")
+                place.flushes += 1
+                at_ms, self._horizon_ms, *refused = answer
+                return _answer(at_ms, refused, columns)
+
+    async def _after(self, error: BaseException, deadline: Deadline) -> Settled | None:
+        """After a call that failed: its outcome when it happened all the same, None when it is to be sent again.
+
+        Raises:
+            StoreError: it did not happen and shall not be repeated, or it is not known yet and waiting has an end.
+            _BadData: it did not happen; a value is at fault.
+        """
+        if is_lost(error):
+            expected = self._held().flushes + 1
+            self._lose()
+            try:
+                _, settled = await self._ready(deadline)
+            except StoreUnavailable as unavailable:
+                raise unavailable from error
+            return settled if settled is not None and settled.flushes == expected else None
+        if is_data(error):
+            raise _BadData(f"{type(error).__name__}: {error}") from error
+        if getattr(error, "sqlstate", "") == FORGOTTEN:
+            self._horizon_ms = int(getattr(error, "detail", 0))
+            raise _HorizonMoved from error
+        if is_beaten(error):
+            return None
+        raise store_error(error, self._lane.place, "writing") from error
+
+    async def _ready(self, deadline: Deadline) -> tuple[Connection, Settled | None]:
+        """A connection on which this node may write; what was settled on the way, if anything was."""
+        while True:
+            connection = await self._lane.connected(deadline)
+            if not self._unsettled:
+                return connection, None
+            place = self._held()
+            try:
+                rows = await self._lane.within(deadline, connection.fetch(statements.SETTLE, place.node, place.owner))
+            except FAILURES as error:
+                if not (is_lost(error) or is_beaten(error)) or deadline.left_s() == 0:
+                    raise store_error(error, self._lane.place, "finding out what became of a flush") from error
+                self._lane.drop()
+                continue
+            if not rows:
+                raise StoreFenced(f"{self._lane.place}: while the connection was lost, place {place.node} was taken.")
+            settled = Settled(*rows[0])
+            if settled.flushes not in (place.flushes, place.flushes + 1):
+                raise StoreFenced(
+                    f"{self._lane.place}: the database has forgotten flushes ({settled.flushes} of {place.flushes}):"
+                    " a failover to a standby that was behind?"
+                )
+            place.fence, place.flushes = settled.fence, settled.flushes
+            self._unsettled = False
+            return connection, settled
+
+    async def _reasons(
+        self, items: Sequence[Item], refused: dict[int, Rejected | Forgotten | None], deadline: Deadline
+    ) -> dict[int, Refusal]:
+        """The rows that stand where items were refused, read in one statement after the commit (21)."""
+        gids = [items[index].gid for index, reason in refused.items() if not isinstance(reason, Rejected)]
+        while True:
+            connection, _ = await self._ready(deadline)
+            try:
+                rows = await self._lane.within(deadline, reader.get(connection, gids, self.tenure))
+                break
+            except FAILURES as error:
+                if not is_lost(error) or deadline.left_s() == 0:
+                    raise store_error(error, self._lane.place, "reading what was refused") from error
+                self._lose()
+        return {
+            index: reason if isinstance(reason, Rejected) else rows.get(items[index].gid, reason)
+            for index, reason in refused.items()
+        }
+
+    def _lose(self) -> None:
+        self._lane.drop()
+        self._unsettled = True
+
+    def _held(self) -> Place:
+        if self._place is None:
+            raise StoreError(f"{self._lane.place} is not open: the store was not started, or is stopped.")
+        return self._place
+
+
+def _answer(at_ms: int, refused: Sequence[int], columns: Columns) -> Answer:
+    return Answer(at_ms, {columns.order[place - 1]: None for place in refused})
+
+
+def _is_forgotten(item: Item, horizon_ms: int) -> bool:
+    if not isinstance(item, Insert):
+        return False
+    born = born_ms(item.gid)
+    return born is not None and born < horizon_ms
+
+
+def _escaped(attempt: Attempt) -> Attempt:
+    """Text that no database takes is written escaped: evidence is not dropped for its spelling."""
+    changed = {
+        name: value.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
+        for name, value in msgspec.structs.asdict(attempt).items()
+        if isinstance(value, str) and name != "kind"
+    }
+    return msgspec.structs.replace(attempt, **changed)
