@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
+import uvloop
 
 from twophase.bench.measurement import Measurement
 from twophase.bench.processes import Process
 from twophase.bench.run import Run
 from twophase.bench.started import Started
-from twophase.bench.workload import Workload
+from twophase.bench.transfers import Transfers
+from twophase.bench.window import OnProgress, silent
+from twophase.bench.workload import PAYLOAD_BYTES_MIN, Workload
 from twophase.core.errors import ConfigurationError
 from twophase.http.address import parse_address
 from twophase.http.outcome import HttpError
@@ -51,6 +55,7 @@ class Comparison(msgspec.Struct, frozen=True):
     name: str
     runs: list[Measurement]
     ceilings: list[Measurement]
+    ceiling_name: str = "null"
 
     @property
     def ratio(self) -> Spread | None:
@@ -78,15 +83,21 @@ def measure(
         ConfigurationError: the URL or the workload cannot be used.
         BenchmarkFailed: the server cannot be reached, or every request fails.
     """
-    import uvloop  # noqa: PLC0415 -- the server's extra brings it, and unit tests of the rest need none
-
     try:
         address = parse_address(api_url(server_url))
     except HttpError as error:
         raise ConfigurationError(f"--server {server_url}: {error}.", remedy="Write http://host:port.") from error
-    run = Run(address, workload, lambda passed_s, done: on_step(name, passed_s, done) if on_step else None)
+    return _run(Run(address, workload, _told(on_step, name)).measure(processes))
+
+
+def _told(on_step: OnStep | None, name: str) -> OnProgress:
+    return silent if on_step is None else partial(on_step, name)
+
+
+def _run(work: Coroutine[None, None, Measurement]) -> Measurement:
+    """Run to its end in an event loop of its own."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(run.measure(processes))
+        return runner.run(work)
 
 
 def api_url(server_url: str) -> str:
@@ -115,3 +126,19 @@ def alternate(
                 comparison.ceilings.append(beside)
             comparison.runs.append(measure(server.url, workload, server.processes, on_step, server.name))
     return comparisons
+
+
+def alternate_transfers(
+    server: Started, business_url: str, workload: Workload, rounds: int, on_step: OnStep | None = None
+) -> Comparison:
+    """`rounds` times the transfers, each time directly after the business transactions alone."""
+    workload = msgspec.structs.replace(workload, payload_bytes=PAYLOAD_BYTES_MIN)
+    comparison = Comparison(f"transfers, {server.name}", [], [], "business transaction alone")
+    for _ in range(rounds):
+
+        def transfers(name: str) -> Transfers:
+            return Transfers(workload, business_url, server.processes, _told(on_step, name))
+
+        comparison.ceilings.append(_run(transfers("alone").alone()))
+        comparison.runs.append(_run(transfers("transfers").with_messages(server.url)))
+    return comparison

@@ -58,6 +58,7 @@ class Ledger:
         self.submit = Histogram()
         self.branch = Histogram()
         self.whole = Histogram()
+        self.transfer = Histogram()
         self.late = Histogram()
         self._waiting: dict[int, float] = {}
         self._intended: dict[int, float] | None = {} if opened else None
@@ -130,7 +131,7 @@ class Ledger:
 
     def clear_latencies(self) -> None:
         """The warm-up is over: only what comes from now on is measured."""
-        for histogram in (self.prepare, self.submit, self.branch, self.whole, self.late):
+        for histogram in (self.prepare, self.submit, self.branch, self.whole, self.transfer, self.late):
             histogram.clear()
 
     def latencies(self) -> dict[str, Histogram]:
@@ -140,6 +141,7 @@ class Ledger:
             "submit": self.submit,
             "submit → branch": self.branch,
             "whole message": self.whole,
+            "transfer": self.transfer,
             "generator late": self.late,
         }
         return {name: histogram.copy() for name, histogram in named.items() if histogram.count}

@@ -51,7 +51,7 @@ def write(directory: Path, comparisons: Sequence[Comparison]) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     runs = [
         *((comparison.name, comparison.runs[-1]) for comparison in comparisons),
-        *(("null", comparison.ceilings[-1]) for comparison in comparisons[:1] if comparison.ceilings),
+        *((comparison.ceiling_name, comparison.ceilings[-1]) for comparison in comparisons[:1] if comparison.ceilings),
     ]
     drawn = {"throughput.svg": throughput("Throughput at the branch", runs)}
     name, last = runs[0]

@@ -35,15 +35,16 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Meter:
-    """Reads the generator itself and the given trees."""
+    """Reads this process, called `own_name`, and the given trees."""
 
-    def __init__(self, processes: Sequence[Process]) -> None:
+    def __init__(self, processes: Sequence[Process], own_name: str = OWN_NAME) -> None:
+        self._own_name = own_name
         self._processes = [process for process in processes if (_PROC / str(process.pid)).exists()]
         self._ticks = os.sysconf("SC_CLK_TCK")
 
     def read(self) -> list[Reading]:
         """One reading of each."""
-        own = Reading(OWN_NAME, time.perf_counter(), time.process_time(), memory_bytes(os.getpid()))
+        own = Reading(self._own_name, time.perf_counter(), time.process_time(), memory_bytes(os.getpid()))
         return [own, *(self._read(process) for process in self._processes)]
 
     def _read(self, process: Process) -> Reading:

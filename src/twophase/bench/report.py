@@ -32,16 +32,16 @@ def _table(comparison: Comparison) -> Table:
     table.add_column("")
     table.add_column(comparison.name, justify="right")
     if ceilings:
-        table.add_column("null (ceiling)", justify="right")
+        table.add_column(comparison.ceiling_name, justify="right")
     columns = [runs, ceilings] if ceilings else [runs]
 
     def row(name: str, cells: Sequence[str]) -> None:
         table.add_row(name, *cells)
 
-    row("messages a second at the branch", [spread([run.per_second for run in column]) for column in columns])
+    row("messages a second", [spread([run.per_second for run in column]) for column in columns])
     if comparison.ratio is not None:
-        row("part of the ceiling", [percent(comparison.ratio), ""])
-    for name in runs[0].histograms:
+        row(f"part of {comparison.ceiling_name}", [percent(comparison.ratio), ""])
+    for name in dict.fromkeys(name for column in columns for run in column for name in run.histograms):
         row(f"{name}: p50 / p90 / p99 / p99.9 ms", [latency(middle(column).latency(name)) for column in columns])
     for name in dict.fromkeys(usage.name for column in columns for run in column for usage in run.usage):
         row(f"{name}: CPU µs a message / memory MB", [_usage(column, name) for column in columns])
@@ -107,9 +107,10 @@ def as_json(machine: Machine, comparisons: Sequence[Comparison]) -> bytes:
 def _comparison(comparison: Comparison) -> dict[str, Any]:
     return {
         "server": comparison.name,
-        "ratio_to_null": comparison.ratio,
+        "ratio": comparison.ratio,
         "runs": [run_document(run) for run in comparison.runs],
-        "null_runs": [run_document(run) for run in comparison.ceilings],
+        "beside": comparison.ceiling_name,
+        "runs_beside": [run_document(run) for run in comparison.ceilings],
     }
 
 

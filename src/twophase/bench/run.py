@@ -12,39 +12,30 @@ import gc
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from twophase.bench.ledger import Ledger
-from twophase.bench.measurement import Measurement, Point, Usage
+from twophase.bench.measurement import Measurement
 from twophase.bench.processes import Meter, Process
 from twophase.bench.producer import Producer
 from twophase.bench.sink import IN_PROGRESS, ROLLED_BACK, Sink
 from twophase.bench.ticker import Ticker
+from twophase.bench.window import OnProgress, Watch, drained, silent
 from twophase.bench.workload import Gids, Mode, Template, Workload
 from twophase.core.errors import BenchmarkFailed
 from twophase.http.address import Address
 
-_SAMPLE_S: Final = 0.1
-_POLL_S: Final = 0.005
 _RECONNECT_S: Final = 0.1
 _AFTER_FAILURE_S: Final = 0.02
-_DUPLICATES_S: Final = 0.1
 _TICKS_S_MIN: Final = 0.0001
 _CONNECT_S: Final = 5.0
-
-OnProgress = Callable[[float, int], None]
-"""Told the seconds that have passed, of warm-up and window together, and the messages delivered."""
-
-
-def _silent(_passed_s: float, _delivered: int) -> None:
-    """Nobody watches."""
 
 
 class Run:
     """Implements the producers' `Source`. Use `measure`."""
 
-    def __init__(self, address: Address, workload: Workload, on_progress: OnProgress = _silent) -> None:
+    def __init__(self, address: Address, workload: Workload, on_progress: OnProgress = silent) -> None:
         self.workload = workload.check()
         self.address = address
         self.submits = workload.mode is not Mode.PREPARE
@@ -92,32 +83,17 @@ class Run:
                 producer.transport.abort()
 
     async def _measured(self, meter: Meter) -> Measurement:
-        workload = self.workload
+        watch = Watch(self.workload, self.ledger, lambda: self._done, meter, self._on_progress)
         ticker = self._start()
         try:
-            await self._watch(0.0, workload.warmup_s, [])
-            self.ledger.clear_latencies()
-            before, delivered, started_s = meter.read(), self._done, time.perf_counter()
-            series: list[Point] = []
-            await self._watch(workload.warmup_s, workload.seconds, series)
-            after, measured_s = meter.read(), time.perf_counter() - started_s
-            messages = self._done - delivered
-            latencies = self.ledger.latencies()
+            window = await watch.measure()
         finally:
             self._generating = False
             if ticker is not None:
                 ticker.stop()
-        drained_s = await self._drain()
-        return Measurement(
-            workload,
-            measured_s,
-            messages,
-            latencies,
-            series,
-            [Usage.between(one, other, messages) for one, other in zip(before, after, strict=True)],
-            drained_s,
-            self.ledger.findings(),
-        )
+        drained_s = await drained(self.ledger, lambda: self._under_way, self.workload.drain_s)
+        await self._abort_prepared()
+        return window.measurement(self.workload, self.ledger, drained_s)
 
     @property
     def _done(self) -> int:
@@ -134,37 +110,9 @@ class Run:
             self._next(producer, time.perf_counter())
         return None
 
-    async def _watch(self, passed_s: float, seconds: float, series: list[Point]) -> None:
-        """Let it run for `seconds`, noting the throughput of each sample."""
-        started_s = last_s = time.perf_counter()
-        delivered = self._done
-        while (left_s := started_s + seconds - time.perf_counter()) > 0:
-            await asyncio.sleep(min(_SAMPLE_S, left_s))
-            now_s = time.perf_counter()
-            if now_s - last_s >= _SAMPLE_S / 2:
-                series.append(Point(now_s - started_s, (self._done - delivered) / (now_s - last_s)))
-                last_s, delivered = now_s, self._done
-            self._on_progress(passed_s + now_s - started_s, self._done)
-            if not self.ledger.succeeded and self.ledger.errors.total() > 3 * self.workload.connections:
-                raise BenchmarkFailed(f"every request fails: {self.ledger.errors.most_common(1)[0][0]}")
-
-    async def _drain(self) -> float:
-        """Wait until everything acknowledged has arrived; the seconds it took."""
-        started_s = time.perf_counter()
-        ends_s = started_s + self.workload.drain_s
-        while self._under_way and time.perf_counter() < ends_s:  # noqa: ASYNC110 -- not a cost of every message
-            await asyncio.sleep(_POLL_S)
-        self.ledger.unanswered = self._under_way
-        while self.ledger.owed and time.perf_counter() < ends_s:  # noqa: ASYNC110 -- the same
-            await asyncio.sleep(_POLL_S)
-        drained_s = time.perf_counter() - started_s
-        if self._prepared:
-            await self._abort_prepared(ends_s)
-        await asyncio.sleep(_DUPLICATES_S)
-        return drained_s
-
-    async def _abort_prepared(self, ends_s: float) -> None:
+    async def _abort_prepared(self) -> None:
         """Leave no prepared message behind."""
+        ends_s = time.perf_counter() + self.workload.drain_s
         while (self._prepared or self._under_way) and time.perf_counter() < ends_s:
             while self._prepared and self._idle:
                 gid, number = self._prepared.pop()

@@ -10,6 +10,7 @@ import contextlib
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,10 +22,11 @@ from typing import Final
 import msgspec
 
 from twophase.bench.processes import Process
-from twophase.core.errors import BenchmarkFailed, ConfigurationError
+from twophase.core.errors import BenchmarkFailed
 
 _READY_S: Final = 30.0
 _STOP_S: Final = 15.0
+_SAID_MAX: Final = 1500
 _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 
@@ -35,6 +37,8 @@ class Started(msgspec.Struct, frozen=True):
     url: str
     processes: tuple[Process, ...]
     ready_s: float = 0.0
+    business_url: str = ""
+    """A database of the applications' own, for transfers; empty when there is none."""
 
 
 @contextlib.contextmanager
@@ -75,9 +79,10 @@ def server(name: str, command: Sequence[str], cwd: Path | None = None) -> Iterat
             line = _ready_line(process)
             url = next((word for word in line.split() if word.startswith("http://")), "")
             if not url:
+                stop(process)
                 errors.seek(0)
-                said = (line + errors.read(2000).decode("utf-8", "replace")).strip()
-                raise BenchmarkFailed(f"the {name} server did not start: {said or 'it said nothing'}")
+                said = (line + errors.read().decode("utf-8", "replace"))[-_SAID_MAX:].strip()
+                raise BenchmarkFailed(f"the {name} server did not start: {said or 'it said nothing'}", remedy="")
             yield Started(name, url, (Process("server", process.pid),), time.perf_counter() - started_s)
         finally:
             stop(process)
@@ -89,9 +94,9 @@ def _ready_line(process: subprocess.Popen[bytes]) -> str:
     return process.stdout.readline().decode() if readable else ""
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """Tell a process to end; insist when it does not."""
-    process.terminate()
+def stop(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM) -> None:
+    """Tell a process to end; insist when it does not. Safe to call twice."""
+    process.send_signal(how)
     try:
         process.wait(_STOP_S)
     except subprocess.TimeoutExpired:
@@ -109,16 +114,6 @@ def null_server() -> Iterator[Started]:
 
 
 @contextlib.contextmanager
-def sqlite_server(parent: Path | None = None, settings: Sequence[str] = ()) -> Iterator[Started]:
-    """The server on SQLite, in a directory of its own."""
-    with (
-        directory_on_disk(parent) as directory,
-        coordinator("sqlite", f"sqlite:///{directory}/bench.db", settings) as it,
-    ):
-        yield it
-
-
-@contextlib.contextmanager
 def coordinator(name: str, store: str, settings: Sequence[str] = ()) -> Iterator[Started]:
     """The server on a store that is there."""
     options = [part for setting in settings for part in ("--set", setting)]
@@ -130,17 +125,3 @@ def coordinator(name: str, store: str, settings: Sequence[str] = ()) -> Iterator
 def environment() -> dict[str, str]:
     """The environment of started programs: ours, in plain language."""
     return {**os.environ, "LC_ALL": "C"}
-
-
-@contextlib.contextmanager
-def set_up(kind: str, parent: Path | None = None) -> Iterator[Started]:
-    """The server on a store started for it.
-
-    Raises:
-        ConfigurationError: no such store.
-    """
-    setups = {"sqlite": sqlite_server}
-    if kind not in setups:
-        raise ConfigurationError(f"--setup {kind}: {' or '.join(setups)} is possible.", remedy="Choose one of these.")
-    with setups[kind](parent) as started:
-        yield started

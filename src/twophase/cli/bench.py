@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NoReturn
 
+import msgspec
 import typer
 from rich.console import Console
 
 from twophase.bench import plots, report, started
-from twophase.bench.compare import Comparison, alternate
+from twophase.bench.compare import Comparison, alternate, alternate_transfers
 from twophase.bench.machine import this_machine
+from twophase.bench.postgres import postgres
 from twophase.bench.processes import Process, listening
 from twophase.bench.progress import shown
+from twophase.bench.setups import BUSINESS_DATABASE, SETUPS, set_up
 from twophase.bench.workload import Mode, Workload
 from twophase.core.errors import ConfigurationError, TwophaseError
 from twophase.http.address import parse_address
@@ -23,26 +27,49 @@ from twophase.http.outcome import HttpError
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 EXIT_FAILED: Final = 1
 EXIT_BROKEN_PROMISE: Final = 4
+_CONNECTIONS: Final = 128
+_TRANSFERS: Final = 32
 
 _EXAMPLES: Final = """\b
 Examples:
   twophase bench --setup sqlite                     starts a server, measures it, removes it
   twophase bench --server http://127.0.0.1:36789    measures a server that runs
+  twophase bench --null                             the ceiling of this machine alone
   twophase bench --setup sqlite --rate 500          latency at 500 messages a second
   twophase bench --setup sqlite --rate 250 --rate 1000 --rate 4000 --plots .
-  twophase bench --null                             the ceiling of this machine alone
   twophase bench --setup postgres --durability check-back --rounds 3 --json result.json
+  twophase bench --setup postgres --mode app        whole transfers by the SDK
 
 Exit codes: 0 measured, 1 nothing could be measured, 4 a message was lost or
 called too early."""
 
 
+class _Subject(msgspec.Struct, frozen=True):
+    """What is to be measured, as the command line names it."""
+
+    server: str | None
+    setup: str | None
+    null: bool
+    beside_null: bool
+    directory: Path | None
+    database: str | None
+
+    def check(self) -> None:
+        """Raises ConfigurationError unless exactly one is named."""
+        if [bool(self.server), bool(self.setup), self.null].count(True) != 1:
+            remedy = f"Give one of --server URL, --setup {'|'.join(SETUPS)}, --null."
+            raise ConfigurationError("bench: what is to be measured?", remedy=remedy)
+
+
 @app.command(epilog=_EXAMPLES)
 def bench(
     server: Annotated[str | None, typer.Option(help="A running server of the dtm HTTP API.")] = None,
-    setup: Annotated[str | None, typer.Option(help="Start a server for this: sqlite.")] = None,
+    setup: Annotated[str | None, typer.Option(help=f"Start a server on {' or '.join(SETUPS)}.")] = None,
     mode: Annotated[Mode, typer.Option(help="What a message is.")] = Mode.PAIR,
-    connections: Annotated[int, typer.Option(help="Connections that produce.")] = 128,
+    connections: Annotated[
+        int | None,
+        typer.Option(help=f"Connections that produce ({_CONNECTIONS}), or transfers at a time ({_TRANSFERS})."),
+    ] = None,
     rate: Annotated[
         list[float] | None, typer.Option(help="Messages a second, open loop; several are run in turn.")
     ] = None,
@@ -52,6 +79,7 @@ def bench(
     branches: Annotated[int, typer.Option(help="Branches of each message.")] = 1,
     durability: Annotated[str, typer.Option(help="submit or check-back; the server's default when empty.")] = "",
     rounds: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 1,
+    database: Annotated[str | None, typer.Option(help="--mode app: PostgreSQL URL; one is started without.")] = None,
     directory: Annotated[Path | None, typer.Option(help="Where --setup keeps its data, for the time it runs.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write everything that was found to this file.")] = None,
     plots_to: Annotated[Path | None, typer.Option("--plots", help="Write plots (SVG) into this directory.")] = None,
@@ -61,17 +89,75 @@ def bench(
 ) -> None:
     """Measure a server of the dtm HTTP API: throughput at the branch, latencies, CPU, memory, lost messages.
 
-    Every run stands beside the same run against a server that keeps nothing: the ceiling of this machine.
+    Every run stands beside the same run against a server that keeps nothing: the ceiling of this machine. With
+    --mode app it stands beside the business transaction alone.
     """
     console = Console()
+    producers = connections or (_TRANSFERS if mode is Mode.APP else _CONNECTIONS)
     workloads = [
-        Workload(mode, connections, one, seconds, warmup, payload, branches, durability) for one in rate or [0.0]
+        Workload(mode, producers, one, seconds, warmup, payload, branches, durability) for one in rate or [0.0]
     ]
+    subject = _Subject(server, setup, null, beside_null, directory, database)
+    signal.signal(signal.SIGTERM, _end)
     try:
-        comparisons = _measured(console, workloads, server, setup, rounds, directory, null, beside_null)
+        subject.check()
+        for workload in workloads:
+            workload.check()
+        comparisons = _measured(console, workloads, subject, rounds)
     except TwophaseError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_FAILED) from None
+    _report(console, comparisons, json, plots_to)
+
+
+def _end(_number: int, _frame: object) -> NoReturn:
+    """Told to stop: end the servers that were started, too."""
+    raise SystemExit(EXIT_FAILED)
+
+
+def _measured(console: Console, workloads: Sequence[Workload], subject: _Subject, rounds: int) -> list[Comparison]:
+    is_app = workloads[0].mode is Mode.APP
+    with contextlib.ExitStack() as running:
+        ceiling = None
+        if subject.null or (subject.beside_null and not is_app):
+            ceiling = running.enter_context(started.null_server())
+        if subject.server:
+            target = _running(subject.server)
+        elif subject.setup:
+            target = running.enter_context(set_up(subject.setup, subject.directory))
+        else:
+            assert ceiling is not None, "--null was given"
+            target, ceiling = ceiling, None
+        steps = rounds * len(workloads) * (2 if ceiling or is_app else 1)
+        if is_app:
+            business_url, target = _business(target, subject, running)
+            with shown(console, steps, workloads[0].warmup_s + workloads[0].seconds) as on_step:
+                return [alternate_transfers(target, business_url, one, rounds, on_step) for one in workloads]
+        with shown(console, steps, workloads[0].warmup_s + workloads[0].seconds) as on_step:
+            found = (alternate([target], ceiling, one, rounds, on_step) for one in workloads)
+            return [comparison for comparisons in found for comparison in comparisons]
+
+
+def _business(target: started.Started, subject: _Subject, running: contextlib.ExitStack) -> tuple[str, started.Started]:
+    """The business database of transfers, and the server with every process that is to be accounted."""
+    if subject.database or target.business_url:
+        return subject.database or target.business_url, target
+    own = running.enter_context(postgres(subject.directory))
+    accounted = msgspec.structs.replace(target, processes=(*target.processes, own.process))
+    return own.create(BUSINESS_DATABASE), accounted
+
+
+def _running(url: str) -> started.Started:
+    """A server somebody else runs; its process when it is on this machine."""
+    try:
+        address = parse_address(url)
+    except HttpError as error:
+        raise ConfigurationError(f"--server {url}: {error}.", remedy="Write http://host:port.") from error
+    pid = listening(address.port) if address.host in {"127.0.0.1", "localhost", "::1"} else None
+    return started.Started("server", url, () if pid is None else (Process("server", pid),))
+
+
+def _report(console: Console, comparisons: Sequence[Comparison], json: Path | None, plots_to: Path | None) -> None:
     machine = this_machine()
     report.show(console, machine, comparisons)
     if json is not None:
@@ -83,46 +169,3 @@ def bench(
     if not all(comparison.kept for comparison in comparisons):
         console.print("A message was lost or called too early.", style="bold red")
         raise typer.Exit(EXIT_BROKEN_PROMISE)
-
-
-def _measured(
-    console: Console,
-    workloads: Sequence[Workload],
-    server: str | None,
-    setup: str | None,
-    rounds: int,
-    directory: Path | None,
-    null: bool,  # noqa: FBT001 -- the command's own options
-    beside_null: bool,  # noqa: FBT001
-) -> list[Comparison]:
-    if [bool(server), bool(setup), null].count(True) != 1:
-        remedy = "Give one of --server URL, --setup sqlite, --null."
-        raise ConfigurationError("bench: what is to be measured?", remedy=remedy)
-    for workload in workloads:
-        workload.check()
-    with contextlib.ExitStack() as running:
-        ceiling = running.enter_context(started.null_server()) if null or beside_null else None
-        if server:
-            target = _running(server)
-        elif setup:
-            target = running.enter_context(started.set_up(setup, directory))
-        else:
-            assert ceiling is not None, "--null was given"
-            target, ceiling = ceiling, None
-        steps = rounds * (2 if ceiling else 1) * len(workloads)
-        with shown(console, steps, workloads[0].warmup_s + workloads[0].seconds) as on_step:
-            return [
-                comparison
-                for workload in workloads
-                for comparison in alternate([target], ceiling, workload, rounds, on_step)
-            ]
-
-
-def _running(url: str) -> started.Started:
-    """A server somebody else runs; its process when it is on this machine."""
-    try:
-        address = parse_address(url)
-    except HttpError as error:
-        raise ConfigurationError(f"--server {url}: {error}.", remedy="Write http://host:port.") from error
-    pid = listening(address.port) if address.host in {"127.0.0.1", "localhost", "::1"} else None
-    return started.Started("server", url, () if pid is None else (Process("server", pid),))
