@@ -13,7 +13,7 @@ from twophase.coordinator.timers import Timers
 from twophase.core.errors import StoreCorrupt
 from twophase.core.lifecycle import State
 from twophase.core.message import Message, decode
-from twophase.stores.base import HistoryRow, LiveRow
+from twophase.stores.base import Forgotten, HistoryRow, LiveRow
 
 _ENTRY_BYTES = 256
 """What an entry costs beside its message's addresses and payloads, roughly."""
@@ -75,15 +75,15 @@ class Active:
         entry.bytes = _ENTRY_BYTES + sum([len(branch.payload) + len(branch.url) for branch in branches])
         self.bytes += entry.bytes
 
-    def mirror(self, entry: Entry, row: LiveRow | HistoryRow | None) -> None:
-        """Make an entry say what its stored row says, and be due when that is; None: there is no such message.
+    def mirror(self, entry: Entry, row: LiveRow | HistoryRow | Forgotten | None) -> None:
+        """Make an entry say what its stored row says, and be due when that is, if it is ours; None: no such message.
 
         Raises:
             StoreCorrupt: the row's body cannot be read.
         """
         self._timers.cancel(entry)
-        if row is None:
-            entry.state = State.ABSENT
+        if row is None or isinstance(row, Forgotten):
+            entry.state = State.ABSENT if row is None else State.FORGOTTEN
             entry.version = 0
             return
         try:
@@ -100,8 +100,9 @@ class Active:
         if isinstance(row, LiveRow):
             entry.version = row.version
             entry.parked = row.parked
+            entry.mine = row.mine
             entry.stored_due_ms = row.due_ms
-            if not row.parked:
+            if row.mine and not row.parked:
                 self._timers.schedule(entry, row.due_ms)
 
     def remove(self, entry: Entry) -> None:

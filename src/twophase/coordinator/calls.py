@@ -27,9 +27,13 @@ class Calls:
         self.draining = False
 
     def drain(self) -> None:
-        """Start no call any more, and forget those that wait; the ones under way end as they would."""
+        """Start no call until `resume`, and forget those that wait; the ones under way end as they would."""
         self.draining = True
         self.gate.clear()
+
+    def resume(self) -> None:
+        """Start calls again."""
+        self.draining = False
 
     def start(self, entry: Entry, url: str, build: Callable[[Entry], Call | None], on_answer: OnAnswer) -> bool:
         """Call `url` for a message, now or when there is a place; False, and never, when too many wait already.

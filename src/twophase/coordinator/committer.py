@@ -14,12 +14,11 @@ from twophase.coordinator.entry import Entry, Occurrence
 from twophase.coordinator.observer import Observer
 from twophase.core import failpoint
 from twophase.core.errors import StoreError, StoreFenced
-from twophase.stores.base import Attempt, AttemptKind, Batch, HistoryRow, Item, LiveRow, Rejected, Store
+from twophase.stores.base import Attempt, AttemptKind, Batch, Item, Refusal, Store
 
 _ATTEMPTS_MAX = 10_000
 _NOT_DONE = frozenset({AttemptKind.BRANCH, AttemptKind.CHECK_BACK})
 
-Refusal = LiveRow | HistoryRow | Rejected | None
 OnOutcome = Callable[[Entry, Occurrence, Item, int], None]
 """Called with (entry, occurrence, item, at_ms) when the item is durable."""
 
@@ -54,6 +53,7 @@ class Committer:
         self._urgent = False
         self._linger: asyncio.TimerHandle | None = None
         self._in_flush = 0
+        self._halted = False
         self._stopped = False
 
     @property
@@ -85,16 +85,30 @@ class Committer:
 
     async def drained(self) -> None:
         """Return when nothing waits for the store any more."""
-        while not self._stopped and (self._flush is not None or self._items or self._attempts):
+        while not self._stopped and not self._halted and (self._flush is not None or self._items or self._attempts):
             if self._flush is None:
                 self._start()
             flush = self._flush
             if flush is not None:
                 await asyncio.wait([flush])
 
+    def halt(self) -> None:
+        """Start no flush until `resume`."""
+        self._halted = True
+
+    def resume(self) -> None:
+        """Start flushes again."""
+        self._halted = False
+        self._start()
+
     async def stop(self) -> None:
         """Wait for the flush under way, start no other, and report whatever has not been written as failed."""
         self._stopped = True
+        await self.discard(StoreError("the coordinator has stopped; this was not written"))
+
+    async def discard(self, error: StoreError) -> None:
+        """Halted or stopped: wait for the flush under way, and report whatever has not been written as failed."""
+        assert self._halted or self._stopped, "no flush may begin meanwhile"
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
@@ -103,7 +117,7 @@ class Committer:
         self._items.clear()
         self._attempts.clear()
         about, self._about = self._about, []
-        self._report_failed(StoreError("the coordinator has stopped; this was not written"), about)
+        self._report_failed(error, about)
 
     def _start_soon(self) -> None:
         if self._urgent:
@@ -117,7 +131,7 @@ class Committer:
     def _start(self) -> None:
         self._urgent = False
         self._linger = None
-        if self._stopped or self._flush is not None or not (self._items or self._attempts):
+        if self._stopped or self._halted or self._flush is not None or not (self._items or self._attempts):
             return
         size = self._flush_items_max
         if len(self._items) <= size:

@@ -19,13 +19,16 @@ from twophase.coordinator.decisions import Decisions
 from twophase.coordinator.delivery import Delivery
 from twophase.coordinator.entry import Entry, Occurrence, OnReply, ReplyOf, tell
 from twophase.coordinator.gate import Gate
+from twophase.coordinator.horizon import Horizon, OldestHeader, horizon
+from twophase.coordinator.membership import Membership
+from twophase.coordinator.moved import Moved
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.recovery import Recovery
+from twophase.coordinator.retention import Retention
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.timers import Timers
 from twophase.coordinator.view import MessageView, view_of
-from twophase.core.errors import Overloaded, ShuttingDown, StoreError, StoreFenced
-from twophase.core.gid import born_ms
+from twophase.core.errors import Overloaded, ShuttingDown, StoreError, StoreFenced, TwophaseError
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Message
@@ -43,6 +46,8 @@ class Gauges(msgspec.Struct, frozen=True):
     branch_calls_waiting: int
     check_backs: int
     check_backs_waiting: int
+    node: int = 0
+    epoch: int = 0
 
 
 class Coordinator:
@@ -72,7 +77,7 @@ class Coordinator:
         self._clock = clock
         self._observer = observer
         self._accepting = False
-        self._horizon_ms = 0
+        self._draining = False
         self._lookups: set[asyncio.Task[None]] = set()
         self._fatal: asyncio.Future[StoreError] | None = None
         self._timers = Timers(clock, self._due)
@@ -95,7 +100,20 @@ class Coordinator:
         self._check_calls = Calls(destinations, Gate(*bounds))
         self._delivery = Delivery(self._branch_calls, self._decisions, settings, clock, observer)
         self._check_back = CheckBack(self._check_calls, self._decisions, self._timers, settings, clock, observer)
+        self._retention = Retention(store, settings, clock, chance, observer)
+        self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, self._carry)
         self._recovery = Recovery(store, self._active, settings, clock, chance, observer, lambda: self._accepting)
+        self._membership = Membership(store, self, settings, chance, observer, self._recovery.hurry)
+        self._moved = Moved(
+            store,
+            self._active,
+            self._timers,
+            clock,
+            observer,
+            on_ours=self._check_back.ask,
+            on_fenced=self._fenced,
+        )
+        self._ask = self._moved.sift if store.shared else self._check_back.ask
 
     # ---- life -----------------------------------------------------------------------------------------
 
@@ -107,17 +125,16 @@ class Coordinator:
         """
         self._fatal = asyncio.get_running_loop().create_future()
         await self._store.start()
-        self._horizon_ms = await self._store.history_horizon_ms()
         self._accepting = True
         await self._recovery.start()
+        self._membership.start()
+        await self._oldest_header.start()
+        await self._retention.start()
 
     async def drain(self, timeout_ms: int) -> None:
         """Take no new work, cut nothing: end the calls and changes under way, within `timeout_ms`."""
-        self._accepting = False
-        self._timers.stop()
-        self._branch_calls.drain()
-        self._check_calls.drain()
-        await self._recovery.stop()
+        await self._end_work()
+        await self._membership.leave()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while self._branch_calls.gate.in_flight or self._check_calls.gate.in_flight or self._lookups:
@@ -131,21 +148,26 @@ class Coordinator:
 
     async def stop(self) -> None:
         """Stop at once what still runs, answer whoever waits, and close the store. Safe to call twice."""
-        self._accepting = False
-        self._timers.stop()
-        self._branch_calls.drain()
-        self._check_calls.drain()
-        await self._recovery.stop()
+        await self._end_work()
+        await self._membership.stop()
         await self._decisions.committer.stop()
-        for task in list(self._lookups):
-            task.cancel()
-        for entry in self._active.entries():
-            self._decisions.give_up(entry, None, StoreError("the coordinator has stopped", gid=entry.message.gid))
+        await self._forget_all(StoreError("the coordinator has stopped"))
         try:
             for destination in {id(one): one for one in self._destinations.values()}.values():
                 await destination.stop()
         finally:
             await self._store.stop()
+
+    async def _end_work(self) -> None:
+        self._draining = True
+        self._accepting = False
+        self._timers.stop()
+        self._branch_calls.drain()
+        self._check_calls.drain()
+        await self._moved.stop()
+        await self._recovery.stop()
+        await self._oldest_header.stop()
+        await self._retention.stop()
 
     @property
     def ready(self) -> bool:
@@ -160,6 +182,7 @@ class Coordinator:
     def tick(self) -> None:
         """Look at the clock now: a test's clock has moved."""
         self._recovery.wake()
+        self._retention.wake()
         self._timers.tick()
 
     # ---- requests ---------------------------------------------------------------------------------------
@@ -182,7 +205,7 @@ class Coordinator:
         if self._turned_away(gid, entry, on_reply):
             return
         if entry is None:
-            entry = self._look_up(Message(gid, ()))
+            entry = self._look_up(gid)
         self._decisions.happen(entry, Occurrence(Event.ABORT, None, on_reply, DecidedBy.ABORT, "the producer aborted"))
 
     async def query(self, gid: str) -> MessageView | None:
@@ -200,6 +223,10 @@ class Coordinator:
         """Counts and ages of what is unfinished, from the store."""
         return await self._store.overview()
 
+    async def horizon(self, check_prefix: str, identity: str) -> Horizon:
+        """Up to when all is decided and delivered; see `coordinator.horizon`."""
+        return await horizon(self._store, check_prefix, identity)
+
     def gauges(self) -> Gauges:
         """How full everything is."""
         return Gauges(
@@ -210,14 +237,52 @@ class Coordinator:
             self._branch_calls.gate.waiting,
             self._check_calls.gate.in_flight,
             self._check_calls.gate.waiting,
+            *self._store.place,
         )
+
+    # ---- one of several nodes: what `membership` asks of us ----------------------------------------------
+
+    def halt(self) -> None:
+        """See `membership.Work`, as for these four."""
+        self._accepting = False
+        self._branch_calls.drain()
+        self._check_calls.drain()
+        self._decisions.committer.halt()
+
+    async def let_go(self, error: StoreFenced) -> None:
+        """What was acknowledged is safe in the store, and another node's now; what waits learns that it is unknown."""
+        await self._moved.stop()
+        await self._recovery.stop()
+        await self._decisions.committer.discard(error)
+        await self._forget_all(error)
+
+    def take_up(self) -> None:
+        """The rows that were ours come back by adoption, if nobody was faster."""
+        self._branch_calls.resume()
+        self._check_calls.resume()
+        self._decisions.committer.resume()
+        self._accepting = True
+        self._recovery.restart()
+
+    def adopted(self) -> None:
+        """Read what is due from the beginning: the rows that came may be older than any."""
+        self._recovery.note(0)
+
+    async def _forget_all(self, error: StoreError) -> None:
+        lookups = list(self._lookups)
+        for task in lookups:
+            task.cancel()
+        if lookups:
+            await asyncio.wait(lookups)
+        for entry in self._active.entries():
+            self._decisions.give_up(entry, None, type(error)(error.message, gid=entry.message.gid))
 
     # ---- inside -----------------------------------------------------------------------------------------
 
     def _turned_away(self, gid: str, entry: Entry | None, on_reply: OnReply) -> bool:
         settings = self._settings
         if not self._accepting:
-            error: ShuttingDown | Overloaded = ShuttingDown(gid=gid)
+            error: TwophaseError = ShuttingDown(gid=gid) if self._draining else StoreFenced(gid=gid)
         elif (
             self._decisions.committer.waiting + len(self._lookups) >= settings.waiting_max
             or self._active.full
@@ -235,15 +300,11 @@ class Coordinator:
         entry = self._active.get(gid)
         if self._turned_away(gid, entry, on_reply):
             return None
-        if entry is not None:
-            return entry
-        if self._horizon_ms and (born_ms(gid) or self._horizon_ms) < self._horizon_ms:
-            return self._look_up(message)
-        return self._active.add(message)
+        return self._active.add(message) if entry is None else entry
 
-    def _look_up(self, message: Message) -> Entry:
+    def _look_up(self, gid: str) -> Entry:
         """An entry that is busy until the store has said what it knows of the gid."""
-        entry = self._active.add(message)
+        entry = self._active.add(Message(gid, ()))
         entry.busy = True
         task = asyncio.get_running_loop().create_task(self._fill(entry))
         self._lookups.add(task)
@@ -259,17 +320,17 @@ class Coordinator:
             entry.busy = False
             self._decisions.give_up(entry, None, as_store_error(cause))
             return
-        born = born_ms(gid)
-        if row is None and born is not None and born < self._horizon_ms:
-            entry.state = State.FORGOTTEN
         entry.busy = False
         self._decisions.drain_queue(entry)
+
+    def _carry(self, header: tuple[str, str]) -> None:
+        self._delivery.headers = (header,)
 
     def _due(self, entry: Entry) -> None:
         if entry.busy or entry.parked or entry.round is not None:
             return
         if entry.state is State.PREPARED:
-            self._check_back.ask(entry)
+            self._ask(entry)
         elif entry.state is State.SUBMITTED:
             self._delivery.begin(entry)
 
@@ -283,6 +344,9 @@ class Coordinator:
         self._recovery.fault()
 
     def _fenced(self, error: StoreFenced) -> None:
+        if self._store.shared:
+            self._membership.fenced(error)
+            return
         self._accepting = False
         self._timers.stop()
         self._branch_calls.drain()

@@ -4,6 +4,9 @@ Whatever happens to a message, requested or observed, arrives here as an `Occurr
 does; the change is made durable; only then is anybody told and anything called. So I1, I3, I5 and I7 are the
 table's, and I8 is the order of the lines here. A lost compare-and-set takes the stored row, and the table is
 applied again to what it says (correctness rule 21).
+
+On a store that several nodes share, that row may be another node's. A request acts on it all the same, and what it
+changes becomes ours; what only says that this node must try again is dropped, because the owner will.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Callable
 
 from twophase.coordinator import refusal
 from twophase.coordinator.active import Active
-from twophase.coordinator.committer import Committer, Refusal
+from twophase.coordinator.committer import Committer
 from twophase.coordinator.entry import Entry, Occurrence, ReplyOf, tell
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
@@ -32,7 +35,9 @@ from twophase.stores.base import (
     Finish,
     Insert,
     Item,
+    LiveRow,
     Park,
+    Refusal,
     Rejected,
     Reschedule,
     Store,
@@ -59,6 +64,7 @@ class Decisions:
         on_fault: Callable[[], None],
         on_fenced: Callable[[StoreFenced], None],
     ) -> None:
+        self._shared = store.shared
         self._active = active
         self._timers = timers
         self._settings = settings
@@ -99,6 +105,8 @@ class Decisions:
             entry.queue.append(occurrence)
             return
         self._apply(entry, occurrence)
+        if not entry.mine and not entry.busy:
+            self._settle(entry)
 
     def _apply(self, entry: Entry, occurrence: Occurrence) -> None:
         event = occurrence.event
@@ -110,6 +118,8 @@ class Decisions:
         step = TRANSITIONS[entry.state, event]
         if step.action is not Action.NOTHING:
             self._actions[step.action](entry, occurrence, step.next_state)
+        elif self._shared and event is Event.PREPARE and entry.state is State.PREPARED and not occurrence.confirmed:
+            self._confirm(entry, occurrence)
         if not entry.busy:
             self._answer(entry, occurrence, step.reply)
             if entry.waiters:
@@ -128,6 +138,9 @@ class Decisions:
             return
         if entry.state in FINAL or entry.state <= State.FORGOTTEN:
             self._active.remove(entry)
+        elif not entry.mine:
+            if entry.calls == 0 and entry.round is None and not entry.waiters:
+                self._active.remove(entry)
         elif self._active.crowded and entry.calls == 0 and entry.round is None:
             self._active.remove(entry)
             self._on_lost(entry.stored_due_ms)
@@ -144,6 +157,17 @@ class Decisions:
         else:
             due_in_ms = options.delay_ms
         self.committer.add(entry, occurrence, Insert(said.gid, next_state, due_in_ms, encode(said)))
+
+    def _confirm(self, entry: Entry, occurrence: Occurrence) -> None:
+        """Prepared, says memory; another node may have decided since, and who is told "prepared" begins his business.
+
+        The insert is refused with the row as it is; the table is then applied to that.
+        """
+        said = occurrence.said
+        assert said is not None, "only requests are confirmed"
+        occurrence.merged = said
+        due_in_ms = said.options.timeout_to_fail_ms or self._settings.timeout_to_fail_ms
+        self.committer.add(entry, occurrence, Insert(said.gid, State.PREPARED, due_in_ms, encode(said)))
 
     def _decide(self, entry: Entry, occurrence: Occurrence, next_state: State) -> None:
         assert next_state is State.SUBMITTED, "a decision to submit"
@@ -172,6 +196,9 @@ class Decisions:
         delivered = occurrence.event is Event.ALL_SUCCEEDED
         if failpoint.ARMED and delivered:
             failpoint.reach("coordinator.before_finish")
+        if delivered:
+            # The row may have been read anew since, and knows less of the branches than the round that ended.
+            entry.done = (1 << len(entry.message.branches)) - 1
         item = Finish(
             entry.message.gid,
             entry.version,
@@ -184,6 +211,8 @@ class Decisions:
         self.committer.add(entry, occurrence, item, urgent=bool(occurrence.on_reply or entry.waiters))
 
     def _reschedule(self, entry: Entry, occurrence: Occurrence, next_state: State) -> None:
+        if not entry.mine:
+            return
         schedule = self._settings.check_back if next_state is State.PREPARED else self._settings.delivery
         if next_state is State.SUBMITTED:
             schedule = schedule.starting_at(entry.message.options.retry_interval_ms)
@@ -216,6 +245,7 @@ class Decisions:
 
     def _applied(self, entry: Entry, occurrence: Occurrence, item: Item, at_ms: int) -> None:
         entry.version += 1
+        entry.mine = True
         if isinstance(item, Insert):
             self._inserted(entry, occurrence, item, at_ms)
         elif isinstance(item, Decide):
@@ -244,8 +274,12 @@ class Decisions:
 
     def _inserted(self, entry: Entry, occurrence: Occurrence, item: Insert, at_ms: int) -> None:
         entry.state = item.state
+        entry.version = 1
         entry.decided_by = occurrence.decided_by
         entry.created_ms = at_ms
+        if occurrence.merged is not None:
+            entry.message = occurrence.merged
+            self._active.weigh(entry)
         entry.stored_due_ms = at_ms + item.due_in_ms
         entry.due_ms = self._clock.now_ms() + item.due_in_ms
         if item.state is State.PREPARED or item.due_in_ms:
@@ -283,7 +317,10 @@ class Decisions:
                 self.give_up(entry, None, StoreError(error.message, gid=entry.message.gid))
                 return
         else:
-            self._active.mirror(entry, found)
+            asked_only = occurrence.event is Event.PREPARE and entry.version > 0
+            if not (asked_only and isinstance(found, LiveRow) and found.mine and found.version == entry.version):
+                self._active.mirror(entry, found)
+            occurrence.confirmed = True
             self._apply(entry, occurrence)
         self.drain_queue(entry)
 

@@ -48,9 +48,10 @@ class Occurrence:
     """An event with what came along: a request's message and reply, a verdict's evidence.
 
     `merged` is what the message will be when this occurrence's change is durable, if that is something else.
+    `confirmed`: the store has been asked since it arrived, so that what memory says is no older than the request.
     """
 
-    __slots__ = ("decided_by", "event", "merged", "on_reply", "reason", "said")
+    __slots__ = ("confirmed", "decided_by", "event", "merged", "on_reply", "reason", "said")
 
     def __init__(
         self,
@@ -66,12 +67,15 @@ class Occurrence:
         self.decided_by = decided_by
         self.reason = reason
         self.merged: Message | None = None
+        self.confirmed = False
 
 
 class Entry:
     """One message in memory. Times in milliseconds since 1970.
 
     `due_ms` is when this process acts, by its own clock; `stored_due_ms` is what the row says, by the store's.
+    `mine`: this node owns the row. Another's is in memory only while a request or an answer here concerns it: it has
+    no timer, no delivery round and no check-back, until a change from here has made it ours.
     """
 
     __slots__ = (
@@ -86,6 +90,7 @@ class Entry:
         "done",
         "due_ms",
         "message",
+        "mine",
         "parked",
         "queue",
         "round",
@@ -105,6 +110,7 @@ class Entry:
         self.decided_by = ""
         self.attempts = 0
         self.parked = False
+        self.mine = True
         self.done = 0
         self.bytes = 0
         self.busy = False

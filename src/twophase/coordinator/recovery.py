@@ -7,6 +7,7 @@ memory unfinished says from which due time on the store must be read again (`not
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from twophase.coordinator.active import Active
@@ -42,13 +43,24 @@ class Recovery:
         self._from_ms = 0
         self._faulted = False
         self._wanted = asyncio.Event()
+        self._hurried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Read the first page, then go on in the background."""
         await self._read_pages(pages_max=1)
+        self._go_on()
+
+    def restart(self) -> None:
+        """Read everything from the beginning, in the background: memory is empty, and the node has a new place."""
+        self._faulted = False
+        self._from_ms = 0
+        self._go_on()
+
+    def _go_on(self) -> None:
+        assert self._task is None, "it does not run"
         self._wanted.set()
-        self._task = asyncio.create_task(self._loop(), name="twophase recovery")
+        self._task = asyncio.get_running_loop().create_task(self._loop(), name="twophase recovery")
 
     async def stop(self) -> None:
         """Read nothing more. Safe to call twice."""
@@ -73,21 +85,26 @@ class Recovery:
         """The clock has moved by more than time does."""
         self._wanted.set()
 
+    def hurry(self) -> None:
+        """The store answers again: a pause after a fault is over."""
+        self._hurried.set()
+
     async def _loop(self) -> None:
         ahead_s = self._settings.page_ahead_ms / 2000
         pauses = self._settings.delivery.starting_at(self._settings.store_retry_ms)
         faults = 0
         while self._is_accepting():
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ahead_s):
                     await self._wanted.wait()
-            except TimeoutError:
-                pass
             self._wanted.clear()
             faults = faults + 1 if self._faulted else 0
             if self._faulted:
                 # Without a pause a full disk would have everything due called again as fast as it can be read.
-                await asyncio.sleep(pauses.pause_ms(faults, self._chance()) / 1000)
+                self._hurried.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pauses.pause_ms(faults, self._chance()) / 1000):
+                        await self._hurried.wait()
                 self._faulted = False
             try:
                 everything = await self._read_pages(pages_max=1_000_000)

@@ -43,6 +43,8 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     """Rows due within this are brought into memory."""
     store_retry_ms: int = 1_000
     """Pause after a store fault before unfinished messages are read again; it grows as `delivery`'s does."""
+    adopt_rows: int = 1_000
+    """Rows taken over from other nodes in one commit."""
     crowded_retry_ms: int = 200
     """Pause before rows are read again for which memory had no room."""
 

@@ -293,7 +293,10 @@ class StoreFenced(StoreError):
     """Another process has taken this node's place, so this one may not write any more."""
 
     code = "TP-4006"
-    remedy = "This process stops by itself; the node that took over finishes its messages."
+    remedy = (
+        "Send again, to any node; repeating is safe. On a shared database this node takes a new place by itself, on a "
+        "file of its own the process stops; who took over finishes its messages."
+    )
 
 
 class UnsafeDurability(StoreError):

@@ -82,6 +82,11 @@ class Metrics(Collector):
         self._refused: Counter[str] = Counter()
         self._finished: Counter[tuple[State, str]] = Counter()
         self._incidents = 0
+        self._fenced = 0
+        self._joined = 0
+        self._adopted = 0
+        self._moved = 0
+        self._heartbeat_failed: Counter[str] = Counter()
         self._removed = {"history": 0, "attempt": 0}
         self._last_purge: Purged | None = None
         self._snapshot: Snapshot | None = None
@@ -163,6 +168,32 @@ class Metrics(Collector):
         """A cleaning has failed."""
         _log.warning("old history could not be removed; the next cleaning goes on", code=code)
 
+    def joined(self, node: int, epoch: int) -> None:
+        """This node has taken a place on a shared store."""
+        self._joined += 1
+        _log.info("this node has a place on the shared store", node=node, epoch=epoch)
+
+    def fenced(self, node: int, epoch: int) -> None:
+        """Another node has ended this node's tenure."""
+        self._fenced += 1
+        _log.error(
+            "fenced: this node was silent for a lease; it forgets everything and rejoins", node=node, epoch=epoch
+        )
+
+    def adopted(self, messages: int) -> None:
+        """Messages of nodes that are gone."""
+        self._adopted += messages
+        _log.warning("took over what a node that is gone has left", messages=messages)
+
+    def moved(self, messages: int) -> None:
+        """Prepared messages that had gone to another node."""
+        self._moved += messages
+
+    def heartbeat_failed(self, code: str) -> None:
+        """The lease was not renewed."""
+        self._heartbeat_failed[code] += 1
+        _log.warning("the store did not answer this node's heartbeat; it is tried again", code=code)
+
     # ---- Prometheus ---------------------------------------------------------------------------------------
 
     def render(self, snapshot: Snapshot) -> bytes:
@@ -193,6 +224,7 @@ class Metrics(Collector):
             ("twophase_check_backs", "Check-backs by verdict.", "verdict", self._check_backs),
             ("twophase_refused", "Requests refused, by error code.", "code", self._refused),
             ("twophase_flush_failed", "Flushes that failed, by error code.", "code", self._flush_failed),
+            ("twophase_heartbeat_failed", "Heartbeats that failed, by error code.", "code", self._heartbeat_failed),
         ):
             family = CounterMetricFamily(name, text, labels=[label])
             for value, count in counts.items():
@@ -205,6 +237,13 @@ class Metrics(Collector):
         yield CounterMetricFamily(
             "twophase_incidents", "Contrary decisions refused: a person should look.", value=self._incidents
         )
+        for name, text, number in (
+            ("joined", "Places taken on a shared store, the first included.", self._joined),
+            ("fenced", "Tenures of this node that another node has ended.", self._fenced),
+            ("adopted", "Messages taken over from nodes that are gone.", self._adopted),
+            ("moved", "Due prepared messages that had gone to another node.", self._moved),
+        ):
+            yield CounterMetricFamily(f"twophase_{name}", text, value=number)
 
     def _kept(self, now_ms: int) -> Iterator[Metric]:
         """How far back history reaches, as the last step of cleaning left it."""
@@ -255,6 +294,8 @@ def _asked(snapshot: Snapshot) -> Iterator[Metric]:
     values: tuple[tuple[str, str, float], ...] = (
         ("store_up", "1 when the store answered this scrape.", float(overview is not None)),
         ("ready", "1 when requests are accepted.", float(snapshot.ready)),
+        ("node", "The place this process holds in its store.", gauges.node),
+        ("node_epoch", "The tenure of that place.", gauges.epoch),
         ("connections", "Clients connected.", snapshot.connections),
         ("active", "Messages held in memory.", gauges.active),
         ("active_bytes", "Bytes of messages held in memory.", gauges.active_bytes),

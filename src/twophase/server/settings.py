@@ -38,6 +38,7 @@ Port = Annotated[int, Meta(ge=0, le=65_535)]
 Count = Annotated[int, Meta(ge=1, le=100_000_000)]
 Milliseconds = Annotated[int, Meta(ge=1, le=24 * 3600 * 1000)]
 Age = Annotated[int, Meta(ge=0, le=100 * 366 * 24 * 3600 * 1000)]
+Lease = Annotated[int, Meta(ge=500, le=3600 * 1000)]
 Bytes = Annotated[int, Meta(ge=1024, le=1 << 40)]
 
 
@@ -57,6 +58,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout_ms: Annotated[
         Milliseconds, Meta(description="after SIGTERM, how long requests and calls under way may still take")
     ] = 20_000
+
+    lease_ms: Annotated[
+        Lease, Meta(description="on a shared store: silent for so long, a node loses its messages to the others")
+    ] = 10_000
 
     connections_max: Annotated[Count, Meta(description="clients connected at once; more are answered 503")] = 10_000
     head_timeout_ms: Annotated[Milliseconds, Meta(description="for a request's headers to arrive")] = 10_000

@@ -1,0 +1,390 @@
+"""Two coordinators on one store: a request may reach either, and a message has one owner that sees to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.coordinator.rig import CHECK, IN, QUICK, ScriptedDestination, Watcher, message
+from tests.unit.coordinator.shared import LEASE_MS, SharedFile, SharedStore
+from twophase.coordinator.coordinator import Coordinator
+from twophase.coordinator.entry import ReplyOf
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.core.errors import NotYetDelivered, ShuttingDown, StateConflict, StoreFenced, StoreUnavailable
+from twophase.core.lifecycle import State
+from twophase.core.message import Message
+from twophase.destinations.base import Answer
+from twophase.stores.base import Batch, HistoryRow, Park, Reschedule
+from twophase.testing.clock import VirtualClock
+
+OUT = "http://bank-c/in"
+
+
+class Noted(Watcher):
+    """Counts what one of several nodes tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+        self.adopted_messages = 0
+
+    def fenced(self, node: int, epoch: int) -> None:
+        self.told.append("fenced")
+
+    def joined(self, node: int, epoch: int) -> None:
+        self.told.append("joined")
+
+    def heartbeat_failed(self, code: str) -> None:
+        self.told.append("heartbeat failed")
+
+    def adopted(self, messages: int) -> None:
+        self.adopted_messages += messages
+
+
+class Node:
+    """One coordinator, with producers and branches that only it calls."""
+
+    def __init__(self, shared_file: SharedFile, number: int) -> None:
+        self.store = SharedStore(shared_file, number)
+        self.destination = ScriptedDestination()
+        self.watcher = Noted()
+        settings = CoordinatorSettings(delivery=QUICK, check_back=QUICK, store_retry_ms=20, linger_ms=1)
+        self.coordinator = Coordinator(
+            self.store, {"http": self.destination}, settings, shared_file.clock, lambda: 0.0, self.watcher
+        )
+        shared_file.clock.watch(self.coordinator.tick)
+
+    def ask(self, begin: Callable[[Callable[[ReplyOf], None]], None]) -> asyncio.Future[ReplyOf]:
+        reply: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+        begin(reply.set_result)
+        return reply
+
+    async def prepare(self, said: Message) -> ReplyOf:
+        return await asyncio.wait_for(self.ask(lambda told: self.coordinator.prepare(said, told)), 5)
+
+    async def submit(self, said: Message) -> ReplyOf:
+        return await asyncio.wait_for(self.ask(lambda told: self.coordinator.submit(said, told)), 5)
+
+    async def abort(self, gid: str) -> ReplyOf:
+        return await asyncio.wait_for(self.ask(lambda told: self.coordinator.abort(gid, told)), 5)
+
+    @property
+    def active(self) -> int:
+        return self.coordinator.gauges().active
+
+    def rescheduled(self) -> list[str]:
+        return [item.gid for batch in self.store.batches for item in batch.items if isinstance(item, Reschedule)]
+
+
+class Nodes:
+    """Both, and what they share."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = VirtualClock()
+        self.file = SharedFile(folder / "store.db", self.clock)
+        self.a, self.b = Node(self.file, 1), Node(self.file, 2)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not holds():
+                await asyncio.sleep(0.002)
+
+    async def until_state(self, gid: str, state: State) -> None:
+        async with asyncio.timeout(10):
+            while True:
+                row = await self.file.file.get(gid)
+                if row is not None and row.state is state:
+                    return
+                await asyncio.sleep(0.002)
+
+    async def come_due(self) -> None:
+        """Prepared messages are due, at nodes that have not been silent for it."""
+        self.clock.advance(36_000)
+        for node, tenure in self.file.epochs.items():
+            if self.file.holds((node, tenure)) and node in self.file.seen_ms:
+                self.file.seen_ms[node] = self.clock.now_ms()
+
+    async def beats(self, count: int = 3) -> None:
+        """Let hearts beat."""
+        await asyncio.sleep(count * LEASE_MS / 4000)
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
+    both = Nodes(tmp_path)
+    await both.file.file.start()
+    await both.a.coordinator.start()
+    await both.b.coordinator.start()
+    yield both
+    for node in (both.a, both.b):
+        node.store.open.set()
+        node.store.cut = False
+        await node.coordinator.stop()
+    await both.file.file.stop()
+
+
+# ---- requests reach any node ------------------------------------------------------------------------------
+
+
+async def test_a_submit_at_another_node_makes_the_message_that_nodes(nodes: Nodes) -> None:
+    await nodes.a.prepare(message("g"))
+    assert (await nodes.b.submit(message("g"))).error is None
+    await nodes.until_state("g", State.SUCCEEDED)
+    assert (nodes.a.destination.urls(), nodes.b.destination.urls()) == ([], [IN])
+
+
+async def test_the_first_node_asks_nobody_about_what_moved_and_forgets_it(nodes: Nodes) -> None:
+    for number in range(5):
+        await nodes.a.prepare(message(f"g{number}"))
+    for number in range(4):
+        await nodes.b.submit(message(f"g{number}"))
+    await nodes.come_due()
+    await nodes.until_state("g4", State.SUCCEEDED)
+    await nodes.until(lambda: nodes.a.active == 0)
+    assert nodes.a.destination.urls() == [CHECK, IN]
+
+
+async def test_many_that_moved_are_found_out_in_few_questions(nodes: Nodes) -> None:
+    said = [message(f"g{number}") for number in range(3_000)]
+    for node in (nodes.a, nodes.b):
+        begin = node.coordinator.prepare if node is nodes.a else node.coordinator.submit
+        await asyncio.gather(*[node.ask(lambda told, one=one, begin=begin: begin(one, told)) for one in said])  # type: ignore[misc]
+    assert nodes.a.active == 3_000
+    await nodes.come_due()
+    await nodes.until(lambda: nodes.a.active == 0)
+    assert sum(nodes.a.store.asked) == 3_000
+    assert len(nodes.a.store.asked) <= 4
+    assert CHECK not in nodes.a.destination.urls()
+
+
+async def test_when_moved_cannot_be_asked_the_message_is_asked_about_later(nodes: Nodes) -> None:
+    await nodes.a.prepare(message("g"))
+    nodes.a.store.cut = True
+    await nodes.come_due()
+    await asyncio.sleep(0.01)
+    assert nodes.a.destination.calls == []
+    nodes.a.store.cut = False
+    nodes.clock.advance(1_100)
+    await nodes.until_state("g", State.SUCCEEDED)
+
+
+async def test_an_abort_at_another_node_decides(nodes: Nodes) -> None:
+    await nodes.a.prepare(message("g"))
+    assert (await nodes.b.abort("g")).error is None
+    await nodes.until_state("g", State.FAILED)
+    await nodes.come_due()
+    await nodes.until(lambda: nodes.a.active == 0)
+    assert nodes.a.destination.calls == nodes.b.destination.calls == []
+
+
+async def test_a_prepare_repeated_at_another_node_is_the_same_and_stays_with_the_first(nodes: Nodes) -> None:
+    first = await nodes.a.prepare(message("g"))
+    again = await nodes.b.prepare(message("g"))
+    assert (again.error, again.prepared_at_ms) == (None, first.prepared_at_ms)
+    assert nodes.b.active == 0
+    await nodes.come_due()
+    await nodes.until_state("g", State.SUCCEEDED)
+    assert (nodes.a.destination.urls(), nodes.b.destination.urls()) == ([CHECK, IN], [])
+
+
+async def test_a_prepare_repeated_where_it_was_prepared_knows_what_another_node_decided(nodes: Nodes) -> None:
+    await nodes.a.prepare(message("g"))
+    await nodes.b.abort("g")
+    assert isinstance((await nodes.a.prepare(message("g"))).error, StateConflict)
+    assert nodes.a.active == 0
+
+
+async def test_a_repeated_prepare_leaves_its_message_due_when_it_was(nodes: Nodes) -> None:
+    first = await nodes.a.prepare(message("g"))
+    again = await nodes.a.prepare(message("g", request_timeout_ms=77))
+    assert (again.error, again.prepared_at_ms) == (None, first.prepared_at_ms)
+    await nodes.come_due()
+    await nodes.until_state("g", State.SUCCEEDED)
+    assert nodes.a.destination.calls[0].timeout_ms != 77
+
+
+async def test_waiting_for_what_another_node_delivers_is_answered_not_yet(nodes: Nodes) -> None:
+    nodes.a.destination.hold(IN)
+    await nodes.a.submit(message("g"))
+    reply = await nodes.b.submit(message("g", wait_result=True))
+    assert isinstance(reply.error, NotYetDelivered)
+    assert nodes.b.active == 0
+    nodes.a.destination.release(IN)
+
+
+# ---- answers about a row that has moved -------------------------------------------------------------------
+
+
+async def test_no_verdict_about_a_message_that_moved_changes_nothing(nodes: Nodes) -> None:
+    await nodes.a.prepare(message("g"))
+    nodes.a.destination.hold(CHECK)
+    nodes.a.destination.script[CHECK].append(Answer(425))
+    await nodes.come_due()
+    await nodes.until(lambda: nodes.a.destination.urls() == [CHECK])
+    nodes.b.destination.hold(IN)
+    await nodes.b.submit(message("g"))
+    nodes.a.destination.release(CHECK)
+    await nodes.until(lambda: nodes.a.active == 0)
+    row = await nodes.b.store.get("g")
+    assert row is not None
+    assert (row.state, getattr(row, "mine", None)) == (State.SUBMITTED, True)
+    nodes.b.destination.release(IN)
+    await nodes.until_state("g", State.SUCCEEDED)
+
+
+async def test_a_contrary_verdict_about_a_message_that_moved_is_an_incident(nodes: Nodes) -> None:
+    await nodes.a.prepare(message("g"))
+    nodes.a.destination.hold(CHECK)
+    nodes.a.destination.script[CHECK].append(Answer(409))
+    await nodes.come_due()
+    await nodes.until(lambda: nodes.a.destination.urls() == [CHECK])
+    await nodes.b.submit(message("g"))
+    nodes.a.destination.release(CHECK)
+    await nodes.until(lambda: nodes.a.active == 0)
+    assert [gid for gid, _ in nodes.a.watcher.incidents] == ["g"]
+    await nodes.until_state("g", State.SUCCEEDED)
+
+
+async def test_that_all_branches_succeeded_is_a_fact_whoever_owns_the_row(nodes: Nodes) -> None:
+    nodes.a.destination.hold(OUT)
+    await nodes.a.submit(message("g", IN, OUT))
+    await nodes.until(lambda: OUT in nodes.a.destination.urls())
+    await nodes.b.store.flush(Batch([Park("g", 1, parked=False, due_ms=nodes.clock.now_ms() + 60_000)], []))
+    nodes.a.destination.release(OUT)
+    await nodes.until_state("g", State.SUCCEEDED)
+    row = await nodes.file.file.get("g")
+    assert isinstance(row, HistoryRow)
+    assert row.done == 0b11
+
+
+async def test_a_failed_round_of_a_message_that_moved_is_only_recorded(nodes: Nodes) -> None:
+    nodes.a.destination.hold(IN)
+    nodes.a.destination.script[IN].append(Answer(500))
+    await nodes.a.submit(message("g"))
+    await nodes.until(lambda: nodes.a.destination.urls() == [IN])
+    due_ms = nodes.clock.now_ms() + 60_000
+    await nodes.b.store.flush(Batch([Park("g", 1, parked=False, due_ms=due_ms)], []))
+    nodes.a.destination.release(IN)
+    await nodes.until(lambda: nodes.a.active == 0)
+    row = await nodes.b.store.get("g")
+    assert row is not None
+    assert (getattr(row, "version", 0), getattr(row, "due_ms", 0), getattr(row, "mine", None)) == (2, due_ms, True)
+    assert len(await nodes.file.file.attempts("g")) == 1
+
+
+# ---- leases -----------------------------------------------------------------------------------------------
+
+
+async def test_a_silent_nodes_messages_are_taken_over_after_the_lease(nodes: Nodes) -> None:
+    nodes.a.destination.hold(IN)
+    await nodes.a.submit(message("g"))
+    await nodes.a.prepare(message("p"))
+    nodes.a.store.cut = True
+    await nodes.until_state("g", State.SUCCEEDED)
+    assert nodes.b.watcher.adopted_messages == 2
+    await nodes.come_due()
+    await nodes.until_state("p", State.SUCCEEDED)
+    assert nodes.b.destination.urls() == [IN, CHECK, IN]
+
+
+async def test_a_fenced_node_forgets_everything_and_rejoins(nodes: Nodes) -> None:
+    nodes.a.destination.hold(IN)
+    await nodes.a.submit(message("g"))
+    waiting = nodes.a.ask(lambda told: nodes.a.coordinator.submit(message("g", wait_result=True), told))
+    nodes.a.store.cut = True
+    await nodes.until_state("g", State.SUCCEEDED)
+    written = len(nodes.a.store.batches)
+    nodes.a.store.rejoins_refused = 2
+    nodes.a.store.cut = False
+    assert isinstance((await asyncio.wait_for(waiting, 5)).error, StoreFenced)
+    assert isinstance((await nodes.a.submit(message("late"))).error, StoreFenced)
+    assert not nodes.a.coordinator.ready
+    await nodes.until(lambda: nodes.a.coordinator.ready)
+    nodes.a.destination.release(IN)
+    await asyncio.sleep(0.01)
+    assert len(nodes.a.store.batches) == written, "answers to calls of the ended tenure change nothing"
+    assert nodes.a.watcher.told.count("fenced") == 1
+    assert nodes.a.watcher.told.count("joined") == 2
+    assert (await nodes.a.submit(message("new"))).error is None
+    await nodes.until_state("new", State.SUCCEEDED)
+
+
+async def test_requests_in_a_flush_that_meets_the_fence_are_told_and_the_node_goes_on(nodes: Nodes) -> None:
+    nodes.a.store.open.clear()
+    replies = [
+        nodes.a.ask(lambda told, n=n: nodes.a.coordinator.prepare(message(f"g{n}"), told))  # type: ignore[misc]
+        for n in range(3)
+    ]
+    await asyncio.sleep(0.01)
+    replies += [nodes.a.ask(lambda told: nodes.a.coordinator.submit(message("g1"), told))]
+    nodes.file.end(1)
+    nodes.a.store.open.set()
+    for reply in replies:
+        assert isinstance((await asyncio.wait_for(reply, 5)).error, StoreFenced)
+    await nodes.until(lambda: nodes.a.coordinator.ready)
+    assert nodes.a.active == 0
+    assert (await nodes.a.prepare(message("g0"))).error is None
+
+
+async def test_a_fenced_node_takes_its_messages_back_when_nobody_was_faster(nodes: Nodes) -> None:
+    await nodes.b.coordinator.stop()
+    await nodes.a.prepare(message("g"))
+    nodes.file.end(1)
+    await nodes.until(lambda: nodes.a.watcher.told.count("joined") == 2)
+    await nodes.until(lambda: nodes.a.watcher.adopted_messages == 1)
+    await nodes.come_due()
+    await nodes.until_state("g", State.SUCCEEDED)
+
+
+async def test_after_an_outage_nobody_ends_a_tenure_before_a_lease_of_contact(nodes: Nodes) -> None:
+    await nodes.beats(6)  # both have had contact for a lease
+    nodes.a.store.cut = nodes.b.store.cut = True
+    await nodes.until(lambda: "heartbeat failed" in nodes.b.watcher.told)
+    nodes.clock.advance(10 * LEASE_MS)
+    nodes.b.store.cut = False
+    await nodes.beats(2)
+    nodes.a.store.cut = False
+    await nodes.beats(8)
+    assert "fenced" not in nodes.a.watcher.told + nodes.b.watcher.told
+
+
+async def test_what_a_stopped_node_leaves_is_taken_over_at_once(nodes: Nodes) -> None:
+    nodes.a.destination.script[IN].append(Answer(500))
+    await nodes.a.submit(message("g"))
+    await nodes.until(lambda: nodes.a.rescheduled() == ["g"])
+    await nodes.a.coordinator.drain(1_000)
+    await nodes.a.coordinator.stop()
+    await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)
+    nodes.clock.advance(1_100)
+    await nodes.until_state("g", State.SUCCEEDED)
+    assert nodes.b.destination.urls() == [IN]
+
+
+async def test_a_node_fenced_while_it_drains_takes_no_new_place(nodes: Nodes) -> None:
+    nodes.a.destination.hold(IN)
+    waiting = nodes.a.ask(lambda told: nodes.a.coordinator.submit(message("g", wait_result=True), told))
+    await nodes.until(lambda: nodes.a.destination.urls() == [IN])
+    draining = asyncio.create_task(nodes.a.coordinator.drain(1_000))
+    await asyncio.sleep(0.01)
+    nodes.file.end(1)
+    assert isinstance((await asyncio.wait_for(waiting, 5)).error, StoreFenced | ShuttingDown)
+    nodes.a.destination.release(IN)
+    await draining
+    assert not nodes.a.coordinator.ready
+    assert nodes.a.watcher.told.count("joined") == 1
+
+
+async def test_while_the_database_is_away_requests_are_told_and_nothing_is_lost(nodes: Nodes) -> None:
+    await nodes.a.prepare(message("g"))
+    nodes.b.store.cut = True
+    nodes.a.store.cut = True
+    assert isinstance((await nodes.a.submit(message("g"))).error, StoreUnavailable)
+    assert isinstance((await nodes.a.prepare(message("other"))).error, StoreUnavailable)
+    nodes.a.store.cut = nodes.b.store.cut = False
+    await nodes.come_due()
+    await nodes.until_state("g", State.SUCCEEDED)
+    assert nodes.a.coordinator.ready
+    assert (await nodes.a.prepare(message("other"))).error is None
