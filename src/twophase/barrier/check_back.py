@@ -66,13 +66,7 @@ def check_back_rule(
         lock_timeout_ms: how long to wait for whoever holds the row.
     """
     validate_gid(question.gid)
-    bounds = _bounds(lock_timeout_ms)
-    if dialect.has("check_back_isolation") and dialect.name == "postgresql":
-        yield say(dialect, "check_back_isolation")
-    if dialect.has("check_back_settings"):
-        yield say(dialect, "check_back_settings", **bounds)
-    if dialect.name == "mysql":
-        yield say(dialect, "check_back_isolation")
+    bounds = yield from begin_bounded(dialect, lock_timeout_ms)
     if failpoint.ARMED:
         failpoint.reach("check_back.before_insert")
     row = {"gid": question.gid, "token": token, "prepared_at": question.prepared_at_ms}
@@ -85,13 +79,21 @@ def check_back_rule(
     return _judge(question, token, rows, {str(name): str(value) for name, value in meta})
 
 
-def _bounds(lock_timeout_ms: int) -> dict[str, Any]:
-    return {
+def begin_bounded(dialect: Dialect, lock_timeout_ms: int) -> Steps[dict[str, Any]]:
+    """First statements of a transaction in READ COMMITTED whose waits are bounded; returns the bounds."""
+    bounds: dict[str, Any] = {
         "lock_timeout": f"{lock_timeout_ms}ms",
         "statement_timeout": f"{lock_timeout_ms}ms",
         "lock_timeout_s": max(1, lock_timeout_ms // 1000),
         "lock_timeout_fraction": lock_timeout_ms / 1000,
     }
+    if dialect.has("check_back_isolation") and dialect.name == "postgresql":
+        yield say(dialect, "check_back_isolation")
+    if dialect.has("check_back_settings"):
+        yield say(dialect, "check_back_settings", **bounds)
+    if dialect.name == "mysql":
+        yield say(dialect, "check_back_isolation")
+    return bounds
 
 
 def _judge(question: CheckBackQuestion, token: str, rows: Row, meta: dict[str, str]) -> CheckBackAnswer:

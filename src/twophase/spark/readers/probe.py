@@ -127,7 +127,7 @@ def _meta(location: Location, database: Database) -> tuple[str | None, int]:
         str(name): str(value)
         for name, value in database.rows(f"select name, value from {meta}")  # noqa: S608 -- validated
     }
-    return found.get("identity"), int(found.get("horizon_ms", 0))
+    return found.get("identity"), max(int(found.get(name, 0)) for name in ("horizon_ms", "branch_horizon_ms"))
 
 
 def _key(location: Location, database: Database, columns: frozenset[str]) -> str:

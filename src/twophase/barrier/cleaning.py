@@ -1,0 +1,247 @@
+"""Removes barrier rows that no verdict and no call can need any more (I10; correctness rules 12 to 17).
+
+A row is never too old by itself. A producer's row, and a check-back's, goes when three clocks agree: every coordinator
+has decided everything that old, so nobody asks; the begin deadline has passed by far, so nobody begins; and the horizon
+row, raised in the transaction of the deletes, tells a check-back that comes all the same (delayed in the network for
+weeks) that an absent row proves nothing. A consumer's row goes when every coordinator that may call has finished all
+it had decided by then, and the retention after that has passed: no call for it is on its way.
+
+Only rows are removed that this library wrote knowing when: of others' rows (dtm's own, those of a prepare that told no
+time) nobody can say what may still come.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import string
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from twophase.barrier.check_back import CLOCK_SKEW_MS, LOCK_TIMEOUT_MS, begin_bounded
+from twophase.barrier.dialect import DEFAULT_TABLE, MYSQL, Dialect, validate_table
+from twophase.barrier.fault import Fault, fault_of
+from twophase.barrier.open import open_transaction
+from twophase.barrier.producer import table_missing
+from twophase.barrier.transaction import Row, Statement, Steps, perform, say
+from twophase.core.errors import ConfigurationError
+from twophase.core.limits import BEGIN_DEADLINE_MS
+
+DAY_MS: Final = 24 * 3600 * 1000
+KEEP_MS: Final = 35 * DAY_MS
+KEEP_LEAST_MS: Final = DAY_MS
+"""Far above the begin deadline (an hour) and what clocks may differ by (five minutes)."""
+
+LOCAL_TIME_MS: Final = 14 * 3600 * 1000
+"""MySQL stores when a row was written in the writer's local time, which may lie so far from UTC."""
+
+T = TypeVar("T")
+
+HORIZON, BRANCH_HORIZON = "horizon_ms", "branch_horizon_ms"
+
+_PAGE_ROWS: Final = 1_000
+_DELETED_AT_ONCE: Final = 200
+_PAUSE: Final = 4
+"""Times the length of a batch, before the next."""
+
+_SLOTS: Final = tuple(
+    f"id_{a}{b}" for a, b in itertools.product(string.ascii_lowercase, repeat=2)
+)[:_DELETED_AT_ONCE]  # fmt: skip
+
+_log = logging.getLogger("twophase.barrier")
+
+
+class Horizons(msgspec.Struct, frozen=True):
+    """Up to where rows may go, milliseconds since 1970; None: nothing of that kind.
+
+    `producer_ms` is compared with when a message was prepared, `branch_ms` with when a branch took effect.
+    """
+
+    producer_ms: int | None
+    branch_ms: int | None
+
+
+class Cleaned(msgspec.Struct, frozen=True):
+    """What was removed, or would be. `held`: rows that somebody held, left for the next time."""
+
+    producer_rows: int
+    branch_rows: int
+    held: int
+    horizons: Horizons
+
+
+def clean(
+    engine: Any,
+    *,
+    undecided_ms: int | None,
+    unfinished_ms: int | None,
+    keep_ms: int = KEEP_MS,
+    table: str = DEFAULT_TABLE,
+    dry_run: bool = False,
+) -> Cleaned:
+    """Remove what is old, in small transactions with pauses between them.
+
+    Arguments:
+        engine: whatever `open_transaction` takes.
+        undecided_ms: the least `oldest_undecided_ms` of all coordinators whose producers use this table; None when one
+            of them does not answer, and producers' rows stay.
+        unfinished_ms: the least `oldest_unfinished_ms` of all coordinators that may call branches here, such as a
+            branch call's header `x-twophase-oldest` says; None as above, and branches' rows stay.
+        keep_ms: rows younger than this by the database's clock stay in any case; at least a day.
+        dry_run: change nothing, only count.
+
+    Raises:
+        ConfigurationError: `keep_ms` is too short, or the table's name cannot be one.
+        BarrierTableMissing: `install` has not been run here.
+        Whatever the database raises: what was removed before stays removed, and the horizon with it.
+
+    >>> import sqlite3; from twophase.barrier.install import install
+    >>> bank = sqlite3.connect(":memory:"); _ = install(bank)
+    >>> clean(bank, undecided_ms=None, unfinished_ms=None).producer_rows
+    0
+    """
+    validate_table(table)
+    if keep_ms < KEEP_LEAST_MS:
+        raise ConfigurationError(f"keep: {keep_ms} ms are too short; at least {KEEP_LEAST_MS} (a day) must be kept.")
+    dialect, now_ms = _look(engine, table)
+    horizons = _horizons(dialect, now_ms - keep_ms, undecided_ms, unfinished_ms)
+    producers = branches = held = 0
+    for page in _pages(engine, table, horizons):
+        of_producers, of_branches = _old(page, horizons)
+        if not dry_run:
+            removed = [_remove(engine, table, horizons, ids) for ids in (of_producers, of_branches)]
+            held += len(of_producers) + len(of_branches) - sum(removed)
+            producers, branches = producers + removed[0], branches + removed[1]
+        else:
+            producers, branches = producers + len(of_producers), branches + len(of_branches)
+    return Cleaned(producers, branches, held, horizons)
+
+
+def database_now_ms(engine: Any, table: str = DEFAULT_TABLE) -> int:
+    """The database's clock, to compare coordinators' with; raises BarrierTableMissing."""
+    return _look(engine, validate_table(table))[1]
+
+
+def identity_of(engine: Any, table: str = DEFAULT_TABLE) -> str:
+    """The name `install` gave this database, by which coordinators know who asks it; raises BarrierTableMissing."""
+
+    def rule(dialect: Dialect) -> Steps[str]:
+        meta = yield say(dialect, "read_meta", table)
+        found = {str(name): str(value) for name, value in meta}
+        if "identity" not in found:
+            raise table_missing(table)
+        return found["identity"]
+
+    return _alone(engine, table, rule)[1]
+
+
+def _look(engine: Any, table: str) -> tuple[Dialect, int]:
+    def rule(dialect: Dialect) -> Steps[int]:
+        rows = yield say(dialect, "now")
+        return int(rows[0][0])
+
+    return _alone(engine, table, rule)
+
+
+def _horizons(dialect: Dialect, kept_ms: int, undecided_ms: int | None, unfinished_ms: int | None) -> Horizons:
+    """Prepared-at times are the coordinator's own; times of branches are this database's, so clocks may differ."""
+    branch_ms = None
+    if unfinished_ms is not None:
+        branch_ms = min(unfinished_ms, kept_ms) - CLOCK_SKEW_MS - (LOCAL_TIME_MS if dialect is MYSQL else 0)
+    return Horizons(None if undecided_ms is None else min(undecided_ms, kept_ms), branch_ms)
+
+
+def _pages(engine: Any, table: str, horizons: Horizons) -> Iterator[Sequence[Row]]:
+    """Pages of rows from the old end, up to the first in which everything was written after the horizons.
+
+    Written, not prepared: a row that was written late for a message prepared long ago (a check-back's) is met by the
+    next cleaning. So young rows are not read, however many there are.
+    """
+    newest = max((one for one in (horizons.producer_ms, horizons.branch_ms) if one is not None), default=None)
+    after = -1
+    while newest is not None:
+        page = _read_page(engine, table, after)
+        if not page:
+            return
+        yield page
+        written = [int(row[3]) for row in page if row[3] is not None]
+        if written and min(written) > newest + BEGIN_DEADLINE_MS.value + CLOCK_SKEW_MS + LOCAL_TIME_MS:
+            return
+        after = int(page[-1][0])
+
+
+def _read_page(engine: Any, table: str, after: int) -> Sequence[Row]:
+    def rule(dialect: Dialect) -> Steps[Sequence[Row]]:
+        return (yield say(dialect, "clean_page", table, after=after, page_rows=_PAGE_ROWS))
+
+    return _alone(engine, table, rule)[1]
+
+
+def _old(page: Sequence[Row], horizons: Horizons) -> tuple[list[int], list[int]]:
+    producers: list[int] = []
+    branches: list[int] = []
+    for id_, owner, prepared_ms, written_ms in page:
+        if owner == "producer" and _below(prepared_ms, horizons.producer_ms):
+            producers.append(int(id_))
+        elif owner == "branch" and _below(written_ms, horizons.branch_ms):
+            branches.append(int(id_))
+    return producers, branches
+
+
+def _below(time_ms: int | None, horizon_ms: int | None) -> bool:
+    return time_ms is not None and horizon_ms is not None and time_ms < horizon_ms
+
+
+def _remove(engine: Any, table: str, horizons: Horizons, ids: list[int]) -> int:
+    """How many of these rows are gone; a batch in which somebody holds a row stays."""
+    removed = 0
+    for start in range(0, len(ids), _DELETED_AT_ONCE):
+        part = ids[start : start + _DELETED_AT_ONCE]
+        began_s = time.monotonic()
+        try:
+            _alone(engine, table, partial(remove_rule, table, horizons, part), commit=True)
+        except Exception as error:
+            if fault_of(error) is not Fault.BUSY:
+                raise
+            _log.info("barrier cleaning leaves %d rows that are in use", len(part))
+        else:
+            removed += len(part)
+        time.sleep((time.monotonic() - began_s) * _PAUSE)
+    return removed
+
+
+def remove_rule(table: str, horizons: Horizons, ids: list[int], dialect: Dialect) -> Steps[None]:
+    """One batch: the horizons first, so that whoever misses a row of it sees them."""
+    yield from begin_bounded(dialect, LOCK_TIMEOUT_MS)
+    for name, horizon_ms in ((HORIZON, horizons.producer_ms), (BRANCH_HORIZON, horizons.branch_ms)):
+        if horizon_ms is not None:
+            yield say(dialect, "clean_horizon", table, name=name, horizon=horizon_ms)
+    sql = dialect.sql("clean_delete", table)
+    if ":ids" not in sql:
+        for id_ in ids:
+            yield Statement(sql, {"id": id_})
+        return
+    filled = ids + ids[-1:] * (len(_SLOTS) - len(ids))
+    sql = sql.replace(":ids", ", ".join(f":{slot}" for slot in _SLOTS))
+    yield Statement(sql, dict(zip(_SLOTS, filled, strict=True)))
+
+
+def _alone(engine: Any, table: str, rule: Callable[[Dialect], Steps[T]], *, commit: bool = False) -> tuple[Dialect, T]:
+    """Perform a rule in a transaction of its own."""
+    transaction = open_transaction(engine, lock_timeout_ms=LOCK_TIMEOUT_MS)
+    try:
+        result = perform(rule(transaction.dialect), transaction)
+        if commit:
+            transaction.commit()
+    except Exception as error:
+        if transaction.dialect.is_missing_table(error):
+            raise table_missing(table) from error
+        raise
+    finally:
+        transaction.rollback()
+        transaction.close()
+    return transaction.dialect, result

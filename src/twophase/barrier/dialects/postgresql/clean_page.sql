@@ -1,0 +1,15 @@
+-- A page of the table in the order of its rows' birth: id, whose row it is ('producer': also a check-back's), when
+-- it was prepared, and when it was written. Rows that others wrote are nobody's: by their coordinators' rules we
+-- cannot know what may go. The table's times carry their zone.
+-- Served by the primary key.
+select id,
+       case when trans_type <> 'msg' then ''
+            when branch_id = '00' and op = 'msg' and barrier_id = '01' and prepared_at is not null then 'producer'
+            when branch_id <> '00' and op = 'action' and barrier_id = '01' and token is not null then 'branch'
+            else '' end,
+       prepared_at,
+       cast(extract(epoch from create_time) * 1000 as bigint)
+from {table}
+where id > :after
+order by id
+limit :page_rows

@@ -1,0 +1,75 @@
+"""Asking coordinators up to when all is decided and delivered, before barrier rows are removed.
+
+Keeps I10: one that does not answer, or whose clock cannot be believed, has not agreed to anything, so nothing may go.
+"""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Sequence
+from typing import Final
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+
+import msgspec
+
+from twophase.barrier.check_back import CLOCK_SKEW_MS
+from twophase.core.errors import TwophaseError
+
+_TIMEOUT_S: Final = 10.0
+_ANSWER_BYTES_MAX: Final = 64 * 1024
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class Agreed(msgspec.Struct, frozen=True):
+    """What every coordinator asked agrees to, milliseconds since 1970."""
+
+    oldest_undecided_ms: int
+    oldest_unfinished_ms: int
+
+
+class _Answer(msgspec.Struct):
+    oldest_undecided_ms: int
+    oldest_unfinished_ms: int
+    now_ms: int
+
+
+class Frozen(Exception):
+    """Somebody has not agreed; the text says who, and why."""
+
+
+def agree(servers: Sequence[str], *, check_prefix: str, identity: str, now_ms: int) -> Agreed:
+    """Ask all of them.
+
+    Arguments:
+        servers: addresses such as `http://localhost:36789`; one node of each store is enough.
+        check_prefix: count only messages whose check address begins so.
+        identity: the database's name; messages that ask another one are not counted.
+        now_ms: the database's clock, from which theirs may not differ by more than five minutes.
+
+    Raises:
+        Frozen: one of them does not answer, or its clock differs.
+    """
+    assert servers, "somebody must agree"
+    answers = [_ask(server, check_prefix, identity, now_ms) for server in servers]
+    return Agreed(min(one.oldest_undecided_ms for one in answers), min(one.oldest_unfinished_ms for one in answers))
+
+
+def _ask(server: str, check_prefix: str, identity: str, now_ms: int) -> _Answer:
+    if not server.startswith(("http://", "https://")):
+        raise Frozen(f"{server!r} is no http:// or https:// address.")
+    url = f"{server.rstrip('/')}/api/twophase/horizon?{urlencode({'check': check_prefix, 'barrier': identity})}"
+    try:
+        with _direct.open(url, timeout=_TIMEOUT_S) as response:
+            answer = msgspec.json.decode(response.read(_ANSWER_BYTES_MAX), type=_Answer)
+    except HTTPError as error:
+        raise Frozen(f"{server} answered {error.code}; is it a twophase server of this version?") from error
+    except (OSError, msgspec.DecodeError, ValueError, TwophaseError) as error:
+        raise Frozen(f"{server} cannot be asked: {getattr(error, 'reason', None) or error}.") from error
+    apart_ms = abs(answer.now_ms - now_ms)
+    if apart_ms > CLOCK_SKEW_MS:
+        raise Frozen(
+            f"the clock of {server}'s store and this database's are {apart_ms // 1000} s apart, "
+            f"at most {CLOCK_SKEW_MS // 1000} s are allowed."
+        )
+    return answer
