@@ -97,6 +97,10 @@ class PostgresEngine:
                 "select seq, gid from history where node = 1 and seq > %s order by seq", (after_seq,)
             ).fetchall()
 
+    def archived(self, folder: Path, until_ms: int) -> None:
+        with self.connect(folder) as connection:
+            connection.execute("insert into store_meta (name, value) values ('archived_until_ms', %s)", (until_ms,))
+
     def connect(self, folder: Path) -> psycopg.Connection[Any]:
         """A connection of the test's own, without a transaction around every statement."""
         return psycopg.connect(self.url(folder), autocommit=True)

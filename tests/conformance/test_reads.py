@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.conformance.items import LONE_SURROGATE, SetClock, abort, failed_call, flush, plain, prepare
-from twophase.stores.base import Batch, Decide, DecidedBy, Overview, Park, Store
+from twophase.stores.base import Batch, Decide, DecidedBy, Overview, Park, Rejected, Store
 
 
 async def test_an_unknown_gid_has_no_row(store: Store) -> None:
@@ -12,10 +12,18 @@ async def test_an_unknown_gid_has_no_row(store: Store) -> None:
 
 
 async def test_gids_differ_by_their_bytes_alone(store: Store) -> None:
-    gids = ["g", "G", "g ", "é", "e\u0301", "g\x00h"]
+    gids = ["g", "G", "g ", "é", "e\u0301", "g\x01h"]
 
     assert (await flush(store, *(prepare(gid, body=gid.encode()) for gid in gids))).refused == {}
     assert [row.body for gid in gids if (row := await store.get(gid))] == [gid.encode() for gid in gids]
+
+
+async def test_a_nul_is_kept_or_rejected_and_never_cut(store: Store) -> None:
+    result = await flush(store, prepare("g\x00h"), prepare("g"))
+
+    assert isinstance(result.refused.pop(0, Rejected("")), Rejected)
+    assert result.refused == {}
+    assert [row.gid for gid in ("g\x00h", "g") if (row := await store.get(gid))] in (["g\x00h", "g"], ["g"])
 
 
 async def test_due_rows_come_in_the_order_of_due_time_and_gid(store: Store, clock: SetClock) -> None:

@@ -27,7 +27,7 @@ def open_store(url: str, clock: Clock | None = None, *, lease_ms: int | None = N
     Traceback (most recent call last):
     twophase.core.errors.ConfigurationError: TP-7000: store: no engine for 'oracle'...
     """
-    scheme, separator, rest = url.partition("://")
+    scheme, separator, _ = url.partition("://")
     if not separator:
         raise ConfigurationError(f"store: {without_credentials(url)!r} is no URL; write sqlite:///file.db.")
     if scheme in POSTGRES:

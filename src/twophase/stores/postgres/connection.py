@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
+from asyncpg.exceptions import PostgresError
 
 from twophase.core.errors import ConfigurationError, StoreError, StoreUnavailable, UnsafeDurability
 from twophase.stores.postgres.failures import FAILURES, is_beaten, is_lost, is_passing, store_error
@@ -24,7 +25,6 @@ POSTGRES_OLDEST = 130_000
 CONNECT_TIMEOUT_S = 3.0
 
 _SETTINGS: Final = {
-    "application_name": "twophase",
     # A plan is made once, maybe over empty tables, and must be right when they are large: always by an index.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
@@ -33,7 +33,7 @@ _SETTINGS: Final = {
     "jit": "off",
 }
 _PAUSE_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
-_UNSAFE: Final = {"fsync": "off", "synchronous_commit": "off"}
+_STATEMENTS_KEPT: Final = 100
 
 
 def named(url: str) -> str:
@@ -49,38 +49,79 @@ def named(url: str) -> str:
 async def connect(url: str) -> Connection:
     """Open a connection and see that it is a PostgreSQL whose commits are durable.
 
+    A transaction pooler refuses or forgets session settings, and hands every statement to another session: behind one,
+    nothing is prepared by name, and the settings are those that the functions bring along.
+
     Raises:
-        UnsafeDurability: fsync or synchronous_commit is off.
+        UnsafeDurability: a commit may be forgotten.
         ConfigurationError: too old, or not to be understood.
         asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError: as they come.
     """
-    connection: Connection = await asyncpg.connect(  # type: ignore[no-untyped-call]
-        url,
-        timeout=CONNECT_TIMEOUT_S,
-        server_settings=_SETTINGS,
-        max_cached_statement_lifetime=0,
-        max_cacheable_statement_size=0,
-    )
     try:
-        await check_durability(connection, named(url))
+        connection = await _open(url, _SETTINGS, statements_kept=_STATEMENTS_KEPT)
+    except PostgresError as error:
+        if not _is_poolers_refusal(error):
+            raise
+        connection = await _open(url, {}, statements_kept=0)
+        is_pooled = True
+    else:
+        is_pooled = False
+    try:
+        if not is_pooled and not await _has_settings(connection):
+            connection.terminate()
+            connection = await _open(url, {}, statements_kept=0)
+            is_pooled = True
+        await _make_durable(connection, named(url), is_pooled=is_pooled)
     except BaseException:
         connection.terminate()
         raise
     return connection
 
 
-async def check_durability(connection: Connection, place: str) -> None:
-    """Raise `UnsafeDurability` unless a commit on this connection is on disk when it returns."""
-    row = await connection.fetchrow(
+async def _open(url: str, settings: dict[str, str], statements_kept: int) -> Connection:
+    return await asyncpg.connect(  # type: ignore[no-untyped-call]
+        url,
+        timeout=CONNECT_TIMEOUT_S,
+        server_settings={"application_name": "twophase", **settings},
+        statement_cache_size=statements_kept,
+        max_cached_statement_lifetime=0,
+        max_cacheable_statement_size=0,
+    )
+
+
+def _is_poolers_refusal(error: PostgresError) -> bool:
+    """PgBouncer knows a few settings; a client that asks for another is turned away."""
+    text = str(error)
+    return "unsupported startup parameter" in text and any(name in text for name in _SETTINGS)
+
+
+async def _has_settings(connection: Connection) -> bool:
+    """Whether the session is as we asked for; a pooler may be told to ignore what it does not know."""
+    found = await connection.fetchval(
+        "select count(*) from pg_settings where (name, setting) in (select * from unnest($1::text[], $2::text[]))",
+        list(_SETTINGS),
+        list(_SETTINGS.values()),
+    )
+    return bool(found == len(_SETTINGS))
+
+
+async def _make_durable(connection: Connection, place: str, *, is_pooled: bool) -> None:
+    """See that COMMIT returns after the fsync, or raise."""
+    version, fsync, synchronous = await connection.fetchrow(
         "select current_setting('server_version_num')::integer, current_setting('fsync'),"
         " current_setting('synchronous_commit')"
     )
-    version, *values = row
     if version < POSTGRES_OLDEST:
         raise ConfigurationError(f"{place}: PostgreSQL {version // 10_000} is too old; 13 or newer is needed.")
-    for (name, unsafe), value in zip(_UNSAFE.items(), values, strict=True):
-        if value == unsafe:
-            raise UnsafeDurability(f"{place}: {name} is {value}, so a commit may be forgotten; set it to on.")
+    if fsync == "off":
+        raise UnsafeDurability(f"{place}: fsync is off, so a commit may be forgotten; set it to on.")
+    if synchronous == "off" and is_pooled:
+        raise UnsafeDurability(
+            f"{place}: synchronous_commit is off, and behind a pooler only the database can change that:"
+            " alter database … set synchronous_commit = on."
+        )
+    if synchronous == "off":
+        await connection.execute("set synchronous_commit = on")
 
 
 class Deadline:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ class Tenure(msgspec.Struct, frozen=True):
 
 async def get(connection: Connection, gids: Sequence[str], tenure: Tenure) -> dict[str, LiveRow | HistoryRow]:
     """The rows of gids, live or history; what is not there is left out."""
-    possible = [gid for gid in gids if _is_text(gid)]
+    possible = [gid for gid in gids if is_text(gid)]
     if not possible:
         return {}
     return {row["gid"]: _any(row, tenure) for row in await connection.fetch(statements.GET, possible)}
@@ -33,12 +33,12 @@ async def due(
 ) -> list[LiveRow]:
     """A page of what is due, in the order of (due_ms, gid)."""
     rows = await connection.fetch(statements.DUE, until_ms, *after, limit, tenure.node, tenure.epoch)
-    return live_rows(rows, tenure)
+    return [_live(row, tenure) for row in rows]
 
 
 async def attempts(connection: Connection, gid: str, limit: int) -> list[Attempt]:
     """The newest attempts of a gid, oldest first."""
-    rows = await connection.fetch(statements.ATTEMPTS, gid, limit) if _is_text(gid) else []
+    rows = await connection.fetch(statements.ATTEMPTS, gid, limit) if is_text(gid) else []
     return [Attempt(row[0], AttemptKind(row[1]), *row[2:]) for row in reversed(rows)]
 
 
@@ -49,9 +49,28 @@ async def overview(connection: Connection) -> Overview:
 
 async def horizon_ms(connection: Connection) -> int:
     """Gids born before this may have been forgotten."""
-    value = await connection.fetchval(statements.HORIZON)
+    value, _ = await connection.fetchrow(statements.BOUNDS)
     assert isinstance(value, int)
     return value
+
+
+async def moved(connection: Connection, known: Sequence[tuple[str, int]], tenure: Tenure) -> set[str]:
+    """Those that no longer stand so as rows of this tenure."""
+    possible = [(gid, version) for gid, version in known if is_text(gid)]
+    gone = {gid for gid, _ in known if not is_text(gid)}
+    if possible:
+        gids, versions = [gid for gid, _ in possible], [version for _, version in possible]
+        rows = await connection.fetch(statements.MOVED, gids, versions, tenure.node, tenure.epoch)
+        gone |= {gid for (gid,) in rows}
+    return gone
+
+
+async def oldest_undecided(
+    connection: Connection, before_ms: int, after: tuple[int, str], limit: int, tenure: Tenure
+) -> list[LiveRow]:
+    """A page of the prepared rows of all nodes, in the order of (created_ms, gid)."""
+    rows = await connection.fetch(statements.OLDEST_UNDECIDED, before_ms, *after, limit)
+    return [_live(row, tenure) for row in rows]
 
 
 async def now_ms(connection: Connection) -> int:
@@ -59,11 +78,6 @@ async def now_ms(connection: Connection) -> int:
     value = await connection.fetchval(statements.NOW)
     assert isinstance(value, int)
     return value
-
-
-def live_rows(rows: Iterable[Any], tenure: Tenure) -> list[LiveRow]:
-    """Rows of `message` as the protocol tells them."""
-    return [_live(row, tenure) for row in rows]
 
 
 def _any(row: Any, tenure: Tenure) -> LiveRow | HistoryRow:
@@ -102,7 +116,7 @@ def _live(row: Any, tenure: Tenure) -> LiveRow:
     )
 
 
-def _is_text(gid: str) -> bool:
+def is_text(gid: str) -> bool:
     """Lone surrogates and NUL are no text to PostgreSQL: nothing of that name can have been stored."""
     try:
         return b"\0" not in gid.encode()

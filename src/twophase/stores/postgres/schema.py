@@ -23,7 +23,7 @@ SCHEMA_VERSION: Final = 1
 _FOLDER = importlib.resources.files("twophase.stores.postgres")
 _NUMBERED = re.compile(r"(\d{4})_\w+\.sql")
 _TABLES: Final = ("message", "history", "attempt", "node", "store_meta")
-_FUNCTION: Final = "twophase_flush"
+_FUNCTIONS: Final = ("twophase_flush", "twophase_adopt")
 _LOCK: Final = 0x32504D53
 """The four letters 2PMS; the other half of the lock's key is the schema."""
 
@@ -49,7 +49,7 @@ def migrations(folder: Traversable = _FOLDER / "migrations") -> tuple[Migration,
 
 def schema() -> str:
     """The statements that make a new store of the newest version."""
-    return (_FOLDER / "schema.sql").read_text() + "\n" + (_FOLDER / "flush.sql").read_text()
+    return "\n".join((_FOLDER / f"{name}.sql").read_text() for name in ("schema", "flush", "adopt"))
 
 
 async def identify(connection: Connection, place: str, newest: int = SCHEMA_VERSION) -> int:
@@ -64,8 +64,8 @@ async def identify(connection: Connection, place: str, newest: int = SCHEMA_VERS
     """
     if await connection.fetchval("select current_schema()") is None:
         raise ConfigurationError(f"{place}: its search_path names no schema that exists.")
-    row = await connection.fetchrow(statements.WHAT_IS_THERE, list(_TABLES), _FUNCTION)
-    present, versioned, function = row
+    row = await connection.fetchrow(statements.WHAT_IS_THERE, list(_TABLES), list(_FUNCTIONS))
+    present, versioned, functions = row
     if not present:
         return 0
     if not versioned:
@@ -76,7 +76,7 @@ async def identify(connection: Connection, place: str, newest: int = SCHEMA_VERS
     version = await connection.fetchval("select value from store_meta where name = 'schema_version'")
     if version is not None and version > newest:
         raise SchemaTooNew(f"{place} has schema version {version}; this twophase knows {newest} at most.")
-    missing = sorted(set(_TABLES) - set(present)) + ([] if function else [_FUNCTION])
+    missing = sorted({*_TABLES, *_FUNCTIONS} - {*present, *functions})
     if version is None or missing:
         raise SchemaMissing(
             f"{place}: the schema is incomplete ({', '.join(missing) or 'no schema_version'}).",

@@ -1,5 +1,5 @@
 -- The store of coordinators on one database, as of the newest schema version. An older one reaches it through
--- migrations/. The tables stand in the current schema of the store's URL; the function of flush.sql goes with them.
+-- migrations/. The tables stand in the current schema of the store's URL; the functions of flush.sql and adopt.sql go with them.
 
 -- Live messages. Small: a message leaves it the moment it is final. Every change moves the row (due_ms is in an
 -- index), so dead rows are many and short-lived: they are cleaned early and without pauses.
@@ -48,7 +48,7 @@ create table history (
     reason text not null,
     body bytea not null,
     constraint history_pkey primary key (node, seq)
-);
+) with (autovacuum_vacuum_scale_factor = 0.05);
 create unique index history_gid on history (gid);
 
 -- What went wrong, and what operators did. Append-only.
@@ -72,7 +72,7 @@ create index attempt_at on attempt (at_ms, id);
 --   epoch   one tenure; rows carry (node, epoch). It ends when the lease was missed and others take the rows.
 --   fence   what a flush presents; grows whenever an older one must not be written any more.
 --   owner   a secret of the process that holds the place, '' when nobody does.
---   seq     the last history number used; purged_seq: all up to it has been cleaned away.
+--   seq     the last history number used.
 --   flushes, refused, seen_ms   how many flushes were committed, what the last one refused, and when it was:
 --           by these a process whose connection was lost learns what became of its flush.
 create table node (
@@ -81,7 +81,6 @@ create table node (
     fence bigint not null,
     owner text not null,
     seq bigint not null,
-    purged_seq bigint not null,
     flushes bigint not null,
     seen_ms bigint not null,
     refused integer[] not null,

@@ -1,4 +1,4 @@
-"""The store's statements, each in its own file under `sql/`."""
+"""The store's statements, each in its own file: `sql/` for the running store, `catalog/` for its schema."""
 
 from __future__ import annotations
 
@@ -6,28 +6,38 @@ import importlib.resources
 import re
 from typing import Final
 
-_FOLDER = importlib.resources.files("twophase.stores.postgres") / "sql"
+_FOLDER = importlib.resources.files("twophase.stores.postgres")
 _COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
 
-def read(name: str) -> str:
-    """The statement in `sql/<name>.sql`, without its comment."""
-    return _COMMENT.sub("", (_FOLDER / f"{name}.sql").read_text())
+def read(name: str, folder: str = "sql") -> str:
+    """The statement in `<folder>/<name>.sql`, without its comment."""
+    return _COMMENT.sub("", (_FOLDER / folder / f"{name}.sql").read_text())
 
 
 FLUSH: Final = read("flush")
 SETTLE: Final = read("settle")
+
 TAKE_PLACE: Final = read("take_place")
 ADD_PLACE: Final = read("add_place")
 LEAVE_PLACE: Final = read("leave_place")
+HEARTBEAT: Final = read("heartbeat")
+ADOPT: Final = read("adopt")
 
 GET: Final = read("get")
 DUE: Final = read("due")
 ATTEMPTS: Final = read("attempts")
 OVERVIEW: Final = read("overview")
-HORIZON: Final = read("horizon")
 NOW: Final = read("now")
+MOVED: Final = read("moved")
+OLDEST_UNDECIDED: Final = read("oldest_undecided")
 
-WHAT_IS_THERE: Final = read("what_is_there")
-LOCK_SCHEMA: Final = read("lock_schema")
-SET_VERSION: Final = read("set_version")
+BOUNDS: Final = read("bounds")
+NODES: Final = read("nodes")
+OLDEST_HISTORY: Final = read("oldest_history")
+OLDEST_ATTEMPTS: Final = read("oldest_attempts")
+FORGET: Final = read("forget")
+
+WHAT_IS_THERE: Final = read("what_is_there", "catalog")
+LOCK_SCHEMA: Final = read("lock_schema", "catalog")
+SET_VERSION: Final = read("set_version", "catalog")

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 from twophase.core.errors import SchemaMissing, StoreError
 from twophase.core.hooks import Clock
-from twophase.stores.base import Attempt, Batch, FlushResult, HistoryRow, LiveRow, Overview
+from twophase.stores.base import Attempt, Batch, FlushResult, HistoryRow, LiveRow, Overview, Purged
 from twophase.stores.postgres import places, reader, schema
 from twophase.stores.postgres.connection import Connection, Lane, Readers
 from twophase.stores.postgres.failures import FAILURES, store_error
+from twophase.stores.postgres.purge import Search
 from twophase.stores.postgres.writer import Writer
 
 LEASE_MS = 10_000
@@ -47,6 +48,7 @@ class PostgresStore:
         self._read_lanes = [Lane(url, outage_wait_ms) for _ in range(_READERS)]
         self._readers: Readers | None = None
         self._place: places.Place | None = None
+        self._search = Search()
 
     @property
     def shared(self) -> bool:
@@ -57,6 +59,11 @@ class PostgresStore:
     def lease_ms(self) -> int:
         """See `Store.lease_ms`."""
         return self._lease_ms
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """See `Store.place`."""
+        return (self._place.node, self._place.epoch) if self._place else (0, 0)
 
     async def start(self) -> None:
         """See `Store.start`. Also raises StoreUnavailable, StoreDenied, SchemaMissing, ConfigurationError."""
@@ -126,10 +133,58 @@ class PostgresStore:
         readers = await self._settled_readers()
         return await readers.ask(reader.horizon_ms)
 
+    async def purge(self, before_ms: int, limit: int) -> Purged:
+        """See `Store.purge`."""
+        assert limit > 0, "a step removes something"
+        readers = await self._settled_readers()
+        return await readers.ask(lambda connection: self._search.step(connection, before_ms, limit), "cleaning")
+
+    async def oldest_undecided(self, before_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
+        """See `Store.oldest_undecided`."""
+        readers = await self._settled_readers()
+        tenure = self._writer.tenure
+        return await readers.ask(
+            lambda connection: reader.oldest_undecided(connection, before_ms, after, limit, tenure)
+        )
+
+    async def moved(self, known: Sequence[tuple[str, int]]) -> set[str]:
+        """See `Store.moved`."""
+        readers = await self._settled_readers()
+        tenure = self._writer.tenure
+        return await readers.ask(lambda connection: reader.moved(connection, known, tenure))
+
+    async def heartbeat(self) -> int:
+        """See `Store.heartbeat`."""
+        return await self._writer.heartbeat()
+
+    async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:
+        """See `Store.adopt`."""
+        assert limit > 0, "a step adopts something"
+        return await self._writer.adopt(self._lease_ms, limit, end_tenures=end_tenures)
+
+    async def rejoin(self) -> None:
+        """See `Store.rejoin`."""
+        if self._place is None:
+            raise self._not_open()
+        old = self._place
+        async with self._lane.lock:
+            deadline = self._lane.deadline()
+            connection = await self._lane.connected(deadline)
+            try:
+                await self._lane.within(deadline, places.leave(connection, old))
+                self._place = await self._lane.within(deadline, places.take(connection, self._clock, self._lease_ms))
+            except FAILURES as error:
+                self._lane.drop()
+                raise store_error(error, self._lane.place, "taking a place") from error
+            self._writer.take(self._place)
+
+    def _not_open(self) -> StoreError:
+        return StoreError(f"{self._lane.place} is not open: the store was not started, or is stopped.")
+
     async def _settled_readers(self) -> Readers:
         """Those who may read now: not before it is certain that no lost flush is still on its way (20)."""
         if self._readers is None:
-            raise StoreError(f"{self._lane.place} is not open: the store was not started, or is stopped.")
+            raise self._not_open()
         if self._writer.unsettled:
             await self._writer.settle()
         return self._readers

@@ -93,25 +93,54 @@ class Writer:
         assert len({item.gid for item in items}) == len(items), "at most one change of a gid in a batch"
         async with self._lane.lock:
             deadline = self._lane.deadline()
-            clock_ms = self._clock.now_ms() if self._clock else None
+            clock_ms = self._clock_ms()
             answer = await self._put(list(enumerate(items)), batch.attempts, clock_ms, deadline)
             refused: dict[int, Refusal] = {}
             if answer.refused:
                 refused = await self._reasons(items, answer.refused, deadline)
             return FlushResult(answer.at_ms, refused)
 
-    async def write(self, work: Callable[[Connection, Place], Awaitable[T]], doing: str) -> T:
-        """Do something else under this node's fence: repeatable, and complete or not done at all.
+    async def heartbeat(self) -> int:
+        """Renew the lease, see `Store.heartbeat`."""
+
+        async def renew(connection: Connection, place: Place) -> int | None:
+            seen_ms: int | None = await connection.fetchval(
+                statements.HEARTBEAT, place.node, place.fence, self._clock_ms()
+            )
+            return seen_ms
+
+        seen_ms, _ = await self._write(renew, "renewing the lease")
+        return seen_ms
+
+    async def adopt(self, lease_ms: int, limit: int, *, end_tenures: bool) -> int:
+        """Take over rows, see `Store.adopt`."""
+
+        async def take(connection: Connection, place: Place) -> int | None:
+            came: int | None = await connection.fetchval(
+                statements.ADOPT,
+                *(place.node, place.epoch, place.fence, self._clock_ms()),
+                *(lease_ms, limit, end_tenures),
+            )
+            return came
+
+        came, is_first_try = await self._write(take, "adopting")
+        # When an answer was lost, rows may have come with it: then there is something to look for.
+        return came if is_first_try else max(came, 1)
+
+    async def _write(self, work: Callable[[Connection, Place], Awaitable[int | None]], doing: str) -> tuple[int, bool]:
+        """Do something else under this node's fence, that may be repeated; its result, and whether one try was enough.
 
         Raises:
-            StoreError: as it is; StoreFenced is for `work` to raise.
+            StoreFenced: the result was None.
         """
         async with self._lane.lock:
             deadline = self._lane.deadline()
+            tries = 0
             while True:
                 connection, _ = await self._ready(deadline)
+                tries += 1
                 try:
-                    return await self._lane.within(deadline, work(connection, self._held()))
+                    result = await self._lane.within(deadline, work(connection, self._held()))
                 except asyncio.CancelledError:
                     self._unsettled = True
                     raise
@@ -120,6 +149,10 @@ class Writer:
                         self._lose()
                     if not (is_lost(error) or is_beaten(error)) or deadline.left_s() == 0:
                         raise store_error(error, self._lane.place, doing) from error
+                else:
+                    if result is None:
+                        raise self._fenced()
+                    return result, tries == 1
 
     async def _put(
         self, items: Indexed, attempts: Sequence[Attempt], clock_ms: int | None, deadline: Deadline
@@ -188,7 +221,7 @@ class Writer:
                     raise store_error(error, self._lane.place, "writing") from error
             else:
                 if answer is None:
-                    raise StoreFenced(f"{self._lane.place}: another process holds place {place.node} of this node.")
+                    raise self._fenced()
                 place.flushes += 1
                 at_ms, self._horizon_ms, *refused = answer
                 return _answer(at_ms, refused, columns)
@@ -261,6 +294,12 @@ class Writer:
             index: reason if isinstance(reason, Rejected) else rows.get(items[index].gid, reason)
             for index, reason in refused.items()
         }
+
+    def _clock_ms(self) -> int | None:
+        return self._clock.now_ms() if self._clock else None
+
+    def _fenced(self) -> StoreFenced:
+        return StoreFenced(f"{self._lane.place}: another process has taken place {self._held().node} of this node.")
 
     def _lose(self) -> None:
         self._lane.drop()

@@ -1,5 +1,5 @@
--- Which of our tables stand in the current schema, whether store_meta is one of ours, and whether the function is there.
--- $1 tables, $2 function.
+-- Which of our tables and functions stand in the current schema, and whether store_meta is one of ours. $1 tables,
+-- $2 functions.
 -- Served by: the catalog's own indexes.
 select
     array(
@@ -10,4 +10,7 @@ select
         select from pg_attribute join pg_class on pg_class.oid = attrelid
         where relnamespace = current_schema()::regnamespace and relname = 'store_meta' and attname = 'value'
     ),
-    exists (select from pg_proc where pronamespace = current_schema()::regnamespace and proname = $2::name)
+    array(
+        select distinct proname::text from pg_proc
+        where pronamespace = current_schema()::regnamespace and proname::text = any ($2::text[])
+    )

@@ -1,0 +1,105 @@
+-- One step of adoption: the tenures of whoever missed the lease end first, in statements of their own; only then, with a
+-- snapshot that sees what their last flushes committed, rows that no tenure holds change their owner (correctness 19).
+-- Rows of a tenure that stands are never touched. Like a flush it begins with the fence, and is one call.
+--
+-- A place that was given back keeps its epoch, and its rows, for the next process that takes it; when rows are found
+-- there first, that tenure ends too. Rows that somebody is changing at this moment are left out, and met again by the
+-- second pass, which waits for them.
+-- Returns how many rows came; null when the fence is down.
+-- Served by: the primary keys of node and message, message_due, message_parked.
+create function twophase_adopt(
+    of_node integer, of_epoch integer, of_fence bigint, clock_ms bigint, lease_ms bigint, rows_max integer,
+    end_tenures boolean
+) returns integer
+language plpgsql volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $function$
+#variable_conflict use_column
+declare
+    now_ms bigint;
+    came integer;
+    total integer := 0;
+begin
+    update node set
+        seen_ms = coalesce(clock_ms, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)
+    where node.id = of_node and node.fence = of_fence
+    returning node.seen_ms into now_ms;
+    if not found then
+        return null;
+    end if;
+
+    if end_tenures then
+        update node set epoch = node.epoch + 1, fence = node.fence + 1, owner = ''
+        where node.id in (
+            select silent.id from node as silent
+            where silent.id <> of_node and silent.owner <> '' and silent.seen_ms < now_ms - lease_ms
+            for update skip locked
+        );
+    end if;
+    update node set epoch = node.epoch + 1, fence = node.fence + 1
+    where node.id in (
+        select vacant.id from node as vacant
+        where vacant.id <> of_node and vacant.owner = ''
+            and (
+                exists (
+                    select from message
+                    where message.node = vacant.id and message.epoch = vacant.epoch and not message.parked
+                ) or exists (
+                    select from message
+                    where message.node = vacant.id and message.epoch = vacant.epoch and message.parked
+                )
+            )
+        for update skip locked
+    );
+
+    update message set node = of_node, epoch = of_epoch
+    where message.gid = any (array(
+        select orphan.gid from node join message as orphan on orphan.node = node.id and orphan.epoch < node.epoch
+        where not orphan.parked
+        limit rows_max
+        for update of orphan skip locked
+    ));
+    get diagnostics came = row_count;
+    total := total + came;
+    if total < rows_max then
+        update message set node = of_node, epoch = of_epoch
+        where message.gid = any (array(
+            select orphan.gid from node join message as orphan on orphan.node = node.id and orphan.epoch < node.epoch
+            where orphan.parked
+            limit rows_max - total
+            for update of orphan skip locked
+        ));
+        get diagnostics came = row_count;
+        total := total + came;
+    end if;
+
+    if total < rows_max then
+        update message set node = of_node, epoch = of_epoch
+        where message.gid = any (array(
+            select orphan.gid from node join message as orphan on orphan.node = node.id and orphan.epoch < node.epoch
+            where not orphan.parked
+            limit rows_max - total
+            for update of orphan
+        ));
+        get diagnostics came = row_count;
+        total := total + came;
+    end if;
+    if total < rows_max then
+        update message set node = of_node, epoch = of_epoch
+        where message.gid = any (array(
+            select orphan.gid from node join message as orphan on orphan.node = node.id and orphan.epoch < node.epoch
+            where orphan.parked
+            limit rows_max - total
+            for update of orphan
+        ));
+        get diagnostics came = row_count;
+        total := total + came;
+    end if;
+    return total;
+end;
+$function$;

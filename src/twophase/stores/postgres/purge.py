@@ -1,0 +1,105 @@
+"""What may be forgotten: the oldest history rows and attempts, found by reading alone, then removed by key.
+
+Keeps I10 with correctness rules 15 and 17. The search and the removal are statements of their own on a reading
+connection, so that no flush waits for them; the horizon is raised in the commit that removes. History needs no index
+for it: a node numbers its rows in the order they end, so the oldest stand first.
+
+A row is looked at once a pass: what stays (an attempt of a message that is still live, a gid whose birth lies in the
+future) is stepped over, and met again by the next pass.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from twophase.core.gid import born_ms, lowest_gid
+from twophase.stores.base import Purged
+from twophase.stores.postgres import statements
+from twophase.stores.postgres.connection import Connection
+
+_LOOKED_AT_MAX = 4
+"""Rows read a step, for each that may be removed in it: a step is bounded, whatever it has to step over."""
+_BEGINNING = (-1, -1)
+
+
+class Found(msgspec.Struct):
+    """What one step may remove; `before_ms` is as far as the archive lets it go."""
+
+    before_ms: int
+    nodes: list[int]
+    seqs: list[int]
+    attempts: list[int]
+    more: bool = False
+
+
+class Search:
+    """Where the pass over history and attempts stands. One step at a time."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+        """The last seq this pass has looked at, by node."""
+        self._gone: dict[int, int] = {}
+        """By node, the seq up to which all is known to be removed: what PostgreSQL keeps of it is not walked again."""
+        self._attempt = _BEGINNING
+
+    async def step(self, connection: Connection, before_ms: int, limit: int) -> Purged:
+        """Find and remove at most `limit` rows of each kind that are older than `before_ms`."""
+        found = await self._find(connection, before_ms, limit)
+        horizon_ms = await connection.fetchval(
+            statements.FORGET, found.before_ms, found.nodes, found.seqs, found.attempts
+        )
+        oldest_ms = await self._oldest_ms(connection)
+        return Purged(len(found.seqs), len(found.attempts), found.more, horizon_ms, oldest_ms)
+
+    async def _find(self, connection: Connection, before_ms: int, limit: int) -> Found:
+        _, archived_until_ms = await connection.fetchrow(statements.BOUNDS)
+        if archived_until_ms is not None:
+            before_ms = min(before_ms, archived_until_ms)
+        found = Found(max(0, before_ms), [], [], [])
+        for (node,) in await connection.fetch(statements.NODES):
+            await self._find_history(connection, node, limit, found)
+        if not found.more:
+            self._seen.clear()
+        found.more |= await self._find_attempts(connection, limit, found)
+        return found
+
+    async def _find_history(self, connection: Connection, node: int, limit: int, found: Found) -> None:
+        seen = self._seen.get(node, self._gone.get(node, 0))
+        page = limit * _LOOKED_AT_MAX
+        rows = await connection.fetch(statements.OLDEST_HISTORY, node, seen, page)
+        lowest_kept = lowest_gid(found.before_ms)
+        for seq, gid, finished_ms in rows:
+            if finished_ms >= found.before_ms:
+                return
+            if len(found.seqs) == limit:
+                found.more = True
+                return
+            self._seen[node] = seq
+            if gid < lowest_kept or born_ms(gid) is None:
+                found.nodes.append(node)
+                found.seqs.append(seq)
+        found.more |= len(rows) == page
+
+    async def _find_attempts(self, connection: Connection, limit: int, found: Found) -> bool:
+        page = limit * _LOOKED_AT_MAX
+        rows = await connection.fetch(statements.OLDEST_ATTEMPTS, found.before_ms, *self._attempt, page)
+        for at_ms, number, is_live in rows:
+            if len(found.attempts) == limit:
+                return True
+            self._attempt = (at_ms, number)
+            if not is_live:
+                found.attempts.append(number)
+        if len(rows) == page:
+            return True
+        self._attempt = _BEGINNING
+        return False
+
+    async def _oldest_ms(self, connection: Connection) -> int | None:
+        """When the oldest history row that is left was finished."""
+        oldest: list[int] = []
+        for (node,) in await connection.fetch(statements.NODES):
+            rows = await connection.fetch(statements.OLDEST_HISTORY, node, self._gone.get(node, 0), 1)
+            for seq, _, finished_ms in rows:
+                self._gone[node] = seq - 1
+                oldest.append(finished_ms)
+        return min(oldest, default=None)
