@@ -81,7 +81,7 @@ class Server:
         self._destinations = destinations or _http_destinations(settings)
         self.metrics = Metrics()
         self.coordinator = Coordinator(
-            open_store(settings.store),
+            open_store(settings.store, clock, lease_ms=settings.lease_ms),
             self._destinations,
             settings.coordinator(),
             clock,
@@ -187,7 +187,8 @@ async def _serve(settings: Settings) -> int:
         gc.set_threshold(_GC_THRESHOLD, 20, 20)
         store = logs.without_credentials(settings.store)
         print(f"twophase server ready: {' '.join(urls)} (store {store})", flush=True)  # noqa: T201 -- the ready line
-        _log.info("ready", urls=urls, store=store)
+        gauges = server.coordinator.gauges()
+        _log.info("ready", urls=urls, store=store, node=gauges.node, epoch=gauges.epoch)
         stopping = asyncio.ensure_future(told_to_stop.wait())
         fatal = asyncio.ensure_future(server.coordinator.fatal())
         await asyncio.wait([stopping, fatal], return_when=asyncio.FIRST_COMPLETED)
