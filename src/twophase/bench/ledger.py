@@ -77,6 +77,10 @@ class Ledger:
             self._intended[number] = intended_s
         return number
 
+    def prepare_acknowledged(self, number: int) -> None:  # noqa: ARG002 -- for ledgers that follow it further
+        """A prepare was acknowledged, and nothing follows it."""
+        self.prepared += 1
+
     def submitting(self, number: int, now_s: float) -> None:
         """The submit leaves now: from now on its branches may be called."""
         self._states[number] |= _SUBMITTED

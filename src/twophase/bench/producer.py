@@ -113,7 +113,7 @@ class Producer(asyncio.Protocol):
                 ledger.submitting(self._number, now_s)
                 self.write(source.template.submit_head + self._body)
                 return
-            ledger.prepared += 1
+            ledger.prepare_acknowledged(self._number)
         elif self.step is _SUBMIT:
             ledger.submit.add(now_s - self._since_s)
             ledger.acknowledge(self._number)

@@ -8,11 +8,13 @@ moment it was meant to be sent, so a stall is seen by every message it would hav
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import ssl
+import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from twophase.bench.ledger import Ledger
@@ -26,6 +28,7 @@ from twophase.bench.workload import Gids, Mode, Template, Workload
 from twophase.core.errors import BenchmarkFailed
 from twophase.http.address import Address
 
+_POLL_S: Final = 0.005
 _RECONNECT_S: Final = 0.1
 _AFTER_FAILURE_S: Final = 0.02
 _TICKS_S_MIN: Final = 0.0001
@@ -33,13 +36,22 @@ _CONNECT_S: Final = 5.0
 
 
 class Run:
-    """Implements the producers' `Source`. Use `measure`."""
+    """Implements the producers' `Source`. Use `measure`, or `opened` and `burst`.
 
-    def __init__(self, address: Address, workload: Workload, on_progress: OnProgress = silent) -> None:
+    Arguments:
+        address: of the dtm API.
+        workload: what to do.
+        on_progress: told how far it is.
+        ledger: keeps the account.
+    """
+
+    def __init__(
+        self, address: Address, workload: Workload, on_progress: OnProgress = silent, ledger: Ledger | None = None
+    ) -> None:
         self.workload = workload.check()
         self.address = address
         self.submits = workload.mode is not Mode.PREPARE
-        self.ledger = Ledger(workload.branches, opened=workload.rate > 0)
+        self.ledger = ledger or Ledger(workload.branches, opened=workload.rate > 0)
         self.heads: dict[bytes, int] = {}
         self.sink = Sink(self.ledger, workload.payload_bytes, IN_PROGRESS if self.submits else ROLLED_BACK)
         self._on_progress = on_progress
@@ -52,6 +64,7 @@ class Run:
         self._first_s = 0.0
         self._ticked = 0
         self._under_way = 0
+        self._left = sys.maxsize
         self._tasks: set[asyncio.Task[None]] = set()
 
     # ---- life -------------------------------------------------------------------------------------------
@@ -65,13 +78,19 @@ class Run:
         Raises:
             BenchmarkFailed: the server cannot be reached, or every request fails.
         """
+        async with self.opened():
+            return await self._measured(Meter(processes))
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Connections and sink for as long as it lasts."""
         self.template = Template(self.address, self.workload, await self.sink.start())
         gc.collect()
         gc.freeze()
         gc.disable()  # nothing here makes cycles; a collection would be counted as the server's latency
         try:
             await self._connect()
-            return await self._measured(Meter(processes))
+            yield
         finally:
             self._generating = False
             gc.enable()
@@ -81,6 +100,17 @@ class Run:
             self.sink.stop()
             for producer in self._idle:
                 producer.transport.abort()
+
+    async def burst(self, messages: int) -> float:
+        """Begin so many messages, as fast as they are answered; the seconds until all are. Needs `opened`."""
+        started_s = time.perf_counter()
+        self._left = messages
+        self._start()
+        while (self._left or self._under_way) and time.perf_counter() < started_s + self.workload.drain_s:  # noqa: ASYNC110 -- an event would cost every message
+            await asyncio.sleep(_POLL_S)
+        self._generating = False
+        self.ledger.unanswered = self._under_way
+        return time.perf_counter() - started_s
 
     async def _measured(self, meter: Meter) -> Measurement:
         watch = Watch(self.workload, self.ledger, lambda: self._done, meter, self._on_progress)
@@ -181,7 +211,7 @@ class Run:
             self._next(producer, time.perf_counter())
 
     def _next(self, producer: Producer, now_s: float) -> None:
-        if not self._generating:
+        if not self._generating or not self._left:
             self._idle.append(producer)
         elif not self.workload.rate:
             self._begin(producer, now_s)
@@ -206,6 +236,7 @@ class Run:
 
     def _begin(self, producer: Producer, intended_s: float) -> None:
         self._under_way += 1
+        self._left -= 1
         number = self.ledger.begin(intended_s)
         gid = self._gids.new()
         body = self.template.body(gid, number)

@@ -34,28 +34,39 @@ class Sink:
         ledger: is told of every call.
         payload_bytes: the length of every payload.
         check_status: the answer to check-backs, 200 committed, 409 rolled back, 425 in progress.
+        check_delay_s: how long that answer takes.
     """
 
-    def __init__(self, ledger: Ledger, payload_bytes: int, check_status: int = IN_PROGRESS) -> None:
+    def __init__(
+        self, ledger: Ledger, payload_bytes: int, check_status: int = IN_PROGRESS, check_delay_s: float = 0.0
+    ) -> None:
         self.ledger = ledger
         self.payload_bytes = payload_bytes
+        self.check_delay_s = check_delay_s
+        self.holding = False
+        """While set, nothing is answered, and nothing counts as having arrived."""
+        self.held = 0
         self.token = secrets.token_hex(4)
         self.checks = 0
         self.url = ""
+        self.port = 0
         self.connections: set[SinkConnection] = set()
         self._check_status = check_status
         self._server: asyncio.Server | None = None
 
-    async def start(self, host: str = "127.0.0.1") -> str:
-        """Listen. Returns `http://host:port/token`."""
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
+        """Listen, again on the same port after a `stop`. Returns `http://host:port/token`."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: SinkConnection(self), host, 0, backlog=4096)
-        port = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://{host}:{port}/{self.token}"
+        port = port or self.port
+        self._server = await loop.create_server(
+            lambda: SinkConnection(self), host, port, backlog=4096, reuse_address=True
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.url = f"http://{host}:{self.port}/{self.token}"
         return self.url
 
     def stop(self) -> None:
-        """Cut every connection, listen no more."""
+        """Cut every connection, listen no more: to callers it is down."""
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
@@ -105,6 +116,9 @@ class SinkConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Nearly always exactly one call of a branch."""
+        if self._sink.holding:
+            self._sink.held += 1
+            return
         at = data.find(b"\r\n\r\n") + 4
         if self._parser is None and len(data) - at == self._payload_bytes and data.startswith(self._branch_path):
             branch = data[self._branch_at : self._branch_at + BRANCH_DIGITS]
@@ -141,4 +155,10 @@ class SinkConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """It is whole."""
-        self.transport.write(self._sink.answer(self._path, b"".join(self._pieces)))
+        sink = self._sink
+        checks = sink.checks
+        answer = sink.answer(self._path, b"".join(self._pieces))
+        if sink.check_delay_s and sink.checks > checks:
+            asyncio.get_running_loop().call_later(sink.check_delay_s, self.transport.write, answer)
+        else:
+            self.transport.write(answer)

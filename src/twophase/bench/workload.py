@@ -53,6 +53,8 @@ class Workload(msgspec.Struct, frozen=True):
     payload_bytes: int = 28
     branches: int = 1
     durability: str = ""
+    timeout_to_fail_s: int = 0
+    """Seconds from prepare to the first check-back; 0 is the server's default."""
     drain_s: float = 30.0
 
     def check(self) -> Workload:
@@ -98,6 +100,8 @@ class Template:
         }
         if workload.durability:
             request["durability"] = workload.durability
+        if workload.timeout_to_fail_s:
+            request["timeout_to_fail"] = workload.timeout_to_fail_s
         text = json.dumps(request, separators=(",", ":")).replace("%", "%%")
         self._body = text.replace("@gid@", "%b").replace("@number@", "%d").encode()
         self._branches = workload.branches
