@@ -46,6 +46,9 @@ def server(
     http_port: Annotated[
         int | None, typer.Option("--http-port", "--port", help="HTTP port; 0 takes a free one.")
     ] = None,
+    grpc_port: Annotated[
+        str | None, typer.Option(metavar="PORT", help="gRPC port; 0 takes a free one, off is none.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None,
     log_level: Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
     drain_timeout_ms: Annotated[int | None, typer.Option(help="Bound of a graceful stop.")] = None,
@@ -60,6 +63,7 @@ def server(
         "store": store,
         "host": host,
         "http_port": http_port,
+        "grpc_port": grpc_port,
         "log_level": log_level,
         "drain_timeout_ms": drain_timeout_ms,
     }

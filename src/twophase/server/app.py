@@ -26,13 +26,15 @@ from twophase.coordinator.coordinator import Coordinator
 from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
 from twophase.core.hooks import Clock
 from twophase.destinations.base import Destination
+from twophase.destinations.grpc import GrpcDestination
 from twophase.destinations.http import HttpDestination
 from twophase.destinations.jsonrpc import JsonRpcDestination
 from twophase.http.client import HttpClient
-from twophase.server import logs
+from twophase.server import grpc_port, logs
 from twophase.server.decode import Decoder
 from twophase.server.dtm_http import ColdRoutes
 from twophase.server.dtm_jsonrpc import JsonRpcDoor
+from twophase.server.grpc_port import GrpcPort
 from twophase.server.listener import Listener
 from twophase.server.metrics import Metrics
 from twophase.server.settings import Settings, unknown_variables
@@ -78,7 +80,7 @@ class Server:
         """
         self.settings = settings
         clock = clock or WallClock()
-        self._destinations = destinations or _http_destinations(settings)
+        self._destinations = destinations or _destinations(settings)
         self.metrics = Metrics()
         self.coordinator = Coordinator(
             open_store(settings.store, clock, lease_ms=settings.lease_ms),
@@ -99,6 +101,7 @@ class Server:
             timeouts=settings.timeouts(),
             connections_max=settings.connections_max,
         )
+        self._grpc = GrpcPort(settings, self.coordinator, decoder, clock, self.metrics.refused)
         self.urls: list[str] = []
 
     async def start(self) -> list[str]:
@@ -114,19 +117,23 @@ class Server:
         except OSError as error:
             address = f"{self.settings.host}:{self.settings.http_port}"
             raise ConfigurationError(f"host, http_port: cannot listen on {address}: {error.strerror}.") from error
+        self.urls += await self._grpc.start()
         return self.urls
 
     async def drain(self) -> None:
         """Accept no more, finish what is under way, within `drain_timeout_ms`."""
         ends_s = time.monotonic() + self.settings.drain_timeout_ms / 1000
         self.listener.stop_accepting()
+        grpc = asyncio.ensure_future(self._grpc.drain(self.settings.drain_timeout_ms / 1000))
         await self.coordinator.drain(self.settings.drain_timeout_ms)
         if not await self.listener.closed(max(0.1, ends_s - time.monotonic())):
             _log.warning("drain: clients did not take their answers in time", connections=self.listener.connections)
+        await grpc
 
     async def stop(self) -> None:
         """Cut what is left and close the store. Safe to call twice, and after a failed start."""
         self.listener.stop()
+        await self._grpc.stop()
         await self.coordinator.stop()
 
     def _why_not_callable(self, url: str) -> str | None:
@@ -137,18 +144,27 @@ class Server:
             return f"{url[:200]!r} is no URL."
         destination = self._destinations.get(scheme.lower())
         if destination is None:
-            return f"no destination for {scheme[:45]!r}; there are {', '.join(sorted(self._destinations))}."
+            missing = " gRPC needs `pip install 'twophase[grpc]'`." if scheme.lower() in {"grpc", "grpcs"} else ""
+            return f"no destination for {scheme[:45]!r}; there are {', '.join(sorted(self._destinations))}.{missing}"
         return destination.accepts(url)
 
 
-def _http_destinations(settings: Settings) -> dict[str, Destination]:
+def _destinations(settings: Settings) -> dict[str, Destination]:
     client = HttpClient(
         connections_per_host=settings.in_flight_per_destination_max,
         connections_max=_calls_max(settings),
         response_bytes_max=settings.answer_bytes_max,
     )
     destination = HttpDestination(client)
-    return {"http": destination, "https": destination, "json-rpc": JsonRpcDestination(destination)}
+    destinations: dict[str, Destination] = {
+        "http": destination,
+        "https": destination,
+        "json-rpc": JsonRpcDestination(destination),
+    }
+    if grpc_port.installed():
+        grpc = GrpcDestination(response_bytes_max=settings.answer_bytes_max)
+        destinations |= {"grpc": grpc, "grpcs": grpc}
+    return destinations
 
 
 def _calls_max(settings: Settings) -> int:

@@ -37,6 +37,7 @@ _PROTOCOLS: Final = frozenset({"http", "grpc", "json-rpc"})
 _ADDRESSES_REMEMBERED_MAX: Final = 4096
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
+_METADATA_NAME: Final = re.compile(r"[0-9A-Za-z_.-]+")
 _FRAMING_HEADERS: Final = frozenset(
     {"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"}
 )
@@ -98,6 +99,8 @@ class Decoder:
                 require(PAYLOAD_BYTES_MAX, len(branch.payload), gid=gid)
         if protocol == "json-rpc":
             _require_parameters(branches, gid)
+        if request.branch_headers or not gid.isascii():
+            _require_metadata(request, branches, protocol, gid)
         check_url = request.query_prepared or ""
         if check_url:
             address = check_url if protocol == "http" else _address(check_url, protocol)
@@ -111,7 +114,10 @@ class Decoder:
         Raises:
             InvalidRequest, LimitExceeded, UnsupportedType: as they say.
         """
-        request = parse_request(body)
+        return self.gid_of(parse_request(body))
+
+    def gid_of(self, request: WireRequest) -> str:
+        """`gid` of a request that came in any wire format."""
         gid = _gid(request)
         if request.trans_type not in {"msg", "", None}:
             raise _unsupported(request.trans_type, gid)
@@ -185,6 +191,18 @@ def _require_parameters(branches: tuple[Branch, ...], gid: str) -> None:
                 _object_decoder.decode(branch.payload)
             except (msgspec.MsgspecError, RecursionError) as error:
                 raise InvalidRequest(f"payloads[{index}]: a JSON-RPC branch needs a JSON object.", gid=gid) from error
+
+
+def _require_metadata(request: WireRequest, branches: tuple[Branch, ...], protocol: str, gid: str) -> None:
+    """What a gRPC call carries as metadata must be able to stand there."""
+    urls = [request.query_prepared or "", *(branch.url for branch in branches)]
+    if not any(url and scheme_of(url, protocol) in {"grpc", "grpcs"} for url in urls):
+        return
+    if not gid.isascii():
+        raise InvalidRequest("gid has characters beyond ASCII, which a gRPC call's metadata cannot carry.", gid=gid)
+    for name in request.branch_headers or ():
+        if not _METADATA_NAME.fullmatch(str(name)):
+            raise InvalidRequest(f"branch_headers: {str(name)[:45]!r} cannot be gRPC metadata.", gid=gid)
 
 
 def _options(request: WireRequest, check_url: str, gid: str) -> Options:

@@ -52,6 +52,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "127.0.0.1"
     )
     http_port: Annotated[Port, Meta(description="HTTP port; 0 takes a free one, which the ready line tells")] = 36_789
+    grpc_port: Annotated[
+        Port | Literal["auto", "off"],
+        Meta(
+            description="gRPC port; 0 takes a free one; auto is 36790, or none beside http_port 0, where 36790 is taken"
+            " or without the grpc extra"
+        ),
+    ] = "auto"
+    grpc_tls_certificate: Annotated[str, Meta(description="PEM file of the gRPC port's certificate chain")] = ""
+    grpc_tls_key: Annotated[str, Meta(description="PEM file of its private key")] = ""
+    grpc_tls_client_ca: Annotated[
+        str, Meta(description="PEM file of the authority whose certificates gRPC clients must show; empty: none")
+    ] = ""
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="least severe log line to write")
     ] = "info"
@@ -161,7 +173,7 @@ def describe() -> Iterator[Described]:
     hints = get_type_hints(Settings, include_extras=True)
     for field in msgspec.structs.fields(Settings):
         notes = [meta.description for meta in get_args(hints[field.name])[1:] if meta.description]
-        yield Described(field.name, PREFIX + field.name.upper(), str(field.default), notes[0])
+        yield Described(field.name, PREFIX + field.name.upper(), str(field.default) or '""', notes[0])
 
 
 def load(
@@ -234,10 +246,12 @@ def _why_not(hint: Any, value: object, error: msgspec.ValidationError) -> str:
     >>> _why_not(Literal["debug", "info"], "verbose", msgspec.ValidationError("Invalid"))
     "'verbose' is none of debug, info"
     """
-    choices = [choice for one in (hint, *get_args(hint)) if get_origin(one) is Literal for choice in get_args(one)]
+    kinds = (hint, *get_args(hint), *(inner for one in get_args(hint) for inner in get_args(one)))
+    choices = [choice for one in kinds if get_origin(one) is Literal for choice in get_args(one)]
     shown = without_credentials(repr(value))[:_SHOWN_MAX]
     if choices:
-        return f"{shown} is none of {', '.join(choices)}"
+        others = " and no port" if Port in kinds else ""
+        return f"{shown} is none of {', '.join(choices)}{others}"
     return f"{str(error)[:1].lower()}{str(error)[1:]}, not {shown}"
 
 

@@ -53,6 +53,7 @@ class WireRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 _decoder = msgspec.json.Decoder(WireRequest)
 _pieces_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_steps_only_decoder: msgspec.json.Decoder[list[WireStep] | None] = msgspec.json.Decoder(list[WireStep] | None)
 _steps_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]] | None)
 _encoder = msgspec.json.Encoder()
 _REQUEST_KEYS = frozenset(WireRequest.__struct_fields__)
@@ -80,6 +81,30 @@ def parse_request(body: bytes | bytearray) -> WireRequest:
         return _decoder.decode(_as_documented(body))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _unreadable(error) from error
+
+
+def parse_steps(text: str) -> list[WireStep] | None:
+    """The steps that a gRPC request carries as JSON text, as tolerantly as the whole request over HTTP.
+
+    Raises:
+        InvalidRequest: as `parse_request`.
+
+    >>> parse_steps('[{"action":"bank-b:58080/bank.Bank/TransferIn"}]'), parse_steps("")
+    ([WireStep(action='bank-b:58080/bank.Bank/TransferIn', data=None)], None)
+    """
+    if not text:
+        return None
+    raw = text.encode()
+    try:
+        return _steps_only_decoder.decode(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        pass  # as in parse_request: unknown keys, or a real fault
+    try:
+        steps = _steps_decoder.decode(raw)
+        return _steps_only_decoder.decode(_encoder.encode([_known(step, _STEP_KEYS) for step in steps or ()]))
+    except (msgspec.MsgspecError, RecursionError) as error:
+        refused = _unreadable(error)
+        raise InvalidRequest(f"steps: {refused.message.replace('the request', 'the text')}") from error
 
 
 def _as_documented(body: bytes | bytearray) -> bytes:

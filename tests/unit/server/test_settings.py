@@ -60,6 +60,19 @@ def test_what_cannot_work_is_refused_by_name(
         load(command_line, environment)
 
 
+@pytest.mark.parametrize(
+    ("value", "meant"), [("0", 0), (36_790, 36_790), ("36790", 36_790), ("off", "off"), ("auto", "auto")]
+)
+def test_the_grpc_port_is_a_number_or_a_word(value: object, meant: object) -> None:
+    assert load({"grpc_port": value}, {}).grpc_port == meant
+
+
+@pytest.mark.parametrize("value", ["on", "70000", -1, ""])
+def test_a_grpc_port_that_is_neither_is_refused_with_the_words(value: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"grpc_port: .* is none of auto, off and no port"):
+        load({"grpc_port": value}, {})
+
+
 @pytest.mark.parametrize("content", ["http_port = ", "nosuch = 1", "http_port = '1x'", "http_port = 1.5"])
 def test_a_wrong_file_is_refused_by_name(tmp_path: Path, content: str) -> None:
     file = tmp_path / "wrong.toml"

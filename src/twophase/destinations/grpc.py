@@ -1,0 +1,266 @@
+"""Branches and check-backs over gRPC, called as dtm calls them (dtm-wire §2): raw bytes, and metadata that names them.
+
+Addresses read `grpc://host:port/package.Service/Method`, `grpcs://` for TLS, or without a scheme in messages of
+protocol `grpc`. Promise: one answer a call, within its deadline. A gRPC status becomes the HTTP status that means the
+same; a reply's bytes are the application's own and never searched for words, and only an answer with a verdict in its
+metadata hands its bytes on. One channel a host is kept, the least used are closed beyond a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote
+
+from twophase.core.limits import ERROR_TEXT_BYTES_MAX, URL_BYTES_MAX
+from twophase.core.verdict import VERDICT_HEADER, status_of_grpc
+from twophase.destinations.base import Answer, Call
+from twophase.http import HttpError
+from twophase.http.address import parse_address
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+_METHOD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*/[A-Za-z_][A-Za-z0-9_]*")
+_NAME: Final = re.compile(r"[0-9a-z_.-]+")
+_REMEDY: Final = "write grpc://host:port/package.Service/Method"
+_DTM: Final = {name: f"dtm-{name}" for name in ("branch_id", "gid", "op", "trans_type")}
+_NOT_SENT: Final = frozenset({"content-type", "user-agent", "accept", "accept-encoding", "content-encoding"})
+_CHANNELS_MAX: Final = 1024
+_ADDRESSES_MAX: Final = 2048
+
+
+class _Wrong(ValueError):
+    """Why an address or a header cannot be used."""
+
+
+class _Address(NamedTuple):
+    key: str
+    target: str
+    tls: bool
+    method: str
+    metadata: tuple[tuple[str, str], ...]
+    """The address's own query: `?barrier=7f` becomes `twophase-barrier: 7f`."""
+
+
+class _Channel:
+    """A connection to one host, and how many calls it has under way."""
+
+    __slots__ = ("channel", "methods", "under_way")
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.channel = channel
+        self.methods: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
+        self.under_way = 0
+
+    def method(self, name: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
+        """The method, its requests and replies as bytes."""
+        known = self.methods.get(name)
+        if known is None:
+            if len(self.methods) >= _ADDRESSES_MAX:
+                self.methods.clear()
+            known = self.methods[name] = self.channel.unary_unary(f"/{name}")
+        return known
+
+
+class GrpcDestination:
+    """Calls `grpc` and `grpcs` addresses; grpcio is loaded by the first call.
+
+    Arguments:
+        response_bytes_max: the largest reply that is read.
+        channels_max: hosts connected at once; beyond, one without a call under way is closed.
+    """
+
+    def __init__(self, *, response_bytes_max: int = 1024 * 1024, channels_max: int = _CHANNELS_MAX) -> None:
+        self._response_bytes_max = response_bytes_max
+        self._channels_max = channels_max
+        self._addresses: dict[str, _Address] = {}
+        self._channels: OrderedDict[str, _Channel] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._roots: bytes | None = None
+
+    def accepts(self, url: str) -> str | None:
+        """None when `url` can be called; else why not.
+
+        >>> GrpcDestination().accepts("grpc://bank-b:58080/bank.Bank/TransferIn")
+        >>> GrpcDestination().accepts("grpc://bank-b/bank.Bank/TransferIn")
+        'bad_url: the port is missing; write grpc://host:port/package.Service/Method'
+        """
+        try:
+            self._address(url)
+        except _Wrong as error:
+            return f"bad_url: {error}"
+        return None
+
+    def key(self, url: str) -> str:
+        """Scheme, host and port.
+
+        >>> GrpcDestination().key("Bank-B:58080/bank.Bank/TransferIn")
+        'grpc://bank-b:58080'
+        """
+        return self._address(url).key
+
+    def call(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
+        """Send the payload's bytes; the metadata says which branch of which message."""
+        task = asyncio.get_running_loop().create_task(self._perform(call, on_answer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """Give calls under way an error answer, close every channel."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for channel in list(self._channels.values()):
+            await channel.channel.close()
+        self._channels.clear()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    @property
+    def connected(self) -> tuple[str, ...]:
+        """The hosts with a channel, the one used longest ago first."""
+        return tuple(self._channels)
+
+    async def _perform(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        try:
+            status, body, verdict, error = await self._exchange(call)
+        except asyncio.CancelledError:
+            status, body, verdict, error = 0, b"", None, "closed: the destination was stopped"
+        except Exception as fault:  # noqa: BLE001 -- one answer comes, whatever happens
+            status, body, verdict, error = 0, b"", None, f"{type(fault).__name__}: {fault}"
+        on_answer(Answer(status, body, verdict, (loop.time() - started_s) * 1000, _shortened(error)))
+
+    async def _exchange(self, call: Call) -> tuple[int, bytes, str | None, str]:
+        import grpc  # noqa: PLC0415 -- only where gRPC is spoken
+
+        address = self._address(call.url)
+        channel = self._channel(address)
+        channel.under_way += 1
+        try:
+            outgoing = channel.method(address.method)(
+                call.payload, metadata=_metadata(call, address), timeout=call.timeout_ms / 1000
+            )
+            try:
+                reply = await outgoing
+            except grpc.aio.AioRpcError as error:
+                details = error.details() or ""
+                code: int = error.code().value[0]
+                verdict = _verdict(error.trailing_metadata())
+                said = f"gRPC {error.code().name}: {details}"
+                return status_of_grpc(code, details), b"", verdict, said
+            verdict = _verdict(await outgoing.trailing_metadata())
+            return 200, reply if verdict is not None else b"", verdict, ""
+        finally:
+            channel.under_way -= 1
+
+    def _channel(self, address: _Address) -> _Channel:
+        known = self._channels.get(address.key)
+        if known is not None:
+            self._channels.move_to_end(address.key)
+            return known
+        import grpc.aio  # noqa: PLC0415 -- only where gRPC is spoken
+
+        from twophase.rpc.channel import channel_options, trusted_roots  # noqa: PLC0415 -- the same
+
+        self._make_room()
+        options = channel_options(self._response_bytes_max)
+        if address.tls:
+            self._roots = self._roots or trusted_roots()
+            credentials = grpc.ssl_channel_credentials(self._roots)
+            opened = grpc.aio.secure_channel(address.target, credentials, options)
+        else:
+            opened = grpc.aio.insecure_channel(address.target, options)
+        channel = self._channels[address.key] = _Channel(opened)
+        return channel
+
+    def _make_room(self) -> None:
+        if len(self._channels) < self._channels_max:
+            return
+        idle = next((key for key, channel in self._channels.items() if not channel.under_way), None)
+        if idle is None:
+            raise _Wrong(f"{self._channels_max} hosts are being called at once; come again")
+        task = asyncio.get_running_loop().create_task(self._channels.pop(idle).channel.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _address(self, url: str) -> _Address:
+        known = self._addresses.get(url)
+        if known is None:
+            known = _parse(url)
+            if len(self._addresses) >= _ADDRESSES_MAX:
+                self._addresses.clear()
+            self._addresses[url] = known
+        return known
+
+
+def _parse(url: str) -> _Address:
+    """Take an address apart; nothing in it can name another kind of target, such as a socket file or a resolver."""
+    bytes_long = len(url.encode("utf-8", "surrogatepass"))
+    if bytes_long > URL_BYTES_MAX.value:
+        raise _Wrong(f"{bytes_long} bytes, at most {URL_BYTES_MAX.value} are allowed")
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        scheme, rest = "grpc", url
+    authority, _, path = rest.partition("/")
+    method, _, query = path.partition("?")
+    try:
+        place = parse_address(f"http://{authority}/")
+    except HttpError as error:
+        raise _Wrong(f"{str(error).partition(': ')[2]}; {_REMEDY}") from error
+    if not authority.rpartition(":")[2].isdecimal() or authority.endswith("]"):
+        raise _Wrong(f"the port is missing; {_REMEDY}")
+    if not _METHOD.fullmatch(method):
+        raise _Wrong(f"the method is no package.Service/Method; {_REMEDY}")
+    target = f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"
+    tls = scheme.lower() == "grpcs"
+    return _Address(f"{'grpcs' if tls else 'grpc'}://{target}", f"dns:///{target}", tls, method, _pairs(query))
+
+
+def _pairs(query: str) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for pair in query.split("&") if query else ():
+        name, _, value = pair.partition("=")
+        value = unquote(value)
+        if not _NAME.fullmatch(name) or name.endswith("-bin") or not (value.isascii() and value.isprintable()):
+            raise _Wrong(f"the parameter {name[:45]!r} cannot be metadata, where gRPC has no query")
+        pairs.append((f"twophase-{name}", value))
+    return tuple(pairs)
+
+
+def _metadata(call: Call, address: _Address) -> list[tuple[str, str | bytes]]:
+    """What names the branch, then the address's own parameters, then the message's headers."""
+    metadata: list[tuple[str, str | bytes]] = [
+        (_DTM.get(name) or f"twophase-{name}", _ascii(name, value)) for name, value in call.query
+    ]
+    metadata.append(("dtm-dtm", ""))
+    metadata.extend(address.metadata)
+    for name, value in call.headers:
+        key = name.lower()
+        if key in _NOT_SENT or key.startswith("grpc-"):
+            continue  # they describe an HTTP call's own framing, and the branches over HTTP get them
+        if not _NAME.fullmatch(key):
+            raise _Wrong(f"the header {name[:45]!r} cannot be gRPC metadata")
+        metadata.append((key, value.encode() if key.endswith("-bin") else value))
+    return metadata
+
+
+def _ascii(name: str, value: str) -> str:
+    if value.isascii() and value.isprintable():
+        return value
+    raise _Wrong(f"the {name} has characters that gRPC metadata cannot carry")
+
+
+def _verdict(metadata: grpc.aio.Metadata | None) -> str | None:
+    """The verdict in an answer's metadata; two that differ are none."""
+    said = {str(value) for key, value in metadata or () if key == VERDICT_HEADER}
+    return said.pop() if len(said) == 1 else "contradicting" if said else None
+
+
+def _shortened(text: str) -> str:
+    return text.encode("utf-8", "replace")[: ERROR_TEXT_BYTES_MAX.value].decode("utf-8", "ignore")
