@@ -36,7 +36,8 @@ def test_every_setting_has_a_variable_a_default_and_a_description() -> None:
 def test_every_setting_can_be_given_as_text() -> None:
     defaults = Settings()
     for one in describe():
-        assert msgspec.structs.asdict(load({}, {one.variable: one.default})) == msgspec.structs.asdict(defaults)
+        text = "" if one.default == '""' else one.default
+        assert msgspec.structs.asdict(load({}, {one.variable: text})) == msgspec.structs.asdict(defaults)
 
 
 @pytest.mark.parametrize(
