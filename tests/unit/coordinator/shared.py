@@ -1,7 +1,7 @@
-"""One SQLite file as if several nodes shared it: who owns a row, leases and fences, kept beside the file.
+"""Stores that several nodes share, whose every call a test may hold, cut off or look at.
 
-What a shared engine promises (`stores/base.py`), in the fewest lines; the engine itself is tested elsewhere. It lets
-tests of the coordinator hold a node's flush, silence it or fence it at the moment they want.
+Two engines: PostgreSQL itself, and one SQLite file with leases, fences and owners kept beside it, which promises the
+same (`stores/base.py`) in the fewest lines. Both are on the tests' clock.
 """
 
 from __future__ import annotations
@@ -9,11 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
+import psycopg
 
+from tests.servers.database import Database
 from twophase.core.errors import StoreFenced, StoreUnavailable
-from twophase.stores.base import Attempt, Batch, FlushResult, HistoryRow, LiveRow, Overview, Purged
+from twophase.stores.base import Attempt, Batch, FlushResult, HistoryRow, LiveRow, Overview, Purged, Store
+from twophase.stores.postgres.store import PostgresStore
 from twophase.stores.sqlite.store import SqliteStore
 from twophase.testing.clock import VirtualClock
 
@@ -21,8 +25,57 @@ LEASE_MS = 400
 Tenure = tuple[int, int]
 
 
+class Gates:
+    """What a test may do to one node's store."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+        self.cut = False
+        self.batches: list[Batch] = []
+        self.asked: list[int] = []
+        self.rejoins_refused = 0
+
+    def pass_through(self) -> None:
+        if self.cut:
+            raise StoreUnavailable
+
+
+class GatedStore(Store, Protocol):
+    """One node's store, with its gates."""
+
+    gates: Gates
+
+
+class Shared(Protocol):
+    """What a test may do to all of them, and see."""
+
+    def store(self, number: int) -> GatedStore:
+        """A node's store, not started."""
+        ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def get(self, gid: str) -> LiveRow | HistoryRow | None:
+        """The row as nobody's node sees it."""
+        ...
+
+    def end(self, store: GatedStore) -> None:
+        """Somebody else ends this node's tenure."""
+        ...
+
+    def renew(self) -> None:
+        """The clock has jumped, and every node's lease with it."""
+        ...
+
+
+# ---- one file -------------------------------------------------------------------------------------------
+
+
 class SharedFile:
-    """What all nodes agree on: the file, its tenures, and whose each row is."""
+    """A file, its tenures, and whose each row is."""
 
     def __init__(self, path: Path, clock: VirtualClock) -> None:
         self.clock = clock
@@ -30,6 +83,18 @@ class SharedFile:
         self.epochs: dict[int, int] = {}
         self.seen_ms: dict[int, int] = {}
         self.owners: dict[str, Tenure] = {}
+
+    async def start(self) -> None:
+        await self.file.start()
+
+    async def stop(self) -> None:
+        await self.file.stop()
+
+    def store(self, number: int) -> GatedStore:
+        return SharedFileStore(self, number)
+
+    async def get(self, gid: str) -> LiveRow | HistoryRow | None:
+        return await self.file.get(gid)
 
     def take_place(self, node: int) -> Tenure:
         self.epochs[node] = self.epochs.get(node, 0) + 1
@@ -39,25 +104,25 @@ class SharedFile:
     def holds(self, tenure: Tenure) -> bool:
         return self.epochs[tenure[0]] == tenure[1]
 
-    def end(self, node: int) -> None:
-        """The node is fenced."""
+    def end(self, store: GatedStore) -> None:
+        self.end_node(store.place[0])
+
+    def end_node(self, node: int) -> None:
         self.epochs[node] += 1
         self.seen_ms.pop(node, None)
 
+    def renew(self) -> None:
+        self.seen_ms = dict.fromkeys(self.seen_ms, self.clock.now_ms())
 
-class SharedStore:
-    """One node's view of the file; a test may hold it, cut it off, and look at what it wrote."""
+
+class SharedFileStore:
+    """One node's view of the file."""
 
     def __init__(self, shared_file: SharedFile, node: int) -> None:
         self._all = shared_file
         self._node = node
         self._tenure: Tenure = (0, 0)
-        self.open = asyncio.Event()
-        self.open.set()
-        self.cut = False
-        self.batches: list[Batch] = []
-        self.asked: list[int] = []
-        self.rejoins_refused = 0
+        self.gates = Gates()
 
     @property
     def shared(self) -> bool:
@@ -76,20 +141,20 @@ class SharedStore:
 
     async def stop(self) -> None:
         if self._tenure != (0, 0) and self._all.holds(self._tenure):
-            self._all.end(self._node)
+            self._all.end_node(self._node)
 
     async def rejoin(self) -> None:
-        self._reach()
-        if self.rejoins_refused:
-            self.rejoins_refused -= 1
+        self.gates.pass_through()
+        if self.gates.rejoins_refused:
+            self.gates.rejoins_refused -= 1
             raise StoreUnavailable
         self._tenure = self._all.take_place(self._node)
 
     async def flush(self, batch: Batch) -> FlushResult:
-        await self.open.wait()
+        await self.gates.open.wait()
         self._pass_fence()
         result = await self._all.file.flush(batch)
-        self.batches.append(batch)
+        self.gates.batches.append(batch)
         for index, item in enumerate(batch.items):
             if index not in result.refused:
                 self._all.owners[item.gid] = self._tenure
@@ -106,36 +171,32 @@ class SharedStore:
         if end_tenures:
             for node, seen_ms in list(self._all.seen_ms.items()):
                 if seen_ms < now_ms - LEASE_MS:
-                    self._all.end(node)
+                    self._all.end_node(node)
         free = [gid for gid, tenure in self._all.owners.items() if not self._all.holds(tenure)][:limit]
         self._all.owners.update(dict.fromkeys(free, self._tenure))
         return len(free)
 
     async def moved(self, known: Sequence[tuple[str, int]]) -> set[str]:
-        self._reach()
-        self.asked.append(len(known))
+        self.gates.pass_through()
+        self.gates.asked.append(len(known))
         foreign = {gid for gid, _ in known if self._all.owners.get(gid) != self._tenure}
         return foreign | await self._all.file.moved(known)
 
     async def get(self, gid: str) -> LiveRow | HistoryRow | None:
-        self._reach()
+        self.gates.pass_through()
         row = await self._all.file.get(gid)
         return self._seen(row) if isinstance(row, LiveRow) else row
 
     async def due(self, until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
-        self._reach()
+        self.gates.pass_through()
         rows = await self._all.file.due(until_ms, after, 100_000)
         return [row for row in rows if self._seen(row).mine][:limit]
 
     def _seen(self, row: LiveRow) -> LiveRow:
         return msgspec.structs.replace(row, mine=self._all.owners.get(row.gid) == self._tenure)
 
-    def _reach(self) -> None:
-        if self.cut:
-            raise StoreUnavailable
-
     def _pass_fence(self) -> None:
-        self._reach()
+        self.gates.pass_through()
         if not self._all.holds(self._tenure):
             raise StoreFenced
         self._all.seen_ms[self._node] = self._all.clock.now_ms()
@@ -159,3 +220,80 @@ class SharedStore:
 
     async def oldest_undecided(self, before_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
         return await self._all.file.oldest_undecided(before_ms, after, limit)
+
+
+# ---- PostgreSQL -----------------------------------------------------------------------------------------
+
+
+class SharedDatabase:
+    """A PostgreSQL database, on the tests' clock."""
+
+    def __init__(self, database: Database, clock: VirtualClock) -> None:
+        self._database = database
+        self._clock = clock
+        self._outsider = PostgresStore(database.dsn, clock=clock, lease_ms=3_600_000)
+
+    async def start(self) -> None:
+        await self._outsider.start()
+
+    async def stop(self) -> None:
+        await self._outsider.stop()
+
+    def store(self, number: int) -> GatedStore:
+        return GatedPostgresStore(self._database.dsn, self._clock)
+
+    async def get(self, gid: str) -> LiveRow | HistoryRow | None:
+        return await self._outsider.get(gid)
+
+    def end(self, store: GatedStore) -> None:
+        self._execute("update node set epoch = epoch + 1, fence = fence + 1, owner = '' where id = %s", store.place[0])
+
+    def renew(self) -> None:
+        self._execute("update node set seen_ms = %s where owner <> ''", self._clock.now_ms())
+
+    def _execute(self, statement: str, value: int) -> None:
+        with psycopg.connect(self._database.dsn, autocommit=True) as connection:
+            connection.execute(statement.encode(), (value,))
+
+
+class GatedPostgresStore(PostgresStore):
+    """The real store behind gates."""
+
+    def __init__(self, url: str, clock: VirtualClock) -> None:
+        super().__init__(url, clock=clock, lease_ms=LEASE_MS)
+        self.gates = Gates()
+
+    async def rejoin(self) -> None:
+        self.gates.pass_through()
+        if self.gates.rejoins_refused:
+            self.gates.rejoins_refused -= 1
+            raise StoreUnavailable
+        await super().rejoin()
+
+    async def flush(self, batch: Batch) -> FlushResult:
+        await self.gates.open.wait()
+        self.gates.pass_through()
+        result = await super().flush(batch)
+        self.gates.batches.append(batch)
+        return result
+
+    async def heartbeat(self) -> int:
+        self.gates.pass_through()
+        return await super().heartbeat()
+
+    async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:
+        self.gates.pass_through()
+        return await super().adopt(limit, end_tenures=end_tenures)
+
+    async def moved(self, known: Sequence[tuple[str, int]]) -> set[str]:
+        self.gates.pass_through()
+        self.gates.asked.append(len(known))
+        return await super().moved(known)
+
+    async def get(self, gid: str) -> LiveRow | HistoryRow | None:
+        self.gates.pass_through()
+        return await super().get(gid)
+
+    async def due(self, until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
+        self.gates.pass_through()
+        return await super().due(until_ms, after, limit)

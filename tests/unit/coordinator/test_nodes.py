@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.coordinator.rig import CHECK, IN, QUICK, ScriptedDestination, Watcher, message
-from tests.unit.coordinator.shared import LEASE_MS, SharedFile, SharedStore
+from tests.unit.coordinator.shared import LEASE_MS, Shared, SharedDatabase, SharedFile
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.entry import ReplyOf
 from twophase.coordinator.settings import CoordinatorSettings
@@ -47,15 +47,16 @@ class Noted(Watcher):
 class Node:
     """One coordinator, with producers and branches that only it calls."""
 
-    def __init__(self, shared_file: SharedFile, number: int) -> None:
-        self.store = SharedStore(shared_file, number)
+    def __init__(self, shared: Shared, clock: VirtualClock, number: int) -> None:
+        self.store = shared.store(number)
+        self.gates = self.store.gates
         self.destination = ScriptedDestination()
         self.watcher = Noted()
         settings = CoordinatorSettings(delivery=QUICK, check_back=QUICK, store_retry_ms=20, linger_ms=1)
         self.coordinator = Coordinator(
-            self.store, {"http": self.destination}, settings, shared_file.clock, lambda: 0.0, self.watcher
+            self.store, {"http": self.destination}, settings, clock, lambda: 0.0, self.watcher
         )
-        shared_file.clock.watch(self.coordinator.tick)
+        clock.watch(self.coordinator.tick)
 
     def ask(self, begin: Callable[[Callable[[ReplyOf], None]], None]) -> asyncio.Future[ReplyOf]:
         reply: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
@@ -76,16 +77,16 @@ class Node:
         return self.coordinator.gauges().active
 
     def rescheduled(self) -> list[str]:
-        return [item.gid for batch in self.store.batches for item in batch.items if isinstance(item, Reschedule)]
+        return [item.gid for batch in self.gates.batches for item in batch.items if isinstance(item, Reschedule)]
 
 
 class Nodes:
     """Both, and what they share."""
 
-    def __init__(self, folder: Path) -> None:
-        self.clock = VirtualClock()
-        self.file = SharedFile(folder / "store.db", self.clock)
-        self.a, self.b = Node(self.file, 1), Node(self.file, 2)
+    def __init__(self, shared: Shared, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.shared = shared
+        self.a, self.b = Node(shared, clock, 1), Node(shared, clock, 2)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
@@ -95,7 +96,7 @@ class Nodes:
     async def until_state(self, gid: str, state: State) -> None:
         async with asyncio.timeout(10):
             while True:
-                row = await self.file.file.get(gid)
+                row = await self.shared.get(gid)
                 if row is not None and row.state is state:
                     return
                 await asyncio.sleep(0.002)
@@ -103,27 +104,31 @@ class Nodes:
     async def come_due(self) -> None:
         """Prepared messages are due, at nodes that have not been silent for it."""
         self.clock.advance(36_000)
-        for node, tenure in self.file.epochs.items():
-            if self.file.holds((node, tenure)) and node in self.file.seen_ms:
-                self.file.seen_ms[node] = self.clock.now_ms()
+        self.shared.renew()
 
     async def beats(self, count: int = 3) -> None:
         """Let hearts beat."""
         await asyncio.sleep(count * LEASE_MS / 4000)
 
 
-@pytest.fixture
-async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
-    both = Nodes(tmp_path)
-    await both.file.file.start()
+@pytest.fixture(params=["file", pytest.param("postgres", marks=pytest.mark.postgres)])
+async def nodes(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Nodes]:
+    clock = VirtualClock()
+    shared: Shared = (
+        SharedFile(tmp_path / "store.db", clock)
+        if request.param == "file"
+        else SharedDatabase(request.getfixturevalue("postgres_database"), clock)
+    )
+    both = Nodes(shared, clock)
+    await shared.start()
     await both.a.coordinator.start()
     await both.b.coordinator.start()
     yield both
     for node in (both.a, both.b):
-        node.store.open.set()
-        node.store.cut = False
+        node.gates.open.set()
+        node.gates.cut = False
         await node.coordinator.stop()
-    await both.file.file.stop()
+    await shared.stop()
 
 
 # ---- requests reach any node ------------------------------------------------------------------------------
@@ -155,18 +160,18 @@ async def test_many_that_moved_are_found_out_in_few_questions(nodes: Nodes) -> N
     assert nodes.a.active == 3_000
     await nodes.come_due()
     await nodes.until(lambda: nodes.a.active == 0)
-    assert sum(nodes.a.store.asked) == 3_000
-    assert len(nodes.a.store.asked) <= 4
+    assert sum(nodes.a.gates.asked) == 3_000
+    assert len(nodes.a.gates.asked) <= 4
     assert CHECK not in nodes.a.destination.urls()
 
 
 async def test_when_moved_cannot_be_asked_the_message_is_asked_about_later(nodes: Nodes) -> None:
     await nodes.a.prepare(message("g"))
-    nodes.a.store.cut = True
+    nodes.a.gates.cut = True
     await nodes.come_due()
     await asyncio.sleep(0.01)
     assert nodes.a.destination.calls == []
-    nodes.a.store.cut = False
+    nodes.a.gates.cut = False
     nodes.clock.advance(1_100)
     await nodes.until_state("g", State.SUCCEEDED)
 
@@ -235,6 +240,22 @@ async def test_no_verdict_about_a_message_that_moved_changes_nothing(nodes: Node
     await nodes.until_state("g", State.SUCCEEDED)
 
 
+async def test_an_answer_about_a_row_known_to_have_moved_lets_it_go(nodes: Nodes) -> None:
+    await nodes.a.prepare(message("g"))
+    nodes.a.destination.hold(CHECK)
+    nodes.a.destination.script[CHECK].append(Answer(425))
+    await nodes.come_due()
+    await nodes.until(lambda: nodes.a.destination.urls() == [CHECK])
+    nodes.b.destination.hold(IN)
+    await nodes.b.submit(message("g"))
+    assert (await nodes.a.submit(message("g"))).error is None
+    assert nodes.a.active == 1
+    nodes.a.destination.release(CHECK)
+    await nodes.until(lambda: nodes.a.active == 0)
+    assert nodes.a.destination.urls() == [CHECK]
+    nodes.b.destination.release(IN)
+
+
 async def test_a_contrary_verdict_about_a_message_that_moved_is_an_incident(nodes: Nodes) -> None:
     await nodes.a.prepare(message("g"))
     nodes.a.destination.hold(CHECK)
@@ -255,7 +276,7 @@ async def test_that_all_branches_succeeded_is_a_fact_whoever_owns_the_row(nodes:
     await nodes.b.store.flush(Batch([Park("g", 1, parked=False, due_ms=nodes.clock.now_ms() + 60_000)], []))
     nodes.a.destination.release(OUT)
     await nodes.until_state("g", State.SUCCEEDED)
-    row = await nodes.file.file.get("g")
+    row = await nodes.shared.get("g")
     assert isinstance(row, HistoryRow)
     assert row.done == 0b11
 
@@ -272,7 +293,7 @@ async def test_a_failed_round_of_a_message_that_moved_is_only_recorded(nodes: No
     row = await nodes.b.store.get("g")
     assert row is not None
     assert (getattr(row, "version", 0), getattr(row, "due_ms", 0), getattr(row, "mine", None)) == (2, due_ms, True)
-    assert len(await nodes.file.file.attempts("g")) == 1
+    assert len(await nodes.b.store.attempts("g")) == 1
 
 
 # ---- leases -----------------------------------------------------------------------------------------------
@@ -282,7 +303,7 @@ async def test_a_silent_nodes_messages_are_taken_over_after_the_lease(nodes: Nod
     nodes.a.destination.hold(IN)
     await nodes.a.submit(message("g"))
     await nodes.a.prepare(message("p"))
-    nodes.a.store.cut = True
+    nodes.a.gates.cut = True
     await nodes.until_state("g", State.SUCCEEDED)
     assert nodes.b.watcher.adopted_messages == 2
     await nodes.come_due()
@@ -294,18 +315,18 @@ async def test_a_fenced_node_forgets_everything_and_rejoins(nodes: Nodes) -> Non
     nodes.a.destination.hold(IN)
     await nodes.a.submit(message("g"))
     waiting = nodes.a.ask(lambda told: nodes.a.coordinator.submit(message("g", wait_result=True), told))
-    nodes.a.store.cut = True
+    nodes.a.gates.cut = True
     await nodes.until_state("g", State.SUCCEEDED)
-    written = len(nodes.a.store.batches)
-    nodes.a.store.rejoins_refused = 2
-    nodes.a.store.cut = False
+    written = len(nodes.a.gates.batches)
+    nodes.a.gates.rejoins_refused = 2
+    nodes.a.gates.cut = False
     assert isinstance((await asyncio.wait_for(waiting, 5)).error, StoreFenced)
     assert isinstance((await nodes.a.submit(message("late"))).error, StoreFenced)
     assert not nodes.a.coordinator.ready
     await nodes.until(lambda: nodes.a.coordinator.ready)
     nodes.a.destination.release(IN)
     await asyncio.sleep(0.01)
-    assert len(nodes.a.store.batches) == written, "answers to calls of the ended tenure change nothing"
+    assert len(nodes.a.gates.batches) == written, "answers to calls of the ended tenure change nothing"
     assert nodes.a.watcher.told.count("fenced") == 1
     assert nodes.a.watcher.told.count("joined") == 2
     assert (await nodes.a.submit(message("new"))).error is None
@@ -313,15 +334,15 @@ async def test_a_fenced_node_forgets_everything_and_rejoins(nodes: Nodes) -> Non
 
 
 async def test_requests_in_a_flush_that_meets_the_fence_are_told_and_the_node_goes_on(nodes: Nodes) -> None:
-    nodes.a.store.open.clear()
+    nodes.a.gates.open.clear()
     replies = [
         nodes.a.ask(lambda told, n=n: nodes.a.coordinator.prepare(message(f"g{n}"), told))  # type: ignore[misc]
         for n in range(3)
     ]
     await asyncio.sleep(0.01)
     replies += [nodes.a.ask(lambda told: nodes.a.coordinator.submit(message("g1"), told))]
-    nodes.file.end(1)
-    nodes.a.store.open.set()
+    nodes.shared.end(nodes.a.store)
+    nodes.a.gates.open.set()
     for reply in replies:
         assert isinstance((await asyncio.wait_for(reply, 5)).error, StoreFenced)
     await nodes.until(lambda: nodes.a.coordinator.ready)
@@ -332,7 +353,7 @@ async def test_requests_in_a_flush_that_meets_the_fence_are_told_and_the_node_go
 async def test_a_fenced_node_takes_its_messages_back_when_nobody_was_faster(nodes: Nodes) -> None:
     await nodes.b.coordinator.stop()
     await nodes.a.prepare(message("g"))
-    nodes.file.end(1)
+    nodes.shared.end(nodes.a.store)
     await nodes.until(lambda: nodes.a.watcher.told.count("joined") == 2)
     await nodes.until(lambda: nodes.a.watcher.adopted_messages == 1)
     await nodes.come_due()
@@ -341,12 +362,12 @@ async def test_a_fenced_node_takes_its_messages_back_when_nobody_was_faster(node
 
 async def test_after_an_outage_nobody_ends_a_tenure_before_a_lease_of_contact(nodes: Nodes) -> None:
     await nodes.beats(6)  # both have had contact for a lease
-    nodes.a.store.cut = nodes.b.store.cut = True
+    nodes.a.gates.cut = nodes.b.gates.cut = True
     await nodes.until(lambda: "heartbeat failed" in nodes.b.watcher.told)
     nodes.clock.advance(10 * LEASE_MS)
-    nodes.b.store.cut = False
+    nodes.b.gates.cut = False
     await nodes.beats(2)
-    nodes.a.store.cut = False
+    nodes.a.gates.cut = False
     await nodes.beats(8)
     assert "fenced" not in nodes.a.watcher.told + nodes.b.watcher.told
 
@@ -369,7 +390,7 @@ async def test_a_node_fenced_while_it_drains_takes_no_new_place(nodes: Nodes) ->
     await nodes.until(lambda: nodes.a.destination.urls() == [IN])
     draining = asyncio.create_task(nodes.a.coordinator.drain(1_000))
     await asyncio.sleep(0.01)
-    nodes.file.end(1)
+    nodes.shared.end(nodes.a.store)
     assert isinstance((await asyncio.wait_for(waiting, 5)).error, StoreFenced | ShuttingDown)
     nodes.a.destination.release(IN)
     await draining
@@ -379,11 +400,11 @@ async def test_a_node_fenced_while_it_drains_takes_no_new_place(nodes: Nodes) ->
 
 async def test_while_the_database_is_away_requests_are_told_and_nothing_is_lost(nodes: Nodes) -> None:
     await nodes.a.prepare(message("g"))
-    nodes.b.store.cut = True
-    nodes.a.store.cut = True
+    nodes.b.gates.cut = True
+    nodes.a.gates.cut = True
     assert isinstance((await nodes.a.submit(message("g"))).error, StoreUnavailable)
     assert isinstance((await nodes.a.prepare(message("other"))).error, StoreUnavailable)
-    nodes.a.store.cut = nodes.b.store.cut = False
+    nodes.a.gates.cut = nodes.b.gates.cut = False
     await nodes.come_due()
     await nodes.until_state("g", State.SUCCEEDED)
     assert nodes.a.coordinator.ready
