@@ -9,8 +9,8 @@ The error of an answer names what happened, the host and the port; never a query
 
 from __future__ import annotations
 
-import asyncio
 import functools
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from urllib.parse import quote
@@ -84,7 +84,7 @@ class HttpDestination:
             _with_content_type(call.headers) if call.headers else (_JSON,),
             call.payload,
             call.timeout_ms,
-            partial(_answer, asyncio.get_running_loop().time(), on_answer),
+            partial(_answer, time.perf_counter(), on_answer),
         )
 
     async def stop(self) -> None:
@@ -103,12 +103,15 @@ def url_with_query(url: str, query: tuple[tuple[str, str], ...]) -> str:
     if not query:
         return url
     joint = "?" if "?" not in url else "" if url[-1] in "?&" else "&"
-    return f"{url}{joint}{'&'.join([f'{_escaped(name)}={_escaped(value)}' for name, value in query])}"
+    # Names and most gids need no escaping; asking for all at once costs a fifth of escaping each.
+    texts = "".join([text for pair in query for text in pair]).replace("_", "")
+    if not texts.isalnum() or not texts.isascii():
+        query = tuple((_escaped(name), _escaped(value)) for name, value in query)
+    return f"{url}{joint}{'&'.join([f'{name}={value}' for name, value in query])}"
 
 
 def _escaped(text: str) -> str:
-    # Names and most gids need no escaping; asking is several times cheaper than `quote`.
-    return text if text.isalnum() and text.isascii() else quote(text, safe="", errors="replace")
+    return quote(text, safe="", errors="replace")
 
 
 @functools.lru_cache(256)  # most calls carry the same headers
@@ -118,7 +121,7 @@ def _with_content_type(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str,
 
 
 def _answer(started_s: float, on_answer: Callable[[Answer], None], outcome: Outcome) -> None:
-    latency_ms = (asyncio.get_running_loop().time() - started_s) * 1000
+    latency_ms = (time.perf_counter() - started_s) * 1000
     if isinstance(outcome, HttpResponse):
         verdict = outcome.header(_VERDICT)
         if outcome.status != 200 or outcome.header(b"content-encoding") in _ENCODINGS_READ:

@@ -49,13 +49,14 @@ class HttpResponse:
     response from the parser to Python costs more than all the rest of reading it.
     """
 
-    __slots__ = ("_parsed", "_received", "body", "status")
+    __slots__ = ("_lowered", "_parsed", "_received", "body", "status")
 
     def __init__(self, status: int, received: list[bytes], body: bytes) -> None:
         self.status = status
         self.body = body
         self._received = received
         self._parsed: list[tuple[bytes, bytes]] | None = None
+        self._lowered: bytes | None = None
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -74,7 +75,10 @@ class HttpResponse:
         >>> HttpResponse(200, received, b"").header(b"content-type")
         b'text/plain'
         """
-        if len(self._received) == 1 and len(self._received[0]) < _SMALL_BYTES and name not in self._received[0].lower():
+        if self._lowered is None:
+            received = self._received
+            self._lowered = received[0].lower() if len(received) == 1 and len(received[0]) < _SMALL_BYTES else b""
+        if self._lowered and name not in self._lowered:
             return None
         values = [value for known, value in self.headers if known == name]
         return b", ".join(values) if values else None
