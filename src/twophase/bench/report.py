@@ -12,6 +12,7 @@ from rich.table import Table
 from twophase.bench.compare import Comparison, Spread
 from twophase.bench.machine import Machine
 from twophase.bench.measurement import Latency, Measurement
+from twophase.bench.scenarios.figure import Figure
 
 
 def show(console: Console, machine: Machine, comparisons: Sequence[Comparison]) -> None:
@@ -96,6 +97,23 @@ def _errors(runs: Sequence[Measurement]) -> int:
 def _tell_errors(console: Console, run: Measurement) -> None:
     for what, number in sorted(run.findings.errors.items(), key=lambda item: -item[1])[:5]:
         console.print(f"  {number:,} × {what}", style="yellow", markup=False)
+
+
+def show_figures(console: Console, machine: Machine, name: str, figures: Sequence[Figure]) -> None:
+    """Print the figures of a scenario."""
+    console.print(machine.line(), style="dim")
+    table = Table(title=name, title_justify="left", title_style="bold")
+    for heading in ("", "measured", "unit", "bar", "reached"):
+        table.add_column(heading, justify="right" if heading == "measured" else "left")
+    for figure in figures:
+        reached = {None: "", True: "yes", False: "[red]no[/red]"}[figure.reached]
+        table.add_row(figure.what, number(figure.value), figure.unit, figure.bar_text(), reached)
+    console.print(table)
+
+
+def number(value: float) -> str:
+    """A figure with as many digits as mean something."""
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
 def as_json(machine: Machine, comparisons: Sequence[Comparison]) -> bytes:

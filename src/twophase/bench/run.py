@@ -238,7 +238,7 @@ class Run:
         self._under_way += 1
         self._left -= 1
         number = self.ledger.begin(intended_s)
-        gid = self._gids.new()
+        gid = self._new_gid()
         body = self.template.body(gid, number)
         if self.workload.mode is Mode.SUBMIT:
             producer.submit(number, body, intended_s)
@@ -246,3 +246,7 @@ class Run:
             if not self.submits:
                 self._prepared.append((gid, number))
             producer.prepare(number, body, intended_s)
+
+    def _new_gid(self) -> bytes:
+        """The next message's gid."""
+        return self._gids.new()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
 
@@ -18,6 +18,8 @@ from twophase.bench.machine import this_machine
 from twophase.bench.postgres import postgres
 from twophase.bench.processes import Process, listening
 from twophase.bench.progress import shown
+from twophase.bench.scenarios.catalogue import SCENARIOS
+from twophase.bench.scenarios.figure import Stage
 from twophase.bench.setups import BUSINESS_DATABASE, SETUPS, set_up
 from twophase.bench.workload import Mode, Workload
 from twophase.core.errors import ConfigurationError, TwophaseError
@@ -39,6 +41,8 @@ Examples:
   twophase bench --setup sqlite --rate 250 --rate 1000 --rate 4000 --plots .
   twophase bench --setup postgres --durability check-back --rounds 3 --json result.json
   twophase bench --setup postgres --mode app        whole transfers by the SDK
+  twophase bench --scenario list
+  twophase bench --scenario filled --setup postgres --size 100000
 
 Exit codes: 0 measured, 1 nothing could be measured, 4 a message was lost or
 called too early."""
@@ -63,6 +67,7 @@ class _Subject(msgspec.Struct, frozen=True):
 
 @app.command(epilog=_EXAMPLES)
 def bench(
+    context: typer.Context,
     server: Annotated[str | None, typer.Option(help="A running server of the dtm HTTP API.")] = None,
     setup: Annotated[str | None, typer.Option(help=f"Start a server on {' or '.join(SETUPS)}.")] = None,
     mode: Annotated[Mode, typer.Option(help="What a message is.")] = Mode.PAIR,
@@ -78,6 +83,8 @@ def bench(
     payload: Annotated[int, typer.Option(help="Bytes of each branch's payload.")] = 28,
     branches: Annotated[int, typer.Option(help="Branches of each message.")] = 1,
     durability: Annotated[str, typer.Option(help="submit or check-back; the server's default when empty.")] = "",
+    scenario: Annotated[str | None, typer.Option(help="Play a scenario instead; `list` names them.")] = None,
+    size: Annotated[int, typer.Option(help="Messages or rows of a scenario; 0: its own.")] = 0,
     rounds: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 1,
     database: Annotated[str | None, typer.Option(help="--mode app: PostgreSQL URL; one is started without.")] = None,
     directory: Annotated[Path | None, typer.Option(help="Where --setup keeps its data, for the time it runs.")] = None,
@@ -93,12 +100,16 @@ def bench(
     --mode app it stands beside the business transaction alone.
     """
     console = Console()
+    signal.signal(signal.SIGTERM, _end)
+    if scenario is not None:
+        given = seconds if _was_given(context, "seconds") else 0.0
+        _play(console, scenario, Stage(setup or "sqlite", _teller(console), size, given, directory), json)
+        return
     producers = connections or (_TRANSFERS if mode is Mode.APP else _CONNECTIONS)
     workloads = [
         Workload(mode, producers, one, seconds, warmup, payload, branches, durability) for one in rate or [0.0]
     ]
     subject = _Subject(server, setup, null, beside_null, directory, database)
-    signal.signal(signal.SIGTERM, _end)
     try:
         subject.check()
         for workload in workloads:
@@ -108,6 +119,35 @@ def bench(
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_FAILED) from None
     _report(console, comparisons, json, plots_to)
+
+
+def _play(console: Console, name: str, stage: Stage, json: Path | None) -> None:
+    """Play one scenario, or list them."""
+    entry = SCENARIOS.get(name)
+    if entry is None:
+        for known, one in SCENARIOS.items():
+            console.print(f"{known:<14} {one.summary}", markup=False)
+        raise typer.Exit(0 if name == "list" else EXIT_FAILED)
+    try:
+        figures = entry.play(stage)
+    except TwophaseError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(EXIT_FAILED) from None
+    machine = this_machine()
+    report.show_figures(console, machine, f"{name}, {stage.kind}" if entry.stores else name, figures)
+    if json is not None:
+        document = {"machine": machine, "scenario": name, "store": stage.kind, "figures": figures}
+        json.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+        console.print(f"Written: {json}")
+
+
+def _teller(console: Console) -> Callable[[str], None]:
+    return lambda text: console.print(f"… {text}", style="dim", markup=False)
+
+
+def _was_given(context: typer.Context, parameter: str) -> bool:
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name != "DEFAULT"
 
 
 def _end(_number: int, _frame: object) -> NoReturn:

@@ -1,0 +1,82 @@
+"""Producers that die between prepare and submit: how soon after their check-backs are due is everything decided?
+
+Each message is prepared and left alone; the check-back answers "committed" after 20 ms. Then the same again while
+another producer hangs: its check-backs are never answered, and nobody else may wait for that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Final
+
+from twophase.bench.ledger import Ledger
+from twophase.bench.run import Run
+from twophase.bench.scenarios.figure import Figure, Stage, api, play, until
+from twophase.bench.setups import store
+from twophase.bench.sink import Sink
+from twophase.bench.workload import Mode, Workload
+from twophase.core.errors import BenchmarkFailed
+from twophase.http.address import Address
+
+MESSAGES: Final = 10_000
+_DUE_S: Final = 10
+_CHECK_S: Final = 0.02
+_COMMITTED: Final = 200
+_HUNG_PART: Final = 10
+_PATIENCE_S: Final = 120.0
+_BAR_S: Final = 15.0
+
+
+class _AbandonedLedger(Ledger):
+    """Counts the branch's latency from the moment the check-back is due."""
+
+    def prepare_acknowledged(self, number: int) -> None:
+        """Abandoned: from now on only the check-back can decide."""
+        super().prepare_acknowledged(number)
+        self.submitting(number, time.perf_counter() + _DUE_S)
+        self.acknowledge(number)
+
+
+def play_abandoned(stage: Stage) -> list[Figure]:
+    """See the module."""
+    messages = stage.size or MESSAGES
+    with store(stage.kind, stage.directory) as made, made.served() as server:
+        stage.tell(f"{messages:,} prepares, abandoned; due in {_DUE_S} s")
+        alone = play(_decided(api(server.url), messages, hung=0))
+        stage.tell(f"the same beside a producer that hangs with {messages // _HUNG_PART:,}")
+        beside = play(_decided(api(server.url), messages, hung=messages // _HUNG_PART))
+    return [
+        *_figures(f"{messages:,} abandoned prepares: decided after due", alone),
+        *_figures("the same beside a hung producer", beside),
+    ]
+
+
+def _figures(what: str, ledger: Ledger) -> list[Figure]:
+    return [
+        Figure(f"{what}, p50", ledger.branch.percentile_ms(50) / 1000, "s"),
+        Figure(f"{what}, the last", ledger.branch.percentile_ms(100) / 1000, "s", _BAR_S),
+        Figure(f"{what}, called more than once", ledger.duplicates, "messages"),
+    ]
+
+
+async def _decided(server: Address, messages: int, hung: int) -> Ledger:
+    """Abandon `messages`, and `hung` of a producer that never answers; return when the former are decided."""
+    ledger = _AbandonedLedger()
+    async with contextlib.AsyncExitStack() as stack:
+        if hung:
+            hanging = _run(server, Ledger())
+            await stack.enter_async_context(hanging.opened())
+            hanging.sink.holding = True
+            await hanging.burst(hung)
+        run = _run(server, ledger)
+        run.sink = Sink(ledger, run.workload.payload_bytes, _COMMITTED, _CHECK_S)
+        await stack.enter_async_context(run.opened())
+        await run.burst(messages)
+        if not await until(lambda: not ledger.owed, _PATIENCE_S):
+            raise BenchmarkFailed(f"{ledger.owed} abandoned messages were not decided in {_PATIENCE_S:g} s", remedy="")
+    return ledger
+
+
+def _run(server: Address, ledger: Ledger) -> Run:
+    return Run(server, Workload(Mode.PREPARE, timeout_to_fail_s=_DUE_S), ledger=ledger)

@@ -1,0 +1,37 @@
+"""Every scenario by name, and what it shows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from twophase.bench.scenarios.abandoned import play_abandoned
+from twophase.bench.scenarios.figure import Scenario
+from twophase.bench.scenarios.filled import play_filled
+from twophase.bench.scenarios.latency import play_latency
+from twophase.bench.scenarios.memory import play_memory
+from twophase.bench.scenarios.receiver import play_receiver_down
+from twophase.bench.scenarios.sdk import play_sdk
+from twophase.bench.scenarios.stalled import play_stalled
+from twophase.bench.scenarios.start import play_start
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One scenario. Without `stores` it needs no store."""
+
+    play: Scenario
+    summary: str
+    stores: bool = True
+
+
+SCENARIOS: Final[dict[str, Entry]] = {
+    "latency": Entry(play_latency, "500 msg/s, open loop: what a user waits for"),
+    "sdk": Entry(play_sdk, "CPU of the SDK for prepare and submit, sync and async", stores=False),
+    "filled": Entry(play_filled, "throughput with 1 M live and 5 M finished messages in the store"),
+    "abandoned": Entry(play_abandoned, "10 000 prepares whose producers died; one producer hangs"),
+    "receiver-down": Entry(play_receiver_down, "10 000 messages for a receiver that is down, and comes back"),
+    "memory": Entry(play_memory, "memory when idle and saturated, and whether it grows"),
+    "start": Entry(play_start, "from the command to ready, on an empty store and on a full one"),
+    "stalled": Entry(play_stalled, "a receiver that never answers, at 2 000 msg/s for 5 minutes"),
+}

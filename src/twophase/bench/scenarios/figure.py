@@ -1,0 +1,81 @@
+"""One figure of a scenario, and what a scenario is given."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import uvloop
+
+from twophase.bench.compare import api_url
+from twophase.http.address import Address, parse_address
+
+T = TypeVar("T")
+_POLL_S: Final = 0.02
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """What was measured, and the bar it should reach, if it has one."""
+
+    what: str
+    value: float
+    unit: str
+    bar: float | None = None
+    at_least: bool = False
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the bar is reached; None without one.
+
+        >>> Figure("throughput", 0.5, "of null", 0.45, at_least=True).reached, Figure("p99", 3, "ms", 2).reached
+        (True, False)
+        """
+        if self.bar is None:
+            return None
+        return self.value >= self.bar if self.at_least else self.value <= self.bar
+
+    def bar_text(self) -> str:
+        """The bar for people."""
+        return "" if self.bar is None else f"{'≥' if self.at_least else '≤'} {self.bar:g}"
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """What a scenario is played on.
+
+    `kind` is the store, `size` the number of messages or rows (0: the scenario's own), `seconds` how long a timed
+    part lasts (0: its own); `tell` is told in words what is going on.
+    """
+
+    kind: str
+    tell: Callable[[str], None]
+    size: int = 0
+    seconds: float = 0.0
+    directory: Path | None = None
+
+
+Scenario = Callable[[Stage], list[Figure]]
+
+
+def play(work: Coroutine[Any, Any, T]) -> T:
+    """Run asynchronous work in an event loop of its own."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+def api(url: str) -> Address:
+    """The address of a started server's API."""
+    return parse_address(api_url(url))
+
+
+async def until(condition: Callable[[], bool], within_s: float) -> bool:
+    """Wait until something is so; False when it was not so in time."""
+    ends_s = time.perf_counter() + within_s
+    while not condition():
+        if time.perf_counter() > ends_s:
+            return False
+        await asyncio.sleep(_POLL_S)
+    return True

@@ -1,0 +1,77 @@
+"""Throughput on a database that is full, beside the same on one that is empty: nothing may scan."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+import msgspec
+
+from twophase.bench.compare import Comparison, alternate
+from twophase.bench.postgres import postgres
+from twophase.bench.scenarios.figure import Figure, Stage
+from twophase.bench.scenarios.seeds import seed
+from twophase.bench.setups import Store, sqlite_store, store_in
+from twophase.bench.started import Started
+from twophase.bench.workload import Workload
+
+LIVE: Final = 1_000_000
+HISTORY_FOR_EACH: Final = 5
+SECONDS: Final = 5.0
+_ROUNDS: Final = 3
+_BAR: Final = 0.85
+
+
+def play_filled(stage: Stage) -> list[Figure]:
+    """See the module; `size` is the number of live messages, there are five times as many in history."""
+    live = stage.size or LIVE
+    with contextlib.ExitStack() as running:
+        empty, full = _stores(stage, running)
+        stage.tell(f"{live:,} live messages and {live * HISTORY_FOR_EACH:,} in history are put into a store")
+        return _figures(live, _compared(stage, running.enter_context(empty.served()), _seeded(full, live, running)))
+
+
+def _stores(stage: Stage, running: contextlib.ExitStack) -> tuple[Store, Store]:
+    """Two of a kind; on PostgreSQL two databases of one server."""
+    if stage.kind == "sqlite":
+        return running.enter_context(sqlite_store(stage.directory)), running.enter_context(
+            sqlite_store(stage.directory)
+        )
+    server = running.enter_context(postgres(stage.directory))
+    return store_in(server, "empty"), store_in(server, "full")
+
+
+def _seeded(store: Store, live: int, running: contextlib.ExitStack) -> Started:
+    """A server on a full store. PostgreSQL is filled behind its back: rows of this tenure, with nothing to adopt."""
+    history = live * HISTORY_FOR_EACH
+    if store.kind == "postgres":
+        server = running.enter_context(store.served())
+        seed(store, live, history)
+        return server
+    with store.served():
+        pass  # it has made the tables
+    seed(store, live, history)
+    return running.enter_context(store.served())
+
+
+def _compared(stage: Stage, empty: Started, full: Started) -> Comparison:
+    workload = Workload(seconds=stage.seconds or SECONDS)
+    tell = stage.tell
+    tell(f"{_ROUNDS} × {workload.seconds:g} s on each in turn")
+    comparison = alternate([full], empty, workload, _ROUNDS)[0]
+    return msgspec.structs.replace(comparison, name="full", ceiling_name="empty")
+
+
+def _figures(live: int, comparison: Comparison) -> list[Figure]:
+    ratio = comparison.ratio
+    assert ratio is not None, "each run has one beside it"
+    full, empty = (
+        sorted(run.per_second for run in runs)[len(runs) // 2] for runs in (comparison.runs, comparison.ceilings)
+    )
+    what = f"{live:,} live and {live * HISTORY_FOR_EACH:,} finished messages"
+    return [
+        Figure("throughput, empty database", empty, "msg/s"),
+        Figure(f"throughput, {what}", full, "msg/s"),
+        Figure(f"throughput, {what}", ratio.middle, "of empty", _BAR, at_least=True),
+        Figure("lost", sum(run.findings.lost for run in comparison.runs), "messages", 0),
+    ]

@@ -1,0 +1,54 @@
+"""Memory of the server: when idle, and under as much load as it takes, for a while; and whether it stays flat."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from typing import Final
+
+from twophase.bench.processes import Process, memory_bytes
+from twophase.bench.run import Run
+from twophase.bench.scenarios.figure import Figure, Stage, api, play
+from twophase.bench.setups import store
+from twophase.bench.started import Started
+from twophase.bench.workload import Workload
+
+SECONDS: Final = 60.0
+_IDLE_S: Final = 2.0
+_SAMPLE_S: Final = 0.5
+_IDLE_BAR_MB: Final = 90.0
+_SATURATED_BAR_MB: Final = 300.0
+_GROWTH_BAR: Final = 1.1
+
+
+def play_memory(stage: Stage) -> list[Figure]:
+    """See the module."""
+    with store(stage.kind, stage.directory) as made, made.served() as server:
+        return play(_used(stage, server, stage.seconds or SECONDS))
+
+
+async def _used(stage: Stage, server: Started, seconds: float) -> list[Figure]:
+    process = server.processes[0]
+    stage.tell("idle")
+    await asyncio.sleep(_IDLE_S)
+    idle_mb = memory_bytes(process.pid) / 1e6
+    stage.tell(f"saturated for {seconds:g} s")
+    samples: list[float] = []
+    watching = asyncio.ensure_future(_sample(process, samples))
+    run = await Run(api(server.url), Workload(seconds=seconds)).measure(server.processes)
+    watching.cancel()
+    quarter = max(1, len(samples) // 4)
+    earlier, later = samples[quarter : 2 * quarter] or samples, samples[-quarter:]
+    growth = statistics.mean(later) / statistics.mean(earlier)
+    return [
+        Figure("memory, idle", idle_mb, "MB", _IDLE_BAR_MB),
+        Figure(f"memory, saturated, highest in {seconds:g} s", max(samples), "MB", _SATURATED_BAR_MB),
+        Figure("memory, last quarter of that time to the second", growth, "times", _GROWTH_BAR),
+        Figure("throughput meanwhile", run.per_second, "msg/s"),
+    ]
+
+
+async def _sample(process: Process, samples: list[float]) -> None:
+    while True:
+        samples.append(memory_bytes(process.pid) / 1e6)
+        await asyncio.sleep(_SAMPLE_S)

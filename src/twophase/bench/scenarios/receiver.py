@@ -1,0 +1,116 @@
+"""A receiver that is down while messages are submitted: how soon is everything delivered once it is back?
+
+Down means that its port is closed. When it is back each message waits for its next attempt, whose time the server
+tells (`next_cron_time`); the bar counts from the last of these. That the attempts are spread shows in the busiest
+tenth of a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from twophase.bench.run import Run
+from twophase.bench.scenarios.figure import Figure, Stage, api, play, until
+from twophase.bench.setups import store
+from twophase.bench.started import Started
+from twophase.bench.workload import Mode, Workload
+from twophase.core.errors import BenchmarkFailed
+from twophase.http import HttpClient
+
+MESSAGES: Final = 10_000
+_DOWN_S: Final = 8.0
+_SAMPLED: Final = 300
+_PATIENCE_S: Final = 150.0
+_BAR_S: Final = 5.0
+_SAMPLE_S: Final = 0.1
+
+
+class _Transaction(msgspec.Struct):
+    next_cron_time: str = ""
+
+
+class _Queried(msgspec.Struct):
+    transaction: _Transaction | None = None
+
+
+class _Remembering(Run):
+    """Keeps the gids, so that the server can be asked about them."""
+
+    gids: list[str]
+
+    def _new_gid(self) -> bytes:
+        gid = super()._new_gid()
+        self.gids.append(gid.decode())
+        return gid
+
+
+def play_receiver_down(stage: Stage) -> list[Figure]:
+    """See the module."""
+    messages = stage.size or MESSAGES
+    with store(stage.kind, stage.directory) as made, made.served() as server:
+        return play(_delivered(stage, server, messages))
+
+
+async def _delivered(stage: Stage, server: Started, messages: int) -> list[Figure]:
+    run = _Remembering(api(server.url), Workload(Mode.SUBMIT, drain_s=_PATIENCE_S))
+    run.gids = []
+    async with run.opened():
+        run.sink.stop()
+        stage.tell(f"{messages:,} submits while their receiver is down")
+        down_s = time.perf_counter()
+        await run.burst(messages)
+        await asyncio.sleep(max(0.0, _DOWN_S - (time.perf_counter() - down_s)))
+        wait_s = await _longest_wait_s(server.url, run.gids)
+        await run.sink.start()
+        back_s = time.perf_counter()
+        stage.tell(f"the receiver is back; the last next attempt is due in {wait_s:.1f} s")
+        busiest, last_s = await _watched(run, messages)
+    passed_s = last_s - back_s
+    return [
+        Figure(f"{messages:,} submitted to a receiver that was down: last next attempt due after return", wait_s, "s"),
+        Figure("all delivered after return", passed_s, "s"),
+        Figure("all delivered after the last next attempt was due", max(0.0, passed_s - wait_s), "s", _BAR_S),
+        Figure("deliveries in the busiest 0.1 s", busiest / messages, "of all", 0.25),
+        Figure("called more than once", run.ledger.duplicates, "messages"),
+    ]
+
+
+async def _watched(run: Run, messages: int) -> tuple[int, float]:
+    """The most deliveries in one sample, and when the last came."""
+    counts = [run.ledger.delivered]
+    last_s = time.perf_counter()
+
+    def all_there() -> bool:
+        nonlocal last_s
+        now_s = time.perf_counter()
+        if now_s - last_s >= _SAMPLE_S or run.ledger.delivered >= messages:
+            counts.append(run.ledger.delivered)
+            last_s = now_s
+        return run.ledger.delivered >= messages
+
+    if not await until(all_there, _PATIENCE_S):
+        raise BenchmarkFailed(f"{run.ledger.owed} messages were not delivered in {_PATIENCE_S:g} s", remedy="")
+    return max(later - earlier for earlier, later in itertools.pairwise(counts)), last_s
+
+
+async def _longest_wait_s(server_url: str, gids: list[str]) -> float:
+    """The longest time until a next attempt, of a sample of the messages."""
+    client = HttpClient()
+    longest_s = 0.0
+    try:
+        for gid in gids[:: max(1, len(gids) // _SAMPLED)]:
+            url = f"{server_url}/api/dtmsvr/query?gid={gid}"
+            response = await client.fetch("GET", url, timeout_ms=10_000)
+            found = msgspec.json.decode(response.body, type=_Queried).transaction
+            if found is not None and found.next_cron_time:
+                due_s = datetime.fromisoformat(found.next_cron_time).timestamp()
+                longest_s = max(longest_s, due_s - time.time())
+    finally:
+        await client.close()
+    return longest_s
