@@ -63,12 +63,19 @@ class Verdict(enum.IntEnum):
 
 class Barrier(NamedTuple):
     """The database: the row, which attempt's (from 1; its branches stand in it), whether it would survive a
-    power cut, and the state of every attempt's transaction."""
+    power cut, the state of every attempt's transaction, and how far time and the cleaner have gone:
+
+    `late`: the begin deadline has passed, counted from prepare. `cleaned`: the cleaner has deleted a row of this gid.
+    `horizon`: it stands above the time this message was prepared.
+    """
 
     row: Row
     owner: int
     durable: bool
     transactions: tuple[Transaction, ...]
+    late: bool = False
+    cleaned: bool = False
+    horizon: bool = False
 
 
 def empty(attempts: int) -> Barrier:
@@ -107,6 +114,8 @@ def ask(barrier: Barrier, rules: Rules) -> tuple[Barrier, Verdict]:
         return barrier, Verdict.UNDECIDED if rules.held_lock_is_in_progress else Verdict.ROLLED_BACK
     if barrier.row is Row.MSG:
         return barrier, Verdict.COMMITTED
+    if barrier.row is Row.NONE and barrier.horizon and rules.check_back_heeds_horizon:
+        return barrier, Verdict.UNDECIDED
     if barrier.row is Row.NONE and rules.check_back_writes:
         barrier = barrier._replace(row=Row.ROLLBACK, durable=rules.barrier_commits_durably)
     return barrier, Verdict.ROLLED_BACK
@@ -120,4 +129,14 @@ def lose_power(barrier: Barrier) -> Barrier:
     )
     if barrier.durable:
         return barrier._replace(transactions=kept)
-    return Barrier(Row.NONE, 0, True, kept)
+    return barrier._replace(row=Row.NONE, owner=0, durable=True, transactions=kept)
+
+
+def clean(barrier: Barrier, rules: Rules) -> Barrier:
+    """The cleaner deletes the row, if there is one, and raises the horizon in the same transaction (correctness 13)."""
+    return barrier._replace(
+        row=Row.NONE,
+        owner=0,
+        cleaned=barrier.cleaned or barrier.row is not Row.NONE,
+        horizon=barrier.horizon or rules.horizon_rises_with_deletes,
+    )

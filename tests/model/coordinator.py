@@ -155,6 +155,8 @@ class Nodes:
         known, letter = node.known, self._post.letters[node.pending]
         assert known is not None, "a change is planned on something known"
         expected = (stored.state, stored.version) == (known.state, known.version)
+        if not self._rules.flush_checks_history_horizon and stored.state is State.FORGOTTEN:
+            expected = known.state is State.ABSENT
         if expected or not self._rules.compares_and_sets:
             label = f"{_who(known)}: flushes {letter.name}"
             yield label, self._write(world, place, letter, label)

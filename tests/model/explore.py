@@ -63,12 +63,12 @@ class Model:
         while waiting:
             world = waiting.popleft()
             try:
+                self._recovery.prove(world)
                 for _, after in self.steps(world):
                     steps += 1
                     if after not in origin:
                         origin[after] = world
                         waiting.append(after)
-                self._recovery.prove(world)
             except BrokenPromise as broken:
                 return Findings(len(origin), steps, self._told(origin, world, broken))
         return Findings(len(origin), steps, None, frozenset(world.stored.state.name for world in origin))

@@ -122,6 +122,8 @@ TABLE_MUTATIONS = (
     Mutation("'rolled back' on a succeeded one fails it", "I3", cell(_D, Event.CHECK_ROLLED_BACK, _F, _STOP), _FOREIGN),
 )
 
+_CLEANED = Size(attempts=1, nodes=1, barrier_is_cleaned=True)
+_PURGED_SHARED = Size(attempts=1, nodes=2, history_is_purged=True)
 _UNVERIFIED = Rules(verifies_before_commit=False)
 _SWALLOWS_ERRORS = Size(attempts=1, nodes=1, swallowed_errors=True)
 _SWALLOWS_DEADLOCKS = Size(attempts=1, nodes=1, swallowed_deadlocks=True)
@@ -149,4 +151,11 @@ RULE_MUTATIONS = (
     Mutation("acknowledges before the flush", "I8", Rules(flushes_before_reply=False)),
     Mutation("calls branches before the decision is durable", "I8", Rules(flushes_before_call=False)),
     Mutation("deletes an old prepared message", "I8", Rules(keeps_undecided_rows=False)),
+    Mutation("a paused producer may still begin", "I10", Rules(begins_within_deadline=False), _CLEANED),
+    Mutation("the cleaner goes by age alone", "I10", Rules(cleaner_waits_for_decision=False), _CLEANED),
+    Mutation("the horizon rises after the deletes", "I10", Rules(horizon_rises_with_deletes=False), _CLEANED),
+    Mutation("a delayed check-back ignores the horizon", "I10", Rules(check_back_heeds_horizon=False), _CLEANED),
+    Mutation(
+        "a flush does not look at the history horizon", "I10", Rules(flush_checks_history_horizon=False), _PURGED_SHARED
+    ),
 )

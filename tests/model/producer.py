@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from twophase.core.lifecycle import Event
+from twophase.core.lifecycle import Event, State
 
 from . import barrier
 from .barrier import Row, Transaction, Verdict
@@ -20,6 +20,8 @@ from .rules import Rules, Size
 from .world import Doing, Fact, Moment, Post, Producer, prepare_acknowledged, prepare_refused
 
 Steps = Iterator[tuple[str, Moment]]
+
+_UNDECIDED = frozenset({State.ABSENT, State.PREPARED})
 
 
 def move(world: Moment, attempt: int, doing: Doing, content: int | None = None) -> Moment:
@@ -60,6 +62,8 @@ class Producers:
                 "cleaner: deletes the barrier row",
                 world._replace(barrier=world.barrier._replace(row=Row.NONE, owner=0)),
             )
+        if self._size.barrier_is_cleaned:
+            yield from self.cleaner(world)
 
     def send(self, world: Moment, event: Event, which: int = 0) -> Moment:
         """A letter joins the network, for ever."""
@@ -98,7 +102,9 @@ class Producers:
         return move(world, attempt, doing, 0)._replace(replies=world.replies & ~waited_for)
 
     def _begin(self, world: Moment, attempt: int, who: str) -> Steps:
-        if barrier.is_locked(world.barrier):
+        if world.barrier.late and self._rules.begins_within_deadline:
+            yield f"{who}: begins too late after prepare, is refused", move(world, attempt, Doing.DOUBTING)
+        elif barrier.is_locked(world.barrier):
             yield f"{who}: its insert of the barrier row times out", move(world, attempt, Doing.DOUBTING)
         elif world.barrier.row is Row.NONE:
             working = move(world, attempt, Doing.WORKING)
@@ -153,6 +159,20 @@ class Producers:
             yield f"{who}: asks the barrier: not decided, says nothing", move(asked, attempt, Doing.ENDED)
         else:
             yield f"{who}: asks the barrier: not decided, aborts anyway", move(asked, attempt, Doing.ABORTING)
+
+    def cleaner(self, world: Moment) -> Steps:
+        """Time goes by, and the cleaner passes: over what is decided, as far as the coordinators say."""
+        known = world.barrier
+        if not known.late:
+            if world.stored.state is not State.ABSENT:
+                yield "an hour passes: the begin deadline is over", world.with_barrier(known._replace(late=True))
+            return
+        if world.stored.state not in _UNDECIDED or not self._rules.cleaner_waits_for_decision:
+            after = barrier.clean(known, self._rules)
+            if after != known:
+                yield "cleaner: deletes the barrier row, raises the horizon", world.with_barrier(after)
+        if known.cleaned and not known.horizon:
+            yield "cleaner: raises the horizon, afterwards", world.with_barrier(known._replace(horizon=True))
 
     # ---- the business database, and the check-back route in front of it ---------------------------------
 

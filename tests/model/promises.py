@@ -52,7 +52,8 @@ def check_state(world: Moment) -> None:
     forced = facts & Fact.FORCED
     if barrier.is_committed(world.barrier):
         if facts & Fact.ROLLED_BACK_SPOKEN:
-            raise BrokenPromise("I4", "'rolled back' was answered for a transaction that is committed")
+            how = "'rolled back' was answered for a transaction that is committed"
+            raise BrokenPromise("I10" if world.barrier.cleaned else "I4", how)
         if state == State.FAILED and not forced:
             raise BrokenPromise("I2", "the local transaction is committed and its message is failed")
         if state == State.ABSENT:

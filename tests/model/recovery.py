@@ -56,6 +56,8 @@ class Recovery:
     def _stuck(self, world: Moment) -> BrokenPromise:
         committed = barrier.is_committed(world.barrier)
         how = f"faults have stopped, and the message stays {world.stored.state.name} for ever"
+        if world.barrier.horizon:
+            return BrokenPromise("I10", f"{how}: below the horizon nobody can answer any more")
         if committed:
             return BrokenPromise("I2", f"{how}, though the local transaction is committed")
         return BrokenPromise("I9", f"{how}, undecided")

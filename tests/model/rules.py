@@ -44,6 +44,14 @@ class Rules(msgspec.Struct, frozen=True):
     """What the barrier says survives a power cut of the database (C8)."""
     barrier_row_is_kept: bool = True
     """No cleaner removes the row of an undecided message (I10, C12 to C14)."""
+    begins_within_deadline: bool = True
+    """A transaction that begins too long after prepare is refused (C12)."""
+    cleaner_waits_for_decision: bool = True
+    """A barrier row goes when its message is decided; off: when it is old (C14)."""
+    horizon_rises_with_deletes: bool = True
+    """In the transaction of the deletes; off: in one of its own, afterwards (C13)."""
+    check_back_heeds_horizon: bool = True
+    """An insert that succeeded below the horizon is taken back and proves nothing (C13)."""
 
     # coordinator
     time_decides: State | None = None
@@ -60,6 +68,9 @@ class Rules(msgspec.Struct, frozen=True):
     """A branch is called only after the decision is durable (design §5)."""
     keeps_undecided_rows: bool = True
     """A prepared row is never deleted (I2)."""
+    flush_checks_history_horizon: bool = True
+    """An insert of a gid older than the history horizon is refused in its own commit; off: nothing is found, so it is
+    new (C15)."""
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -79,6 +90,8 @@ class Size(msgspec.Struct, frozen=True):
     """An operator may park, redrive and force a stop at any time (C23, C24)."""
     history_is_purged: bool = False
     """Final messages may be forgotten; then the gid is older than history (C15)."""
+    barrier_is_cleaned: bool = False
+    """Time passes the begin deadline, and barrier rows are cleaned (C12 to C14)."""
     contrary_words: bool = False
     """Instead of the SDK, somebody who says everything at any time: prepare, submit, abort, either verdict. What
     depends on the producer (I1, I2, I4) is not promised to them; a decision must still be one (I3, I5, I7, I8)."""

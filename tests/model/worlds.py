@@ -14,6 +14,10 @@ WORLDS = MappingProxyType(
         "three nodes": Size(attempts=1, nodes=3, pauses=0),
         "an operator": Size(attempts=1, nodes=2, operator=True),
         "history is purged": Size(attempts=1, nodes=2, history_is_purged=True),
+        "barrier rows are cleaned": Size(attempts=2, nodes=1, pauses=0, barrier_is_cleaned=True),
+        "barrier rows and history are cleaned": Size(
+            attempts=1, nodes=2, history_is_purged=True, barrier_is_cleaned=True
+        ),
         "contrary words": Size(attempts=2, nodes=2, contrary_words=True),
         "contrary words, an operator, a purge": Size(
             attempts=1, nodes=2, contrary_words=True, operator=True, history_is_purged=True

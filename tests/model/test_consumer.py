@@ -1,0 +1,42 @@
+"""The branch barrier may be cleaned, and each branch still takes effect once (I6, I10, C16)."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from .consumer import ConsumerRules, explore
+
+MISTAKES = {
+    "inserts_row_with_effect": "I6",
+    "waits_for_the_end": "I6",
+    "keeps_after_the_end": "I6",
+    "takes_old_calls": "I2",
+}
+
+
+def test_cleaning_never_repeats_an_effect_nor_loses_one(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explore(ConsumerRules())
+
+    with capsys.disabled():
+        print(f"\nmodel, the branch barrier is cleaned: {found.moments} states")
+    assert found.promise == "", found.story
+    assert found.moments > 15
+
+
+@pytest.mark.parametrize("rule", MISTAKES)
+def test_a_planted_mistake_breaks_its_promise(rule: str) -> None:
+    found = explore(msgspec.structs.replace(ConsumerRules(), **{rule: False}))
+
+    assert found.promise == MISTAKES[rule], "not caught"
+    assert found.story
+
+
+def test_every_rule_has_a_planted_mistake() -> None:
+    assert set(ConsumerRules.__struct_fields__) == set(MISTAKES)
+
+
+def test_the_careless_cleaner_s_story_can_be_read() -> None:
+    story = explore(ConsumerRules(waits_for_the_end=False)).story
+
+    assert story[-2:] == ("cleaner: deletes the branch's row", "branch: a call arrives")
