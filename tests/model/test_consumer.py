@@ -21,7 +21,7 @@ def test_cleaning_never_repeats_an_effect_nor_loses_one(capsys: pytest.CaptureFi
     with capsys.disabled():
         print(f"\nmodel, the branch barrier is cleaned: {found.moments} states")
     assert found.promise == "", found.story
-    assert found.moments > 15
+    assert found.moments >= 12
 
 
 @pytest.mark.parametrize("rule", MISTAKES)
