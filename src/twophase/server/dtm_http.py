@@ -121,7 +121,6 @@ class ColdRoutes:
         except TwophaseError as error:
             return _answer(failure(error))
 
-    async def _live(self, _request: Request) -> Response:
     async def _horizon(self, request: Request) -> Response:
         asked = request.query_params
         try:
@@ -130,6 +129,7 @@ class ColdRoutes:
             return _answer(failure(error))
         return _answer(Answer(200, _json(found)))
 
+    async def _live(self, _request: Request) -> Response:
         return _answer(Answer(200, b'{"status":"live"}'))
 
     async def _ready(self, _request: Request) -> Response:
