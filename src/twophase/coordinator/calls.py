@@ -9,10 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from twophase.coordinator.entry import Entry
 from twophase.coordinator.gate import Gate
 from twophase.core.message import scheme_of
 from twophase.destinations.base import Answer, Call, Destination
+
+_ADDRESSES_REMEMBERED_MAX = 4096
 
 OnAnswer = Callable[[str, Answer], None]
 """Called with (what the destination shares its limits by, answer)."""
@@ -23,6 +27,7 @@ class Calls:
 
     def __init__(self, destinations: Mapping[str, Destination], gate: Gate) -> None:
         self._destinations = destinations
+        self._known: dict[tuple[str, str], tuple[Destination, str]] = {}
         self.gate = gate
         self.draining = False
 
@@ -44,43 +49,43 @@ class Calls:
             build: makes the call at the last moment; None: it is not wanted any more.
             on_answer: told the answer, once, whatever the destination does.
         """
-        destination = self._destinations.get(scheme_of(url, entry.message.protocol))
-        if destination is None:
-            on_answer("", Answer(0, error="no destination for this scheme"))
+        protocol = entry.message.protocol
+        found = self._known.get((url, protocol)) or self._find(url, protocol)
+        if isinstance(found, str):
+            on_answer("", Answer(0, error=found))
             return True
-        try:
-            wrong = destination.accepts(url)
-            key = "" if wrong is not None else destination.key(url)
-        except Exception as error:  # noqa: BLE001 -- a destination may be anybody's; its fault must not lose a message
-            wrong, key = _fault(error), ""
-        if wrong is not None:
-            on_answer("", Answer(0, error=wrong))
-            return True
+        destination, key = found
         return self.gate.enter(key, _OneCall(self, entry, destination, key, build, on_answer).run)
 
+    def _find(self, url: str, protocol: str) -> tuple[Destination, str] | str:
+        """Who calls `url`, and what it shares its limits by; or why nobody does. Only what can be called is kept."""
+        destination = self._destinations.get(scheme_of(url, protocol))
+        if destination is None:
+            return "no destination for this scheme"
+        try:
+            wrong = destination.accepts(url)
+            if wrong is not None:
+                return wrong
+            found = destination, destination.key(url)
+        except Exception as error:  # noqa: BLE001 -- a destination may be anybody's; its fault must not lose a message
+            return _fault(error)
+        if len(self._known) >= _ADDRESSES_REMEMBERED_MAX:
+            self._known.clear()
+        self._known[url, protocol] = found
+        return found
 
-class _OneCall:
+
+class _OneCall(msgspec.Struct, eq=False):
     """A call from the moment it wants a place until it is answered."""
 
-    __slots__ = ("_answer", "_build", "_calls", "_destination", "_entry", "_key", "_on_answer", "_starting")
-
-    def __init__(
-        self,
-        calls: Calls,
-        entry: Entry,
-        destination: Destination,
-        key: str,
-        build: Callable[[Entry], Call | None],
-        on_answer: OnAnswer,
-    ) -> None:
-        self._calls = calls
-        self._entry = entry
-        self._destination = destination
-        self._key = key
-        self._build = build
-        self._on_answer = on_answer
-        self._answer: Answer | None = None
-        self._starting = False
+    _calls: Calls
+    _entry: Entry
+    _destination: Destination
+    _key: str
+    _build: Callable[[Entry], Call | None]
+    _on_answer: OnAnswer
+    _answer: Answer | None = None
+    _starting: bool = False
 
     def run(self) -> None:
         entry = self._entry

@@ -44,30 +44,20 @@ def tell(on_reply: OnReply, reply: ReplyOf) -> None:
         asyncio.get_running_loop().call_exception_handler(context)
 
 
-class Occurrence:
+class Occurrence(msgspec.Struct, eq=False):
     """An event with what came along: a request's message and reply, a verdict's evidence.
 
     `merged` is what the message will be when this occurrence's change is durable, if that is something else.
     `confirmed`: the store has been asked since it arrived, so that what memory says is no older than the request.
     """
 
-    __slots__ = ("confirmed", "decided_by", "event", "merged", "on_reply", "reason", "said")
-
-    def __init__(
-        self,
-        event: Event,
-        said: Message | None = None,
-        on_reply: OnReply | None = None,
-        decided_by: str = "",
-        reason: str = "",
-    ) -> None:
-        self.event = event
-        self.said = said
-        self.on_reply = on_reply
-        self.decided_by = decided_by
-        self.reason = reason
-        self.merged: Message | None = None
-        self.confirmed = False
+    event: Event
+    said: Message | None = None
+    on_reply: OnReply | None = None
+    decided_by: str = ""
+    reason: str = ""
+    merged: Message | None = None
+    confirmed: bool = False
 
 
 class Entry:

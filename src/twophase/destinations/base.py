@@ -39,7 +39,7 @@ class Destination(Protocol):
     """A way to call addresses of some schemes."""
 
     def accepts(self, url: str) -> str | None:
-        """None when this destination can call `url`; else why not, naming what is wrong with the address."""
+        """None when this destination can call `url`, now and later; else why not, naming what is wrong with it."""
         ...
 
     def key(self, url: str) -> str:
