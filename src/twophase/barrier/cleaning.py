@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from twophase.barrier.check_back import CLOCK_SKEW_MS, LOCK_TIMEOUT_MS, begin_bounded
-from twophase.barrier.dialect import DEFAULT_TABLE, MYSQL, Dialect, validate_table
+from twophase.barrier.dialect import DEFAULT_TABLE, Dialect, validate_table
 from twophase.barrier.fault import Fault, fault_of
 from twophase.barrier.open import open_transaction
 from twophase.barrier.producer import table_missing
@@ -37,7 +37,8 @@ KEEP_LEAST_MS: Final = DAY_MS
 """Far above the begin deadline (an hour) and what clocks may differ by (five minutes)."""
 
 LOCAL_TIME_MS: Final = 14 * 3600 * 1000
-"""MySQL stores when a row was written in the writer's local time, which may lie so far from UTC."""
+"""MySQL, and a table that dtm made on PostgreSQL, store when a row was written in the writer's local time, which may
+lie so far from UTC."""
 
 T = TypeVar("T")
 
@@ -107,8 +108,8 @@ def clean(
     validate_table(table)
     if keep_ms < KEEP_LEAST_MS:
         raise ConfigurationError(f"keep: {keep_ms} ms are too short; at least {KEEP_LEAST_MS} (a day) must be kept.")
-    dialect, now_ms = _look(engine, table)
-    horizons = _horizons(dialect, now_ms - keep_ms, undecided_ms, unfinished_ms)
+    now_ms = database_now_ms(engine, table)
+    horizons = _horizons(now_ms - keep_ms, undecided_ms, unfinished_ms)
     producers = branches = held = 0
     for page in _pages(engine, table, horizons):
         of_producers, of_branches = _old(page, horizons)
@@ -123,7 +124,12 @@ def clean(
 
 def database_now_ms(engine: Any, table: str = DEFAULT_TABLE) -> int:
     """The database's clock, to compare coordinators' with; raises BarrierTableMissing."""
-    return _look(engine, validate_table(table))[1]
+
+    def rule(dialect: Dialect) -> Steps[int]:
+        rows = yield say(dialect, "now")
+        return int(rows[0][0])
+
+    return _alone(engine, validate_table(table), rule)
 
 
 def identity_of(engine: Any, table: str = DEFAULT_TABLE) -> str:
@@ -136,22 +142,14 @@ def identity_of(engine: Any, table: str = DEFAULT_TABLE) -> str:
             raise table_missing(table)
         return found["identity"]
 
-    return _alone(engine, table, rule)[1]
-
-
-def _look(engine: Any, table: str) -> tuple[Dialect, int]:
-    def rule(dialect: Dialect) -> Steps[int]:
-        rows = yield say(dialect, "now")
-        return int(rows[0][0])
-
     return _alone(engine, table, rule)
 
 
-def _horizons(dialect: Dialect, kept_ms: int, undecided_ms: int | None, unfinished_ms: int | None) -> Horizons:
+def _horizons(kept_ms: int, undecided_ms: int | None, unfinished_ms: int | None) -> Horizons:
     """Prepared-at times are the coordinator's own; times of branches are this database's, so clocks may differ."""
     branch_ms = None
     if unfinished_ms is not None:
-        branch_ms = min(unfinished_ms, kept_ms) - CLOCK_SKEW_MS - (LOCAL_TIME_MS if dialect is MYSQL else 0)
+        branch_ms = min(unfinished_ms, kept_ms) - CLOCK_SKEW_MS - LOCAL_TIME_MS
     return Horizons(None if undecided_ms is None else min(undecided_ms, kept_ms), branch_ms)
 
 
@@ -178,7 +176,7 @@ def _read_page(engine: Any, table: str, after: int) -> Sequence[Row]:
     def rule(dialect: Dialect) -> Steps[Sequence[Row]]:
         return (yield say(dialect, "clean_page", table, after=after, page_rows=_PAGE_ROWS))
 
-    return _alone(engine, table, rule)[1]
+    return _alone(engine, table, rule)
 
 
 def _old(page: Sequence[Row], horizons: Horizons) -> tuple[list[int], list[int]]:
@@ -230,7 +228,7 @@ def remove_rule(table: str, horizons: Horizons, ids: list[int], dialect: Dialect
     yield Statement(sql, dict(zip(_SLOTS, filled, strict=True)))
 
 
-def _alone(engine: Any, table: str, rule: Callable[[Dialect], Steps[T]], *, commit: bool = False) -> tuple[Dialect, T]:
+def _alone(engine: Any, table: str, rule: Callable[[Dialect], Steps[T]], *, commit: bool = False) -> T:
     """Perform a rule in a transaction of its own."""
     transaction = open_transaction(engine, lock_timeout_ms=LOCK_TIMEOUT_MS)
     try:
@@ -244,4 +242,4 @@ def _alone(engine: Any, table: str, rule: Callable[[Dialect], Steps[T]], *, comm
     finally:
         transaction.rollback()
         transaction.close()
-    return transaction.dialect, result
+    return result

@@ -13,7 +13,7 @@ from twophase.barrier.cleaning import clean as clean_barrier
 from twophase.barrier.dialect import DEFAULT_TABLE, dialect_named, validate_table
 from twophase.barrier.install import install as install_barrier
 from twophase.barrier.install import script
-from twophase.cli.database_url import read_url, sqlite_file, why_refused
+from twophase.cli.database_url import for_sync, read_url, sqlite_file, why_refused
 from twophase.cli.horizons import Frozen, agree
 from twophase.core.errors import ConfigurationError, TwophaseError
 
@@ -94,7 +94,7 @@ def clean(
     """Remove barrier rows that no verdict and no call can need any more. May be repeated, and run at any time."""
     try:
         validate_table(table)
-        known = read_url(url)
+        known = for_sync(read_url(url))
         file = sqlite_file(known)
         if file is not None and not file.exists():
             raise ConfigurationError(f"There is no file {file}.")

@@ -54,6 +54,18 @@ def read_url(text: str) -> sqlalchemy.URL:
     return url
 
 
+def for_sync(url: sqlalchemy.URL) -> sqlalchemy.URL:
+    """The same database by the driver that our extras bring, when the URL names an async one.
+
+    >>> for_sync(sqlalchemy.make_url("postgresql+asyncpg://me@db/bank")).drivername
+    'postgresql+psycopg'
+    """
+    if not url.get_dialect().is_async:
+        return url
+    name = url.get_backend_name()
+    return url.set(drivername=_DRIVERS.get(name, name))
+
+
 def sqlite_file(url: sqlalchemy.URL) -> Path | None:
     """The file that a SQLite URL means, with its whole path; None for other databases.
 

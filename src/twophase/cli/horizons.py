@@ -63,6 +63,7 @@ def _ask(server: str, check_prefix: str, identity: str, now_ms: int) -> _Answer:
         with _direct.open(url, timeout=_TIMEOUT_S) as response:
             answer = msgspec.json.decode(response.read(_ANSWER_BYTES_MAX), type=_Answer)
     except HTTPError as error:
+        error.close()
         raise Frozen(f"{server} answered {error.code}; is it a twophase server of this version?") from error
     except (OSError, msgspec.DecodeError, ValueError, TwophaseError) as error:
         raise Frozen(f"{server} cannot be asked: {getattr(error, 'reason', None) or error}.") from error

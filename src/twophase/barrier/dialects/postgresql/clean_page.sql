@@ -1,6 +1,7 @@
 -- A page of the table in the order of its rows' birth: id, whose row it is ('producer': also a check-back's), when
 -- it was prepared, and when it was written. Rows that others wrote are nobody's: by their coordinators' rules we
--- cannot know what may go. The table's times carry their zone.
+-- cannot know what may go. The table's times carry their zone, or are
+-- local in a table that dtm made, and taken for UTC.
 -- Served by the primary key.
 select id,
        case when trans_type <> 'msg' then ''
