@@ -12,13 +12,15 @@ import sqlite3
 from collections.abc import Sequence
 
 from twophase.core.gid import born_ms, lowest_gid
-from twophase.core.lifecycle import FINAL, State
+from twophase.core.lifecycle import FINAL, STORED, State
 from twophase.stores.base import Attempt, Decide, Finish, Insert, Item, Park, Rejected, Reschedule
 from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.statements import ROWS_MAX, Row, RowsStatement
 
 Change = tuple[int, Row]
 """An item's index in the batch, and its values: the gid first, the expected version next where there is one."""
+
+_LIVE = STORED - FINAL
 
 DATA_ERRORS = (UnicodeEncodeError, OverflowError, sqlite3.DataError, sqlite3.IntegrityError)
 
@@ -48,25 +50,28 @@ class Changes:
 
 
 def sort_by_kind(items: Sequence[Item]) -> Changes:
-    """Sort a batch. One item a gid, and no state a kind cannot lead to: the caller keeps that, here it is asserted."""
+    """Sort a batch. One item a gid, and no state a kind cannot lead to: the caller keeps that, here it is asserted.
+
+    Enums become plain numbers and texts: the driver asks each of its adapters about anything else, 0.5 to 1 µs a value.
+    """
     assert len({item.gid for item in items}) == len(items), "at most one change of a gid in a batch"
     changes = Changes()
     for index, item in enumerate(items):
         match item:
             case Insert():
-                assert item.state in (State.PREPARED, State.SUBMITTED), "a new message is not final"
-                changes.inserts.append((index, (item.gid, item.state, item.due_in_ms, item.body)))
+                assert item.state in _LIVE, "a new message is not final"
+                changes.inserts.append((index, (item.gid, int(item.state), item.due_in_ms, item.body)))
             case Decide():
-                row: Row = (item.gid, item.version, item.due_in_ms, item.decided_by, item.body)
+                row: Row = (item.gid, item.version, item.due_in_ms, str(item.decided_by), item.body)
                 changes.decides.append((index, row))
             case Finish():
                 assert item.state in FINAL, "a finished message is final"
                 row = (
                     item.gid,
                     item.version,
-                    item.state,
+                    int(item.state),
                     item.reason,
-                    item.decided_by,
+                    str(item.decided_by),
                     item.attempts,
                     item.done,
                 )
