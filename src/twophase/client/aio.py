@@ -34,7 +34,7 @@ from twophase.client.identity import require_idle
 if TYPE_CHECKING:
     from twophase.barrier.transaction import AsyncTransaction
     from twophase.client.identity import Identities
-    from twophase.client.transport_async import AsyncTransport
+    from twophase.client.wire import AsyncTransport
 
 log = logging.getLogger("twophase.client")
 

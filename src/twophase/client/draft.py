@@ -91,8 +91,11 @@ def checked_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 _encode = msgspec.json.Encoder().encode
 
 
-def payload_bytes(payload: Any) -> bytes:
-    """A payload as it is sent: bytes as they are (UTF-8, because dtm's wire is JSON text), else JSON; None is empty.
+def payload_bytes(payload: Any, *, takes_bytes: bool = False) -> bytes:
+    """A payload as it is sent: bytes as they are, else JSON; None is empty.
+
+    Arguments:
+        takes_bytes: any bytes will do; dtm's HTTP wire is JSON text, so there they must be UTF-8.
 
     Raises:
         InvalidRequest: neither JSON-able nor UTF-8.
@@ -106,9 +109,12 @@ def payload_bytes(payload: Any) -> bytes:
     if isinstance(payload, bytes | bytearray | memoryview):
         body = bytes(payload)
         try:
-            body.decode()
+            if not takes_bytes:
+                body.decode()
         except UnicodeDecodeError:
-            raise InvalidRequest("payload is bytes that are not UTF-8; encode them (base64) first.") from None
+            raise InvalidRequest(
+                "payload is bytes that are not UTF-8; encode them (base64) first, or use the server's grpc:// address."
+            ) from None
     else:
         try:
             body = _encode(payload)
@@ -145,16 +151,28 @@ _OPEN_PROGRESSES = frozenset({Progress.PREPARED, Progress.IN_TRANSACTION})
 class Draft:
     """A message under way. Mutable, owned by one `Message`, moved by one flow at a time."""
 
-    __slots__ = ("branches", "check_url", "fixed", "gid", "gid_is_ours", "options", "prepared_at_ms", "progress")
+    __slots__ = (
+        "branches",
+        "check_url",
+        "fixed",
+        "gid",
+        "gid_is_ours",
+        "options",
+        "prepared_at_ms",
+        "progress",
+        "takes_bytes",
+    )
 
-    def __init__(self, gid: str, options: Options, *, gid_is_ours: bool) -> None:
+    def __init__(self, gid: str, options: Options, *, gid_is_ours: bool, takes_bytes: bool = False) -> None:
         """Start a message without branches.
 
         Arguments:
             gid: validated.
             options: how it is delivered.
             gid_is_ours: made just now, so that no other process can have prepared it.
+            takes_bytes: the wire to the coordinator carries any payload.
         """
+        self.takes_bytes = takes_bytes
         self.gid = gid
         self.gid_is_ours = gid_is_ours
         self.options = options
@@ -172,7 +190,7 @@ class Draft:
                 gid=self.gid,
             )
         require(limits.BRANCHES_MAX, len(self.branches) + 1, gid=self.gid)
-        self.branches.append(Branch(checked_url("url", url), payload_bytes(payload)))
+        self.branches.append(Branch(checked_url("url", url), payload_bytes(payload, takes_bytes=self.takes_bytes)))
 
     def take(self) -> None:
         """Use this message for its one local transaction.

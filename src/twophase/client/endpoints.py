@@ -7,17 +7,37 @@ import ssl
 from typing import TYPE_CHECKING, Any, Self
 
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
-from twophase.client.exchange import Patience
+from twophase.client.exchange import Encode, Patience
 from twophase.client.identity import Identities
 from twophase.client.sync import SyncDriver
 from twophase.client.transport_sync import SyncTransport, Target
+from twophase.client.wire import encode_request
 from twophase.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from twophase.client.aio import AsyncDriver
     from twophase.client.flow import Flow
     from twophase.client.message import Message
-    from twophase.client.transport_async import AsyncTransport
+    from twophase.client.wire import AsyncTransport, Transport
+
+
+def speaks_grpc(url: str) -> bool:
+    """Whether a coordinator's address is one of its gRPC port."""
+    return url.startswith(("grpc://", "grpcs://"))
+
+
+def _grpc_wire(url: str) -> Encode:
+    """How requests to `url` are written.
+
+    Raises:
+        ConfigurationError: the extra is missing, or the address is none.
+    """
+    try:
+        from twophase.client import grpc_wire  # noqa: PLC0415 -- an extra
+    except ImportError as error:
+        raise ConfigurationError("grpc:// needs protobuf.", remedy="Run `pip install 'twophase[grpc]'`.") from error
+    grpc_wire.GrpcTarget(url)
+    return grpc_wire.encode_request
 
 
 class Endpoint:
@@ -38,7 +58,8 @@ class Endpoint:
         """Describe a coordinator; connects on first use.
 
         Arguments:
-            url: `http://host:port` or `https://…`; dtm's `/api/dtmsvr` behind it is allowed.
+            url: `http://host:port` or `https://…`; dtm's `/api/dtmsvr` behind it is allowed. Or `grpc://host:port`
+                or `grpcs://…`, by which payloads may be any bytes; needs the `grpc` extra.
             request_timeout: seconds for one try of one request.
             attempts: tries of one request, from 1. Repeating is safe: requests are idempotent.
             patience: seconds for all tries of one request and their pauses.
@@ -46,7 +67,7 @@ class Endpoint:
             allow_unsafe_database: take business databases whose crash may undo a commit they have confirmed, for tests
                 and for data that may be lost; refused with UnsafeDatabase otherwise.
             authorization: sent as the `Authorization` header of every request.
-            ssl_context: for https; the system's trusted roots by default.
+            ssl_context: for https; the system's trusted roots by default. For grpcs only its trusted roots count.
 
         Raises:
             ConfigurationError: one of these cannot work.
@@ -55,7 +76,12 @@ class Endpoint:
             raise ConfigurationError("request_timeout, patience and attempts must be above zero.")
         if authorization is not None and not (authorization.isascii() and authorization.isprintable()):
             raise ConfigurationError("authorization contains a control or non-ASCII character.")
-        Target(url)
+        self.speaks_grpc = speaks_grpc(url)
+        self.encode: Encode = encode_request
+        if self.speaks_grpc:
+            self.encode = _grpc_wire(url)
+        else:
+            Target(url)
         self.url = url
         self.patience = Patience(
             request_timeout_ms=max(1, round(request_timeout * 1000)),
@@ -88,8 +114,12 @@ class TwoPhase(Endpoint):
     """
 
     @functools.cached_property
-    def transport(self) -> SyncTransport:
+    def transport(self) -> Transport:
         """The connection pool."""
+        if self.speaks_grpc:
+            from twophase.client.transport_grpc import GrpcTransport  # noqa: PLC0415 -- an extra
+
+            return GrpcTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
         return SyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
 
     def driver(self, flow: Flow, engine: Any = None) -> SyncDriver:
@@ -121,9 +151,13 @@ class AsyncTwoPhase(Endpoint):
     @functools.cached_property
     def transport(self) -> AsyncTransport:
         """The connection pool."""
-        from twophase.client.transport_async import AsyncTransport  # noqa: PLC0415 -- asyncio only where it is used
+        if self.speaks_grpc:
+            from twophase.client.transport_grpc import AsyncGrpcTransport  # noqa: PLC0415 -- an extra
 
-        return AsyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
+            return AsyncGrpcTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
+        from twophase.client import transport_async  # noqa: PLC0415 -- asyncio only where it is used
+
+        return transport_async.AsyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
 
     def driver(self, flow: Flow, engine: Any = None) -> AsyncDriver:
         """What performs a flow here."""

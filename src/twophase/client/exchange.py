@@ -15,6 +15,8 @@ from twophase.core.errors import CoordinatorUnreachable
 from twophase.core.message import Message
 from twophase.core.schedule import DEFAULT_REQUEST_TIMEOUT_MS, Schedule
 
+Encode = Callable[[Message, Operation], bytes]
+
 
 class Send(msgspec.Struct, frozen=True):
     """Command: send one request; the result is its `HttpAnswer`, a failure to get one a `TransportFailure`."""
@@ -61,14 +63,21 @@ def _waiting_ms(message: Message, operation: Operation) -> int:
 
 
 def exchange(
-    message: Message, operation: Operation, patience: Patience, surroundings: Surroundings
+    message: Message,
+    operation: Operation,
+    patience: Patience,
+    surroundings: Surroundings,
+    encode: Encode = encode_request,
 ) -> Generator[Send | Pause, HttpAnswer, int]:
     """Send a request until it is answered; returns prepare's time (`read_answer`).
+
+    Arguments:
+        encode: writes the body as the transport's wire wants it.
 
     Raises:
         what `read_answer` raises, and CoordinatorUnreachable when no answer came within the bounds.
     """
-    body = encode_request(message, operation)
+    body = encode(message, operation)
     waiting_ms = _waiting_ms(message, operation)
     deadline_ms = surroundings.monotonic_ms() + patience.patience_ms + waiting_ms
     timeout_ms = patience.request_timeout_ms + waiting_ms

@@ -17,8 +17,8 @@ import msgspec
 
 from twophase.barrier.producer import begin_producer, mark, verify_producer, write_branches
 from twophase.client.draft import Draft, Progress, checked_url
-from twophase.client.exchange import Patience, Pause, Send, Surroundings, exchange
-from twophase.client.wire import HttpAnswer, Operation
+from twophase.client.exchange import Encode, Patience, Pause, Send, Surroundings, exchange
+from twophase.client.wire import HttpAnswer, Operation, encode_request
 from twophase.core import failpoint
 from twophase.core.errors import (
     AutocommitRefused,
@@ -108,12 +108,14 @@ class Course(msgspec.Struct, frozen=True):
     surroundings: Surroundings
     table: str = "barrier"
     allow_unsafe: bool = False
+    encode: Encode = encode_request
 
     def request(
         self, operation: Operation, branches: tuple[Branch, ...] | None = None
     ) -> Generator[Send | Pause, HttpAnswer, int]:
         """One exchange with the coordinator about this message."""
-        return exchange(self.draft.content(branches=branches), operation, self.patience, self.surroundings)
+        content = self.draft.content(branches=branches)
+        return exchange(content, operation, self.patience, self.surroundings, self.encode)
 
 
 def check_url_with(identity: str, check_url: str) -> str:

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
     from twophase.barrier.dialect import Dialect
     from twophase.client.identity import Identities
-    from twophase.client.transport_async import AsyncTransport
-    from twophase.client.transport_sync import SyncTransport
-    from twophase.client.wire import HttpAnswer, Operation
+    from twophase.client.wire import AsyncTransport, HttpAnswer, Operation, Transport
 
 
 class _LastStatements:
@@ -177,7 +175,7 @@ def _after_transaction_end(session: Any, transaction: Any) -> None:
         raise first
 
 
-def join(course: flow.Course, check_url: str, session: Any, transport: SyncTransport, identities: Identities) -> None:
+def join(course: flow.Course, check_url: str, session: Any, transport: Transport, identities: Identities) -> None:
     """Prepare, write the barrier row into the Session's transaction, and follow it (`Message.join`)."""
     session = _usable(session)
     _enter(course, check_url, _JoinDriver(session, transport, identities), session)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from twophase.client import by_hand, flow
 from twophase.client.draft import Draft, Progress, checked_headers, milliseconds
-from twophase.client.endpoints import AsyncTwoPhase, Endpoint, TwoPhase, ashared, shared
+from twophase.client.endpoints import AsyncTwoPhase, Endpoint, TwoPhase, ashared, shared, speaks_grpc
 from twophase.client.joined import ajoin, join
 from twophase.client.sync import SURROUNDINGS
 from twophase.client.transaction import Transaction
@@ -99,7 +99,8 @@ class Message:
             open=open,
             durability=_DURABILITIES[durability],
         )
-        self._draft = Draft(gid, options, gid_is_ours=ours)
+        takes_bytes = speaks_grpc(server if isinstance(server, str) else server.url)
+        self._draft = Draft(gid, options, gid_is_ours=ours, takes_bytes=takes_bytes)
         self._server = server
 
     def __repr__(self) -> str:
@@ -130,8 +131,8 @@ class Message:
 
         Arguments:
             url: its address, or `topic://name` for every subscriber of a topic.
-            payload: the body of the call: anything msgspec writes as JSON, or bytes of UTF-8 text. Without one the
-                call is a GET.
+            payload: the body of the call: anything msgspec writes as JSON, or bytes of UTF-8 text, by a grpc:// server
+                any bytes. Without one the call is a GET.
 
         Raises:
             InvalidRequest: no address, no JSON, or prepared already without `open=True`.
@@ -268,6 +269,7 @@ class Message:
             SURROUNDINGS,
             table or endpoint.barrier_table,
             endpoint.allow_unsafe_database,
+            endpoint.encode,
         )
 
 

@@ -32,7 +32,7 @@ from twophase.client.identity import require_idle
 if TYPE_CHECKING:
     from twophase.barrier.transaction import SyncTransaction
     from twophase.client.identity import Identities
-    from twophase.client.transport_sync import SyncTransport
+    from twophase.client.wire import Transport
 
 
 def _nothing() -> None:
@@ -54,7 +54,7 @@ SURROUNDINGS = Surroundings(
 class SyncDriver:
     """Runs one flow: up to the business, and from there to its end."""
 
-    def __init__(self, flow: Flow, transport: SyncTransport, identities: Identities, engine: Any = None) -> None:
+    def __init__(self, flow: Flow, transport: Transport, identities: Identities, engine: Any = None) -> None:
         """Nothing happens yet.
 
         Arguments:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -48,6 +48,30 @@ class HttpAnswer(msgspec.Struct, frozen=True):
 
 class TransportFailure(Exception):
     """No answer came: refused, cut, timed out, or not HTTP. Raised by transports, handled by `exchange`."""
+
+
+class Transport(Protocol):
+    """A blocking way to the coordinator."""
+
+    def send(self, operation: Operation, body: bytes, timeout_ms: int) -> HttpAnswer:
+        """One request and its answer; raises TransportFailure."""
+        ...
+
+    def close(self) -> None:
+        """Close what is idle."""
+        ...
+
+
+class AsyncTransport(Protocol):
+    """The same on asyncio."""
+
+    async def send(self, operation: Operation, body: bytes, timeout_ms: int) -> HttpAnswer:
+        """One request and its answer; raises TransportFailure."""
+        ...
+
+    async def close(self) -> None:
+        """Close what is this event loop's."""
+        ...
 
 
 class _Step(msgspec.Struct, frozen=True):

@@ -12,13 +12,16 @@ from typing import Final
 
 RECONNECT_FIRST_MS: Final = 100
 RECONNECT_CAP_MS: Final = 1_000
+CONNECT_MS: Final = 1_000
+"""How long one attempt to connect may take."""
 
 
-def channel_options(receive_bytes_max: int) -> list[tuple[str, int | str]]:
+def channel_options(receive_bytes_max: int, *, reconnect_cap_ms: int = RECONNECT_CAP_MS) -> list[tuple[str, int | str]]:
     """The arguments of a channel.
 
     Arguments:
         receive_bytes_max: the largest answer that is read.
+        reconnect_cap_ms: the longest pause before the next attempt to connect.
     """
     return [
         ("grpc.max_receive_message_length", receive_bytes_max),
@@ -27,8 +30,8 @@ def channel_options(receive_bytes_max: int) -> list[tuple[str, int | str]]:
         ("grpc.enable_http_proxy", 0),
         ("grpc.lb_policy_name", "round_robin"),  # as dtm: one name, several addresses
         ("grpc.initial_reconnect_backoff_ms", RECONNECT_FIRST_MS),
-        ("grpc.min_reconnect_backoff_ms", RECONNECT_CAP_MS),
-        ("grpc.max_reconnect_backoff_ms", RECONNECT_CAP_MS),
+        ("grpc.min_reconnect_backoff_ms", CONNECT_MS),
+        ("grpc.max_reconnect_backoff_ms", reconnect_cap_ms),
     ]
 
 

@@ -70,6 +70,14 @@ class InProcessCoordinator:
             raise ConfigurationError("this coordinator has not been started.")
         return self._url
 
+    @property
+    def grpc_url(self) -> str:
+        """The address of its gRPC port, which it has when made with `grpc_port=0`."""
+        urls = self._server.urls if self._server is not None else []
+        if len(urls) < 2:
+            raise ConfigurationError("no gRPC port: make it with grpc_port=0, and start it.")
+        return urls[1]
+
     def start(self) -> str:
         """Start, and return the URL when requests are taken.
 

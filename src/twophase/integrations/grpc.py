@@ -1,0 +1,181 @@
+"""gRPC services: the check-back in one line, and branches that take effect once; for grpc.server and grpc.aio.server.
+
+server.add_generic_rpc_handlers((check_handler(engine),))     # answers grpc://this-host:port/twophase.Producer/Check
+
+class Bank(BankServicer):
+    def TransferIn(self, request, context):
+        return once(engine, context, lambda connection: receive(connection, request), Empty())
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NoReturn, TypeVar
+from urllib.parse import parse_qsl
+
+import grpc
+
+from twophase.barrier import branch
+from twophase.barrier.check_back import LOCK_TIMEOUT_MS
+from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.barrier.http_answer import (
+    CheckBackPolicy,
+    HttpAnswer,
+    aanswer_branch,
+    aanswer_check_back,
+    answer_branch,
+    answer_check_back,
+)
+from twophase.barrier.open import is_async
+from twophase.core.verdict import GRPC_OF_STATUS, VERDICT_HEADER
+
+CHECK_METHOD: Final = "/twophase.Producer/Check"
+_PARAMETERS: Final = {
+    "dtm-gid": "gid",
+    "dtm-branch_id": "branch_id",
+    "dtm-op": "op",
+    "dtm-trans_type": "trans_type",
+    "twophase-prepared_at": "prepared_at",
+    "twophase-barrier": "barrier",
+}
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+_DETAILS: Final = {409: "FAILURE", 425: "ONGOING"}
+
+R = TypeVar("R")
+
+
+def parameters(context: Any) -> dict[str, str]:
+    """What the coordinator says about a call: gid, branch_id, op, trans_type, and ours, from the call's metadata.
+
+    Arguments:
+        context: the call's, of `grpc` or of `grpc.aio`.
+    """
+    said: dict[str, str] = {}
+    for key, value in context.invocation_metadata() or ():
+        name = _PARAMETERS.get(key)
+        if name is not None and isinstance(value, str):
+            said.setdefault(name, value)  # the coordinator's own come first, a message's headers behind
+    return said
+
+
+class _Check(grpc.GenericRpcHandler):
+    """Serves one method; its requests and replies are bytes."""
+
+    def __init__(self, method: str, engine: Any, policy: CheckBackPolicy, *, asynchronous: bool) -> None:
+        self._method = method
+        self._engine = engine
+        self._policy = policy
+        self._asynchronous = asynchronous
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        # A coordinator that knows no parameters of an address sends them as part of the method's name.
+        method, _, query = str(handler_call_details.method).partition("?")
+        if method != self._method:
+            return None
+        also = dict(parse_qsl(query))
+
+        def check(_request: bytes, context: grpc.ServicerContext) -> bytes:
+            return _told(context, answer_check_back(self._engine, also | parameters(context), self._policy))
+
+        async def acheck(_request: bytes, context: Any) -> bytes:
+            said = also | parameters(context)
+            if is_async(self._engine):
+                return await _atold(context, await aanswer_check_back(self._engine, said, self._policy))
+            answer = await asyncio.to_thread(answer_check_back, self._engine, said, self._policy)
+            return await _atold(context, answer)
+
+        return grpc.unary_unary_rpc_method_handler(acheck if self._asynchronous else check)
+
+
+def check_handler(
+    engine: Any,
+    method: str = CHECK_METHOD,
+    *,
+    table: str = DEFAULT_TABLE,
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+    require_identity: bool = True,
+) -> grpc.GenericRpcHandler:
+    """What answers check-backs, for `grpc.server(…).add_generic_rpc_handlers((check_handler(engine),))`.
+
+    Arguments:
+        engine: the database of the producer's transactions, blocking.
+        method: `/package.Service/Method`; the check address is `grpc://host:port` with it behind.
+        table, lock_timeout_ms, require_identity: as `twophase.integrations.fastapi.check_router`.
+
+    Raises:
+        ConfigurationError: the table's name cannot be one.
+    """
+    policy = CheckBackPolicy(validate_table(table), lock_timeout_ms, require_identity)
+    return _Check(method, engine, policy, asynchronous=False)
+
+
+def acheck_handler(
+    engine: Any,
+    method: str = CHECK_METHOD,
+    *,
+    table: str = DEFAULT_TABLE,
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+    require_identity: bool = True,
+) -> grpc.GenericRpcHandler:
+    """`check_handler` for a `grpc.aio.server`; a blocking engine is asked in a thread."""
+    policy = CheckBackPolicy(validate_table(table), lock_timeout_ms, require_identity)
+    return _Check(method, engine, policy, asynchronous=True)
+
+
+def once(engine: Any, context: Any, function: Callable[[Any], object], reply: R, *, table: str = DEFAULT_TABLE) -> R:
+    """Run a branch's effect once and end the call as the coordinator understands; see `barrier.once`.
+
+    Arguments:
+        engine: the database of the effect, blocking.
+        context: the call's.
+        function: the effect; it is given what it executes its statements on.
+        reply: what is returned after the commit, also when it had taken effect before.
+
+    Raises:
+        what ends a call, with ABORTED for `BranchRefused`, FAILED_PRECONDITION for `BranchOngoing` and a busy database,
+        INVALID_ARGUMENT when the metadata names no branch. Whatever else `function` raised: gRPC's UNKNOWN.
+    """
+    answer = answer_branch(lambda: branch.once(engine, parameters(context), function, table=table))
+    if answer.status != 200:
+        context.abort(*_end(answer))
+    return reply
+
+
+async def aonce(
+    engine: Any, context: Any, function: Callable[[Any], Awaitable[object]], reply: R, *, table: str = DEFAULT_TABLE
+) -> R:
+    """`once` for a `grpc.aio.server` with an async engine."""
+    answer = await aanswer_branch(lambda: branch.aonce(engine, parameters(context), function, table=table))
+    if answer.status != 200:
+        await context.abort(*_end(answer))
+    return reply
+
+
+def _told(context: grpc.ServicerContext, answer: HttpAnswer) -> bytes:
+    context.set_trailing_metadata(_verdict(answer.headers))
+    if answer.status != 200:
+        context.abort(*_end(answer))
+        _unreachable()
+    return answer.body
+
+
+async def _atold(context: Any, answer: HttpAnswer) -> bytes:
+    context.set_trailing_metadata(_verdict(answer.headers))
+    if answer.status != 200:
+        await context.abort(*_end(answer), _verdict(answer.headers))
+        _unreachable()
+    return answer.body
+
+
+def _verdict(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple((VERDICT_HEADER, value) for name, value in headers.items() if name.lower() == VERDICT_HEADER)
+
+
+def _end(answer: HttpAnswer) -> tuple[grpc.StatusCode, str]:
+    """Code and text for an answer that is no success; dtm's own words, where it has some."""
+    return _CODES[GRPC_OF_STATUS.get(answer.status, 2)], _DETAILS.get(answer.status) or answer.body.decode()
+
+
+def _unreachable() -> NoReturn:
+    raise AssertionError("abort raises")

@@ -1,0 +1,332 @@
+"""The whole of twophase over gRPC: producer, coordinator, check-back and branch, blocking and on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import trustme
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from twophase import (
+    AsyncTwoPhase,
+    ConfigurationError,
+    ContraryDecision,
+    CoordinatorUnreachable,
+    InvalidRequest,
+    Message,
+    NotPrepared,
+    NotYetDelivered,
+    Progress,
+    StateConflict,
+    TwoPhase,
+    UnknownMessage,
+)
+from twophase.barrier.branch import BranchRefused
+from twophase.barrier.install import install
+from twophase.client import transport_grpc
+from twophase.client.wire import Operation, TransportFailure
+from twophase.integrations.grpc import check_handler, once
+from twophase.testing import InProcessCoordinator, State
+
+
+class Bank(grpc.GenericRpcHandler):
+    """A service with a database: `/bank.Bank/In` receives once; check-backs are answered."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "bank.db"
+        self.engine: Engine = create_engine(f"sqlite:///{self.path}", poolclass=NullPool)
+        install(self.engine)
+        with self.engine.begin() as connection:
+            connection.execute(text("create table entry(amount integer)"))
+        self.bodies: list[bytes] = []
+        self.refusals = 0
+        self.server = grpc.server(futures.ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
+        self.server.add_generic_rpc_handlers((check_handler(self.engine), self))
+        self.host = f"grpc://127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.check = f"{self.host}/twophase.Producer/Check"
+        self.branch = f"{self.host}/bank.Bank/In"
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        if handler_call_details.method != "/bank.Bank/In":
+            return None
+
+        def receive(body: bytes, context: grpc.ServicerContext) -> bytes:
+            def effect(connection: Any) -> None:
+                self.bodies.append(body)
+                if self.refusals:
+                    self.refusals -= 1
+                    raise BranchRefused
+                connection.execute(text("insert into entry values (1)"))
+
+            return once(self.engine, context, effect, b"")
+
+        return grpc.unary_unary_rpc_method_handler(receive)
+
+    def entries(self) -> int:
+        """How many effects there are."""
+        with self.engine.connect() as connection:
+            return int(connection.execute(text("select count(*) from entry")).scalar_one())
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Iterator[Bank]:
+    one = Bank(tmp_path)
+    one.server.start()
+    yield one
+    one.server.stop(None).wait()
+    one.engine.dispose()
+
+
+@pytest.fixture
+def coordinator() -> Iterator[InProcessCoordinator]:
+    with InProcessCoordinator(grpc_port=0, retry_first_ms=10, check_back_first_ms=10) as one:
+        yield one
+
+
+SPEND = "insert into entry values (-30)"
+
+
+class Producer:
+    """The same steps in both manners."""
+
+    def __init__(self, manner: str, server: str, bank: Bank) -> None:
+        self.manner = manner
+        self.bank = bank
+        self.server = server
+        self._endpoint: TwoPhase | AsyncTwoPhase = TwoPhase(server) if manner == "sync" else AsyncTwoPhase(server)
+
+    def message(self, **options: Any) -> Message:
+        return Message(self._endpoint, **options)
+
+    def transact(self, message: Message, fails: Exception | None = None) -> None:
+        """The message's transaction around one statement."""
+        if self.manner == "sync":
+            with message.transaction(self.bank.engine, check=self.bank.check) as connection:
+                connection.execute(text(SPEND))
+                if fails is not None:
+                    raise fails
+            return
+
+        async def work() -> None:
+            engine = create_async_engine(f"sqlite+aiosqlite:///{self.bank.path}", poolclass=NullPool)
+            async with message.transaction(engine, check=self.bank.check) as connection:
+                await connection.execute(text(SPEND))
+                if fails is not None:
+                    raise fails
+            await engine.dispose()
+
+        asyncio.run(work())
+
+    def do(self, message: Message, what: str, *arguments: Any) -> None:
+        """prepare, submit or abort by hand."""
+        if self.manner == "sync":
+            getattr(message, what)(*arguments)
+        else:
+            asyncio.run(self._await(getattr(message, f"a{what}"), arguments))
+
+    @staticmethod
+    async def _await(method: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...]) -> None:
+        await method(*arguments)
+
+    def close(self) -> None:
+        if isinstance(self._endpoint, TwoPhase):
+            self._endpoint.close()
+            self._endpoint.close()
+
+
+@pytest.fixture(params=["sync", "async"])
+def producer(request: pytest.FixtureRequest, coordinator: InProcessCoordinator, bank: Bank) -> Iterator[Producer]:
+    one = Producer(request.param, coordinator.grpc_url, bank)
+    yield one
+    one.close()
+
+
+def _lose_submit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The producer dies, as far as the coordinator can see, right after its commit."""
+    for transport in (transport_grpc.GrpcTransport, transport_grpc.AsyncGrpcTransport):
+        send: Any = transport.send
+
+        def lost(self: Any, operation: Operation, body: bytes, timeout_ms: int, send: Any = send) -> Any:
+            if operation is Operation.SUBMIT:
+                raise TransportFailure("lost")
+            return send(self, operation, body, timeout_ms)
+
+        monkeypatch.setattr(transport, "send", lost)
+
+
+def test_a_committed_transaction_is_delivered(
+    producer: Producer, bank: Bank, coordinator: InProcessCoordinator
+) -> None:
+    message = producer.message().add(bank.branch, b"\x00\xff\x08")
+    producer.transact(message)
+    assert message.submitted
+    assert coordinator.wait_final(message.gid) is State.SUCCEEDED
+    assert (bank.entries(), bank.bodies) == (2, [b"\x00\xff\x08"])
+
+
+def test_a_rolled_back_transaction_is_aborted(
+    producer: Producer, bank: Bank, coordinator: InProcessCoordinator
+) -> None:
+    message = producer.message().add(bank.branch, {})
+    with pytest.raises(LookupError):
+        producer.transact(message, LookupError("the business says no"))
+    assert (message.state, coordinator.state(message.gid)) == (Progress.ROLLED_BACK, State.FAILED)
+    assert (bank.entries(), bank.bodies) == (0, [])
+
+
+def test_a_lost_submit_is_made_good_by_the_check_back(
+    producer: Producer, bank: Bank, coordinator: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _lose_submit(monkeypatch)
+    message = producer.message(open=True).add(bank.branch, b"first")
+    producer.transact(message)
+    assert message.state is Progress.COMMITTED
+    assert coordinator.state(message.gid) is State.PREPARED
+    coordinator.advance(36_000)
+    assert coordinator.wait_final(message.gid) is State.SUCCEEDED
+    view = coordinator.query(message.gid)
+    assert view is not None
+    assert view.decided_by == "check-back"
+    assert bank.entries() == 2
+
+
+def test_a_producer_that_never_came_back_is_rolled_back(
+    producer: Producer, bank: Bank, coordinator: InProcessCoordinator
+) -> None:
+    message = producer.message().add(bank.branch, {})
+    (identity,) = _identity(bank)
+    producer.do(message, "prepare", f"{bank.check}?barrier={identity}")
+    coordinator.advance(36_000)
+    assert coordinator.wait_final(message.gid) is State.FAILED
+    with pytest.raises(ContraryDecision):
+        producer.do(message, "submit")
+
+
+def _identity(bank: Bank) -> tuple[str]:
+    with bank.engine.connect() as connection:
+        row = connection.execute(text("select value from twophase_meta where name = 'identity'")).one()
+    return (str(row[0]),)
+
+
+def test_by_hand_the_coordinator_refuses_as_over_http(
+    producer: Producer, bank: Bank, coordinator: InProcessCoordinator
+) -> None:
+    message = producer.message().add(bank.branch, {})
+    producer.do(message, "submit")
+    coordinator.wait_final(message.gid)
+    again = producer.message(gid=message.gid).add(bank.branch, {})
+    with pytest.raises(StateConflict, match="current status 'succeed', cannot prepare"):
+        producer.do(again, "prepare", bank.check)
+    producer.do(again, "submit")  # delivered is as good as submitted
+    with pytest.raises(ContraryDecision):
+        producer.do(producer.message(gid=message.gid), "abort")
+    with pytest.raises(UnknownMessage):
+        producer.do(producer.message(), "abort")
+    assert bank.entries() == 1
+
+
+def test_wait_result_tells_that_a_branch_refused(
+    producer: Producer, bank: Bank, coordinator: InProcessCoordinator
+) -> None:
+    bank.refusals = 1
+    message = producer.message(wait_result=True).add(bank.branch, {})
+    with pytest.raises(NotYetDelivered):
+        producer.do(message, "submit")
+    coordinator.advance(60_000)
+    coordinator.wait_final(message.gid)
+    assert bank.entries() == 1
+
+
+def test_http_and_grpc_speak_of_the_same_message(bank: Bank, coordinator: InProcessCoordinator) -> None:
+    first = Message(coordinator.url).add(bank.branch, {"amount": 30}).prepare(bank.check)
+    Message(coordinator.grpc_url, first.gid).add(bank.branch, {"amount": 30}).submit()
+    assert coordinator.wait_final(first.gid) is State.SUCCEEDED
+    assert bank.bodies == [b'{"amount":30}']
+
+
+def test_many_threads_share_one_channel(bank: Bank, coordinator: InProcessCoordinator) -> None:
+    with TwoPhase(coordinator.grpc_url) as endpoint:
+        messages = [endpoint.message().add(bank.branch, {}) for _ in range(16)]
+        threads = [threading.Thread(target=message.submit) for message in messages]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for message in messages:
+            assert coordinator.wait_final(message.gid) is State.SUCCEEDED
+
+
+@pytest.mark.parametrize("manner", ["sync", "async"])
+def test_without_a_coordinator_the_business_does_not_run(manner: str, bank: Bank) -> None:
+    producer = Producer(manner, "grpc://127.0.0.1:1", bank)
+    message = producer.message().add(bank.branch, {})
+    with pytest.raises(NotPrepared):
+        producer.transact(message)
+    assert bank.entries() == 0
+    producer.close()
+
+
+def test_a_coordinator_that_comes_back_is_found_by_the_next_attempt(bank: Bank, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'coordinator.db'}"
+    with InProcessCoordinator(store, grpc_port=0) as first:
+        url = first.grpc_url
+        endpoint = TwoPhase(url, attempts=8)
+        endpoint.message().add(bank.branch, {}).submit()
+    with pytest.raises(CoordinatorUnreachable):
+        TwoPhase(url, attempts=1).message().add(bank.branch, {}).submit()
+    with InProcessCoordinator(store, grpc_port=int(url.rpartition(":")[2])) as second:
+        message = endpoint.message().add(bank.branch, {}).submit()
+        assert second.wait_final(message.gid) is State.SUCCEEDED
+    endpoint.close()
+
+
+def test_a_service_that_is_no_coordinator_is_told_from_one(bank: Bank) -> None:
+    with pytest.raises(CoordinatorUnreachable, match="501"):
+        Message(bank.host).add(bank.branch, {}).submit()
+
+
+def test_over_http_bytes_must_be_text_and_the_refusal_names_grpc(coordinator: InProcessCoordinator) -> None:
+    with pytest.raises(InvalidRequest, match="grpc://"):
+        Message(coordinator.url).add("http://b/in", b"\xff")
+
+
+def test_addresses_that_are_none_are_refused_when_the_endpoint_is_made() -> None:
+    with pytest.raises(ConfigurationError, match="grpc://host:36790"):
+        TwoPhase("grpc://host/path")
+
+
+@pytest.mark.parametrize("manner", ["sync", "async"])
+def test_tls_and_an_authorization_go_along(manner: str, bank: Bank, tmp_path: Path) -> None:
+
+    authority = trustme.CA()
+    pair = authority.issue_cert("127.0.0.1")
+    pair.private_key_pem.write_to_path(tmp_path / "key.pem")
+    (tmp_path / "cert.pem").write_bytes(b"".join(blob.bytes() for blob in pair.cert_chain_pems))
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    files = {"grpc_tls_certificate": str(tmp_path / "cert.pem"), "grpc_tls_key": str(tmp_path / "key.pem")}
+    with InProcessCoordinator(grpc_port=0, **files) as coordinator:
+        assert coordinator.grpc_url.startswith("grpcs://")
+        kind: Any = TwoPhase if manner == "sync" else AsyncTwoPhase
+        endpoint = kind(coordinator.grpc_url, ssl_context=context, authorization="Bearer 1")
+        message = Message(endpoint).add(bank.branch, {})
+        if manner == "sync":
+            message.submit()
+            endpoint.close()
+        else:
+            asyncio.run(Producer._await(message.asubmit, ()))
+        assert coordinator.wait_final(message.gid) is State.SUCCEEDED
+        untrusting = TwoPhase(coordinator.grpc_url, attempts=1)
+        with pytest.raises(CoordinatorUnreachable):
+            Message(untrusting).add(bank.branch, {}).submit()
+        untrusting.close()
