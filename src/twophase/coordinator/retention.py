@@ -21,7 +21,9 @@ from twophase.core.hooks import Chance, Clock
 from twophase.stores.base import Store
 
 _SHARE_WHEN_BEHIND = 0.5
-"""Of the time, when a run has lasted longer than it should: what comes in faster than it is forgotten never ends."""
+_STEPS_WHEN_BEHIND = 5
+"""How much of the time, and how many steps in one, when a run has lasted longer than it should: on a store that is
+always busy a step mostly waits its turn, and what comes in faster than it is forgotten would grow for ever."""
 
 
 class Retention:
@@ -84,14 +86,14 @@ class Retention:
         more = True
         while more:
             step_s = time.monotonic()
-            step = await self._store.purge(before_ms, settings.purge_rows)
+            behind = (step_s - began_s) * 1000 > settings.retention_interval_ms
+            step = await self._store.purge(before_ms, settings.purge_rows * (_STEPS_WHEN_BEHIND if behind else 1))
             took_s = time.monotonic() - step_s
             self._observer.purged(step)
             history += step.history
             attempts += step.attempts
             more = step.more
             if more:
-                behind = (time.monotonic() - began_s) * 1000 > settings.retention_interval_ms
                 share = _SHARE_WHEN_BEHIND if behind else settings.purge_share
                 await asyncio.sleep(took_s / share - took_s)
         self._observer.cleaned(history, attempts, time.monotonic() - began_s)

@@ -134,3 +134,24 @@ async def test_after_each_step_the_store_is_left_alone_several_times_as_long(rig
     await retention.stop()
 
     assert began_s[1] - began_s[0] >= 0.2
+
+
+async def test_a_cleaning_that_lasts_too_long_takes_more_at_once(rig: Rig) -> None:
+    limits: list[int] = []
+
+    class Slow:
+        async def now_ms(self) -> int:
+            return 100 * DAY_MS
+
+        async def purge(self, before_ms: int, limit: int) -> Purged:
+            limits.append(limit)
+            await asyncio.sleep(0.02)
+            return Purged(limit, 0, more=len(limits) < 3, horizon_ms=before_ms)
+
+    settings = msgspec.structs.replace(KEPT, retention_interval_ms=10, purge_share=1.0)
+    retention = Retention(Slow(), settings, rig.clock, lambda: 0.0, rig.watcher)  # type: ignore[arg-type] # two methods
+    await retention.start()
+    await rig.until(lambda: len(limits) >= 3)
+    await retention.stop()
+
+    assert limits[:3] == [3, 15, 15]
