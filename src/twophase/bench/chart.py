@@ -51,8 +51,8 @@ def chart(title: str, x: Axis, y: Axis, lines: Sequence[Line]) -> str:
     """
     lines = [_drawable(line, x, y) for line in lines]
     lines = [line for line in lines if line.points]
-    xs = [point[0] for line in lines for point in line.points] or [0.0, 1.0]
-    ys = [point[1] for line in lines for point in line.points] or [0.0, 1.0]
+    xs = [point[0] for line in lines for point in line.points] or [1.0, 10.0]
+    ys = [point[1] for line in lines for point in line.points] or [1.0, 10.0]
     x_marks = x.marks or _marks(min(xs), max(xs), logarithmic=x.logarithmic)
     y_marks = y.marks or _marks(min(ys) if y.logarithmic else 0.0, max(ys), logarithmic=y.logarithmic)
     place_x = _scale([*xs, *(mark for mark, _ in x_marks)], _LEFT, _WIDTH - _RIGHT, logarithmic=x.logarithmic)

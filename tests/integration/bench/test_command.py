@@ -1,0 +1,123 @@
+"""`twophase bench` as a person runs it: real processes, the table, the file, the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def _bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "twophase", "bench", *arguments]
+    environment = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, env=environment)
+
+
+def _short(*arguments: str) -> tuple[str, ...]:
+    return (*arguments, "--seconds", "0.5", "--warmup", "0.2", "--connections", "8")
+
+
+def test_sqlite_is_set_up_measured_beside_null_and_removed(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    data = tmp_path / "data"
+    data.mkdir()
+
+    done = _bench(*_short("--setup", "sqlite", "--directory", str(data), "--json", str(file), "--plots", str(tmp_path)))
+
+    assert done.returncode == 0, done.stderr
+    assert "part of null" in done.stdout
+    found: dict[str, Any] = json.loads(file.read_text())["comparisons"][0]
+    run = found["runs"][0]
+    assert run["findings"]["delivered"] == run["findings"]["begun"] > 0
+    assert (run["findings"]["lost"], run["findings"]["duplicates"], run["findings"]["errors"]) == (0, 0, {})
+    assert found["ratio"]["middle"] > 0
+    assert {usage["name"] for usage in run["usage"]} == {"generator + sink", "server"}
+    assert all(usage["cpu_us_per_message"] > 0 and usage["memory_mb"] > 5 for usage in run["usage"])
+    assert list(data.iterdir()) == []
+    assert (tmp_path / "throughput.svg").exists()
+
+
+def test_null_alone_is_measured() -> None:
+    done = _bench(*_short("--null", "--rate", "200"))
+
+    assert done.returncode == 0, done.stderr
+    assert "whole message" in done.stdout
+    assert "part of null" not in done.stdout
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("mode", ["pair", "app"])
+def test_postgres_is_set_up_measured_and_removed(tmp_path: Path, mode: str) -> None:
+    done = _bench(*_short("--setup", "postgres", "--mode", mode, "--json", str(tmp_path / "result.json")))
+
+    assert done.returncode == 0, done.stderr
+    run = json.loads((tmp_path / "result.json").read_text())["comparisons"][0]["runs"][0]
+    assert run["findings"]["delivered"] > 0
+    assert run["findings"]["lost"] == 0
+    assert "database" in {usage["name"] for usage in run["usage"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--server", "http://127.0.0.1:9"), "TP-9000: no connection to http://127.0.0.1:9"),
+        (("--server", "ftp://127.0.0.1"), "TP-7000: --server ftp://127.0.0.1: bad_url"),
+        (("--setup", "oracle"), "TP-7000: --setup oracle: sqlite or postgres is possible."),
+        (("--setup", "sqlite", "--payload", "3"), "TP-7000: --payload 3: from 22 to"),
+        (("--null", "--setup", "sqlite"), "TP-7000: bench: what is to be measured?"),
+        ((), "TP-7000: bench: what is to be measured?"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_clear_line(arguments: tuple[str, ...], said: str) -> None:
+    done = _bench(*arguments)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(said)
+    assert len(done.stderr.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_another_kind_of_server_is_told_as_such(tmp_path: Path) -> None:
+    command = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as other:
+        try:
+            assert other.stdout is not None
+            port = other.stdout.readline().split(" port ")[1].split()[0]
+            done = _bench("--server", f"http://127.0.0.1:{port}", "--no-ratio", "--connections", "4")
+        finally:
+            other.terminate()
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("TP-9000: every request fails: prepare: ")
+
+
+def test_scenarios_are_listed() -> None:
+    done = _bench("--scenario", "list")
+
+    assert done.returncode == 0
+    assert "abandoned" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("scenario", "arguments"),
+    [
+        ("start", ("--size", "500")),
+        ("sdk", ("--size", "200")),
+        ("filled", ("--size", "200", "--seconds", "0.3")),
+        ("latency", ("--size", "100", "--seconds", "0.5")),
+    ],
+)
+def test_a_small_scenario_is_played_on_sqlite(scenario: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+
+    done = _bench("--scenario", scenario, *arguments, "--json", str(file))
+
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(file.read_text())["figures"]
+    assert all(figure["value"] >= 0 for figure in figures)
+    assert any(figure["bar"] is not None for figure in figures) or scenario == "latency"

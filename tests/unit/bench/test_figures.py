@@ -1,0 +1,74 @@
+"""What stands in reports and plots: ratios of neighbours, bars, valid SVG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from twophase.bench import plots
+from twophase.bench.chart import Axis, Line, chart
+from twophase.bench.compare import Comparison, Spread
+from twophase.bench.histogram import Histogram
+from twophase.bench.ledger import Ledger
+from twophase.bench.measurement import Measurement, Point
+from twophase.bench.report import number
+from twophase.bench.scenarios.figure import Figure
+from twophase.bench.workload import Workload
+
+
+def _run(per_second: float, rate: float = 0.0) -> Measurement:
+    histogram = Histogram()
+    for micros in range(1, 2000):
+        histogram.add(micros / 1e6)
+    series = [Point(second / 10, per_second) for second in range(1, 30)]
+    workload = Workload(rate=rate)
+    return Measurement(
+        workload, 2.0, int(per_second * 2), {plots.BRANCH: histogram}, series, [], 0.0, Ledger().findings()
+    )
+
+
+def test_ratio_is_of_neighbours_and_shows_its_spread() -> None:
+    comparison = Comparison("sqlite", [_run(50), _run(90), _run(30)], [_run(100), _run(100), _run(100)])
+
+    assert comparison.ratio == Spread(0.3, 0.5, 0.9)
+
+
+def test_without_runs_beside_it_there_is_no_ratio() -> None:
+    assert Comparison("sqlite", [_run(50)], []).ratio is None
+
+
+@pytest.mark.parametrize(
+    ("figure", "reached"),
+    [
+        (Figure("", 0.45, "", 0.45, at_least=True), True),
+        (Figure("", 0.44, "", 0.45, at_least=True), False),
+        (Figure("", 2.0, "", 2.0), True),
+        (Figure("", 2.1, "", 2.0), False),
+        (Figure("", 2.1, ""), None),
+    ],
+)
+def test_a_bar_is_reached_when_it_is_met(figure: Figure, reached: bool | None) -> None:
+    assert figure.reached is reached
+
+
+@pytest.mark.parametrize(("value", "text"), [(1234567.8, "1,234,568"), (0.4567, "0.457"), (3.0, "3"), (12.34, "12.3")])
+def test_figures_have_as_many_digits_as_mean_something(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+@pytest.mark.parametrize("logarithmic", [False, True])
+@pytest.mark.parametrize("points", [(), ((1.0, 5.0),), ((0.0, 0.0), (1.0, 3.0)), ((1.0, 2.0), (2.0, 2.0))])
+def test_a_chart_is_svg_whatever_its_points(points: tuple[tuple[float, float], ...], *, logarithmic: bool) -> None:
+    svg = chart("A & <B>", Axis("x", logarithmic), Axis("y", logarithmic), [Line("a<b", points)])
+
+    assert ET.fromstring(svg).tag.endswith("svg")
+
+
+def test_plots_of_a_comparison_are_written(tmp_path: Path) -> None:
+    written = plots.write(tmp_path, [Comparison("sqlite", [_run(50, 10), _run(90, 20)], [_run(100), _run(100)])])
+
+    assert [path.name for path in written] == ["throughput.svg", "latency.svg", "latency-against-rate.svg"]
+    for path in written:
+        assert ET.fromstring(path.read_text()).findall("{http://www.w3.org/2000/svg}polyline")
