@@ -1,0 +1,60 @@
+"""A schema of its own for every test, nodes on it, and connections that behave as no store does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.conformance.engines import PostgresEngine
+from tests.conformance.items import SetClock
+from tests.servers.postgres import PostgresServer
+from twophase.stores.postgres import PostgresStore
+
+LEASE_MS = 10_000
+Raw = psycopg.Connection[Any]
+Join = Callable[..., Awaitable[PostgresStore]]
+
+
+@pytest.fixture
+def url(postgres_server: PostgresServer, tmp_path: Path) -> str:
+    """A store's URL, its schema empty."""
+    engine = PostgresEngine()
+    engine.make(tmp_path, SetClock())
+    return engine.url(tmp_path)
+
+
+@pytest.fixture
+async def join(url: str, clock: SetClock) -> AsyncIterator[Join]:
+    """Starts one node more, by the clock of the test."""
+    nodes: list[PostgresStore] = []
+
+    async def start(**arguments: Any) -> PostgresStore:
+        node = PostgresStore(arguments.pop("url", url), **{"clock": clock, "lease_ms": LEASE_MS} | arguments)
+        nodes.append(node)
+        await node.start()
+        return node
+
+    yield start
+    for node in nodes:
+        await node.stop()
+
+
+@pytest.fixture
+def raw(url: str) -> Iterator[Raw]:
+    """A connection whose transactions end when the test says so."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+async def somebody_waits_for(raw: Raw) -> None:
+    """Return as soon as another session waits for a lock that this connection's open transaction holds."""
+    async with asyncio.timeout(20):
+        while not raw.execute(
+            "select from pg_locks where not granted and pg_backend_pid() = any (pg_blocking_pids(pid))"
+        ).fetchall():
+            await asyncio.sleep(0.01)

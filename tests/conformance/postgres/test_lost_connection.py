@@ -1,0 +1,181 @@
+"""The connection is lost in the middle of a flush: its fate is found out by fence and count, never guessed (20)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.conformance.items import SetClock, abort, failed_call, final, flush, live, prepare
+from tests.conformance.postgres.conftest import Join, Raw, somebody_waits_for
+from tests.servers.proxy import Cut, Proxy
+from twophase.core.errors import StoreFenced, StoreUnavailable
+from twophase.stores.base import Batch
+from twophase.stores.postgres import PostgresStore
+
+MARK = b"cut-here"
+
+
+@pytest.fixture
+def proxy(url: str) -> Iterator[Proxy]:
+    """The network between the store and its database."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    with Proxy(parts.hostname, parts.port) as one:
+        yield one
+
+
+@pytest.fixture
+async def store(join: Join, url: str, proxy: Proxy) -> PostgresStore:
+    """A node behind that network, with a row to change."""
+    parts = urlsplit(url)
+    made = await join(url=url.replace(f":{parts.port}/", f":{proxy.port}/"), outage_wait_ms=1_500)
+    await flush(made, prepare("old"))
+    return made
+
+
+def _node(raw: Raw) -> tuple[Any, ...]:
+    row = raw.execute("select fence, flushes, seq from node where id = 1").fetchone()
+    assert row is not None
+    return row
+
+
+@pytest.mark.parametrize("cut", Cut)
+async def test_a_cut_flush_is_done_exactly_once(store: PostgresStore, proxy: Proxy, raw: Raw, cut: Cut) -> None:
+    fence, flushes, _ = _node(raw)
+    proxy.cut_around(MARK, cut)
+
+    result = await store.flush(
+        Batch([prepare("new", body=MARK), abort("old"), abort("unknown")], [failed_call("new", 1)])
+    )
+
+    assert proxy.has_cut.is_set()
+    assert result.refused == {2: None}
+    assert _node(raw) == (fence + 1, flushes + 1, 1)
+    assert (await live(store, "new")).created_ms == result.at_ms
+    assert (await final(store, "old")).seq == 1
+    assert await store.attempts("new") == [failed_call("new", 1)]
+    assert (await flush(store, abort("new"))).refused == {}
+
+
+async def test_a_flush_that_is_still_being_committed_is_waited_for(
+    store: PostgresStore, proxy: Proxy, raw: Raw
+) -> None:
+    """The old backend may commit after the connection is gone: reading alone would find nothing and send it again."""
+    with raw.transaction():
+        raw.execute("select from message where gid = 'old' for update")
+        flushing = asyncio.create_task(flush(store, abort("old"), prepare("new")))
+        await somebody_waits_for(raw)
+        proxy.cut()
+        # Now the new connection waits for the old flush, which waits for us.
+        async with asyncio.timeout(20):
+            while raw.execute("select count(*) from pg_locks where not granted").fetchone() == (1,):
+                await asyncio.sleep(0.01)
+
+    assert (await flushing).refused == {}
+    assert _node(raw)[1:] == (2, 1)
+
+
+async def test_no_answer_within_the_bound_is_unavailable_and_the_next_call_settles_it(
+    store: PostgresStore, proxy: Proxy, raw: Raw
+) -> None:
+    fence, flushes, _ = _node(raw)
+    proxy.partition()
+
+    with pytest.raises(StoreUnavailable):
+        await flush(store, prepare("new"))
+    with pytest.raises(StoreUnavailable):
+        await store.get("new")
+    proxy.heal()
+
+    row = await store.get("new")
+    assert _node(raw) == (fence + 1, flushes + (row is not None), 0)
+    result = await flush(store, prepare("new"))
+    assert result.refused == ({} if row is None else {0: row})
+
+
+async def test_reading_waits_for_a_database_that_is_away_and_goes_on(store: PostgresStore, proxy: Proxy) -> None:
+    proxy.refuse()
+    with pytest.raises(StoreUnavailable, match="Waited 1500 ms"):
+        await store.get("old")
+    reading = asyncio.create_task(store.get("old"))
+    await asyncio.sleep(0)
+    proxy.heal()
+
+    assert await reading == await live(store, "old")
+    assert await store.heartbeat() == (await flush(store)).at_ms
+
+
+async def test_a_node_whose_place_was_taken_during_the_outage_learns_it(
+    store: PostgresStore, proxy: Proxy, raw: Raw
+) -> None:
+    proxy.partition()
+    with pytest.raises(StoreUnavailable):
+        await flush(store, prepare("new"))
+    raw.execute("update node set fence = fence + 1, owner = 'another'")
+    proxy.heal()
+
+    with pytest.raises(StoreFenced):
+        await flush(store, prepare("new"))
+    with pytest.raises(StoreFenced):
+        await store.get("new")
+    await store.rejoin()
+    assert store.place == (2, 1)
+    assert (await flush(store, prepare("later"))).refused == {}
+
+
+async def test_a_database_that_has_forgotten_flushes_is_noticed(store: PostgresStore, proxy: Proxy, raw: Raw) -> None:
+    """As after a failover to a standby that was behind: what this node remembers is no longer so."""
+    await flush(store, prepare("a"))
+    raw.execute("update node set flushes = flushes - 1")
+    proxy.cut()
+
+    with pytest.raises(StoreFenced, match="forgotten"):
+        await flush(store, prepare("b"))
+    await store.rejoin()
+    assert (await flush(store, prepare("b"))).refused == {}
+
+
+async def test_a_cancelled_flush_is_settled_before_anything_else(store: PostgresStore, raw: Raw) -> None:
+    fence, flushes, _ = _node(raw)
+    with raw.transaction():
+        raw.execute("select from message where gid = 'old' for update")
+        flushing = asyncio.create_task(flush(store, abort("old")))
+        await somebody_waits_for(raw)
+        flushing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await flushing
+
+    await flush(store)
+    assert _node(raw)[0] == fence + 1
+    assert _node(raw)[1] - flushes in (1, 2)
+
+
+async def test_adoption_whose_answer_was_lost_says_that_something_came(
+    store: PostgresStore, proxy: Proxy, raw: Raw, join: Join, clock: SetClock
+) -> None:
+    other = await join()
+    await flush(other, prepare("theirs"))
+    await other.stop()
+    proxy.cut_around(b"twophase_adopt", Cut.BEFORE_REPLY)
+    assert await store.adopt(10) >= 1
+
+    assert (await live(store, "theirs")).mine
+
+
+async def test_a_deadlock_is_tried_again(join: Join, raw: Raw) -> None:
+    one = await join()
+    await flush(one, prepare("a"), prepare("b"))
+    raw.execute("set deadlock_timeout = '10s'")
+    with raw.transaction():
+        raw.execute("select from message where gid = 'b' for update")
+        flushing = asyncio.create_task(flush(one, abort("a"), abort("b")))
+        await somebody_waits_for(raw)
+        await asyncio.to_thread(raw.execute, "update message set due_ms = 7 where gid = 'a'")
+
+    assert (await flushing).refused == {}
+    assert [(await final(one, gid)).seq for gid in "ab"] == [1, 2]

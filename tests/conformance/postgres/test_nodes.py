@@ -1,0 +1,187 @@
+"""Several nodes on one database: who owns a row, who may take it over, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.items import SetClock, abort, final, flush, live, prepare
+from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw
+from twophase.core.errors import StoreFenced
+from twophase.stores.base import Decide, DecidedBy, LiveRow, Park
+from twophase.stores.postgres import PostgresStore
+
+ALL = 1_000
+
+
+async def due(store: PostgresStore) -> list[str]:
+    return [row.gid for row in await store.due(2**62, (-1, ""), ALL)]
+
+
+async def test_every_node_has_a_place_of_its_own(join: Join) -> None:
+    nodes = [await join() for _ in range(3)]
+
+    assert [node.place for node in nodes] == [(1, 1), (2, 1), (3, 1)]
+
+
+async def test_each_sees_to_its_own_rows_and_knows_the_others(join: Join) -> None:
+    one, two = await join(), await join()
+    await flush(one, prepare("a"))
+    await flush(two, prepare("b"))
+
+    assert (await due(one), await due(two)) == (["a"], ["b"])
+    assert ((await live(one, "a")).mine, (await live(one, "b")).mine) == (True, False)
+    assert (await two.overview()).prepared == 2
+
+
+async def test_a_change_moves_the_row_to_whoever_made_it(join: Join) -> None:
+    one, two = await join(), await join()
+    await flush(one, prepare("a"))
+
+    await flush(two, Decide("a", 1, 0, DecidedBy.SUBMIT))
+
+    assert (await due(one), await due(two)) == ([], ["a"])
+    assert await one.moved([("a", 1)]) == {"a"}
+    refused = (await flush(one, abort("a"))).refused[0]
+    assert isinstance(refused, LiveRow)
+    assert (refused.mine, refused.version) == (False, 2)
+
+
+async def test_a_place_given_back_is_taken_with_its_rows(join: Join) -> None:
+    one, two = await join(), await join()
+    await flush(one, prepare("a"))
+    await one.stop()
+
+    three = await join()
+
+    assert three.place == (1, 1)
+    assert (await due(three), await due(two)) == (["a"], [])
+    assert await two.adopt(ALL) == 0
+
+
+async def test_rows_of_a_place_given_back_are_adopted_at_once_when_nobody_takes_it(join: Join) -> None:
+    one, two = await join(), await join()
+    await flush(one, prepare("a"), prepare("parked"))
+    await flush(one, Park("parked", 1, parked=True, due_ms=0))
+    await one.stop()
+
+    assert await two.adopt(ALL, end_tenures=False) == 2
+    assert await due(two) == ["a"]
+    assert ((await live(two, "a")).version, (await live(two, "parked")).version) == (1, 2)
+    assert (await live(two, "parked")).mine
+    assert (await join()).place == (1, 2), "the tenure has ended with that"
+
+
+async def test_nothing_of_a_node_within_its_lease_is_adopted(join: Join, clock: SetClock) -> None:
+    one, two = await join(), await join()
+    await flush(one, prepare("a"))
+    clock.time_ms += LEASE_MS
+
+    assert await two.adopt(ALL) == 0
+    assert (await flush(one, abort("a"))).refused == {}
+
+
+async def test_a_node_that_missed_its_lease_is_fenced_and_its_rows_are_adopted(join: Join, clock: SetClock) -> None:
+    one, two = await join(), await join()
+    await flush(one, prepare("a"), prepare("b"))
+    clock.time_ms += LEASE_MS + 1
+
+    assert await two.adopt(ALL) == 2
+    with pytest.raises(StoreFenced):
+        await flush(one, abort("a"), prepare("new"))
+    with pytest.raises(StoreFenced):
+        await one.heartbeat()
+    with pytest.raises(StoreFenced):
+        await one.adopt(ALL)
+    assert await two.get("new") is None
+    assert await due(two) == ["a", "b"]
+    assert (await live(two, "a")).version == 1
+
+
+async def test_heartbeat_flush_and_adoption_renew_the_lease(join: Join, clock: SetClock) -> None:
+    one, two = await join(), await join()
+    await flush(one, prepare("a"))
+    for renew in (one.heartbeat, lambda: flush(one), lambda: one.adopt(1)):
+        clock.time_ms += LEASE_MS
+        await renew()
+        clock.time_ms += LEASE_MS
+        assert await two.adopt(ALL) == 0
+    assert (await flush(one, abort("a"))).refused == {}
+
+
+async def test_who_was_away_itself_ends_no_tenure(join: Join, clock: SetClock) -> None:
+    one, two = await join(), await join()
+    await flush(one, prepare("a"))
+    clock.time_ms += LEASE_MS * 10
+
+    assert await two.adopt(ALL, end_tenures=False) == 0
+    assert (await flush(one, abort("a"))).refused == {}
+
+
+async def test_an_expired_place_is_taken_over_with_its_rows_and_its_holder_fenced(join: Join, clock: SetClock) -> None:
+    one = await join()
+    await flush(one, prepare("a"), prepare("b"))
+    await flush(one, abort("b"))
+    clock.time_ms += LEASE_MS + 1
+
+    two = await join()
+
+    assert two.place == (1, 1)
+    assert await due(two) == ["a"]
+    with pytest.raises(StoreFenced):
+        await flush(one, abort("a"))
+    assert (await flush(two, abort("a"))).refused == {}
+    assert (await final(two, "a")).seq == 2
+
+
+async def test_a_fenced_node_joins_again_at_another_place(join: Join, clock: SetClock) -> None:
+    one, two = await join(), await join()
+    await flush(one, prepare("a"))
+    clock.time_ms += LEASE_MS + 1
+    await two.adopt(ALL)
+    with pytest.raises(StoreFenced):
+        await flush(one)
+
+    await one.rejoin()
+
+    assert one.place == (1, 2)
+    assert await due(one) == []
+    await flush(one, prepare("b"))
+    assert await two.adopt(ALL) == 0
+    assert (await due(one), await due(two)) == (["b"], ["a"])
+
+
+async def test_adoption_goes_step_by_step(join: Join, clock: SetClock) -> None:
+    one, two = await join(), await join()
+    gids = [f"g{number:02}" for number in range(25)]
+    await flush(one, *(prepare(gid) for gid in gids))
+    await flush(one, *(Park(gid, 1, parked=True, due_ms=0) for gid in gids[:8]))
+    clock.time_ms += LEASE_MS + 1
+
+    assert [await two.adopt(10) for _ in range(4)] == [10, 10, 5, 0]
+    assert await due(two) == gids[8:]
+
+
+async def test_a_node_in_the_middle_of_a_flush_is_not_declared_silent(join: Join, clock: SetClock, raw: Raw) -> None:
+    one, two = await join(), await join()
+    await flush(one, prepare("a"))
+    clock.time_ms += LEASE_MS + 1
+    with raw.transaction():
+        raw.execute("update node set seen_ms = seen_ms where id = 1")
+        assert await two.adopt(ALL) == 0
+
+    assert (await flush(one, abort("a"))).refused == {}
+
+
+async def test_rows_somebody_is_changing_are_waited_for_and_not_taken_from_him(
+    join: Join, clock: SetClock, raw: Raw
+) -> None:
+    one, two, three = await join(), await join(), await join()
+    await flush(one, prepare("a"), prepare("b"))
+    clock.time_ms += LEASE_MS + 1
+    await three.heartbeat()
+    with raw.transaction():
+        raw.execute("update message set node = 3, epoch = 1, version = 2 where gid = 'a'")
+        raw.execute("update node set seen_ms = seen_ms where id = 99")
+        assert await two.adopt(1) == 1, "the other row is taken meanwhile"
+    assert await two.adopt(ALL) == 0
+    assert (await due(two), await due(three)) == (["b"], ["a"])

@@ -1,0 +1,73 @@
+"""A gid stands once over live rows and history together, however many nodes write it (correctness 18)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.conformance.items import abort, final, flush, live, prepare
+from tests.conformance.postgres.conftest import Join, Raw, somebody_waits_for
+from twophase.stores.base import HistoryRow
+from twophase.stores.postgres import PostgresStore
+
+SECONDS, GIDS = 2.0, 4
+END = """
+with gone as (delete from message where gid = %s returning *)
+insert into history
+    (node, seq, gid, state, created_ms, decided_ms, finished_ms, decided_by, reason, attempts, done, body)
+select 77, 1, gid, 5, created_ms, decided_ms, 1, 'abort', '', 0, 0, body from gone
+"""
+
+
+async def test_an_insert_that_waits_for_an_end_sees_the_history_that_came_with_it(join: Join, raw: Raw) -> None:
+    one, two = await join(), await join()
+    await flush(one, prepare("g", body=b"first"))
+    with raw.transaction():
+        raw.execute(END, ("g",))
+        inserting = asyncio.create_task(flush(two, prepare("g", body=b"second"), prepare("beside")))
+        await somebody_waits_for(raw)
+
+    result = await inserting
+
+    row = await final(two, "g")
+    assert result.refused == {0: row}
+    assert row.body == b"first"
+    assert raw.execute("select count(*) from message where gid = 'g'").fetchone() == (0,)
+    assert (await live(two, "beside")).mine
+
+
+async def _hammer(store: PostgresStore, until: float) -> int:
+    """Insert and end the same few gids over and over; how many flushes."""
+    loop = asyncio.get_running_loop()
+    flushes = 0
+    while loop.time() < until:
+        gids = [f"h{flushes // 6 * GIDS + place}" for place in range(GIDS)]
+        await flush(store, *(prepare(gid) for gid in gids))
+        await flush(store, *(abort(gid) for gid in gids))
+        flushes += 2
+    return flushes
+
+
+async def test_hammering_the_same_gids_from_two_nodes_never_leaves_one_in_both(join: Join, raw: Raw) -> None:
+    one, two = await join(), await join()
+    until = asyncio.get_running_loop().time() + SECONDS
+
+    flushes = await asyncio.gather(_hammer(one, until), _hammer(two, until))
+
+    assert min(flushes) > 5
+    twice = "select count(*) from message join history using (gid)"
+    assert raw.execute(twice).fetchone() == (0,)
+    assert raw.execute("select count(*) - count(distinct gid) from history").fetchone() == (0,)
+    counted = raw.execute("select node, count(*), max(seq) from history group by node").fetchall()
+    assert all(count == highest for _, count, highest in counted)
+
+
+async def test_two_ends_of_one_message_make_one_history_row(join: Join) -> None:
+    one, two = await join(), await join()
+    for number in range(20):
+        gid = f"g{number}"
+        await flush(one, prepare(gid))
+        results = await asyncio.gather(flush(one, abort(gid)), flush(two, abort(gid)))
+        refused = [result.refused for result in results]
+        assert sorted(map(len, refused)) == [0, 1]
+        (row,) = max(refused, key=len).values()
+        assert isinstance(row, HistoryRow)
