@@ -16,7 +16,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -80,7 +80,9 @@ def postgres(parent: Path | None = None) -> Iterator[Postgres]:
                 env=environment(),
                 start_new_session=True,  # Ctrl-C is for us; the database ends when we tell it to
                 cwd=directory,
-                **_identity(account),
+                user=account.pw_uid if account else None,
+                group=account.pw_gid if account else None,
+                extra_groups=[] if account else None,
             )
         try:
             _wait(programs, port, process, log)
@@ -123,13 +125,17 @@ def _account(directory: Path) -> pwd.struct_passwd | None:
     raise ConfigurationError("--setup postgres: running as root, and there is no account to run it as.")
 
 
-def _identity(account: pwd.struct_passwd | None) -> dict[str, Any]:
-    return {} if account is None else {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
-
-
 def _run(command: list[str], account: pwd.struct_passwd | None) -> None:
     done = subprocess.run(
-        command, env=environment(), capture_output=True, text=True, check=False, cwd="/", **_identity(account)
+        command,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        user=account.pw_uid if account else None,
+        group=account.pw_gid if account else None,
+        extra_groups=[] if account else None,
     )
     if done.returncode:
         said = (done.stderr or done.stdout).strip()[-800:]

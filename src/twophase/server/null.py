@@ -14,6 +14,7 @@ import signal
 from collections.abc import Sequence
 
 import uvloop
+from starlette.types import Receive, Scope, Send
 
 from twophase.coordinator.entry import OnReply, ReplyOf
 from twophase.core.lifecycle import State
@@ -35,7 +36,7 @@ class NullCoordinator:
     def __init__(self, client: HttpClient) -> None:
         self._client = client
 
-    def prepare(self, _message: Message, on_reply: OnReply) -> None:
+    def prepare(self, message: Message, on_reply: OnReply) -> None:  # noqa: ARG002 -- the protocol's
         """Prepared, as far as anybody can tell."""
         on_reply(_PREPARED)
 
@@ -46,7 +47,7 @@ class NullCoordinator:
             url = f"{branch.url}?gid={message.gid}&trans_type=msg&branch_id={index:02}&op=action"
             self._client.request("POST", url, _HEADERS, branch.payload, _TIMEOUT_MS, _ignore)
 
-    def abort(self, _gid: str, on_reply: OnReply) -> None:
+    def abort(self, gid: str, on_reply: OnReply) -> None:  # noqa: ARG002 -- the protocol's
         """Nothing was kept."""
         on_reply(_ABORTED)
 
@@ -55,9 +56,8 @@ def _ignore(_outcome: Outcome) -> None:
     """Whatever the branch answered."""
 
 
-async def _pong(_scope: object, _receive: object, send: object) -> None:
+async def _pong(_scope: Scope, _receive: Receive, send: Send) -> None:
     """Answer every other route."""
-    assert callable(send)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
     await send({"type": "http.response.body", "body": b'{"msg":"pong"}'})
 
