@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 from asyncpg.exceptions import PostgresError
@@ -32,6 +33,7 @@ _SETTINGS: Final = {
     "enable_mergejoin": "off",
     "jit": "off",
 }
+_FILES: Final = frozenset({"sslrootcert", "sslcert", "sslkey", "sslcrl"})
 _PAUSE_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
 _STATEMENTS_KEPT: Final = 100
 
@@ -42,23 +44,30 @@ def named(url: str) -> str:
     >>> named("postgresql://me:secret@db1:5433/twophase?sslmode=require")
     'postgresql://db1:5433/twophase'
     """
-    parts = urlsplit(url)
-    return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    # Not by parsing: an unescaped '#' or '/' in a password would make part of it look like a host.
+    return "postgresql://" + url.partition("://")[2].rpartition("@")[2].partition("?")[0]
 
 
-async def connect(url: str) -> Connection:
+async def connect(url: str, wait_ms: int) -> Connection:
     """Open a connection and see that it is a PostgreSQL whose commits are durable.
 
     A transaction pooler refuses or forgets session settings, and hands every statement to another session: behind one,
     nothing is prepared by name, and the settings are those that the functions bring along.
+
+    Arguments:
+        url: the database.
+        wait_ms: how long a caller waits. The server gives a statement up a little sooner: what hangs at a lock would
+            otherwise stay behind there, one more connection with every call that was given up.
 
     Raises:
         UnsafeDurability: a commit may be forgotten.
         ConfigurationError: too old, or not to be understood.
         asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError: as they come.
     """
+    settings = {**_SETTINGS, "statement_timeout": str(wait_ms * 9 // 10)}
+    _check_files(url)
     try:
-        connection = await _open(url, _SETTINGS, statements_kept=_STATEMENTS_KEPT)
+        connection = await _open(url, settings, statements_kept=_STATEMENTS_KEPT)
     except PostgresError as error:
         if not _is_poolers_refusal(error):
             raise
@@ -67,7 +76,7 @@ async def connect(url: str) -> Connection:
     else:
         is_pooled = False
     try:
-        if not is_pooled and not await _has_settings(connection):
+        if not is_pooled and not await _has_settings(connection, settings):
             connection.terminate()
             connection = await _open(url, {}, statements_kept=0)
             is_pooled = True
@@ -76,6 +85,17 @@ async def connect(url: str) -> Connection:
         connection.terminate()
         raise
     return connection
+
+
+def _check_files(url: str) -> None:
+    """Raise `ConfigurationError` for a file that the URL names and nobody can read; the driver would not say which."""
+    for name, (path, *_) in parse_qs(urlsplit(url).query).items():
+        if name in _FILES:
+            try:
+                with Path(path).open("rb"):
+                    pass
+            except OSError as error:
+                raise ConfigurationError(f"{named(url)}: {name}: {path} cannot be read: {error.strerror}.") from error
 
 
 async def _open(url: str, settings: dict[str, str], statements_kept: int) -> Connection:
@@ -95,14 +115,14 @@ def _is_poolers_refusal(error: PostgresError) -> bool:
     return "unsupported startup parameter" in text and any(name in text for name in _SETTINGS)
 
 
-async def _has_settings(connection: Connection) -> bool:
+async def _has_settings(connection: Connection, settings: dict[str, str]) -> bool:
     """Whether the session is as we asked for; a pooler may be told to ignore what it does not know."""
     found = await connection.fetchval(
         "select count(*) from pg_settings where (name, setting) in (select * from unnest($1::text[], $2::text[]))",
-        list(_SETTINGS),
-        list(_SETTINGS.values()),
+        list(settings),
+        list(settings.values()),
     )
-    return bool(found == len(_SETTINGS))
+    return bool(found == len(settings))
 
 
 async def _make_durable(connection: Connection, place: str, *, is_pooled: bool) -> None:
@@ -177,7 +197,7 @@ class Lane:
                 raise StoreError(f"{self.place} is not open: the store was stopped.")
             try:
                 async with asyncio.timeout(max(deadline.left_s(), 0.05)):
-                    self._connection = await connect(self.url)
+                    self._connection = await connect(self.url, self._wait_ms)
             except (*FAILURES, ValueError) as error:
                 pause_s = _PAUSE_S[min(tries, len(_PAUSE_S) - 1)]
                 if not is_passing(error):

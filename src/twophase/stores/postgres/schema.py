@@ -102,6 +102,7 @@ async def migrate(connection: Connection, place: str, steps: tuple[Migration, ..
     before: int | None = None
     while True:
         async with connection.transaction():
+            await connection.execute("set local statement_timeout = 0")  # a large table takes what it takes
             await connection.execute(statements.LOCK_SCHEMA, _LOCK)
             version = await identify(connection, place, newest)
             before = version if before is None else before
