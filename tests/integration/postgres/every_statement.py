@@ -1,0 +1,60 @@
+"""Makes a store execute every statement it has, with batches small and large, against tables of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tests.conformance.items import abort, failed_call, plain, prepare
+from twophase.core.lifecycle import State
+from twophase.stores.base import Batch, Decide, Finish, Insert, Item, Park, Reschedule, Store
+
+SIZES = (1, 40, 400)
+TIMES = 7
+"""PostgreSQL makes a plan for any parameters, if it does, at the sixth execution."""
+
+
+async def execute_all(store: Store, name: str, *, sizes: Sequence[int] = SIZES, times: int = TIMES) -> None:
+    """Every method of a started store, so often that every plan is the one that lasts.
+
+    Arguments:
+        name: distinguishes the gids of this call from those of others.
+        sizes, times: of batches, and how often each.
+    """
+    for time in range(times):
+        for size in sizes:
+            gids = [f"{name}-{time}-{size}-{number}" for number in range(size)]
+            for items in _lives(gids):
+                await store.flush(Batch(list(items), [failed_call(gids[0])]))
+        await _read_all(store, f"{name}-{time}-{sizes[0]}-0")
+    await store.adopt(50)
+    await store.rejoin()
+
+
+def _lives(gids: Sequence[str]) -> Iterator[list[Item]]:
+    """Batches in which messages of these gids are made, changed and ended; in each, some items are refused."""
+    taken: Insert = prepare(gids[0])
+    half = len(gids) // 2
+    yield [prepare(gid) for gid in gids]
+    yield [*(Decide(gid, 1, 0, "submit") for gid in gids[1:]), taken]
+    yield [Reschedule(gid, 2, 5, 1, 0) for gid in gids]
+    yield [Park(gid, 3, parked=True, due_ms=9) for gid in gids[:half]] + [abort(gid, 7) for gid in gids[half:]]
+    yield [Finish(gid, 4 if number < half else 3, State.SUCCEEDED) for number, gid in enumerate(gids)]
+    yield [abort(gids[0])]
+    yield [plain(gid) for gid in gids]
+
+
+async def _read_all(store: Store, gid: str) -> None:
+    await store.get(gid)
+    await store.get("nobody's")
+    await store.attempts(gid)
+    await store.due(2**62, (-1, ""), 500)
+    await store.due(2**62, (5, gid), 500)
+    await store.overview()
+    await store.now_ms()
+    await store.history_horizon_ms()
+    await store.oldest_undecided(2**62, (-1, ""), 100)
+    await store.oldest_undecided(2**62, (5, gid), 100)
+    await store.moved([(gid, 1), ("nobody's", 2)])
+    await store.moved([(f"{gid}-{number}", 1) for number in range(400)])
+    await store.heartbeat()
+    await store.purge(1, 100)

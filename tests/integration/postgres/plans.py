@@ -1,0 +1,99 @@
+"""The plans of what a store really executes: PostgreSQL reports them to the session, we read them there.
+
+`auto_explain` is loaded for one database and told to send every plan, also those of the statements inside a function,
+as a notice. So nothing is guessed about how the store prepares, caches or parametrizes its statements.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+SETTINGS = {
+    "session_preload_libraries": "auto_explain",
+    "auto_explain.log_min_duration": "0",
+    "auto_explain.log_nested_statements": "on",
+    "auto_explain.log_format": "json",
+    "auto_explain.log_level": "notice",
+}
+"""What a database must be altered to have."""
+
+LARGE = frozenset({"message", "history", "attempt"})
+_SCANS = frozenset({"Seq Scan", "Index Scan", "Index Only Scan", "Bitmap Heap Scan", "Bitmap Index Scan", "Tid Scan"})
+
+
+class Access(msgspec.Struct, frozen=True):
+    """One place of a plan that reads a table."""
+
+    table: str
+    kind: str
+    index: str
+    condition: str
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """One statement as it was executed."""
+
+    text: str
+    accesses: list[Access]
+    sorted_tables: list[str]
+    """Tables whose rows pass a sort."""
+
+
+def normal(sql: str) -> str:
+    """A statement without comments and layout.
+
+    >>> normal("-- why\\nselect  1\\n  from t -- it\\n")
+    'select 1 from t'
+    """
+    return " ".join(re.sub(r"--[^\n]*", "", sql).split()).rstrip(";")
+
+
+def read(notice: str) -> Plan | None:
+    """The plan that a notice of auto_explain holds; None for any other notice."""
+    _, found, text = notice.partition("plan:\n")
+    if not found:
+        return None
+    told = msgspec.json.decode(text)
+    accesses: list[Access] = []
+    is_sorted: list[str] = []
+    for node, above in _nodes(told["Plan"], ()):
+        if node["Node Type"] in _SCANS:
+            access = _access(node)
+            accesses.append(access)
+            if {"Sort", "Incremental Sort"} & set(above):
+                is_sorted.append(access.table)
+    return Plan(normal(told["Query Text"]), accesses, is_sorted)
+
+
+def _nodes(node: dict[str, Any], above: tuple[str, ...]) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:
+    yield node, above
+    for child in node.get("Plans", ()):
+        inherited = {"Bitmap Heap Relation": node.get("Relation Name", "")}
+        yield from _nodes(inherited | child, (*above, node["Node Type"]))
+
+
+def _access(node: dict[str, Any]) -> Access:
+    table = node.get("Relation Name") or node.get("Bitmap Heap Relation", "")
+    return Access(table, node["Node Type"], node.get("Index Name", ""), node.get("Index Cond", ""))
+
+
+def complaints(plan: Plan, reads_whole_indexes: bool) -> list[str]:
+    """What is wrong with a plan; empty when every large table is entered through an index.
+
+    Arguments:
+        reads_whole_indexes: for the few statements that may read a covering index from end to end.
+    """
+    found = []
+    for one in plan.accesses:
+        if one.table not in LARGE or one.kind == "Bitmap Heap Scan":
+            continue
+        if one.kind in {"Seq Scan", "Tid Scan"}:
+            found.append(f"{one.kind} of {one.table}")
+        elif not one.condition and not (reads_whole_indexes and one.kind == "Index Only Scan"):
+            found.append(f"{one.kind} of all of {one.index}")
+    found += [f"rows of {table} are sorted" for table in plan.sorted_tables if table in LARGE]
+    return found

@@ -1,0 +1,51 @@
+"""A node whose clock is an hour off: what is due is measured by the store's clock, and no promise depends on either."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.postgres.ledger import until_at_rest, violations
+from tests.integration.postgres.traffic import Traffic
+from tests.integration.server import process
+from tests.integration.server.process import BranchService, serving
+from tests.servers.database import Database
+
+pytestmark = pytest.mark.postgres
+
+HOUR_MS = 3_600_000
+_SHIFTED = """
+import time
+real_s, real_ns = time.time, time.time_ns
+time.time = lambda: real_s() + {hours} * 3600
+time.time_ns = lambda: real_ns() + {hours} * 3600 * 10**9
+"""
+
+
+@pytest.fixture
+def shifted(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
+    """Servers that this test starts have a clock that is so many hours off."""
+    hours: int = request.param
+    monkeypatch.setattr(process, "_MAIN", _SHIFTED.format(hours=hours) + process._MAIN)
+    return hours
+
+
+@pytest.mark.parametrize("shifted", [-1, 1], indirect=True, ids=["an hour behind", "an hour ahead"])
+async def test_messages_go_through_and_are_checked_back_in_time(
+    tmp_path: Path, database: Database, branches: BranchService, shifted: int
+) -> None:
+    assert sys.executable
+    async with serving(tmp_path, "--store", database.dsn) as server:
+        traffic = Traffic(server, branches.url("/in"))
+        async with traffic.running():
+            await traffic.until_completed(100)
+        fields = {"steps": [{"action": branches.url("/in")}], "payloads": ["{}"]}
+        check = {"query_prepared": branches.url("/check"), "timeout_to_fail": 1}
+        assert (await server.post("prepare", gid="forgotten", **fields, **check)).status == 200
+        await server.until_state("forgotten", "succeed")
+        assert branches.calls.count(("/check", "forgotten")) == 1
+        await until_at_rest(database.dsn)
+        traffic.told["forgotten"] = next(iter(traffic.told.values()))
+        assert violations(database.dsn, traffic, branches) == []

@@ -1,0 +1,81 @@
+"""Every statement enters large tables through an index, whatever the statistics say, and nothing due is sorted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.postgres.plans import Access, Plan, complaints, normal, read
+from tests.integration.postgres.seeded import Statistics, plans_by_statistics
+from tests.servers.postgres import PostgresServer
+from twophase.stores import postgres
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
+
+FOLDER = Path(postgres.__file__).parent
+STATEMENTS = {path.stem: normal(path.read_text()) for path in sorted((FOLDER / "sql").glob("*.sql"))}
+READ_WHOLE_INDEXES = {"overview"}
+"""They count; their index covers what they read."""
+NO_TABLES = {"now"}
+"""They look at nothing."""
+
+
+@pytest.fixture(scope="module")
+def executed(postgres_server: PostgresServer) -> dict[Statistics, list[Plan]]:
+    return plans_by_statistics(postgres_server)
+
+
+def _named(name: str, plans: list[Plan]) -> list[Plan]:
+    return [plan for plan in plans if plan.text == STATEMENTS[name]]
+
+
+@pytest.mark.parametrize("statistics", Statistics)
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_statement_is_served_by_an_index(
+    executed: dict[Statistics, list[Plan]], name: str, statistics: Statistics
+) -> None:
+    plans = _named(name, executed[statistics])
+
+    assert plans != [] or name in NO_TABLES, "every statement is executed by every_statement.py"
+    assert [wrong for plan in plans for wrong in complaints(plan, name in READ_WHOLE_INDEXES)] == []
+
+
+@pytest.mark.parametrize("statistics", Statistics)
+def test_the_statements_inside_functions_are_served_by_indexes(
+    executed: dict[Statistics, list[Plan]], statistics: Statistics
+) -> None:
+    inside = [plan for plan in executed[statistics] if plan.text not in STATEMENTS.values()]
+
+    assert len({plan.text for plan in inside}) >= 8, "a flush of everything has so many statements"
+    assert {plan.text: wrong for plan in inside if (wrong := complaints(plan, reads_whole_indexes=False))} == {}
+
+
+@pytest.mark.parametrize("statistics", Statistics)
+def test_what_is_due_comes_out_of_its_index_in_order(
+    executed: dict[Statistics, list[Plan]], statistics: Statistics
+) -> None:
+    for plan in _named("due", executed[statistics]):
+        assert [(access.index, access.kind) for access in plan.accesses] == [("message_due", "Index Scan")]
+
+
+def test_every_statement_names_what_serves_it() -> None:
+    files = [*(FOLDER / "sql").glob("*.sql"), *FOLDER.glob("flush*.sql")]
+
+    assert [path.name for path in files if "-- Served by:" not in path.read_text()] == []
+
+
+def test_a_plan_that_scans_or_sorts_is_complained_of() -> None:
+    sort = '{"Node Type": "Sort", "Plans": [%s]}'
+    scan = '{"Node Type": "Seq Scan", "Relation Name": "message"}'
+    whole = '{"Node Type": "Index Scan", "Relation Name": "history", "Index Name": "history_gid"}'
+    notice = 'duration: 0.1 ms  plan:\n{"Query Text": "select 1", "Plan": %s}'
+
+    scanned, wholly = read(notice % (sort % scan)), read(notice % whole)
+
+    assert scanned is not None
+    assert complaints(scanned, reads_whole_indexes=True) == ["Seq Scan of message", "rows of message are sorted"]
+    assert wholly is not None
+    assert wholly.accesses == [Access("history", "Index Scan", "history_gid", "")]
+    assert complaints(wholly, reads_whole_indexes=False) == ["Index Scan of all of history_gid"]
+    assert read("table already exists") is None

@@ -1,0 +1,253 @@
+"""A database that cannot be used ends the start: one line that names the cause and the remedy, and its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.conformance.items import flush, prepare
+from tests.integration.postgres.every_statement import execute_all
+from tests.integration.postgres.refusals import WAIT_MS, as_user, execute, made, refusal
+from tests.integration.server.process import ServerProcess
+from tests.servers.database import Database
+from tests.servers.plugin import running
+from tests.servers.postgres import PostgresServer
+from tests.servers.proxy import Proxy
+from tests.servers.server import free_port
+from twophase.core.errors import (
+    ConfigurationError,
+    NotAStore,
+    SchemaMissing,
+    SchemaTooNew,
+    StoreDenied,
+    StoreReadOnly,
+    StoreUnavailable,
+    UnsafeDurability,
+)
+from twophase.server.app import EXIT_CONFIGURATION, EXIT_STORE
+from twophase.stores.postgres import PostgresStore
+
+pytestmark = pytest.mark.postgres
+
+GRANTS = (
+    "grant select, insert, update, delete on all tables in schema public to {user}",
+    "grant execute on all functions in schema public to {user}",
+)
+"""What the documentation says the server's user needs where another one owns the tables."""
+
+
+@pytest.fixture
+def poor_user(database: Database) -> Iterator[tuple[str, str]]:
+    """A user with no right but to connect; its name and password."""
+    name, password = f"poor_{secrets.token_hex(4)}", secrets.token_hex(8)
+    execute(database, f"create role {name} login password '{password}'", "revoke create on schema public from public")
+    yield name, password
+    execute(database, f"drop owned by {name} cascade", f"drop role {name}")
+
+
+@pytest.mark.parametrize(
+    ("url", "exit_code"),
+    [
+        ("postgresql://{user}:wrong-secret@127.0.0.1:{port}/{name}", EXIT_STORE),
+        ("postgresql://{user}:{password}@127.0.0.1:{port}/not_there", EXIT_CONFIGURATION),
+    ],
+    ids=["wrong password", "no such database"],
+)
+async def test_the_process_says_in_one_line_why_it_does_not_start(
+    tmp_path: Path, database: Database, url: str, exit_code: int
+) -> None:
+    known = {"user": database.user, "password": database.password, "port": database.port, "name": database.name}
+    server = await ServerProcess.spawn("--port", "0", "--store", url.format(**known), cwd=tmp_path)
+    try:
+        code, errors = await server.ended()
+    finally:
+        await server.kill()
+
+    assert code == exit_code
+    assert len(errors.splitlines()) == 1
+    assert errors.startswith("TP-")
+    assert "wrong-secret" not in errors
+    assert database.password not in errors
+
+
+async def test_a_wrong_password_is_denied(database: Database) -> None:
+    error = await refusal(as_user(database, database.user, "wrong-secret"))
+
+    assert isinstance(error, StoreDenied)
+    assert "password" in error.message
+    assert "wrong-secret" not in str(error)
+
+
+async def test_a_database_that_does_not_exist_is_named(database: Database) -> None:
+    error = await refusal(database.dsn + "_not_there")
+
+    assert isinstance(error, ConfigurationError)
+    assert f"{database.name}_not_there" in error.message
+
+
+async def test_a_server_that_is_not_there_is_waited_for_then_named() -> None:
+    port = free_port()
+
+    error = await refusal(f"postgresql://me:a-secret@127.0.0.1:{port}/db")
+
+    assert isinstance(error, StoreUnavailable)
+    assert str(port) in error.message
+    assert "a-secret" not in str(error)
+
+
+async def test_a_host_that_swallows_everything_is_given_up_within_the_bound(
+    dsn_through_proxy: str, proxy: Proxy
+) -> None:
+    proxy.partition()
+    began = asyncio.get_running_loop().time()
+
+    error = await refusal(dsn_through_proxy)
+
+    assert isinstance(error, StoreUnavailable)
+    assert asyncio.get_running_loop().time() - began < WAIT_MS / 1000 + 1
+
+
+async def test_a_database_that_comes_up_late_is_waited_for(own_server: PostgresServer, database: Database) -> None:
+    own_server.shut_down()
+    store = PostgresStore(database.dsn, outage_wait_ms=30_000)
+    starting = asyncio.create_task(store.start())
+    await asyncio.to_thread(own_server.restart)
+
+    await starting
+
+    assert (await flush(store, prepare("g"))).refused == {}
+    await store.stop()
+
+
+async def test_a_user_who_may_not_create_tables_is_told_to_migrate_first(
+    database: Database, poor_user: tuple[str, str]
+) -> None:
+    error = await refusal(as_user(database, *poor_user))
+
+    assert isinstance(error, SchemaMissing)
+    assert "permission denied" in error.message
+    assert "twophase migrate" in error.remedy
+
+
+async def test_a_user_without_rights_on_the_tables_of_another_owner_is_told_which(
+    database: Database, poor_user: tuple[str, str]
+) -> None:
+    await made(database)
+
+    error = await refusal(as_user(database, *poor_user))
+
+    assert isinstance(error, StoreDenied)
+    assert "permission denied for table" in error.message
+
+
+async def test_a_user_who_may_read_but_not_write_is_told_which(database: Database, poor_user: tuple[str, str]) -> None:
+    await made(database)
+    execute(database, f"grant select on all tables in schema public to {poor_user[0]}")
+
+    error = await refusal(as_user(database, *poor_user))
+
+    assert isinstance(error, StoreDenied)
+    assert "permission denied for table node" in error.message
+
+
+async def test_a_user_with_the_documented_rights_needs_no_others(
+    database: Database, poor_user: tuple[str, str]
+) -> None:
+    await made(database)
+    execute(database, *(grant.format(user=poor_user[0]) for grant in GRANTS))
+    store = PostgresStore(as_user(database, *poor_user))
+    await store.start()
+
+    await execute_all(store, "m", sizes=(3,), times=1)
+    await store.stop()
+
+
+async def test_a_schema_of_a_newer_twophase_is_left_alone(database: Database) -> None:
+    await made(database)
+    execute(database, "update store_meta set value = 999 where name = 'schema_version'")
+
+    error = await refusal(database.dsn)
+
+    assert isinstance(error, SchemaTooNew)
+    assert "999" in error.message
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        ("drop table history", "history"),
+        ("drop function twophase_flush", "twophase_flush"),
+        ("delete from store_meta where name = 'schema_version'", "schema_version"),
+    ],
+)
+async def test_half_a_schema_is_not_built_upon(database: Database, damage: str, named: str) -> None:
+    await made(database)
+    execute(database, damage)
+
+    error = await refusal(database.dsn)
+
+    assert isinstance(error, SchemaMissing)
+    assert named in error.message
+
+
+async def test_tables_of_somebody_else_are_not_built_upon(database: Database) -> None:
+    execute(database, "create table message (id int primary key, text text)")
+
+    error = await refusal(database.dsn)
+
+    assert isinstance(error, NotAStore)
+    assert "message" in error.message
+
+
+async def test_a_migration_that_fails_leaves_nothing_behind(database: Database) -> None:
+    """A store that could not be made whole is not made at all: the next start finds an empty database."""
+    execute(database, "create table other (gid text)", "create index history_gid on other (gid)")
+
+    await refusal(database.dsn)
+
+    with psycopg.connect(database.dsn) as connection:
+        tables = connection.execute("select tablename from pg_tables where schemaname = 'public'").fetchall()
+    assert tables == [("other",)]
+    execute(database, "drop table other")
+    await made(database)
+
+
+async def test_a_role_that_need_not_wait_for_the_disk_is_made_to_wait(database: Database) -> None:
+    execute(database, f"alter database {database.name} set synchronous_commit = off")
+    store = PostgresStore(database.dsn)
+    await store.start()
+
+    writing = await store._lane.connected(store._lane.deadline())
+
+    assert await writing.fetchval("show synchronous_commit") == "on"
+    await store.stop()
+
+
+async def test_a_server_that_does_not_wait_for_its_disk_is_refused() -> None:
+    settings = {"fsync": "off", "max_connections": "3", "superuser_reserved_connections": "0", "max_wal_senders": "0"}
+    with running(PostgresServer(settings=settings)) as server:
+        database = server.create_database("unsafe")
+        error = await refusal(database.dsn)
+        crowd = [psycopg.connect(database.dsn) for _ in range(3)]
+        crowded = await refusal(database.dsn)
+        for one in crowd:
+            one.close()
+
+    assert isinstance(error, UnsafeDurability)
+    assert "fsync" in error.message
+    assert isinstance(crowded, StoreUnavailable)
+    assert "max_connections" in crowded.message
+
+
+async def test_a_read_only_database_is_refused(database: Database) -> None:
+    execute(database, f"alter database {database.name} set default_transaction_read_only = on")
+
+    error = await refusal(database.dsn)
+
+    assert isinstance(error, StoreReadOnly)
+    assert "read-only" in error.message

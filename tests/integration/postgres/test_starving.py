@@ -1,0 +1,164 @@
+"""A database that answers but cannot: full, crowded, slow, closed. Requests get 503, nothing is lost, it recovers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.integration.postgres.ledger import until_at_rest, violations
+from tests.integration.postgres.refusals import as_user, execute
+from tests.integration.postgres.traffic import Traffic
+from tests.integration.server.pretend import get
+from tests.integration.server.process import BranchService, ServerProcess, serving
+from tests.servers.database import Database
+from tests.servers.plugin import running
+from tests.servers.postgres import PostgresServer
+from tests.servers.server import short_temporary_directory
+from tests.small_disk import fill, small_disk
+from twophase.server.app import EXIT_CLEAN
+
+pytestmark = pytest.mark.postgres
+
+DISK_BYTES = 24 * 1024 * 1024
+
+
+@contextlib.asynccontextmanager
+async def _under_load(
+    folder: Path, store: str, database: Database, branches: BranchService
+) -> AsyncIterator[tuple[ServerProcess, Traffic]]:
+    """A server with traffic before, during and after what the block does; every promise is kept, no restart needed."""
+    async with serving(folder, "--store", store) as server:
+        traffic = Traffic(server, branches.url("/in"))
+        async with traffic.running():
+            await traffic.until_completed(100)
+            yield server, traffic
+            assert (await server.ask(get("/health/live"))).status == 200
+            await traffic.until_completed(100)
+        await until_at_rest(database.dsn)
+        assert violations(database.dsn, traffic, branches) == []
+        code, errors = await server.terminate()
+        assert code == EXIT_CLEAN
+        assert "Traceback" not in errors
+
+
+@pytest.fixture
+def disk(own_server: PostgresServer) -> Iterator[Path]:
+    """A small disk that the database server can reach."""
+    assert own_server
+    parent = Path(tempfile.mkdtemp(prefix="twophase-", dir=short_temporary_directory()))
+    parent.chmod(0o711)
+    with small_disk(parent / "disk", DISK_BYTES) as mounted:
+        place = mounted / "tablespace"
+        place.mkdir(mode=0o700)
+        owner = Path(own_server.address.directory).stat()
+        os.chown(place, owner.st_uid, owner.st_gid)
+        yield mounted
+    shutil.rmtree(parent, ignore_errors=True)
+
+
+@pytest.fixture
+def database_on_disk(own_server: PostgresServer, disk: Path) -> Iterator[Database]:
+    """A database whose tables are on the small disk."""
+    own = own_server.database("postgres")
+    execute(own, f"create tablespace tiny location '{disk / 'tablespace'}'")
+    execute(own, "create database on_disk tablespace tiny")
+    yield own_server.database("on_disk")
+    own_server.drop_database("on_disk")
+    execute(own, "drop tablespace tiny")
+
+
+async def test_a_full_disk_refuses_with_its_code_and_is_recovered_from(
+    tmp_path: Path, database_on_disk: Database, disk: Path, branches: BranchService
+) -> None:
+    database = database_on_disk
+    async with _under_load(tmp_path, database.dsn, database, branches) as (_, traffic):
+        ballast = await asyncio.to_thread(fill, disk)
+        await traffic.until_refused("TP-4004")
+        ballast.unlink()
+        assert traffic.refused.keys() == {"TP-4004"}
+
+
+async def test_a_crowd_that_takes_every_connection_is_outlived(tmp_path: Path, branches: BranchService) -> None:
+    settings = {"max_connections": "8", "superuser_reserved_connections": "0", "max_wal_senders": "0"}
+    with running(PostgresServer(settings=settings)) as server:
+        database = server.create_database("crowded")
+        async with _under_load(tmp_path, database.dsn, database, branches) as (_, traffic):
+            crowd: list[psycopg.Connection[tuple[object, ...]]] = []
+            with psycopg.connect(database.dsn, autocommit=True) as operator:
+                while not crowd or not await _is_crowded(database, crowd, operator):
+                    pass
+            await traffic.until_refused("TP-4009")
+            for one in crowd:
+                one.close()
+
+
+async def _is_crowded(
+    database: Database,
+    crowd: list[psycopg.Connection[tuple[object, ...]]],
+    operator: psycopg.Connection[tuple[object, ...]],
+) -> bool:
+    """Throw the server out, take the places that become free; whether all are taken now."""
+    mine = [one.info.backend_pid for one in crowd]
+    operator.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity "
+        "where backend_type = 'client backend' and pid <> pg_backend_pid() and not pid = any(%s)",
+        (mine,),
+    )
+    with contextlib.suppress(psycopg.OperationalError):
+        while True:
+            crowd.append(await asyncio.to_thread(psycopg.connect, database.dsn))
+    return len(crowd) >= 7
+
+
+async def test_a_statement_timeout_of_the_role_does_not_break_what_waits_for_a_lock(
+    tmp_path: Path, database: Database, branches: BranchService
+) -> None:
+    execute(database, f"alter database {database.name} set statement_timeout = '300ms'")
+    async with _under_load(tmp_path, database.dsn, database, branches) as (_, traffic):
+        with psycopg.connect(database.dsn) as operator:
+            operator.execute("lock table message in access exclusive mode")
+            await traffic.until_refused("TP-4009")
+
+
+async def test_a_table_that_an_operator_has_locked_is_waited_for_within_the_bound(
+    tmp_path: Path, database: Database, branches: BranchService
+) -> None:
+    async with _under_load(tmp_path, database.dsn, database, branches) as (_, traffic):
+        with psycopg.connect(database.dsn) as operator:
+            operator.execute("lock table message in access exclusive mode")
+            await traffic.until_refused("TP-4009")
+        assert traffic.slowest_s < 8.0
+
+
+async def test_rights_taken_away_are_named_and_given_back_work_again(
+    tmp_path: Path, database: Database, branches: BranchService
+) -> None:
+    execute(database, "create role clerk login password 'clerk-secret'", "grant create on schema public to clerk")
+    store = as_user(database, "clerk", "clerk-secret")
+    try:
+        async with _under_load(tmp_path, store, database, branches) as (_, traffic):
+            execute(database, "revoke insert on message from clerk")
+            await traffic.until_refused("TP-4011")
+            execute(database, "grant insert on message to clerk")
+    finally:
+        execute(database, "drop owned by clerk cascade", "drop role clerk")
+
+
+async def test_a_database_that_becomes_read_only_is_named_and_recovered_from(
+    tmp_path: Path, database: Database, branches: BranchService
+) -> None:
+    switch = f"alter database {database.name} set default_transaction_read_only"
+    hang_up = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database()"
+    hang_up_others = f"{hang_up} and pid <> pg_backend_pid()"
+    async with _under_load(tmp_path, database.dsn, database, branches) as (_, traffic):
+        execute(database, f"{switch} = on", hang_up_others)
+        await traffic.until_refused("TP-4003")
+        execute(database, "set default_transaction_read_only = off", f"{switch} = off", hang_up_others)

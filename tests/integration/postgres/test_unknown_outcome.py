@@ -1,0 +1,127 @@
+"""A connection lost in the middle of a flush: fenced first, then read, never guessed (correctness rule 20)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+
+from tests.conformance.items import abort, failed_call, final, flush, live, prepare
+from tests.servers.database import Database
+from tests.servers.proxy import Cut, Proxy, Way
+from twophase.core.errors import StoreUnavailable
+from twophase.stores.base import Batch, HistoryRow, Reschedule
+from twophase.stores.postgres import PostgresStore
+
+pytestmark = pytest.mark.postgres
+
+WAIT_MS = 1_500
+
+
+@pytest.fixture
+async def store(dsn_through_proxy: str) -> AsyncIterator[PostgresStore]:
+    """A started store behind the bad network."""
+    made = PostgresStore(dsn_through_proxy, outage_wait_ms=WAIT_MS)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+def _rows(database: Database, statement: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(database.dsn) as connection:
+        return connection.execute(statement.encode()).fetchall()
+
+
+async def _until(database: Database, statement: str) -> None:
+    """Wait until a query of the server's activity finds something."""
+    async with asyncio.timeout(10):
+        while not _rows(database, statement):
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("cut", Cut)
+async def test_a_flush_whose_answer_is_lost_is_done_exactly_once(
+    store: PostgresStore, proxy: Proxy, database: Database, cut: Cut
+) -> None:
+    await flush(store, prepare("ends"), prepare("stays"), prepare("waits"))
+    stays = await live(store, "stays")
+    batch = Batch(
+        [prepare("the-new-one"), abort("ends"), abort("stays", version=9), Reschedule("waits", 1, 77, 1, 0)],
+        [failed_call("waits")],
+    )
+    proxy.cut_around(b"the-new-one", cut)
+
+    result = await store.flush(batch)
+
+    assert proxy.has_cut.is_set()
+    assert result.refused == {2: stays}
+    assert (await live(store, "the-new-one")).version == 1
+    assert (await live(store, "waits")).version == 2
+    assert await store.attempts("waits") == [failed_call("waits")]
+    assert (await final(store, "ends")).seq == 1
+    await flush(store, abort("stays"), abort("waits", 2))
+    assert _rows(database, "select seq from history order by seq") == [(1,), (2,), (3,)]
+    assert _rows(database, "select gid from message") == [("the-new-one",)]
+
+
+async def test_a_flush_that_is_still_under_way_without_us_is_waited_for(
+    store: PostgresStore, proxy: Proxy, database: Database
+) -> None:
+    await flush(store, prepare("held"))
+    with psycopg.connect(database.dsn) as other:
+        other.execute("select from message where gid = 'held' for update")
+        proxy.cut_around(b"rides-along", Cut.AFTER_REQUEST)
+        under_way = asyncio.create_task(flush(store, abort("held"), prepare("rides-along")))
+        # The old backend waits for the row; the fence is moved on behind it, and waits for the old backend.
+        await _until(
+            database, "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%fence + 1%'"
+        )
+        assert not under_way.done()
+
+    result = await under_way
+
+    assert result.refused == {}
+    assert isinstance(await store.get("held"), HistoryRow)
+    assert _rows(database, "select gid from message") == [("rides-along",)]
+    assert _rows(database, "select gid, seq from history") == [("held", 1)]
+
+
+@pytest.mark.parametrize("ways", [(Way.REQUESTS,), (Way.REPLIES,), (Way.REQUESTS, Way.REPLIES)], ids=str)
+async def test_when_the_bound_passes_nothing_is_claimed_and_the_next_flush_settles_first(
+    store: PostgresStore, proxy: Proxy, database: Database, ways: tuple[Way, ...]
+) -> None:
+    await flush(store, prepare("before"))
+    proxy.partition(*ways)
+    began = asyncio.get_running_loop().time()
+
+    with pytest.raises(StoreUnavailable, match="TP-4009"):
+        await flush(store, prepare("unclear"), abort("before"))
+    waited_s = asyncio.get_running_loop().time() - began
+    with pytest.raises(StoreUnavailable):
+        await store.get("unclear")
+    proxy.heal()
+
+    assert WAIT_MS / 1000 * 0.8 < waited_s < WAIT_MS / 1000 + 1
+    result = await flush(store, prepare("after"), prepare("unclear"), abort("before"))
+    happened = _rows(database, "select seq from history") == [(1,)] and result.refused.keys() == {1, 2}
+    assert happened or result.refused == {}
+    assert _rows(database, "select gid from message order by gid") == [("after",), ("unclear",)]
+    assert _rows(database, "select gid, seq from history") == [("before", 1)]
+
+
+async def test_calls_given_up_do_not_pile_up_in_a_database_that_is_locked(
+    store: PostgresStore, database: Database
+) -> None:
+    await flush(store, prepare("before"))
+    mine = "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+    with psycopg.connect(database.dsn) as operator:
+        operator.execute("lock table message in access exclusive mode")
+        for number in range(3):
+            with pytest.raises(StoreUnavailable):
+                await flush(store, prepare(f"in-vain-{number}"))
+        waiting = _rows(database, f"select pid {mine} and wait_event_type = 'Lock'")
+
+    assert len(waiting) <= 2, "one flush that is cancelled, one that asks for its outcome"
+    assert (await flush(store, prepare("after"))).refused == {}

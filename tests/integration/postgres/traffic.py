@@ -1,0 +1,128 @@
+"""Producers that never give up: they prepare, then submit or abort, and repeat what was not answered with success.
+
+What they were told stands in `Traffic.told`; `ledger.violations` compares it with the database and the branch calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from tests.integration.server.pretend import Client, Response, post
+from tests.integration.server.process import ServerProcess
+
+_ANSWER_S = 30.0
+_PAUSE_S = 0.02
+ABORTS_EVERY = 5
+
+
+class Told:
+    """What a producer knows of its message."""
+
+    def __init__(self) -> None:
+        self.prepared = False
+        self.submitted = False
+        self.aborted = False
+
+
+class Traffic:
+    """Several producers at one server, each with one request under way."""
+
+    def __init__(self, server: ServerProcess, branch: str, name: str = "m") -> None:
+        self._server = server
+        self._branch = branch
+        self._name = name
+        self._numbers = itertools.count()
+        self._stopping = asyncio.Event()
+        self._progress = asyncio.Condition()
+        self.told: dict[str, Told] = {}
+        self.refused: Counter[str] = Counter()
+        """Codes of the 503 answers."""
+        self.unexpected: list[str] = []
+        self.slowest_s = 0.0
+        self.completed = 0
+        """Messages whose every request was answered with success."""
+
+    @contextlib.asynccontextmanager
+    async def running(self, producers: int = 8) -> AsyncIterator[Traffic]:
+        """Send until the block ends; then every producer brings its last message to its end."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(producers):
+                group.create_task(self._produce())
+            try:
+                yield self
+            finally:
+                self._stopping.set()
+
+    async def until_completed(self, more: int) -> None:
+        """Wait until so many more messages went through."""
+        wanted = self.completed + more
+        async with asyncio.timeout(60), self._progress:
+            await self._progress.wait_for(lambda: self.completed >= wanted)
+
+    async def until_refused(self, code: str) -> None:
+        """Wait until a request is answered with this code."""
+        async with asyncio.timeout(60), self._progress:
+            await self._progress.wait_for(lambda: self.refused[code] > 0)
+
+    async def _produce(self) -> None:
+        client: Client | None = None
+        while not self._stopping.is_set():
+            number = next(self._numbers)
+            gid = f"{self._name}-{number}"
+            told = self.told[gid] = Told()
+            fields = {
+                "gid": gid,
+                "trans_type": "msg",
+                "steps": [{"action": self._branch}],
+                "payloads": ["{}"],
+                "query_prepared": self._branch,
+                "timeout_to_fail": 600,
+            }
+            client = await self._insist("prepare", fields, client)
+            told.prepared = True
+            if number % ABORTS_EVERY == 0:
+                client = await self._insist("abort", {"gid": gid, "trans_type": "msg"}, client)
+                told.aborted = True
+            else:
+                client = await self._insist("submit", fields, client)
+                told.submitted = True
+            self.completed += 1
+            await self._tell()
+        if client is not None:
+            client.close()
+
+    async def _insist(self, what: str, fields: dict[str, Any], client: Client | None) -> Client:
+        """Send it until it is answered with success. Returns the connection to go on with."""
+        repeated = False
+        while True:
+            began = time.monotonic()
+            if client is None:
+                client = await self._server.connect()
+            await client.send(post(f"/api/dtmsvr/{what}", msgspec.json.encode(fields)))
+            response = await client.response(timeout_s=_ANSWER_S)
+            self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+            if response.status == 200 or (repeated and self._is_done(what, response)):
+                return client
+            if response.status != 503 or "retry-after" not in response.headers:
+                self.unexpected.append(f"{what} {fields['gid']}: {response.status} {response.body[:300]!r}")
+                return client
+            self.refused[msgspec.json.decode(response.body)["code"]] += 1
+            await self._tell()
+            repeated = True
+            await asyncio.sleep(_PAUSE_S)
+
+    def _is_done(self, what: str, response: Response) -> bool:
+        """Whether a conflict only says that an earlier try, which was not acknowledged, has done it already."""
+        return what == "submit" and response.status == 409 and b"succeed" in response.body
+
+    async def _tell(self) -> None:
+        async with self._progress:
+            self._progress.notify_all()
