@@ -29,6 +29,7 @@ class LazyCommand(NamedTuple):
 
 COMMANDS: Final[tuple[LazyCommand, ...]] = (
     LazyCommand("server", "twophase.cli.server", "app", "server", "Run the coordinator."),
+    LazyCommand("migrate", "twophase.cli.migrate", "app", "server", "Make or upgrade the schema of the store."),
     LazyCommand("limits", "twophase.cli.limits", "app", "server", "Print every limit of the protocol."),
     LazyCommand("barrier", "twophase.cli.barrier", "app", "sqlalchemy", "Install barrier tables."),
     LazyCommand("bench", "twophase.cli.bench", "app", "server", "Measure a server of the dtm HTTP API."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 from twophase.core.errors import ConfigurationError
 from twophase.core.hooks import Clock
 from twophase.server.logs import without_credentials
@@ -27,16 +29,65 @@ def open_store(url: str, clock: Clock | None = None, *, lease_ms: int | None = N
     Traceback (most recent call last):
     twophase.core.errors.ConfigurationError: TP-7000: store: no engine for 'oracle'...
     """
+    if _is_postgres(url):
+        from twophase.stores.postgres.store import LEASE_MS, PostgresStore  # noqa: PLC0415 -- loads with its engine
+
+        return PostgresStore(url, lease_ms=lease_ms or LEASE_MS)
+    from twophase.stores.sqlite.store import SqliteStore  # noqa: PLC0415 -- the same
+
+    return SqliteStore(sqlite_path(url), clock=clock)
+
+
+async def migrate_store(url: str) -> tuple[int, int]:
+    """Bring the store's schema to the newest version; returns the version before, 0 for none, and after.
+
+    Raises:
+        ConfigurationError, StoreError: as `open_store` and `Store.start` say.
+    """
+    if _is_postgres(url):
+        from twophase.stores.postgres.migrating import migrate_database  # noqa: PLC0415 -- the same
+
+        return await migrate_database(url)
+    from twophase.stores.sqlite import schema  # noqa: PLC0415 -- the same
+    from twophase.stores.sqlite.store import SqliteStore, version_of  # noqa: PLC0415 -- the same
+
+    before = version_of(sqlite_path(url))
+    store = SqliteStore(sqlite_path(url))
+    await store.start()
+    await store.stop()
+    return before, schema.SCHEMA_VERSION
+
+
+def schema_script(url: str) -> str:
+    """The statements that make a new store of this engine.
+
+    Raises:
+        ConfigurationError: as `open_store` says.
+    """
+    if _is_postgres(url):
+        from twophase.stores.postgres.schema import schema  # noqa: PLC0415 -- the same
+
+        return schema()
+    sqlite_path(url)
+    from twophase.stores.sqlite import schema as sqlite_schema  # noqa: PLC0415 -- the same
+
+    return sqlite_schema.schema()
+
+
+def _is_postgres(url: str) -> bool:
+    """Whether it is PostgreSQL; else it is SQLite.
+
+    Raises:
+        ConfigurationError: it is neither, or the library is missing.
+    """
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise ConfigurationError(f"store: {without_credentials(url)!r} is no URL; write sqlite:///file.db.")
-    if scheme in POSTGRES:
-        return _open_postgres(url, lease_ms)
-    if scheme != SQLITE:
+    if scheme not in (*POSTGRES, SQLITE):
         raise ConfigurationError(f"store: no engine for {scheme!r}; there are sqlite and postgresql.")
-    from twophase.stores.sqlite.store import SqliteStore  # noqa: PLC0415 -- an engine's libraries load with the engine
-
-    return SqliteStore(sqlite_path(url), clock=clock)
+    if scheme in POSTGRES and importlib.util.find_spec("asyncpg") is None:
+        raise ConfigurationError("store: PostgreSQL needs asyncpg; run: pip install 'twophase[postgres]'.")
+    return scheme in POSTGRES
 
 
 def sqlite_path(url: str) -> str:
@@ -54,13 +105,3 @@ def sqlite_path(url: str) -> str:
             f"store: {url!r} names no file; write sqlite:///relative.db or sqlite:////absolute.db."
         )
     return rest[1:]
-
-
-def _open_postgres(url: str, lease_ms: int | None) -> Store:
-    try:
-        from twophase.stores.postgres.store import LEASE_MS, PostgresStore  # noqa: PLC0415 -- the same
-    except ModuleNotFoundError as error:
-        if error.name != "asyncpg":
-            raise
-        raise ConfigurationError("store: PostgreSQL needs asyncpg; run: pip install 'twophase[postgres]'.") from error
-    return PostgresStore(url, lease_ms=lease_ms or LEASE_MS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from twophase.stores.postgres import PostgresStore
 
 LEASE_MS = 10_000
 Raw = psycopg.Connection[Any]
-Join = Callable[..., Awaitable[PostgresStore]]
+Join = Callable[..., Coroutine[Any, Any, PostgresStore]]
 
 
 @pytest.fixture
@@ -34,7 +34,8 @@ async def join(url: str, clock: SetClock) -> AsyncIterator[Join]:
     nodes: list[PostgresStore] = []
 
     async def start(**arguments: Any) -> PostgresStore:
-        node = PostgresStore(arguments.pop("url", url), **{"clock": clock, "lease_ms": LEASE_MS} | arguments)
+        settings: dict[str, Any] = {"clock": clock, "lease_ms": LEASE_MS} | arguments
+        node = PostgresStore(settings.pop("url", url), **settings)
         nodes.append(node)
         await node.start()
         return node

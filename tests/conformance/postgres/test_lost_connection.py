@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -38,8 +37,8 @@ async def store(join: Join, url: str, proxy: Proxy) -> PostgresStore:
     return made
 
 
-def _node(raw: Raw) -> tuple[Any, ...]:
-    row = raw.execute("select fence, flushes, seq from node where id = 1").fetchone()
+def _node(raw: Raw) -> tuple[int, int, int]:
+    row: tuple[int, int, int] | None = raw.execute("select fence, flushes, seq from node where id = 1").fetchone()
     assert row is not None
     return row
 

@@ -98,7 +98,10 @@ def store_error(error: BaseException, place: str, doing: str) -> TwophaseError:
         return StoreDenied(text)
     if state.startswith(_MISSING_STATES):
         return SchemaMissing(text)
-    if state == "3D000" or isinstance(error, (ClientConfigurationError, ValueError)):
+    if isinstance(error, ValueError) and not isinstance(error, (PostgresError, InterfaceError)):
+        # The driver's text may hold a piece of the password.
+        return ConfigurationError(f"{place}: the URL is not to be understood; percent-encode what is special in it.")
+    if state == "3D000" or isinstance(error, ClientConfigurationError):
         return ConfigurationError(text)
     if state.startswith("XX00") and state != "XX000":
         return StoreCorrupt(text)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from twophase.core.errors import SchemaMissing, StoreError
+from twophase.core.errors import StoreError
 from twophase.core.hooks import Clock
 from twophase.stores.base import Attempt, Batch, FlushResult, HistoryRow, LiveRow, Overview, Purged
-from twophase.stores.postgres import places, reader, schema
-from twophase.stores.postgres.connection import Connection, Lane, Readers
+from twophase.stores.postgres import places, reader
+from twophase.stores.postgres.connection import Lane, Readers
 from twophase.stores.postgres.failures import FAILURES, store_error
+from twophase.stores.postgres.migrating import make_ready
 from twophase.stores.postgres.purge import Search
 from twophase.stores.postgres.writer import Writer
 
@@ -74,7 +75,7 @@ class PostgresStore:
             async with self._lane.lock:
                 connection = await self._lane.connected(deadline)
                 try:
-                    await _make_schema(connection, self._lane.place)
+                    await make_ready(connection, self._lane.place)
                     self._place = await places.take(connection, self._clock, self._lease_ms)
                 except FAILURES as error:
                     raise store_error(error, self._lane.place, "starting") from error
@@ -197,18 +198,3 @@ class PostgresStore:
         except (StoreError, *FAILURES):
             # Then the lease runs out by itself.
             self._lane.drop()
-
-
-async def _make_schema(connection: Connection, place: str) -> None:
-    version = await schema.identify(connection, place)
-    if version == schema.SCHEMA_VERSION:
-        return
-    try:
-        await schema.migrate(connection, place)
-    except FAILURES as error:
-        if getattr(error, "sqlstate", "") != "42501":
-            raise
-        found = f"has schema version {version}" if version else "has no schema yet"
-        raise SchemaMissing(
-            f"{place} {found}, version {schema.SCHEMA_VERSION} is needed, and this user may not make it: {error}."
-        ) from error

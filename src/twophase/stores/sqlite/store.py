@@ -11,15 +11,16 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
 from twophase.core.errors import ConfigurationError, StoreError, StoreFenced
 from twophase.core.hooks import Clock
 from twophase.stores.base import Attempt, Batch, FlushResult, HistoryRow, LiveRow, Overview, Purged
-from twophase.stores.sqlite import purge, reader
+from twophase.stores.sqlite import purge, reader, schema
 from twophase.stores.sqlite.connection import open_reader
-from twophase.stores.sqlite.failures import reported
+from twophase.stores.sqlite.failures import OPENING, reported
 from twophase.stores.sqlite.file_lock import FileLock
 from twophase.stores.sqlite.lane import Lane
 from twophase.stores.sqlite.writer import Writer
@@ -183,6 +184,19 @@ class SqliteStore:
                 return question(connection)
 
         return await lane.call(ask)
+
+
+def version_of(path: str | os.PathLike[str]) -> int:
+    """The schema version of a file; 0 when there is none yet. Changes nothing.
+
+    Raises:
+        ConfigurationError, StoreError: as `SqliteStore.start`.
+    """
+    file = _file(path)
+    if not file.exists():
+        return 0
+    with reported(file, OPENING), closing(open_reader(file)) as connection:
+        return schema.identify(connection, file)
 
 
 class _MachineClock:

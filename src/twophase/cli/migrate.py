@@ -1,0 +1,48 @@
+"""`twophase migrate`: the schema of the coordinator's own store, made or brought to the newest version."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Final
+
+import typer
+
+from twophase.core.errors import TwophaseError
+from twophase.server.logs import without_credentials
+from twophase.server.stores import migrate_store, schema_script
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+_EXIT_REFUSED: Final = 2
+_EXAMPLES: Final = """\b
+Examples:
+  twophase migrate --store postgresql://owner:password@db/twophase
+  twophase migrate --store postgresql://db/twophase --print > twophase.sql
+  TWOPHASE_STORE=sqlite:///twophase.db twophase migrate"""
+
+
+@app.command(epilog=_EXAMPLES)
+def migrate(
+    store: Annotated[str, typer.Option(help="Store URL.", envvar="TWOPHASE_STORE")] = "sqlite:///twophase.db",
+    *,
+    print_only: Annotated[
+        bool, typer.Option("--print", help="Print the statements that make a new store; connect to nothing.")
+    ] = False,
+) -> None:
+    """Create or upgrade the schema of the coordinator's store. May be repeated; versions only go forward.
+
+    A server does this by itself at its start when its user may create tables.
+    """
+    try:
+        if print_only:
+            typer.echo(schema_script(store))
+            return
+        before, after = asyncio.run(migrate_store(store))
+    except TwophaseError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(_EXIT_REFUSED) from None
+    name = without_credentials(store)
+    if before == after:
+        typer.echo(f"{name}: schema version {after}, nothing to do")
+    else:
+        typer.echo(f"{name}: schema version {after}, {f'was {before}' if before else 'made anew'}")

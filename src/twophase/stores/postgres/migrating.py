@@ -1,0 +1,49 @@
+"""Migration by itself, for `twophase migrate`: run by whoever may create tables, before servers that may not."""
+
+from __future__ import annotations
+
+from twophase.core.errors import SchemaMissing
+from twophase.stores.postgres import schema
+from twophase.stores.postgres.connection import Connection, Lane
+from twophase.stores.postgres.failures import FAILURES, store_error
+
+_WAIT_MS = 10_000
+_DENIED = "42501"
+
+
+async def migrate_database(url: str) -> tuple[int, int]:
+    """Bring a database's schema to the newest version; returns the version before (0: none) and after.
+
+    Raises:
+        StoreError, ConfigurationError: as `Store.start` says; StoreDenied: this user may not create tables.
+    """
+    lane = Lane(url, _WAIT_MS)
+    try:
+        connection = await lane.connected(lane.deadline())
+        try:
+            return await schema.migrate(connection, lane.place)
+        except FAILURES as error:
+            raise store_error(error, lane.place, "migrating") from error
+    finally:
+        await lane.close()
+
+
+async def make_ready(connection: Connection, place: str) -> None:
+    """See that the schema is the newest, and make it so where this user may.
+
+    Raises:
+        SchemaMissing: it is missing, older or half migrated, and this user may not change that.
+        asyncpg.PostgresError: as it comes.
+    """
+    version = await schema.identify(connection, place)
+    if version == schema.SCHEMA_VERSION:
+        return
+    try:
+        await schema.migrate(connection, place)
+    except FAILURES as error:
+        if getattr(error, "sqlstate", "") != _DENIED:
+            raise
+        found = f"has schema version {version}" if version else "has no schema yet"
+        raise SchemaMissing(
+            f"{place} {found}; version {schema.SCHEMA_VERSION} is needed, and this user may not create it: {error}."
+        ) from error
