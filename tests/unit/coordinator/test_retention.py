@@ -133,7 +133,7 @@ async def test_after_each_step_the_store_is_left_alone_several_times_as_long(rig
     await rig.until(lambda: len(began_s) == 2)
     await retention.stop()
 
-    assert began_s[1] - began_s[0] >= 0.2
+    assert began_s[1] - began_s[0] >= 0.19
 
 
 async def test_a_cleaning_that_lasts_too_long_takes_more_at_once(rig: Rig) -> None:
