@@ -1,57 +1,123 @@
-"""What durability costs a message on SQLite, by how many share a commit. Includes the fsync of this machine's disk."""
+"""What durability costs a message, by how many share a commit: SQLite, and PostgreSQL where it is installed.
+
+Each message lives whole: prepared, submitted, finished, in three flushes. Wall time includes the fsync of this
+machine's disk; for PostgreSQL the CPU time of the client and of the database's processes stand beside it.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import os
 import secrets
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
+import uvloop
+
 from benchmarks.measure import ROUNDS, Result
+from tests.servers.postgres import PostgresServer
+from tests.servers.server import ServerUnavailable
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, encode
-from twophase.stores.base import Batch, Decide, Finish, Insert, Item
+from twophase.stores.base import Batch, Decide, Finish, Insert, Item, Store
+from twophase.stores.postgres.store import PostgresStore
 from twophase.stores.sqlite.store import SqliteStore
 
 SIZES = (1, 10, 100, 1_000)
 _MESSAGES_A_ROUND = 2_000
+_MESSAGES_LEAST = 200
 _BODY = encode(
     Message("g", (Branch("http://bank-b/transfer-in", b'{"account":"B","amount":30}'),), "http://bank-a/check")
 )
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
-async def _flush(store: SqliteStore, items: list[Item]) -> None:
+class _Cost(msgspec.Struct, frozen=True):
+    """Seconds a round."""
+
+    wall: float
+    client_cpu: float
+    database_cpu: float
+
+
+async def _flush(store: Store, items: list[Item]) -> None:
     result = await store.flush(Batch(items, []))
     assert not result.refused, "the benchmark writes what the store accepts"
 
 
-async def _life(store: SqliteStore, messages: int, size: int) -> float:
-    """Seconds for `messages` messages from prepare to history: three changes each, `size` messages a flush."""
-    started = time.perf_counter()
+async def _life(store: Store, messages: int, size: int) -> float:
+    """Seconds of the process' CPU for `messages` messages, `size` of them a flush."""
+    used = 0.0
     for _ in range(0, messages, size):
         gids = [make_gid(time.time_ns() // 1_000_000, secrets.token_bytes(RANDOM_BYTES)) for _ in range(size)]
-        await _flush(store, [Insert(gid, State.PREPARED, 35_000, _BODY) for gid in gids])
-        await _flush(store, [Decide(gid, 1, 0, "submit") for gid in gids])
-        await _flush(store, [Finish(gid, 2, State.SUCCEEDED, done=1) for gid in gids])
-    return time.perf_counter() - started
+        inserts: list[Item] = [Insert(gid, State.PREPARED, 35_000, _BODY) for gid in gids]
+        decides: list[Item] = [Decide(gid, 1, 0, "submit") for gid in gids]
+        finishes: list[Item] = [Finish(gid, 2, State.SUCCEEDED, done=1) for gid in gids]
+        began = time.process_time()
+        await _flush(store, inserts)
+        await _flush(store, decides)
+        await _flush(store, finishes)
+        used += time.process_time() - began
+    return used
 
 
-async def _measure(size: int) -> tuple[float, ...]:
-    with tempfile.TemporaryDirectory() as folder:
-        store = SqliteStore(Path(folder) / "bench.db")
-        await store.start()
-        try:
-            messages = max(size, min(_MESSAGES_A_ROUND, size * 100))
-            seconds = [await _life(store, messages, size) for _ in range(ROUNDS + 1)]
-        finally:
-            await store.stop()
-    return tuple(one / messages * 1e6 for one in seconds[1:])
+async def _measure(open_store: Callable[[], Store], size: int, database_cpu: Callable[[], float]) -> list[_Cost]:
+    """The cost of a message, one figure a round after one that does not count."""
+    store = open_store()
+    await store.start()
+    messages = max(size, min(_MESSAGES_A_ROUND, max(size * 100, _MESSAGES_LEAST)))
+    costs = []
+    try:
+        for _ in range(ROUNDS + 1):
+            database_began, began = database_cpu(), time.perf_counter()
+            client = await _life(store, messages, size)
+            wall = time.perf_counter() - began
+            costs.append(_Cost(wall / messages, client / messages, (database_cpu() - database_began) / messages))
+    finally:
+        await store.stop()
+    return costs[1:]
+
+
+def _results(name: str, open_store: Callable[[int], Store], database_cpu: Callable[[], float]) -> Iterator[Result]:
+    for size in SIZES:
+        costs = uvloop.run(_measure(lambda size=size: open_store(size), size, database_cpu))  # type: ignore[misc]
+        title = f"{name}: prepare, submit, finish; batches of {size}"
+        yield Result(title, tuple(cost.wall * 1e6 for cost in costs))
+        yield Result(f"{name}:   CPU of this process", tuple(cost.client_cpu * 1e6 for cost in costs))
+        if any(cost.database_cpu for cost in costs):
+            yield Result(f"{name}:   CPU of the database", tuple(cost.database_cpu * 1e6 for cost in costs))
+
+
+def _children_cpu(parent: int) -> float:
+    """Seconds of CPU of a process and its children, as far as they live."""
+    total = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(entry.name) == parent or int(fields[1]) == parent:
+                total += int(fields[11]) + int(fields[12])
+    return total / _TICKS_A_SECOND
 
 
 def results() -> Iterator[Result]:
     """All measurements of this page."""
-    for size in SIZES:
-        yield Result(f"SQLite: prepare, submit, finish; batches of {size}", asyncio.run(_measure(size)))
+    with tempfile.TemporaryDirectory() as folder:
+        yield from _results("SQLite", lambda size: SqliteStore(Path(folder) / f"{size}.db"), lambda: 0.0)
+    server = PostgresServer()
+    try:
+        server.start()
+    except ServerUnavailable as error:
+        print(f"PostgreSQL was not measured: {error}")
+        return
+    try:
+        postmaster = int((Path(server.address.directory) / "data" / "postmaster.pid").read_text().split("\n", 1)[0])
+        url = server.create_database("bench").dsn
+        yield from _results("PostgreSQL", lambda _: PostgresStore(url), lambda: _children_cpu(postmaster))
+    finally:
+        server.stop()

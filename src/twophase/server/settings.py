@@ -45,9 +45,12 @@ Bytes = Annotated[int, Meta(ge=1024, le=1 << 40)]
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator may set. The description of each field is what `twophase server --help` prints."""
 
-    store: Annotated[Text, Meta(description="where messages are kept: sqlite:///file, sqlite:////absolute/file")] = (
-        "sqlite:///twophase.db"
-    )
+    store: Annotated[
+        Text,
+        Meta(
+            description="where messages are kept: sqlite:///file, sqlite:////absolute/file, postgresql://user:pw@host/db"
+        ),
+    ] = "sqlite:///twophase.db"
     host: Annotated[Text, Meta(description="address to listen on; there is no authentication, so choose with care")] = (
         "127.0.0.1"
     )
