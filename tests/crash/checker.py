@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -54,16 +53,16 @@ class Findings:
         self.expect(not found, f"{len(found)} {sentence}: {found[:5]}")
 
 
-def live(coordinator: Path) -> Rows:
+def live(coordinator: str) -> Rows:
     """(gid, state, parked, due_ms) of every unfinished message."""
-    return rows(f"sqlite:///{coordinator}", "select gid, state, parked, due_ms from message")
+    return rows(coordinator, "select gid, state, parked, due_ms from message")
 
 
-def check(*, coordinator: Path, bank_a: str, bank_b: str, total: int, acknowledged: Sequence[Acknowledged]) -> Findings:
+def check(*, coordinator: str, bank_a: str, bank_b: str, total: int, acknowledged: Sequence[Acknowledged]) -> Findings:
     """Assert every promise over databases that have come to rest.
 
     Arguments:
-        coordinator: its SQLite file.
+        coordinator: URL of its store.
         bank_a, bank_b: URLs of the banks' databases.
         total: the money in both banks together at the start.
         acknowledged: what customers were told.
@@ -72,7 +71,7 @@ def check(*, coordinator: Path, bank_a: str, bank_b: str, total: int, acknowledg
     out: dict[str, int] = dict(rows(bank_a, "select gid, amount from transfer_out"))
     transfers: dict[str, str] = dict(rows(bank_a, "select transfer_id, gid from transfer_out"))
     effects = rows(bank_b, "select gid, branch_id, amount from ledger")
-    history: dict[str, int] = dict(rows(f"sqlite:///{coordinator}", "select gid, state from history"))
+    history: dict[str, int] = dict(rows(coordinator, "select gid, state from history"))
     producer: dict[str, str] = dict(
         rows(bank_a, "select gid, reason from barrier where branch_id = '00' and op = 'msg' and barrier_id = '01'")
     )
@@ -82,7 +81,7 @@ def check(*, coordinator: Path, bank_a: str, bank_b: str, total: int, acknowledg
     balance = sum(rows(bank_a, "select balance from account")[0]) + sum(rows(bank_b, "select balance from account")[0])
     found.expect(balance == total, f"money is not conserved: {balance} instead of {total}")
 
-    _check_messages(found, coordinator, history)
+    check_store(found, coordinator)
     found.none(out.keys() - credited.keys(), "committed transfers were never delivered (lost)")
     found.none(credited.keys() - out.keys(), "effects have no committed transfer (ghost)")
     twice = [key for key, count in Counter((gid, branch) for gid, branch, _ in effects).items() if count > 1]
@@ -105,10 +104,21 @@ def check(*, coordinator: Path, bank_a: str, bank_b: str, total: int, acknowledg
     return found
 
 
-def _check_messages(found: Findings, coordinator: Path, history: dict[str, int]) -> None:
-    unfinished = live(coordinator)
-    found.none([row[0] for row in unfinished if row[0] in history], "gids are both live and in history")
-    found.none([row[0] for row in unfinished], "messages are neither final nor did they become so in time")
-    found.none([gid for gid, state in history.items() if state not in {SUCCEEDED, FAILED}], "history rows not final")
-    sequence = [row[0] for row in rows(f"sqlite:///{coordinator}", "select seq from history order by seq")]
-    found.expect(len(set(sequence)) == len(sequence), "two history rows share a sequence number")
+def check_store(found: Findings, coordinator: str) -> None:
+    """What holds of any store at rest: all is final, once, and numbered without a gap in the order of commits."""
+    both = "select message.gid from message join history on history.gid = message.gid"
+    found.none([row[0] for row in rows(coordinator, both)], "gids are both live and in history")
+    unfinished = [row[0] for row in live(coordinator)]
+    found.none(unfinished, "messages are neither final nor did they become so in time")
+    repeated = "select gid from history group by gid having count(*) > 1"
+    found.none([row[0] for row in rows(coordinator, repeated)], "gids stand in history more than once")
+    undecided = f"select gid from history where state not in ({SUCCEEDED}, {FAILED})"
+    found.none([row[0] for row in rows(coordinator, undecided)], "history rows are not final")
+    last: dict[int, tuple[int, int]] = {}
+    for node, seq, at_ms in rows(coordinator, "select node, seq, finished_ms from history order by node, seq"):
+        before, before_ms = last.get(node, (0, 0))
+        found.expect(seq == before + 1, f"node {node}: number {seq} follows {before} in history")
+        found.expect(at_ms >= before_ms, f"node {node}: number {seq} was finished before {before}")
+        last[node] = (seq, at_ms)
+    counted = {node: seq for node, seq in rows(coordinator, "select id, seq from node") if seq}
+    found.expect(counted == {node: seq for node, (seq, _) in last.items()}, f"nodes count {counted}, history {last}")

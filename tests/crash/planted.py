@@ -46,9 +46,14 @@ def check_back_reads_only() -> None:
 
 def acknowledged_before_flush() -> None:
     """The coordinator answers a prepare or submit before it is durable, and flushes somewhat later."""
+    from twophase.stores.postgres.store import PostgresStore
     from twophase.stores.sqlite.store import SqliteStore
 
-    original = SqliteStore.flush
+    for engine in (SqliteStore, PostgresStore):
+        engine.flush = _early(engine.flush)  # type: ignore[method-assign]
+
+
+def _early(original: Callable[..., Any]) -> Callable[..., Any]:
     pending: set[asyncio.Task[Any]] = set()
 
     async def early(self: Any, batch: Any) -> Any:
@@ -65,7 +70,7 @@ def acknowledged_before_flush() -> None:
         return FlushResult(await self.now_ms(), {})
 
     lock = asyncio.Lock()
-    SqliteStore.flush = early  # type: ignore[method-assign]
+    return early
 
 
 def effect_twice() -> None:

@@ -58,6 +58,11 @@ class Scene:
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     @property
+    def store(self) -> str:
+        """URL of the coordinator's store."""
+        return f"sqlite:///{self.folder / 'coordinator.db'}"
+
+    @property
     def services(self) -> tuple[processes.Service, ...]:
         """All three."""
         return (self.coordinator, self.bank_b, self.bank_a)
@@ -125,14 +130,14 @@ class Scene:
         """Return when the coordinator holds no unfinished message, or when time is up: the checker then says so."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            if not live(self.folder / "coordinator.db"):
+            if not live(self.store):
                 return
             time.sleep(0.05)
 
     def check(self) -> Findings:
         """The independent checker's findings."""
         return check(
-            coordinator=self.folder / "coordinator.db",
+            coordinator=self.store,
             bank_a=self.database_a,
             bank_b=self.database_b,
             total=TOTAL,

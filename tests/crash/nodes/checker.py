@@ -1,0 +1,48 @@
+"""The independent checker for several nodes: the store's tables against the ledger, by plain SQL and no other code.
+
+It shares the findings and the numbers of states with `tests.crash.checker`, and nothing with twophase.
+"""
+
+from __future__ import annotations
+
+from tests.crash.checker import FAILED, SUCCEEDED, Findings, check_store, rows
+from tests.crash.nodes.ledger import Fate, Ledger
+
+_STATES = {Fate.COMMITTED: SUCCEEDED, Fate.ROLLED_BACK: FAILED}
+
+
+def check_nodes(dsn: str, ledger: Ledger) -> Findings:
+    """Assert every promise over a store that has come to rest.
+
+    Arguments:
+        dsn: the store's database.
+        ledger: what producers decided, were told, and whom they heard of.
+    """
+    found = Findings()
+    history: dict[str, int] = dict(rows(dsn, "select gid, state from history"))
+    check_store(found, dsn)
+    found.none(ledger.wrong, "promises were broken in plain sight")
+    found.none(history.keys() - ledger.records.keys(), "messages were never sent by anybody")
+    lost, ghosts, contrary, undecided = [], [], [], []
+    for gid, record in ledger.records.items():
+        state = history.get(gid)
+        if state is None:
+            if record.acknowledged:
+                lost.append(gid)
+            continue
+        if record.fate not in _STATES:
+            undecided.append(gid)
+        elif state != _STATES[record.fate]:
+            contrary.append(f"{gid} is {record.fate.value}, and {state} in history")
+        if state == SUCCEEDED and not all(calls > 0 for calls in record.calls):
+            lost.append(f"{gid} is said to be delivered")
+        if record.fate is not Fate.COMMITTED and any(record.calls):
+            ghosts.append(gid)
+    found.none(lost, "messages were acknowledged, and are gone or were never delivered (lost)")
+    found.none(ghosts, "messages were delivered, and not committed (ghost)")
+    found.none(contrary, "messages ended otherwise than their transaction")
+    found.none(undecided, "messages were decided, and their producers know of no end")
+    found.none([row[0] for row in rows(dsn, "select what from witness_violation")], "things the witness saw")
+    incidents = rows(dsn, "select gid, error from attempt where kind = 'incident'")
+    found.none(incidents, "contrary decisions arrived, though every producer was honest")
+    return found

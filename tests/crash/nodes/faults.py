@@ -1,0 +1,100 @@
+"""What goes wrong in a run: every kind of fault, on any node, one after the other, while load goes on."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+from tests.crash.nodes.cluster import LEASE_MS, Cluster, Node, pause
+
+_LEASE_S = LEASE_MS / 1000
+
+
+class Faults:
+    """Makes them, and notes what a node did wrong in one.
+
+    Arguments:
+        cluster: all nodes run, and are left so.
+        chance: which node, and for how long.
+    """
+
+    def __init__(self, cluster: Cluster, chance: random.Random) -> None:
+        self._cluster = cluster
+        self._chance = chance
+        self.wrong: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self._kinds: list[Callable[[], None]] = [
+            self.kill_a_node,
+            self.freeze_a_node,
+            self.partition_a_node,
+            self.cut_connections,
+            self.kill_the_database,
+            self.kill_two_nodes,
+        ]
+
+    def round(self) -> None:
+        """One of each, in any order, with a moment of peace in between."""
+        for fault in self._chance.sample(self._kinds, len(self._kinds)):
+            fault()
+            self.counts[fault.__name__] += 1
+            pause(self._chance.uniform(0.3, 1.0))
+
+    def kill_a_node(self) -> None:
+        """kill -9; it comes back soon, or when others have taken what it had."""
+        node = self._any()
+        node.service.kill()
+        pause(self._chance.choice((0.2, 2 * _LEASE_S)))
+        node.start()
+
+    def kill_two_nodes(self) -> None:
+        """kill -9 of two; the third serves alone."""
+        victims = self._chance.sample(self._cluster.nodes, 2)
+        for node in victims:
+            node.service.kill()
+        pause(self._chance.uniform(0.2, 1.5 * _LEASE_S))
+        self._cluster.start()
+
+    def freeze_a_node(self) -> None:
+        """SIGSTOP until others have taken its place, then SIGCONT: it must notice, and take a new one."""
+        node = self._any()
+        place = self._cluster.place_of(node)
+        before = node.metrics()
+        node.freeze()
+        taken = self._cluster.wait_taken(place)
+        pause(self._chance.uniform(0.0, 1.0))
+        node.thaw()
+        self._expect_rejoin(node, before, taken, "frozen")
+
+    def partition_a_node(self) -> None:
+        """Its packets to the database get lost until others have taken its place, then arrive, late."""
+        node = self._any()
+        place = self._cluster.place_of(node)
+        before = node.metrics()
+        node.proxy.partition()
+        taken = self._cluster.wait_taken(place)
+        node.proxy.heal()
+        self._expect_rejoin(node, before, taken, "partitioned")
+
+    def cut_connections(self) -> None:
+        """Every node's connections are reset, a few times: outcomes of flushes get lost."""
+        for _ in range(10):
+            self._any().proxy.cut()
+            pause(self._chance.uniform(0.02, 0.3))
+
+    def kill_the_database(self) -> None:
+        """kill -9 of PostgreSQL; it recovers by itself, and so do the nodes."""
+        self._cluster.server.crash()
+        pause(self._chance.choice((0.1, 1.5 * _LEASE_S)))
+        self._cluster.server.restart()
+
+    def _any(self) -> Node:
+        return self._chance.choice(self._cluster.nodes)
+
+    def _expect_rejoin(self, node: Node, before: dict[str, float], taken: bool, how: str) -> None:
+        if not taken:
+            self.wrong.append(f"nobody took over from node {node.number} while it was {how}")
+        elif not node.wait_until("twophase_joined_total", before["twophase_joined_total"] + 1):
+            self.wrong.append(f"node {node.number} did not rejoin after it was {how}: {node.service.log_end()}")
+        elif not node.wait_until("twophase_ready", 1.0):
+            self.wrong.append(f"node {node.number} accepts nothing after it was {how}")

@@ -1,0 +1,97 @@
+"""What producers decided, what they were told, and whom the coordinator called: the truth a run is checked against.
+
+It stands in memory, in the one process of a run that nobody kills, and knows nothing of twophase. A producer's local
+transaction is a fate here: it begins unless a check-back came first, and is then committed or rolled back.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+
+
+class Fate(enum.Enum):
+    """Of a local transaction."""
+
+    NOT_BEGUN = "not begun"
+    BEGUN = "begun"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+
+
+class Record:
+    """One message."""
+
+    __slots__ = ("branches", "calls", "fate", "prepared", "settled")
+
+    def __init__(self, branches: int, fate: Fate) -> None:
+        self.branches = branches
+        self.fate = fate
+        self.prepared = False
+        """Its prepare was acknowledged."""
+        self.settled = False
+        """Its submit or abort was acknowledged."""
+        self.calls = [0] * branches
+        """How often each branch was called and said that it is done."""
+
+    @property
+    def acknowledged(self) -> bool:
+        return self.prepared or self.settled
+
+
+class Ledger:
+    """All messages of a run, by gid. Used in one event loop."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, Record] = {}
+        self.wrong: list[str] = []
+        """Promises broken in plain sight, as sentences."""
+        self.counts: Counter[str] = Counter()
+
+    def open(self, gid: str, branches: int, *, plain: bool) -> Record:
+        """A new message. A plain one has no local transaction: it is meant from the beginning."""
+        record = self.records[gid] = Record(branches, Fate.COMMITTED if plain else Fate.NOT_BEGUN)
+        return record
+
+    def begin(self, gid: str) -> bool:
+        """The local transaction begins; False when a check-back has barred it."""
+        record = self.records[gid]
+        if record.fate is not Fate.NOT_BEGUN:
+            return False
+        record.fate = Fate.BEGUN
+        return True
+
+    def end(self, gid: str, fate: Fate) -> None:
+        """The local transaction ends."""
+        record = self.records[gid]
+        assert record.fate is Fate.BEGUN, "it began, and ends once"
+        record.fate = fate
+
+    def check(self, gid: str) -> int:
+        """A check-back: the status to answer. Who has not begun may not begin any more."""
+        self.counts["check-backs"] += 1
+        record = self.records[gid]
+        if record.fate is Fate.BEGUN:
+            return 425
+        if record.fate is Fate.NOT_BEGUN:
+            record.fate = Fate.ROLLED_BACK
+        return 200 if record.fate is Fate.COMMITTED else 409
+
+    def called(self, gid: str, branch: int, *, refuses_first: int | None) -> int:
+        """A branch call: the status to answer.
+
+        Arguments:
+            branch: from 0.
+            refuses_first: the status of the first answer, when that is not yet the end.
+        """
+        self.counts["branch calls"] += 1
+        record = self.records[gid]
+        if record.fate is not Fate.COMMITTED:
+            self.wrong.append(f"{gid} was called, and is {record.fate.value} (ghost)")
+        if refuses_first is not None and not record.calls[branch]:
+            record.calls[branch] = -1
+            return refuses_first
+        record.calls[branch] = max(0, record.calls[branch]) + 1
+        if record.calls[branch] > 1:
+            self.counts["branch calls again"] += 1
+        return 200

@@ -1,0 +1,190 @@
+"""A run: load through the round-robin in a thread of its own, faults in this one, then rest, then the checker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import uvloop
+
+from tests.crash.checker import Findings
+from tests.crash.nodes.checker import check_nodes
+from tests.crash.nodes.cluster import Cluster, pause
+from tests.crash.nodes.faults import Faults
+from tests.crash.nodes.ledger import Fate, Ledger
+from tests.crash.nodes.partners import Partners
+from tests.crash.nodes.producers import Producers, Wire
+from tests.crash.nodes.round_robin import RoundRobin
+from tests.crash.nodes.witness import Follower
+
+AT_A_TIME = 32
+_REST_S = 60.0
+
+
+class Load:
+    """Producers and partners in one event loop in one thread."""
+
+    def __init__(self, ports: list[int], seed: int, at_a_time: int) -> None:
+        self.ledger = Ledger()
+        self._ports = ports
+        self._seed = seed
+        self._at_a_time = at_a_time
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self._producers: Producers | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._goes_on = threading.Event()
+        self._rest = asyncio.Event()
+        self.failed: BaseException | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._goes_on.wait(10), "the load starts"
+
+    @property
+    def messages(self) -> int:
+        """How many have been begun."""
+        return len(self.ledger.records)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def enough(self) -> None:
+        """Begin no more messages; partners go on answering until `stop`."""
+        if self._producers is not None:
+            self._tell(self._producers.enough.set)
+
+    def stop(self) -> None:
+        """End, when everything has come to rest."""
+        self.enough()
+        self._tell(self._rest.set)
+        self._thread.join(90)
+
+    def _tell(self, what: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(what)
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._serve())
+        except BaseException as error:  # noqa: BLE001 -- the thread's last words, told by whoever waits for it
+            self.failed = error
+            self._goes_on.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        chance = random.Random(self._seed)
+        partners, ring = Partners(self.ledger), RoundRobin(self._ports)
+        await partners.start()
+        await ring.start()
+        wire = Wire(ring.port, chance)
+        self._producers = Producers(self.ledger, wire, partners.port, chance, f"n{self._seed:x}")
+        self._goes_on.set()
+        try:
+            await self._producers.run(self._at_a_time)
+            wire.close()
+            await self._rest.wait()
+        finally:
+            ring.stop()
+            partners.stop()
+            await asyncio.sleep(0.1)  # the transports' last words
+
+
+@dataclass
+class Outcome:
+    """What a run came to."""
+
+    seed: int
+    findings: Findings
+    seconds: float
+    rest_seconds: float
+    messages: int
+    committed: int
+    rolled_back: int
+    faults: dict[str, int]
+    counts: dict[str, int]
+    history_rows: int
+
+    def summary(self) -> str:
+        """A few lines for a person."""
+        faults = ", ".join(f"{count} × {name.replace('_', ' ')}" for name, count in sorted(self.faults.items()))
+        counts = ", ".join(f"{count} {name}" for name, count in sorted(self.counts.items()))
+        return (
+            f"seed {self.seed}: {self.messages} messages in {self.seconds:.0f} s, {self.messages / self.seconds:.0f}/s;"
+            f" {self.committed} committed, {self.rolled_back} rolled back; at rest after {self.rest_seconds:.1f} s\n"
+            f"faults: {faults}\ncounted: {counts}\nhistory followed: {self.history_rows} rows without a gap"
+        )
+
+
+@contextlib.contextmanager
+def under_load(cluster: Cluster, seed: int, at_a_time: int = AT_A_TIME) -> Iterator[Load]:
+    """All nodes run, and load with them, until the block ends."""
+    cluster.start()
+    load = Load(cluster.ports, seed, at_a_time)
+    load.start()
+    try:
+        yield load
+    finally:
+        load.stop()
+    if load.failed is not None:
+        raise load.failed
+
+
+def run(
+    cluster: Cluster,
+    *,
+    messages: int,
+    rounds: int,
+    seed: int | None = None,
+    progress: Callable[[int, float, str], None] = lambda messages, seconds, fault: None,
+) -> Outcome:
+    """Send at least so many messages, through at least so many rounds of faults, and check every promise.
+
+    Arguments:
+        progress: told (messages, seconds, number of faults as text) after every round.
+    """
+    seed = random.randrange(2**32) if seed is None else seed
+    chance = random.Random(seed)
+    faults = Faults(cluster, chance)
+    began = time.monotonic()
+    with Follower(cluster.dsn) as follower, under_load(cluster, seed) as load:
+        pause(1.0)
+        done = 0
+        while load.alive and (done < rounds or load.messages < messages):
+            if done < rounds or messages - load.messages > messages // 10:
+                faults.round()
+                done += 1
+            else:
+                pause(0.5)
+            progress(load.messages, time.monotonic() - began, f"{faults.counts.total()} faults")
+        load.enough()
+        seconds = time.monotonic() - began
+        cluster.wait_rest(_REST_S)
+        rest_seconds = time.monotonic() - began - seconds
+        # What is in flight now is one producer's last request at most; it ends before the load does.
+        load.stop()
+        cluster.wait_rest(_REST_S)
+    ledger = load.ledger
+    findings = check_nodes(cluster.dsn, ledger)
+    findings.none(faults.wrong, "nodes did not come back as they should")
+    findings.none(follower.gaps, "gaps met by a reader that follows history")
+    fates = [record.fate for record in ledger.records.values()]
+    return Outcome(
+        seed,
+        findings,
+        seconds,
+        rest_seconds,
+        len(fates),
+        fates.count(Fate.COMMITTED),
+        fates.count(Fate.ROLLED_BACK),
+        dict(faults.counts),
+        dict(ledger.counts),
+        follower.rows,
+    )

@@ -1,0 +1,54 @@
+"""Three nodes on one PostgreSQL behind a round-robin; nodes, network and database fail in turn, under load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.nodes.cluster import LEASE_MS, Cluster, cluster, pause
+from tests.crash.nodes.scene import run, under_load
+from tests.servers.plugin import running
+from tests.servers.postgres import PostgresServer
+
+pytestmark = [pytest.mark.crash, pytest.mark.postgres, pytest.mark.timeout(400)]
+
+MESSAGES = 20_000
+ROUNDS = 2
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Cluster]:
+    with running(PostgresServer()) as server, cluster(tmp_path, server) as three:
+        yield three
+
+
+def test_no_fault_of_nodes_network_or_database_breaks_a_promise(nodes: Cluster) -> None:
+    outcome = run(nodes, messages=MESSAGES, rounds=ROUNDS)
+    print(f"\n{outcome.summary()}")
+    assert outcome.findings.violations == []
+    assert outcome.messages >= MESSAGES
+    assert all(outcome.faults[fault] >= ROUNDS for fault in outcome.faults)
+    assert outcome.history_rows > MESSAGES // 2
+
+
+def test_an_outage_of_the_database_fences_nobody(nodes: Cluster) -> None:
+    with under_load(nodes, seed=1, at_a_time=4) as load:
+        pause(1.5 * LEASE_MS / 1000)  # all have had contact for a lease
+        places = [nodes.place_of(node) for node in nodes.nodes]
+        for outage_s in (0.2, 2.5 * LEASE_MS / 1000):
+            nodes.server.crash()
+            pause(outage_s)
+            nodes.server.restart()
+            for node in nodes.nodes:
+                assert node.wait_until("twophase_store_up", 1.0)
+            pause(2 * LEASE_MS / 1000)
+        before = load.messages
+        pause(1.0)
+        assert load.messages > before, "it goes on by itself"
+        assert [nodes.place_of(node) for node in nodes.nodes] == places
+        assert [node.metrics()["twophase_fenced_total"] for node in nodes.nodes] == [0.0, 0.0, 0.0]
+        load.enough()
+        nodes.wait_rest(30)
+    assert nodes.unfinished() == 0

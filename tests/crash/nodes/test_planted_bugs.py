@@ -1,0 +1,80 @@
+"""The suite proves itself: with one line of the fencing broken, or durability given up, the checker says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.crash.checker import Findings
+from tests.crash.nodes.checker import check_nodes
+from tests.crash.nodes.cluster import LEASE_MS, Cluster, cluster, pause
+from tests.crash.nodes.scene import Load, under_load
+from tests.servers.plugin import running
+from tests.servers.postgres import PostgresServer
+
+pytestmark = [pytest.mark.crash, pytest.mark.postgres, pytest.mark.timeout(240)]
+
+
+@contextmanager
+def _scene(folder: Path, planted: str | None = None) -> Iterator[Cluster]:
+    with running(PostgresServer()) as server, cluster(folder, server, planted) as nodes:
+        yield nodes
+
+
+def _break(nodes: Cluster, function: str, right: str, wrong: str) -> None:
+    """Plant a bug in one of the store's functions."""
+    with psycopg.connect(nodes.dsn, autocommit=True) as connection:
+        found = connection.execute("select pg_get_functiondef(%s::regproc)", (function,)).fetchone()
+        assert found is not None
+        assert found[0].count(right) == 1, "the planted bug must reach the code"
+        connection.execute(found[0].replace(right, wrong).encode())
+
+
+def _found(findings: Findings, word: str) -> bool:
+    return any(word in sentence for sentence in findings.violations)
+
+
+def _freeze_until(nodes: Cluster, load: Load, word: str) -> bool:
+    """Freeze and thaw nodes until the checker, at rest or not, finds `word`."""
+    for number in range(6):
+        node = nodes.nodes[number % len(nodes.nodes)]
+        place = nodes.place_of(node)
+        node.freeze()
+        nodes.wait_taken(place)
+        node.thaw()
+        node.wait_until("twophase_joined_total", 2.0)
+        pause(0.5)
+        if _found(check_nodes(nodes.dsn, load.ledger), word):
+            return True
+    return False
+
+
+def test_a_fence_that_lets_everybody_through_is_caught(tmp_path: Path) -> None:
+    with _scene(tmp_path) as nodes:
+        _break(nodes, "twophase_flush", " and node.fence = of_fence", "")
+        with under_load(nodes, seed=2) as load:
+            pause(LEASE_MS / 1000)
+            assert _freeze_until(nodes, load, "which another connection had raised")
+
+
+def test_a_tenure_ended_before_its_lease_is_caught(tmp_path: Path) -> None:
+    with _scene(tmp_path) as nodes:
+        _break(nodes, "twophase_adopt", "silent.seen_ms < now_ms - lease_ms", "silent.seen_ms < now_ms - 100")
+        with under_load(nodes, seed=3) as load:
+            pause(3 * LEASE_MS / 1000)
+            load.enough()
+        assert _found(check_nodes(nodes.dsn, load.ledger), "was taken from its holder")
+
+
+def test_an_acknowledgement_before_the_flush_is_caught(tmp_path: Path) -> None:
+    with _scene(tmp_path, "acknowledged_before_flush") as nodes:
+        with under_load(nodes, seed=4) as load:
+            pause(2.0)
+            for node in nodes.nodes:
+                node.service.kill()
+            load.enough()
+        assert _found(check_nodes(nodes.dsn, load.ledger), "(lost)")

@@ -1,0 +1,63 @@
+"""Who watches while a run lasts: triggers in the database, and a reader that follows history as it grows."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+
+import psycopg
+
+_PERIOD_S = 0.2
+
+
+def install(dsn: str, lease_ms: int) -> None:
+    """Put the triggers on a store whose schema is there and that nobody uses yet."""
+    text = (Path(__file__).parent / "witness.sql").read_text().replace("{lease_ms}", str(lease_ms))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(text.encode())
+
+
+class Follower:
+    """Reads history behind the last number seen of each node, over and over, as a streaming reader does.
+
+    What it finds must go on exactly where it stopped: a gap means that numbers are not given in commit order.
+    """
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="follower", daemon=True)
+        self.last: dict[int, int] = {}
+        self.gaps: list[str] = []
+        self.rows = 0
+
+    def __enter__(self) -> Follower:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join(20)
+
+    def _follow(self) -> None:
+        while not self._done.is_set():
+            with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self._dsn, autocommit=True) as database:
+                while not self._done.wait(_PERIOD_S):
+                    self._look(database)
+            self._done.wait(_PERIOD_S)
+        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self._dsn, autocommit=True) as database:
+            self._look(database)
+
+    def _look(self, database: psycopg.Connection[tuple[int, ...]]) -> None:
+        for (node,) in database.execute("select id from node").fetchall():
+            last = self.last.get(node, 0)
+            found = database.execute(
+                "select seq from history where node = %s and seq > %s order by seq", (node, last)
+            ).fetchall()
+            for (seq,) in found:
+                if seq != last + 1:
+                    self.gaps.append(f"node {node}: {seq} came after {last}")
+                last = seq
+            self.last[node] = last
+            self.rows += len(found)
