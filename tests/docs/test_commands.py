@@ -14,7 +14,7 @@ from tests.docs.pages import ROOT, fences, pages
 from twophase.cli.app import app
 from twophase.coordinator.coordinator import Gauges
 from twophase.server.metrics import Metrics, Snapshot
-from twophase.stores.base import Overview
+from twophase.stores.base import Overview, Purged
 
 _PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
 _MAKEFILE = (ROOT / "Makefile").read_text()
@@ -62,6 +62,7 @@ def test_every_metric_is_documented() -> None:
     metrics.branch_answered("succeeded", "http://b", 0.1)
     metrics.check_back_answered("committed", 0.1)
     metrics.flush_failed("TP-4004")
+    metrics.purged(Purged(1, 0, more=False, horizon_ms=1, oldest_ms=1))
     gauges = Gauges(**dict.fromkeys(Gauges.__struct_fields__, 0))
     overview = Overview(1, 1, 0, 1, 1)
     text = metrics.render(Snapshot(overview, gauges, 0, 2, ready=True)).decode()
