@@ -26,7 +26,7 @@ check: ready ## Format, lint, types and import contracts
 fix: ready ## Format, and repair what the linter can repair
 	@.venv/bin/ruff format . && .venv/bin/ruff check --fix .
 
-bench: ready ## Measure the hot path; prints a table
+bench: ready ## Measure everything that has a bar, and write docs/benchmarks.md (ARGS=--quick: a short look)
 	@.venv/bin/python -m benchmarks $(ARGS)
 
 docs: ready ## Write the generated pages of docs/reference anew

@@ -1,1 +1,1 @@
-"""Measurements of the hot path: `make bench`. What a figure in the documentation claims, a command here prints."""
+"""Measurements of this repository: `make bench`. What a figure in the documentation claims, a command here prints."""

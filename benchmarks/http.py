@@ -1,35 +1,22 @@
-"""What one outgoing call costs, kept alive, to a receiver in another process; by how many are under way at once."""
+"""What one outgoing call costs, kept alive, to a server in another process; by how many are under way at once."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
 import uvloop
 
 from benchmarks.measure import ROUNDS, Result
+from twophase.bench.started import null_server
 from twophase.http.client import HttpClient
 from twophase.http.outcome import HttpError, HttpResponse
 
 CONCURRENCIES = (1, 16, 64)
 _CALLS = 20_000
 _HEADERS = [("content-type", "application/json")]
-_BODY = b'{"account":"B","amount":30}'
-
-
-@contextlib.contextmanager
-def sink() -> Iterator[str]:
-    """A receiver in a process of its own; its address."""
-    with subprocess.Popen([sys.executable, "-m", "benchmarks.sink"], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}/transfer-in?gid=g&branch_id=01"
-        finally:
-            process.terminate()
+_BODY = b'{"gid":"B","trans_type":"msg"}'
 
 
 async def _round(client: HttpClient, url: str, calls: int, concurrency: int) -> tuple[float, float]:
@@ -77,6 +64,7 @@ async def _measure(url: str, concurrency: int) -> tuple[Result, Result]:
 
 def results() -> Iterator[Result]:
     """All measurements of this page."""
-    with sink() as url:
+    with null_server() as receiver:
+        url = f"{receiver.url}/api/dtmsvr/abort"
         for concurrency in CONCURRENCIES:
             yield from uvloop.run(_measure(url, concurrency))

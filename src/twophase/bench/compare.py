@@ -65,6 +65,16 @@ class Comparison(msgspec.Struct, frozen=True):
         return Spread.of(ratios) if ratios else None
 
     @property
+    def cpu_ratio(self) -> Spread | None:
+        """The ceiling's CPU a message as a part of the server's: `ratio` as it would be if only CPU were scarce.
+
+        Other programs disturb it less than they disturb throughput.
+        """
+        pairs = zip(self.runs, self.ceilings, strict=False)
+        ratios = [other.cpu_us_per_message / one.cpu_us_per_message for one, other in pairs if one.cpu_us_per_message]
+        return Spread.of(ratios) if ratios else None
+
+    @property
     def kept(self) -> bool:
         """Whether no run lost a message or called a branch too early."""
         return all(run.findings.kept for run in self.runs)

@@ -63,11 +63,18 @@ class Measurement(msgspec.Struct, frozen=True):
     usage: list[Usage]
     drained_s: float
     findings: Findings
+    foreign_cores: float = 0.0
+    """Processors that other programs kept busy meanwhile: with many, the run says little."""
 
     @property
     def per_second(self) -> float:
         """Messages a second at the sink."""
         return self.messages / self.measured_s
+
+    @property
+    def cpu_us_per_message(self) -> float:
+        """CPU of all accounted processes together, generator and sink included."""
+        return sum(usage.cpu_us_per_message for usage in self.usage)
 
     def latency(self, name: str) -> Latency | None:
         """One kind of latency, None when there were none of it."""

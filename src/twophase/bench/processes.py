@@ -55,6 +55,15 @@ class Meter:
         return Reading(process.name, at_s, cpu_ticks / self._ticks, sum(memory_bytes(pid) for pid in pids))
 
 
+def machine_cpu_s() -> float:
+    """Seconds of work that all processors have done since the start; 0 where the kernel does not tell."""
+    with contextlib.suppress(OSError):
+        fields = [int(field) for field in (_PROC / "stat").read_text().split("\n", 1)[0].split()[1:]]
+        user, nice, system, _idle, _waiting, *interrupts = fields[:8]
+        return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
 def _cpu_ticks(pid: int) -> tuple[int, ...]:
     """User and system time of a process and of its children that have ended, in clock ticks."""
     try:

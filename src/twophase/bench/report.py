@@ -42,10 +42,15 @@ def _table(comparison: Comparison) -> Table:
     row("messages a second", [spread([run.per_second for run in column]) for column in columns])
     if comparison.ratio is not None:
         row(f"part of {comparison.ceiling_name}", [percent(comparison.ratio), ""])
+    if comparison.cpu_ratio is not None:
+        row("the same, by CPU of all processes", [percent(comparison.cpu_ratio), ""])
+    row("latencies:", ["p50 / p90 / p99 / p99.9"] * len(columns))
     for name in dict.fromkeys(name for column in columns for run in column for name in run.histograms):
-        row(f"{name}: p50 / p90 / p99 / p99.9 ms", [latency(middle(column).latency(name)) for column in columns])
+        row(f"{name}, ms", [latency(middle(column).latency(name)) for column in columns])
     for name in dict.fromkeys(usage.name for column in columns for run in column for usage in run.usage):
         row(f"{name}: CPU µs a message / memory MB", [_usage(column, name) for column in columns])
+    row("all: CPU µs a message", [f"{middle(column).cpu_us_per_message:,.1f}" for column in columns])
+    row("other programs: processors in use", [f"{middle(column).foreign_cores:.2f}" for column in columns])
     row("messages begun / delivered", [_counts(column, "begun", "delivered") for column in columns])
     row("lost / duplicate / too early", [_counts(column, "lost", "duplicates", "early") for column in columns])
     row("errors / unanswered", [f"{_errors(column)} / {_counts(column, 'unanswered')}" for column in columns])
@@ -126,6 +131,7 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
     return {
         "server": comparison.name,
         "ratio": comparison.ratio,
+        "cpu_ratio": comparison.cpu_ratio,
         "runs": [run_document(run) for run in comparison.runs],
         "beside": comparison.ceiling_name,
         "runs_beside": [run_document(run) for run in comparison.ceilings],
@@ -142,6 +148,7 @@ def run_document(run: Measurement) -> dict[str, Any]:
         "drained_s": run.drained_s,
         "latencies": {name: run.latency(name) for name in run.histograms},
         "usage": run.usage,
+        "foreign_cores": run.foreign_cores,
         "findings": run.findings,
         "series": run.series,
     }

@@ -12,7 +12,7 @@ import msgspec
 from twophase.bench.histogram import Histogram
 from twophase.bench.ledger import Ledger
 from twophase.bench.measurement import Measurement, Point, Usage
-from twophase.bench.processes import Meter
+from twophase.bench.processes import Meter, machine_cpu_s
 from twophase.bench.workload import Workload
 from twophase.core.errors import BenchmarkFailed
 
@@ -38,6 +38,7 @@ class Window(msgspec.Struct, frozen=True):
     histograms: dict[str, Histogram]
     series: list[Point]
     usage: list[Usage]
+    foreign_cores: float
 
     def measurement(self, workload: Workload, ledger: Ledger, drained_s: float) -> Measurement:
         """The run as a whole, with the account as it now stands."""
@@ -50,6 +51,7 @@ class Window(msgspec.Struct, frozen=True):
             self.usage,
             drained_s,
             ledger.findings(),
+            self.foreign_cores,
         )
 
 
@@ -87,12 +89,14 @@ class Watch:
         workload = self._workload
         await self._pass(0.0, workload.warmup_s)
         self._ledger.clear_latencies()
+        machine_s = machine_cpu_s()
         before, done, started_s = self._meter.read(), self._done(), time.perf_counter()
         series = await self._pass(workload.warmup_s, workload.seconds)
         messages, measured_s = self._done() - done, time.perf_counter() - started_s
         after = self._meter.read()
         usage = [Usage.between(one, other, messages) for one, other in zip(before, after, strict=True)]
-        return Window(measured_s, messages, self._ledger.latencies(), series, usage)
+        foreign_cores = (machine_cpu_s() - machine_s) / measured_s - sum(one.cpu_cores for one in usage)
+        return Window(measured_s, messages, self._ledger.latencies(), series, usage, max(0.0, foreign_cores))
 
     async def _pass(self, passed_s: float, seconds: float) -> list[Point]:
         """Let `seconds` pass, noting the throughput of each sample."""

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import uvloop
 
-from twophase.bench.compare import api_url
+from twophase.bench.compare import Spread, api_url
 from twophase.http.address import Address, parse_address
 
 T = TypeVar("T")
@@ -26,6 +26,8 @@ class Figure(msgspec.Struct, frozen=True):
     unit: str
     bar: float | None = None
     at_least: bool = False
+    spread: Spread | None = None
+    """Of several runs, where the scenario makes several itself."""
 
     @property
     def reached(self) -> bool | None:

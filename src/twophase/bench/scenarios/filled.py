@@ -72,6 +72,6 @@ def _figures(live: int, comparison: Comparison) -> list[Figure]:
     return [
         Figure("throughput, empty database", empty, "msg/s"),
         Figure(f"throughput, {what}", full, "msg/s"),
-        Figure(f"throughput, {what}", ratio.middle, "of empty", _BAR, at_least=True),
+        Figure(f"throughput, {what}", ratio.middle, "of empty", _BAR, at_least=True, spread=ratio),
         Figure("lost", sum(run.findings.lost for run in comparison.runs), "messages", 0),
     ]
