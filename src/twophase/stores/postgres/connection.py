@@ -36,6 +36,7 @@ _SETTINGS: Final = {
 _FILES: Final = frozenset({"sslrootcert", "sslcert", "sslkey", "sslcrl"})
 _PAUSE_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
 _STATEMENTS_KEPT: Final = 100
+_LATE_SHARE: Final = 5
 
 
 def named(url: str) -> str:
@@ -147,9 +148,12 @@ async def _make_durable(connection: Connection, place: str, *, is_pooled: bool) 
 class Deadline:
     """When a caller has waited long enough for the database."""
 
-    def __init__(self, wait_ms: int) -> None:
+    def __init__(self, wait_ms: int, away_since_s: float | None) -> None:
         self._loop = asyncio.get_running_loop()
-        self._at = self._loop.time() + wait_ms / 1000
+        self.began_s = now_s = self._loop.time()
+        self._at = now_s + wait_ms / 1000
+        if away_since_s is not None:
+            self._at = min(self._at, max(away_since_s + wait_ms / 1000, now_s + wait_ms / 1000 / _LATE_SHARE))
         self.wait_ms = wait_ms
 
     def left_s(self) -> float:
@@ -172,14 +176,19 @@ class Lane:
         self._wait_ms = wait_ms
         self._connection: Connection | None = None
         self._closed = False
+        self._away_since_s: float | None = None
 
     def open(self) -> None:
         """Let it connect, also after `close`."""
         self._closed = False
 
     def deadline(self) -> Deadline:
-        """A new bound for one call."""
-        return Deadline(self._wait_ms)
+        """A new bound for one call.
+
+        An outage is waited for once, not by every call anew: a request may have waited behind other calls already, and
+        all of it together is to stay near the bound. Who comes late gets a share, enough to see that all is well again.
+        """
+        return Deadline(self._wait_ms, self._away_since_s)
 
     async def connected(self, deadline: Deadline) -> Connection:
         """The connection, opened anew when it was lost; the caller holds the lock.
@@ -200,6 +209,7 @@ class Lane:
                     self._connection = await connect(self.url, self._wait_ms)
             except (*FAILURES, ValueError) as error:
                 pause_s = _PAUSE_S[min(tries, len(_PAUSE_S) - 1)]
+                self._is_away(deadline)
                 if not is_passing(error):
                     raise store_error(error, self.place, "connecting") from error
                 if deadline.left_s() <= pause_s:
@@ -217,10 +227,21 @@ class Lane:
         """
         try:
             async with asyncio.timeout(deadline.left_s()):
-                return await work
+                result = await work
         except (TimeoutError, asyncio.CancelledError):
+            self._is_away(deadline)
             self.drop()
             raise
+        except FAILURES as error:
+            if is_lost(error) or isinstance(store_error(error, self.place, ""), StoreUnavailable):
+                self._is_away(deadline)
+            raise
+        self._away_since_s = None
+        return result
+
+    def _is_away(self, deadline: Deadline) -> None:
+        if self._away_since_s is None:
+            self._away_since_s = deadline.began_s
 
     def drop(self) -> None:
         """Give the connection up without waiting for the server."""

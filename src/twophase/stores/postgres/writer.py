@@ -60,6 +60,8 @@ class Writer:
         self._clock = clock
         self._place: Place | None = None
         self._unsettled = False
+        self._connection: Connection | None = None
+        """The one on which the place was taken or settled."""
         self._horizon_ms = 0
 
     @property
@@ -73,9 +75,10 @@ class Writer:
         """Whether a flush may still be committed by a connection that was lost; reading now would be guessing."""
         return self._unsettled
 
-    def take(self, place: Place) -> None:
-        """Write from now on as the holder of `place`."""
+    def take(self, place: Place, connection: Connection) -> None:
+        """Write from now on as the holder of `place`, which was taken on `connection`."""
         self._place = place
+        self._connection = connection
         self._unsettled = False
 
     def leave(self) -> None:
@@ -94,7 +97,10 @@ class Writer:
         async with self._lane.lock:
             deadline = self._lane.deadline()
             clock_ms = self._clock_ms()
-            answer = await self._put(list(enumerate(items)), batch.attempts, clock_ms, deadline)
+            try:
+                answer = await self._put(list(enumerate(items)), batch.attempts, clock_ms, deadline)
+            except _BadData as error:
+                raise StoreError(f"{self._lane.place}: evidence that cannot be written: {error}.") from error
             refused: dict[int, Refusal] = {}
             if answer.refused:
                 refused = await self._reasons(items, answer.refused, deadline)
@@ -253,12 +259,15 @@ class Writer:
     async def _ready(self, deadline: Deadline) -> tuple[Connection, Settled | None]:
         """A connection on which this node may write; what was settled on the way, if anything was."""
         while True:
-            connection = await self._lane.connected(deadline)
-            if not self._unsettled:
-                return connection, None
             place = self._held()
+            connection = await self._lane.connected(deadline)
+            if connection is self._connection and not self._unsettled:
+                return connection, None
+            # Also when nothing was under way: this may be another server, one that was behind.
+            self._unsettled = True
             try:
-                rows = await self._lane.within(deadline, connection.fetch(statements.SETTLE, place.node, place.owner))
+                settling = connection.fetch(statements.SETTLE, place.node, place.owner, place.fence + 1)
+                rows = await self._lane.within(deadline, settling)
             except FAILURES as error:
                 if not (is_lost(error) or is_beaten(error)) or deadline.left_s() == 0:
                     raise store_error(error, self._lane.place, "finding out what became of a flush") from error
@@ -273,6 +282,7 @@ class Writer:
                     " a failover to a standby that was behind?"
                 )
             place.fence, place.flushes = settled.fence, settled.flushes
+            self._connection = connection
             self._unsettled = False
             return connection, settled
 
