@@ -77,7 +77,9 @@ def pool() -> DescriptorPool:
     """The descriptors of dtm's interface, for reflection too."""
     own = DescriptorPool()
     own.AddSerializedFile(empty_pb2.DESCRIPTOR.serialized_pb)
-    described = descriptor_pb2.FileDescriptorSet.FromString(files("twophase.rpc").joinpath("dtmgimp.binpb").read_bytes())
+    described = descriptor_pb2.FileDescriptorSet.FromString(
+        files("twophase.rpc").joinpath("dtmgimp.binpb").read_bytes()
+    )
     for file in described.file:
         if file.package == SERVICE.partition(".")[0]:
             own.AddSerializedFile(file.SerializeToString())
