@@ -127,14 +127,20 @@ async def test_a_node_whose_place_was_taken_during_the_outage_learns_it(
     assert (await flush(store, prepare("later"))).refused == {}
 
 
-async def test_a_database_that_has_forgotten_flushes_is_noticed(store: PostgresStore, proxy: Proxy, raw: Raw) -> None:
+@pytest.mark.parametrize("in_the_middle", [True, False])
+async def test_a_database_that_has_forgotten_flushes_is_noticed(
+    store: PostgresStore, proxy: Proxy, raw: Raw, in_the_middle: bool
+) -> None:
     """As after a failover to a standby that was behind: what this node remembers is no longer so."""
     await flush(store, prepare("a"))
     raw.execute("update node set flushes = flushes - 1")
-    proxy.cut()
+    if in_the_middle:
+        proxy.cut_around(MARK, Cut.BEFORE_REQUEST)
+    else:
+        proxy.cut()
 
     with pytest.raises(StoreFenced, match="forgotten"):
-        await flush(store, prepare("b"))
+        await flush(store, prepare("b", body=MARK))
     await store.rejoin()
     assert (await flush(store, prepare("b"))).refused == {}
 

@@ -23,7 +23,7 @@ Connection = Any
 """asyncpg's, which has no types."""
 
 POSTGRES_OLDEST = 130_000
-CONNECT_TIMEOUT_S = 3.0
+CONNECT_TIMEOUT_S = 3
 
 _SETTINGS: Final = {
     # A plan is made once, maybe over empty tables, and must be right when they are large: always by an index.

@@ -79,7 +79,7 @@ class PostgresStore:
                     self._place = await places.take(connection, self._clock, self._lease_ms)
                 except FAILURES as error:
                     raise store_error(error, self._lane.place, "starting") from error
-            self._writer.take(self._place)
+                self._writer.take(self._place, connection)
             self._readers = Readers(self._read_lanes)
             await self.history_horizon_ms()
         except BaseException:
@@ -177,7 +177,7 @@ class PostgresStore:
             except FAILURES as error:
                 self._lane.drop()
                 raise store_error(error, self._lane.place, "taking a place") from error
-            self._writer.take(self._place)
+            self._writer.take(self._place, connection)
 
     def _not_open(self) -> StoreError:
         return StoreError(f"{self._lane.place} is not open: the store was not started, or is stopped.")
