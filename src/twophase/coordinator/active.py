@@ -6,6 +6,8 @@ known for certain; the store keeps it, and `recovery` brings it back when it is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from twophase.coordinator.entry import Entry
@@ -27,6 +29,8 @@ class Active:
         self._entries_max = entries_max
         self._bytes_max = bytes_max
         self._entries: dict[str, Entry] = {}
+        self.get: Callable[[str], Entry | None] = self._entries.get
+        """The entry of a gid, if memory holds it."""
         self.bytes = 0
         self.left: set[str] | None = None
         """While a page is read: gids that left memory meanwhile. What the page says of them may be outdated."""
@@ -36,10 +40,6 @@ class Active:
 
     def __contains__(self, gid: str) -> bool:
         return gid in self._entries
-
-    def get(self, gid: str) -> Entry | None:
-        """The entry of a gid, if memory holds it."""
-        return self._entries.get(gid)
 
     def entries(self) -> list[Entry]:
         """All of them, as of now."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -34,6 +35,11 @@ from twophase.core.lifecycle import Event, State
 from twophase.core.message import Message
 from twophase.destinations.base import Destination
 from twophase.stores.base import DecidedBy, Overview, Store
+
+# Names of this module: see `decisions`.
+_PREPARE: Final = Event.PREPARE
+_SUBMIT: Final = Event.SUBMIT
+_BY_SUBMIT: Final = DecidedBy.SUBMIT
 
 
 class Gauges(msgspec.Struct, frozen=True):
@@ -191,13 +197,13 @@ class Coordinator:
         """Remember a message whose fate its producer's local transaction will decide."""
         entry = self._admit(message, on_reply)
         if entry is not None:
-            self._decisions.happen(entry, Occurrence(Event.PREPARE, message, on_reply))
+            self._decisions.happen(entry, Occurrence(_PREPARE, message, on_reply))
 
     def submit(self, message: Message, on_reply: OnReply) -> None:
         """The local transaction is committed (or there is none): call the branches."""
         entry = self._admit(message, on_reply)
         if entry is not None:
-            self._decisions.happen(entry, Occurrence(Event.SUBMIT, message, on_reply, DecidedBy.SUBMIT))
+            self._decisions.happen(entry, Occurrence(_SUBMIT, message, on_reply, _BY_SUBMIT))
 
     def abort(self, gid: str, on_reply: OnReply) -> None:
         """The local transaction is rolled back: call nothing."""
@@ -243,7 +249,7 @@ class Coordinator:
     # ---- one of several nodes: what `membership` asks of us ----------------------------------------------
 
     def halt(self) -> None:
-        """See `membership.Work`, as for these four."""
+        """See `membership.Work`, as for all of these."""
         self._accepting = False
         self._branch_calls.drain()
         self._check_calls.drain()
@@ -346,7 +352,11 @@ class Coordinator:
     def _fenced(self, error: StoreFenced) -> None:
         if self._store.shared:
             self._membership.fenced(error)
-            return
+        else:
+            self.fail(error)
+
+    def fail(self, error: StoreError) -> None:
+        """See `membership.Work`."""
         self._accepting = False
         self._timers.stop()
         self._branch_calls.drain()

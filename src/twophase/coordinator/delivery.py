@@ -9,6 +9,7 @@ stored with the next due time; after a crash before that, it is: I6 is the branc
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from twophase.coordinator.calls import Calls
 from twophase.coordinator.decisions import Decisions
@@ -23,6 +24,11 @@ from twophase.core.lifecycle import Event, State
 from twophase.core.verdict import BranchResult, interpret_branch
 from twophase.destinations.base import Answer, Call
 from twophase.stores.base import AttemptKind
+
+# Names of this module: see `decisions`.
+_SUBMITTED: Final = State.SUBMITTED
+_ALL_SUCCEEDED: Final = Event.ALL_SUCCEEDED
+_SUCCEEDED: Final = BranchResult.SUCCEEDED
 
 
 class _Round:
@@ -51,7 +57,7 @@ class Delivery:
 
     def begin(self, entry: Entry) -> None:
         """Start a round for a durable submitted message that has none."""
-        assert entry.state is State.SUBMITTED, "only a durable decision calls branches"
+        assert entry.state is _SUBMITTED, "only a durable decision calls branches"
         assert entry.round is None, "one round at a time"
         if self._calls.draining or entry.detached:
             return
@@ -77,7 +83,7 @@ class Delivery:
     def _approach(self, entry: Entry, round_: _Round, index: int) -> None:
         url = entry.message.branches[index].url
         if not url:
-            self._take(entry, round_, index, BranchResult.SUCCEEDED)
+            self._take(entry, round_, index, _SUCCEEDED)
             return
         build = partial(self._call, index)
         if not self._calls.start(entry, url, build, partial(self._answered, entry, round_, index)):
@@ -106,16 +112,16 @@ class Delivery:
         if failpoint.ARMED:
             failpoint.reach("coordinator.after_branch_call")
         result = interpret_branch(answer.status, answer.body)
-        self._observer.branch_answered(result.value, key, answer.latency_ms / 1000)
+        self._observer.branch_answered(result, key, answer.latency_ms / 1000)
         if entry.detached:
             return
-        if result is not BranchResult.SUCCEEDED:
+        if result is not _SUCCEEDED:
             self._note(entry, index, answer, result)
         self._take(entry, round_, index, result)
 
     def _take(self, entry: Entry, round_: _Round, index: int, result: BranchResult) -> None:
         round_.outstanding -= 1
-        if result is BranchResult.SUCCEEDED:
+        if result is _SUCCEEDED:
             entry.done |= 1 << index
             if not entry.message.options.concurrent and not self._calls.draining and not entry.all_done:
                 self._next(entry, round_)
@@ -129,7 +135,7 @@ class Delivery:
         assert entry.round is round_, "a round ends once"
         entry.round = None
         if entry.all_done:
-            self._decisions.happen(entry, Occurrence(Event.ALL_SUCCEEDED))
+            self._decisions.happen(entry, Occurrence(_ALL_SUCCEEDED))
             return
         # ONGOING asks to come again at the same pace; anything else slows down.
         if round_.worst is not None and round_.worst is not BranchResult.ONGOING:

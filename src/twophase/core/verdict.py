@@ -15,6 +15,7 @@ serves all three.
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 VERDICT_HEADER = "x-twophase-verdict"
 
@@ -37,7 +38,7 @@ STATUS_OF_VERDICT: dict[Verdict, int] = {
 """The status a check-back route answers with, so that a foreign coordinator understands it too."""
 
 
-class BranchResult(enum.Enum):
+class BranchResult(enum.StrEnum):
     """What became of one branch call."""
 
     SUCCEEDED = "succeeded"
@@ -49,6 +50,7 @@ class BranchResult(enum.Enum):
     """Any other status, a transport error or a timeout."""
 
 
+_SUCCEEDED: Final = BranchResult.SUCCEEDED
 _VERDICTS = {verdict.value: verdict for verdict in Verdict}
 
 
@@ -101,7 +103,7 @@ def interpret_branch(status: int, body: bytes) -> BranchResult:
         return BranchResult.ONGOING
     if b"FAILURE" in body:
         return BranchResult.FAILED
-    return BranchResult.SUCCEEDED
+    return _SUCCEEDED
 
 
 GRPC_OF_STATUS: dict[int, int] = {200: 0, 400: 3, 409: 10, 425: 9, 500: 2}

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Callable
 from email.utils import formatdate
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -24,13 +24,17 @@ from twophase.core import failpoint
 from twophase.core.errors import TwophaseError
 from twophase.core.message import Message
 from twophase.server.decode import Decoder
-from twophase.server.encode import Answer, Route, failure, head
+from twophase.server.encode import Answer, Route, failure, head, success_body
 from twophase.server.protocol import Connection
 from twophase.server.turns import HotTurn
 
 _log = structlog.get_logger("twophase.http")
 _BACKLOG = 4096
 _SWEEP_S_MAX = 1.0
+_ANSWERS_KEPT_MAX = 4096
+# Names of this module: see `coordinator.decisions`.
+_ABORT: Final = Route.ABORT
+_PREPARE: Final = Route.PREPARE
 
 
 class Requests(Protocol):
@@ -99,7 +103,8 @@ class Listener:
         self.draining = False
         self.now_s = 0.0
         self.date = b""
-        self.head_200 = b""
+        self._head_200 = b""
+        self._answers_200: dict[int, bytes] = {}
         self._empty = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -162,19 +167,31 @@ class Listener:
         loop = asyncio.get_running_loop()
         self.now_s = loop.time()
         self.date = formatdate(time.time(), usegmt=True).encode()
-        self.head_200 = head(200, self.date)
+        self._head_200 = head(200, self.date)
+        self._answers_200.clear()
         self.state.default_headers = [(b"date", self.date)]
         for connection in list(self.state.connections):
             assert isinstance(connection, Connection), "no other protocol listens here"
             connection.check(self.now_s)
         self._sweeper = loop.call_later(self._sweep_s, self._sweep)
 
+    def answer_200(self, prepared_at_ms: int) -> bytes:
+        """The whole answer to a hot request that succeeded: the same for all messages of one flush."""
+        answer = self._answers_200.get(prepared_at_ms)
+        if answer is None:
+            if len(self._answers_200) >= _ANSWERS_KEPT_MAX:
+                self._answers_200.clear()
+            body = success_body(prepared_at_ms)
+            answer = b"%bcontent-length: %d\r\n\r\n%b" % (self._head_200, len(body), body)
+            self._answers_200[prepared_at_ms] = answer
+        return answer
+
     # ---- hot requests -----------------------------------------------------------------------------------
 
     def handle(self, turn: HotTurn, body: bytes | bytearray) -> None:
         """Decode a hot request and give it to the coordinator, whose reply answers it."""
         try:
-            if turn.route is Route.ABORT:
+            if turn.route is _ABORT:
                 gid = self._decoder.gid(body)
                 if failpoint.ARMED:
                     failpoint.reach("coordinator.request_parsed")
@@ -183,7 +200,7 @@ class Listener:
             message = self._decoder.message(body)
             if failpoint.ARMED:
                 failpoint.reach("coordinator.request_parsed")
-            if turn.route is Route.PREPARE:
+            if turn.route is _PREPARE:
                 self._requests.prepare(message, turn.reply)
             else:
                 self._requests.submit(message, turn.reply)

@@ -122,7 +122,7 @@ class Connection(Reader):
     def take(self, route: Route, body: bytes | bytearray) -> None:
         """A whole hot request: to the coordinator with it."""
         self._owes_continue = False
-        turn = HotTurn(self, route, closes=self.closes)
+        turn = HotTurn(self, route, self.closes)
         line = self._line
         line.append(turn)
         if len(line) > _IN_LINE_MAX:
@@ -161,11 +161,10 @@ class Connection(Reader):
 
     def succeeded(self, turn: HotTurn, prepared_at_ms: int) -> None:
         """Answer 200."""
-        body = success_body(prepared_at_ms)
         if turn.closes or self.listener.draining:
-            self.answered(turn, Answer(200, body))
+            self.answered(turn, Answer(200, success_body(prepared_at_ms)))
             return
-        turn.answer = b"%bcontent-length: %d\r\n\r\n%b" % (self.listener.head_200, len(body), body)
+        turn.answer = self.listener.answer_200(prepared_at_ms)
         line = self._line
         if line and line[0] is turn:
             self._advance()

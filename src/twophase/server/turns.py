@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from twophase.core.errors import TwophaseError
 from twophase.server.encode import Answer, Route, failure
 
@@ -19,16 +21,13 @@ if TYPE_CHECKING:
     from twophase.server.protocol import Connection
 
 
-class HotTurn:
+class HotTurn(msgspec.Struct, eq=False):
     """A request answered by callbacks. `answer` is the whole response once it is known."""
 
-    __slots__ = ("answer", "closes", "connection", "route")
-
-    def __init__(self, connection: Connection, route: Route | None, *, closes: bool) -> None:
-        self.connection = connection
-        self.route = route
-        self.closes = closes
-        self.answer: bytes | None = None
+    connection: Connection
+    route: Route | None
+    closes: bool
+    answer: bytes | None = None
 
     def reply(self, reply: ReplyOf) -> None:
         """The coordinator's one reply."""
