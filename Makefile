@@ -1,6 +1,6 @@
 # Everything sets itself up: a target that needs .venv makes it, or renews it when it is stale.
 .DEFAULT_GOAL := help
-.PHONY: help setup ready servers demo test check fix bench docs lock clean distclean
+.PHONY: help setup ready servers demo test soak check fix bench docs lock clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ demo: ready ## Move money between two banks while their processes are killed, an
 
 test: ready ## Run every test, on real database servers of its own
 	@scripts/test $(ARGS)
+
+soak: ready ## Half a million messages through three nodes that fail in turn; ARGS="--messages N --report FILE"
+	@.venv/bin/python -m tests.crash.nodes.soak $(ARGS)
 
 check: ready ## Format, lint, types and import contracts
 	@scripts/check

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from twophase.coordinator.committer import as_store_error
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.core.errors import StoreFenced
+from twophase.core.errors import StoreError, StoreFenced
 from twophase.core.hooks import Chance
 from twophase.core.schedule import Schedule
 from twophase.stores.base import Store
@@ -37,6 +37,9 @@ class Work(Protocol):
 
     def adopted(self) -> None:
         """Rows have come: read again what is due."""
+
+    def fail(self, error: StoreError) -> None:
+        """This node cannot go on."""
 
 
 class Contact:
@@ -138,7 +141,7 @@ class Membership:
         if self._rejoining is None:
             self._observer.fenced(*self._store.place)
             self._work.halt()
-            self._rejoining = asyncio.get_running_loop().create_task(self._rejoin(error), name="twophase rejoin")
+            self._rejoining = asyncio.get_running_loop().create_task(self._begin_anew(error), name="twophase rejoin")
 
     async def _beat(self) -> None:
         pause_s = self._store.lease_ms / _BEATS_PER_LEASE / 1000
@@ -187,6 +190,12 @@ class Membership:
             self.fenced(error)
         else:
             self._observer.heartbeat_failed(error.code)
+
+    async def _begin_anew(self, error: StoreFenced) -> None:
+        try:
+            await self._rejoin(error)
+        except Exception as cause:  # noqa: BLE001 -- whatever it is: half a node is worse than none
+            self._work.fail(as_store_error(cause))
 
     async def _rejoin(self, error: StoreFenced) -> None:
         beating, self._beating = self._beating, None

@@ -132,6 +132,13 @@ class Cluster:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             return connection.execute(statement.encode(), values).fetchall()
 
+    def ask_text(self, statement: str) -> str:
+        """The one value of a question."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            row = connection.execute(statement.encode()).fetchone()
+        assert row is not None, "there is an answer"
+        return str(row[0])
+
     def unfinished(self) -> int:
         """Messages that are not final."""
         return self.ask("select count(*) from message")[0][0]

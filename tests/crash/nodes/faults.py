@@ -17,11 +17,13 @@ class Faults:
     Arguments:
         cluster: all nodes run, and are left so.
         chance: which node, and for how long.
+        on_fault: called after each.
     """
 
-    def __init__(self, cluster: Cluster, chance: random.Random) -> None:
+    def __init__(self, cluster: Cluster, chance: random.Random, on_fault: Callable[[], None]) -> None:
         self._cluster = cluster
         self._chance = chance
+        self._on_fault = on_fault
         self.wrong: list[str] = []
         self.counts: Counter[str] = Counter()
         self._kinds: list[Callable[[], None]] = [
@@ -33,12 +35,13 @@ class Faults:
             self.kill_two_nodes,
         ]
 
-    def round(self) -> None:
-        """One of each, in any order, with a moment of peace in between."""
+    def round(self, peace_s: float) -> None:
+        """One of each, in any order, with about so much peace after each."""
         for fault in self._chance.sample(self._kinds, len(self._kinds)):
             fault()
             self.counts[fault.__name__] += 1
-            pause(self._chance.uniform(0.3, 1.0))
+            self._on_fault()
+            pause(self._chance.uniform(0.5, 1.5) * peace_s)
 
     def kill_a_node(self) -> None:
         """kill -9; it comes back soon, or when others have taken what it had."""

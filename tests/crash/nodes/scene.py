@@ -143,27 +143,30 @@ def run(
     messages: int,
     rounds: int,
     seed: int | None = None,
-    progress: Callable[[int, float, str], None] = lambda messages, seconds, fault: None,
+    at_a_time: int = AT_A_TIME,
+    peace_s: float = 0.6,
+    progress: Callable[[int, int], None] = lambda messages, faults: None,
 ) -> Outcome:
     """Send at least so many messages, through at least so many rounds of faults, and check every promise.
 
     Arguments:
-        progress: told (messages, seconds, number of faults as text) after every round.
+        at_a_time: producers.
+        peace_s: about how long nothing goes wrong after each fault.
+        progress: told how many messages there were, and how many faults, after each fault.
     """
     seed = random.randrange(2**32) if seed is None else seed
     chance = random.Random(seed)
-    faults = Faults(cluster, chance)
     began = time.monotonic()
-    with Follower(cluster.dsn) as follower, under_load(cluster, seed) as load:
+    with Follower(cluster.dsn) as follower, under_load(cluster, seed, at_a_time) as load:
+        faults = Faults(cluster, chance, lambda: progress(load.messages, faults.counts.total()))
         pause(1.0)
         done = 0
         while load.alive and (done < rounds or load.messages < messages):
             if done < rounds or messages - load.messages > messages // 10:
-                faults.round()
+                faults.round(peace_s)
                 done += 1
             else:
                 pause(0.5)
-            progress(load.messages, time.monotonic() - began, f"{faults.counts.total()} faults")
         load.enough()
         seconds = time.monotonic() - began
         cluster.wait_rest(_REST_S)

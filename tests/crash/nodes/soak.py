@@ -1,0 +1,124 @@
+"""`make soak`: the scene of `test_nodes`, for as many messages as wanted, with a report for people.
+
+    python -m tests.crash.nodes.soak [--messages 500000] [--seed N] [--report docs/soak-report.md]
+
+Exit code 1 when a promise was broken; the report then says which, and the seed repeats the faults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import random
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tests.crash.nodes.cluster import LEASE_MS, NODES, Cluster, cluster
+from tests.crash.nodes.scene import Outcome, run
+from tests.servers.postgres import PostgresServer
+from tests.servers.server import ServerUnavailable
+
+MESSAGES = 500_000
+AT_A_TIME = 64
+PEACE_S = 4.0
+REPORT = Path("docs/soak-report.md")
+
+
+def main() -> int:
+    """Run, write the report, and say in one line how it went."""
+    options = _options()
+    console = Console()
+    folder = Path(tempfile.mkdtemp(prefix="twophase-soak-"))
+    server = PostgresServer()
+    try:
+        server.start()
+        with cluster(folder, server) as nodes:
+            database = nodes.ask_text("select version()").split(" on ")[0]
+            outcome = _run(nodes, options.messages, options.seed, console)
+    except ServerUnavailable as error:
+        console.print(f"[red]PostgreSQL is needed: {error}[/red]")
+        return 2
+    finally:
+        server.stop()
+    options.report.write_text(report(outcome, database), encoding="utf-8")
+    console.print(outcome.summary(), highlight=False)
+    violations = outcome.findings.violations
+    verdict = "[green]every promise was kept[/green]" if not violations else f"[red]broken: {violations}[/red]"
+    console.print(f"{verdict}; the report is {options.report}, the nodes' logs are in {folder}")
+    return 1 if violations else 0
+
+
+def _run(nodes: Cluster, messages: int, seed: int, console: Console) -> Outcome:
+    columns = (
+        TextColumn("messages"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[faults]} faults"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("messages", total=messages, faults=0)
+
+        def show(done: int, faults: int) -> None:
+            progress.update(task, completed=min(done, messages), faults=faults)
+            if not console.is_terminal:
+                print(f"{done} of {messages} messages, {faults} faults", flush=True)
+
+        return run(nodes, messages=messages, rounds=2, seed=seed, at_a_time=AT_A_TIME, peace_s=PEACE_S, progress=show)
+
+
+def report(outcome: Outcome, database: str) -> str:
+    """The report as a page."""
+    violations = outcome.findings.violations
+    rate = outcome.messages / outcome.seconds
+    ends = f"{outcome.committed} committed and delivered, {outcome.rolled_back} rolled back and not called"
+    verdict = "Every promise was kept." if not violations else "**Promises were broken:**"
+    lines = [
+        "# Soak report",
+        "",
+        "Written by `make soak`; how it works stands in [several nodes](how-to/run-several-nodes.md#how-it-is-tested).",
+        "",
+        verdict,
+        *[f"* {sentence}" for sentence in violations],
+        "",
+        "| | |",
+        "|---|---|",
+        f"| when | {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())} |",
+        f"| machine | {os.cpu_count()} cores, {platform.system()} {platform.release()}, {platform.machine()} |",
+        f"| versions | twophase {version('twophase')}, Python {platform.python_version()}, {database} |",
+        f"| set-up | {NODES} nodes, lease {LEASE_MS} ms, {AT_A_TIME} producers at a time; everything on this machine |",
+        f"| seed | {outcome.seed} |",
+        f"| messages | {outcome.messages} in {outcome.seconds:.0f} s ({rate:.0f}/s, faults included) |",
+        f"| their ends | {ends} |",
+        f"| at rest | {outcome.rest_seconds:.1f} s after the last message |",
+        f"| history | {outcome.history_rows} rows followed while they were written, without a gap |",
+        "",
+        "| Fault | Times |",
+        "|---|---|",
+        *[f"| {name.replace('_', ' ')} | {count} |" for name, count in sorted(outcome.faults.items())],
+        "",
+        "| Counted by producers and branches | Times |",
+        "|---|---|",
+        *[f"| {name} | {count} |" for name, count in sorted(outcome.counts.items())],
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make soak", description="Three nodes, one PostgreSQL, faults without end.")
+    parser.add_argument("--messages", type=int, default=MESSAGES, help=f"how many to send (default {MESSAGES})")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="repeats the faults of a run")
+    parser.add_argument("--report", type=Path, default=REPORT, help=f"where to write it (default {REPORT})")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
