@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 _PROC = Path("/proc")
+_LISTEN = "0A"
 OWN_NAME = "generator + sink"
 
 
@@ -95,22 +96,50 @@ def memory_bytes(pid: int) -> int:
 
 def listening(port: int) -> int | None:
     """The process of this machine that listens on a TCP port; None when there is none that may be seen."""
-    wanted = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+    wanted = {row.inode for row in _sockets() if row.listens and row.port == port}
     if not wanted:
         return None
-    found = []
-    for directory in _PROC.glob("[0-9]*/fd"):
-        with contextlib.suppress(OSError):
-            if any(str(file.readlink()) in wanted for file in directory.iterdir()):
-                found.append(int(directory.parent.name))
     # A server's children may hold the same socket: the oldest is the root of the tree.
-    return min(found, default=None)
+    return min((pid for pid in _pids() if wanted & _inodes(pid)), default=None)
 
 
-def _listening_inodes(port: int) -> Iterator[str]:
+def connected_to(pid: int) -> list[int]:
+    """The processes of this machine that a process is connected to over TCP: its databases, say."""
+    own = _inodes(pid)
+    ports = {row.other_port for row in _sockets() if row.inode in own and not row.listens}
+    found = {listening(port) for port in ports & {row.port for row in _sockets() if row.listens}}
+    return sorted(one for one in found if one is not None and one not in {pid, os.getpid()})
+
+
+class _Socket(msgspec.Struct, frozen=True):
+    """One line of the kernel's table of TCP sockets."""
+
+    inode: str
+    port: int
+    other_port: int
+    listens: bool
+
+
+def _sockets() -> Iterator[_Socket]:
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
                 fields = line.split()
-                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
-                    yield fields[9]
+                port, other = (int(field.rpartition(":")[2], 16) for field in fields[1:3])
+                yield _Socket(fields[9], port, other, fields[3] == _LISTEN)
+
+
+def _pids() -> Iterator[int]:
+    return (int(directory.name) for directory in _PROC.glob("[0-9]*"))
+
+
+def _inodes(pid: int) -> set[str]:
+    """The sockets a process has open; none when it may not be seen."""
+    inodes = set()
+    with contextlib.suppress(OSError):
+        for file in (_PROC / str(pid) / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                target = str(file.readlink())
+                if target.startswith("socket:["):
+                    inodes.add(target[8:-1])
+    return inodes

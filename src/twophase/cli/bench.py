@@ -16,7 +16,7 @@ from twophase.bench import plots, report, started
 from twophase.bench.compare import Comparison, alternate, alternate_transfers
 from twophase.bench.machine import this_machine
 from twophase.bench.postgres import postgres
-from twophase.bench.processes import Process, listening
+from twophase.bench.processes import Process, connected_to, listening
 from twophase.bench.progress import shown
 from twophase.bench.scenarios.catalogue import SCENARIOS
 from twophase.bench.scenarios.figure import Stage
@@ -188,13 +188,16 @@ def _business(target: started.Started, subject: _Subject, running: contextlib.Ex
 
 
 def _running(url: str) -> started.Started:
-    """A server somebody else runs; its process when it is on this machine."""
+    """A server somebody else runs; its processes, and those it is connected to, when it is on this machine."""
     try:
         address = parse_address(url)
     except HttpError as error:
         raise ConfigurationError(f"--server {url}: {error}.", remedy="Write http://host:port.") from error
     pid = listening(address.port) if address.host in {"127.0.0.1", "localhost", "::1"} else None
-    return started.Started("server", url, () if pid is None else (Process("server", pid),))
+    if pid is None:
+        return started.Started("server", url, ())
+    beside = [Process("database", other) for other in connected_to(pid)]
+    return started.Started("server", url, (Process("server", pid), *beside))
 
 
 def _report(console: Console, comparisons: Sequence[Comparison], json: Path | None, plots_to: Path | None) -> None:

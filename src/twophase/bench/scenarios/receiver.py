@@ -66,9 +66,10 @@ async def _delivered(stage: Stage, server: Started, messages: int) -> list[Figur
         down_s = time.perf_counter()
         await run.burst(messages)
         await asyncio.sleep(max(0.0, _DOWN_S - (time.perf_counter() - down_s)))
-        wait_s = await _longest_wait_s(server.url, run.gids)
+        last_due_s = await _last_due_s(server.url, run.gids)
         await run.sink.start()
         back_s = time.perf_counter()
+        wait_s = max(0.0, last_due_s - time.time())
         stage.tell(f"the receiver is back; the last next attempt is due in {wait_s:.1f} s")
         busiest, last_s = await _watched(run, messages)
     passed_s = last_s - back_s
@@ -99,18 +100,17 @@ async def _watched(run: Run, messages: int) -> tuple[int, float]:
     return max(later - earlier for earlier, later in itertools.pairwise(counts)), last_s
 
 
-async def _longest_wait_s(server_url: str, gids: list[str]) -> float:
-    """The longest time until a next attempt, of a sample of the messages."""
+async def _last_due_s(server_url: str, gids: list[str]) -> float:
+    """When the last of the next attempts is due, seconds since 1970, by a sample of the messages."""
     client = HttpClient()
-    longest_s = 0.0
+    last_s = 0.0
     try:
         for gid in gids[:: max(1, len(gids) // _SAMPLED)]:
             url = f"{server_url}/api/dtmsvr/query?gid={gid}"
             response = await client.fetch("GET", url, timeout_ms=10_000)
             found = msgspec.json.decode(response.body, type=_Queried).transaction
             if found is not None and found.next_cron_time:
-                due_s = datetime.fromisoformat(found.next_cron_time).timestamp()
-                longest_s = max(longest_s, due_s - time.time())
+                last_s = max(last_s, datetime.fromisoformat(found.next_cron_time).timestamp())
     finally:
         await client.close()
-    return longest_s
+    return last_s
