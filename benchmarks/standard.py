@@ -71,7 +71,7 @@ def throughput(effort: Effort, results: Results) -> None:
                 comparisons[name].ceilings.append(_told(null, plain, "null"))
                 comparisons[name].runs.append(_told(server, workload, name))
     for name, comparison in comparisons.items():
-        results.rows += _throughput_rows(comparison, THROUGHPUT_BARS[name])
+        results.rows += throughput_rows(comparison, THROUGHPUT_BARS[name])
     results.rows.append(
         _foreign("throughput", [run for one in comparisons.values() for run in one.runs + one.ceilings])
     )
@@ -84,7 +84,8 @@ def throughput(effort: Effort, results: Results) -> None:
     ]
 
 
-def _throughput_rows(comparison: Comparison, bar: float) -> list[Row]:
+def throughput_rows(comparison: Comparison, bar: float) -> list[Row]:
+    """The figures of one server beside null."""
     ratios = [
         one.per_second / other.per_second for one, other in zip(comparison.runs, comparison.ceilings, strict=True)
     ]

@@ -121,3 +121,16 @@ def test_a_small_scenario_is_played_on_sqlite(scenario: str, arguments: tuple[st
     figures = json.loads(file.read_text())["figures"]
     assert all(figure["value"] >= 0 for figure in figures)
     assert any(figure["bar"] is not None for figure in figures) or scenario == "latency"
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("scenario", ["filled", "start"])
+def test_a_small_scenario_is_played_on_postgres(scenario: str, tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+
+    done = _bench(
+        "--scenario", scenario, "--setup", "postgres", "--size", "300", "--seconds", "0.3", "--json", str(file)
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert all(figure["value"] >= 0 for figure in json.loads(file.read_text())["figures"])

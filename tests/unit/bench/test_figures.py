@@ -7,36 +7,22 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.unit.bench.runs import run
 from twophase.bench import plots
 from twophase.bench.chart import Axis, Line, chart
 from twophase.bench.compare import Comparison, Spread
-from twophase.bench.histogram import Histogram
-from twophase.bench.ledger import Ledger
-from twophase.bench.measurement import Measurement, Point
 from twophase.bench.report import number
 from twophase.bench.scenarios.figure import Figure
-from twophase.bench.workload import Workload
-
-
-def _run(per_second: float, rate: float = 0.0) -> Measurement:
-    histogram = Histogram()
-    for micros in range(1, 2000):
-        histogram.add(micros / 1e6)
-    series = [Point(second / 10, per_second) for second in range(1, 30)]
-    workload = Workload(rate=rate)
-    return Measurement(
-        workload, 2.0, int(per_second * 2), {plots.BRANCH: histogram}, series, [], 0.0, Ledger().findings()
-    )
 
 
 def test_ratio_is_of_neighbours_and_shows_its_spread() -> None:
-    comparison = Comparison("sqlite", [_run(50), _run(90), _run(30)], [_run(100), _run(100), _run(100)])
+    comparison = Comparison("sqlite", [run(50), run(90), run(30)], [run(100), run(100), run(100)])
 
     assert comparison.ratio == Spread(0.3, 0.5, 0.9)
 
 
 def test_without_runs_beside_it_there_is_no_ratio() -> None:
-    assert Comparison("sqlite", [_run(50)], []).ratio is None
+    assert Comparison("sqlite", [run(50)], []).ratio is None
 
 
 @pytest.mark.parametrize(
@@ -67,7 +53,7 @@ def test_a_chart_is_svg_whatever_its_points(points: tuple[tuple[float, float], .
 
 
 def test_plots_of_a_comparison_are_written(tmp_path: Path) -> None:
-    written = plots.write(tmp_path, [Comparison("sqlite", [_run(50, 10), _run(90, 20)], [_run(100), _run(100)])])
+    written = plots.write(tmp_path, [Comparison("sqlite", [run(50, 10), run(90, 20)], [run(100), run(100)])])
 
     assert [path.name for path in written] == ["throughput.svg", "latency.svg", "latency-against-rate.svg"]
     for path in written:

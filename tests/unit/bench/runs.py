@@ -1,0 +1,29 @@
+"""Measurements as a run would leave them."""
+
+from __future__ import annotations
+
+from twophase.bench.histogram import Histogram
+from twophase.bench.ledger import Ledger
+from twophase.bench.measurement import Measurement, Point, Usage
+from twophase.bench.plots import BRANCH
+from twophase.bench.workload import Workload
+
+
+def run(per_second: float, rate: float = 0.0, cpu_us: float = 100.0) -> Measurement:
+    """Two seconds at a steady rate, with latencies from 1 µs to 2 ms."""
+    histogram = Histogram()
+    for micros in range(1, 2000):
+        histogram.add(micros / 1e6)
+    series = [Point(second / 10, per_second) for second in range(1, 30)]
+    usage = [Usage("generator + sink", 50.0, 0.5, 30.0), Usage("server", cpu_us, 0.9, 45.0)]
+    return Measurement(
+        Workload(rate=rate),
+        2.0,
+        int(per_second * 2),
+        {BRANCH: histogram},
+        series,
+        usage,
+        0.0,
+        Ledger().findings(),
+        foreign_cores=0.25,
+    )
