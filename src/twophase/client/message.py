@@ -99,7 +99,7 @@ class Message:
             open=open,
             durability=_DURABILITIES[durability],
         )
-        takes_bytes = speaks_grpc(server if isinstance(server, str) else server.url)
+        takes_bytes = speaks_grpc(server if isinstance(server, str) else getattr(server, "url", ""))
         self._draft = Draft(gid, options, gid_is_ours=ours, takes_bytes=takes_bytes)
         self._server = server
 

@@ -230,7 +230,7 @@ def _refuse(error: TwophaseError, code: int) -> int:
 
 def _affordable(settings: Settings) -> Settings:
     """The settings with no more connections than the system lets this process open files."""
-    beside = _calls_max(settings) + _FILES_BESIDE_CONNECTIONS
+    beside = _calls_max(settings) + settings.grpc_connections_max + _FILES_BESIDE_CONNECTIONS
     wanted = settings.connections_max + beside
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

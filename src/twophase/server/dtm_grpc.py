@@ -65,6 +65,7 @@ class GrpcDoor:
         decoder: turns requests into messages.
         clock: gives new gids their birth time.
         on_refused: hears the error code of each request refused here.
+        connections_max: clients connected at once; beyond, they are cut off.
         calls_max: requests under way at once; beyond, they get RESOURCE_EXHAUSTED.
         idle_timeout_ms: a connection may rest so long between two requests.
         credentials: TLS; None for plain text.
@@ -77,6 +78,7 @@ class GrpcDoor:
         clock: Clock,
         *,
         on_refused: Callable[[str], None],
+        connections_max: int = 1_000,
         calls_max: int = 10_000,
         idle_timeout_ms: int = 75_000,
         credentials: grpc.ServerCredentials | None = None,
@@ -86,6 +88,7 @@ class GrpcDoor:
         self._clock = clock
         self._refused = on_refused
         self._credentials = credentials
+        self._connections_max = connections_max
         self._calls_max = calls_max
         self._idle_timeout_ms = idle_timeout_ms
         self._server: grpc.aio.Server | None = None
@@ -140,6 +143,7 @@ class GrpcDoor:
             ("grpc.max_receive_message_length", 2 * BODY_BYTES_MAX.value),
             ("grpc.max_metadata_size", REQUEST_HEADER_BYTES_MAX.value),
             ("grpc.max_connection_idle_ms", self._idle_timeout_ms),
+            ("grpc.max_allowed_incoming_connections", self._connections_max),
         ]
 
     # ---- the service ----------------------------------------------------------------------------------------------

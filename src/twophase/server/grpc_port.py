@@ -74,6 +74,7 @@ class GrpcPort:
         door = GrpcDoor(
             *self._parts,
             on_refused=self._on_refused,
+            connections_max=settings.grpc_connections_max,
             calls_max=settings.connections_max,
             idle_timeout_ms=settings.idle_timeout_ms,
             credentials=credentials(settings),

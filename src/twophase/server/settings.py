@@ -62,6 +62,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " or without the grpc extra"
         ),
     ] = "auto"
+    grpc_connections_max: Annotated[
+        Count, Meta(description="gRPC clients connected at once, each with any number of requests; more are cut off")
+    ] = 1_000
     grpc_tls_certificate: Annotated[str, Meta(description="PEM file of the gRPC port's certificate chain")] = ""
     grpc_tls_key: Annotated[str, Meta(description="PEM file of its private key")] = ""
     grpc_tls_client_ca: Annotated[

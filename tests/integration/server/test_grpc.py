@@ -413,6 +413,33 @@ async def test_without_grpcio_a_port_that_was_asked_for_is_refused(
             pass
 
 
+async def test_connections_and_requests_are_bounded(tmp_path: Path) -> None:
+    coordinator = PretendCoordinator()
+    coordinator.holds = True
+    door = GrpcDoor(
+        coordinator,
+        Decoder(lambda url: None),
+        StoppedClock(),
+        on_refused=list[str]().append,
+        connections_max=1,
+        calls_max=2,
+    )
+    target = (await door.start("127.0.0.1", 0)).removeprefix("grpc://")
+    apart = [("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.insecure_channel(target, apart) as first, grpc.aio.insecure_channel(target, apart) as second:
+        under_way = [asyncio.ensure_future(Dtm(first).ask("Submit", **message(gid))) for gid in ("a", "b")]
+        async with asyncio.timeout(10):
+            while len(coordinator.held) < 2:
+                await asyncio.sleep(0.01)
+        assert (await Dtm(first).refused("Submit", **message("c"))).code is Code.RESOURCE_EXHAUSTED
+        assert await _ended(Dtm(second)) is Code.UNAVAILABLE
+        for gid in ("a", "b"):
+            coordinator.release(gid)
+        await asyncio.gather(*under_way)
+        assert await _ended(Dtm(first)) is None
+    await door.stop()
+
+
 # ---- TLS ------------------------------------------------------------------------------------------------------------
 
 
