@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from benchmarks import core, http, page, standard, store
@@ -29,6 +30,8 @@ def main() -> None:
     effort = standard.QUICK if options.quick else standard.LONG if options.long else standard.FULL
     results = standard.measure_parts(effort, options.parts)
     page.write(options.docs, results)
+    if results.failures:
+        sys.exit(f"not measured: {', '.join(results.failures)}")
 
 
 def micro(names: list[str]) -> None:

@@ -61,16 +61,20 @@ def _page(results: Results, drawn: dict[str, str]) -> Iterator[str]:
     for part, title in TITLES.items():
         rows = [row for row in results.rows if row.part == part]
         plots_of = [name for name in drawn if name.startswith(f"{part}-")]
-        if rows or plots_of:
+        failure = results.failures.get(part)
+        if rows or plots_of or failure:
             yield f"\n## {title}\n"
+            if failure:
+                yield f"**Not measured**: {failure[:300]}\n"
             yield from _table(rows)
             if part in {"throughput", "transfers"}:
                 yield from _details([one for one in results.comparisons if _part_of(one) == part])
             for name in plots_of:
                 yield f"\n![{title}](benchmarks/{name})"
-            yield "\n```"
-            yield from results.commands.get(part, [])
-            yield "```"
+            if part in results.commands:
+                yield "\n```"
+                yield from results.commands[part]
+                yield "```"
 
 
 def _table(rows: list[Row]) -> Iterator[str]:

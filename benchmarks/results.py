@@ -46,6 +46,8 @@ class Results(msgspec.Struct):
     comparisons: list[Comparison] = []
     by_rate: dict[str, list[Measurement]] = {}
     commands: dict[str, list[str]] = {}
+    failures: dict[str, str] = {}
+    """Parts that could not be measured, and why."""
 
     def add(self, part: str, store: str, plays: Sequence[Sequence[Figure]]) -> None:
         """The figures of a scenario, played once or several times."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import socket
 import ssl
 import sys
 import time
@@ -56,6 +57,7 @@ class Run:
         self.sink = Sink(self.ledger, workload.payload_bytes, IN_PROGRESS if self.submits else ROLLED_BACK)
         self._on_progress = on_progress
         self._gids = Gids()
+        self._producers: set[Producer] = set()
         self._idle: list[Producer] = []
         self._due: deque[float] = deque()
         self._prepared: list[tuple[bytes, int]] = []
@@ -84,7 +86,7 @@ class Run:
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """Connections and sink for as long as it lasts."""
-        self.template = Template(self.address, self.workload, await self.sink.start())
+        self.template = Template(self.address, self.workload, await self.sink.start(self._own_address()))
         gc.collect()
         gc.freeze()
         gc.disable()  # nothing here makes cycles; a collection would be counted as the server's latency
@@ -98,7 +100,7 @@ class Run:
             for task in self._tasks:
                 task.cancel()
             self.sink.stop()
-            for producer in self._idle:
+            for producer in self._producers:
                 producer.transport.abort()
 
     async def burst(self, messages: int) -> float:
@@ -160,6 +162,17 @@ class Run:
             why = str(error) or "no answer in time"
             raise BenchmarkFailed(f"no connection to {self.address.key}: {why}") from error
 
+    def _own_address(self) -> str:
+        """The address of this machine on the way to the server: where the server can call branches."""
+        host = self.address.host
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect((host, self.address.port))  # nothing is sent: it only chooses a way
+            except OSError as error:
+                raise BenchmarkFailed(f"no way to {self.address.key}: {error.strerror}") from error
+            own: str = probe.getsockname()[0]
+            return own
+
     async def _dial(self) -> None:
         loop = asyncio.get_running_loop()
         await loop.create_connection(
@@ -178,6 +191,7 @@ class Run:
 
     def connected(self, producer: Producer) -> None:
         """A producer can begin."""
+        self._producers.add(producer)
         if self._generating:
             self._next(producer, time.perf_counter())
         else:
@@ -185,6 +199,7 @@ class Run:
 
     def lost(self, producer: Producer) -> None:
         """A producer's connection is gone; another takes its place."""
+        self._producers.discard(producer)
         if producer in self._idle:
             self._idle.remove(producer)
         else:

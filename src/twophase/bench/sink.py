@@ -62,7 +62,8 @@ class Sink:
             lambda: SinkConnection(self), host, port, backlog=4096, reuse_address=True
         )
         self.port = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://{host}:{self.port}/{self.token}"
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self.port}/{self.token}"
         return self.url
 
     def stop(self) -> None:

@@ -66,6 +66,7 @@ def test_postgres_is_set_up_measured_and_removed(tmp_path: Path, mode: str) -> N
     ("arguments", "said"),
     [
         (("--server", "http://127.0.0.1:9"), "TP-9000: no connection to http://127.0.0.1:9"),
+        (("--server", "http://no.such.host.invalid"), "TP-9000: no way to http://no.such.host.invalid:80"),
         (("--server", "ftp://127.0.0.1"), "TP-7000: --server ftp://127.0.0.1: bad_url"),
         (("--setup", "oracle"), "TP-7000: --setup oracle: sqlite or postgres is possible."),
         (("--setup", "sqlite", "--payload", "3"), "TP-7000: --payload 3: from 22 to"),

@@ -125,7 +125,7 @@ async def test_without_a_stall_the_same_open_loop_is_fast() -> None:
     submit = (await _measured(Faults(), workload)).latency("submit")
 
     assert submit is not None
-    assert submit.p50_ms < 100
+    assert submit.p50_ms < 250
 
 
 async def test_a_server_that_does_not_answer_leaves_requests_unanswered() -> None:

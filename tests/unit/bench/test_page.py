@@ -13,6 +13,7 @@ from tests.unit.bench.runs import run
 from twophase.bench.compare import Comparison, Spread
 from twophase.bench.machine import this_machine
 from twophase.bench.scenarios.figure import Figure
+from twophase.core.errors import BenchmarkFailed
 
 ROOT = Path(__file__).parents[3]
 
@@ -65,6 +66,23 @@ def test_a_quick_look_says_that_it_is_one(tmp_path: Path) -> None:
     page.write(tmp_path, results)
 
     assert "A quick look" in (tmp_path / "benchmarks.md").read_text()
+
+
+def test_a_part_that_failed_is_said_to_have_failed_and_the_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_effort: standard.Effort, _results: Results) -> None:
+        raise BenchmarkFailed("the server did not start")
+
+    def succeed(_effort: standard.Effort, results: Results) -> None:
+        results.rows.append(Row("sdk", "async", "µs", (100.0,), 120.0))
+
+    monkeypatch.setattr(standard, "PARTS", {"start": fail, "sdk": succeed})
+    page.write(tmp_path, standard.measure_parts(standard.QUICK, []))
+    text = (tmp_path / "benchmarks.md").read_text()
+
+    assert "**Not measured**: the server did not start" in text
+    assert "| async | **100** (one run) | µs | ≤ 120 | yes |" in text
 
 
 def test_figures_of_several_plays_become_one_row() -> None:
