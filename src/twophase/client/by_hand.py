@@ -13,6 +13,10 @@ from twophase.client.flow import Course, Flow
 from twophase.client.wire import Operation
 from twophase.core.errors import InvalidRequest, MessageUsedTwice, NotYetDelivered
 
+_BEFORE_PREPARE = (Progress.NEW, Progress.PREPARED)
+_BEFORE_SUBMIT = (Progress.NEW, Progress.PREPARED, Progress.COMMITTED, Progress.SUBMITTED)
+_BEFORE_ABORT = (Progress.NEW, Progress.PREPARED, Progress.ROLLED_BACK, Progress.SUBMITTED)
+
 
 def prepare(course: Course, check_url: str, *, explicit_verdict: bool) -> Flow:
     """Prepare by hand, for a local transaction that this library does not run.
@@ -22,9 +26,10 @@ def prepare(course: Course, check_url: str, *, explicit_verdict: bool) -> Flow:
         CoordinatorUnreachable, and what the coordinator refuses with.
     """
     draft = course.draft
-    _require(draft, "prepare", Progress.NEW, Progress.PREPARED)
+    _require(draft, "prepare", _BEFORE_PREPARE)
     draft.check_url = checked_url("check", check_url)
-    draft.options = msgspec.structs.replace(draft.options, explicit_verdict=explicit_verdict)
+    if draft.options.explicit_verdict is not explicit_verdict:
+        draft.options = msgspec.structs.replace(draft.options, explicit_verdict=explicit_verdict)
     draft.prepared_at_ms = yield from course.request(Operation.PREPARE)
     draft.fixed = len(draft.branches)
     draft.progress = Progress.PREPARED
@@ -39,7 +44,7 @@ def submit(course: Course) -> Flow:
         NotYetDelivered, ContraryDecision, and what the coordinator refuses with.
     """
     draft = course.draft
-    _require(draft, "submit", Progress.NEW, Progress.PREPARED, Progress.COMMITTED, Progress.SUBMITTED)
+    _require(draft, "submit", _BEFORE_SUBMIT)
     if not draft.branches:
         raise InvalidRequest("the message has no branch; add one.", gid=draft.gid)
     try:
@@ -58,12 +63,12 @@ def abort(course: Course) -> Flow:
         ContraryDecision: submitted before. UnknownMessage: never prepared. CoordinatorUnreachable.
     """
     draft = course.draft
-    _require(draft, "abort", Progress.NEW, Progress.PREPARED, Progress.ROLLED_BACK, Progress.SUBMITTED)
+    _require(draft, "abort", _BEFORE_ABORT)
     yield from course.request(Operation.ABORT)
     draft.progress = Progress.ROLLED_BACK
 
 
-def _require(draft: Draft, request: str, *allowed: Progress) -> None:
+def _require(draft: Draft, request: str, allowed: tuple[Progress, ...]) -> None:
     if draft.progress not in allowed:
         raise MessageUsedTwice(
             f"{request} by hand is refused: this Message's local transaction is {draft.progress.value}.", gid=draft.gid

@@ -161,9 +161,13 @@ class AsyncTwoPhase(Endpoint):
 
     def driver(self, flow: Flow, engine: Any = None) -> AsyncDriver:
         """What performs a flow here."""
+        return self._drivers(flow, self.transport, self.identities, engine)
+
+    @functools.cached_property
+    def _drivers(self) -> type[AsyncDriver]:
         from twophase.client.aio import AsyncDriver  # noqa: PLC0415 -- asyncio only where it is used
 
-        return AsyncDriver(flow, self.transport, self.identities, engine)
+        return AsyncDriver
 
     async def aclose(self) -> None:
         """Close this event loop's connections. Messages may still be sent: it connects again."""

@@ -56,7 +56,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 def _waiting_ms(message: Message, operation: Operation) -> int:
     """What wait_result adds to a submit's time: the coordinator answers after one round of branch calls."""
-    if operation is not Operation.SUBMIT or not message.options.wait_result:
+    if not message.options.wait_result or operation is not Operation.SUBMIT:
         return 0
     rounds = 1 if message.options.concurrent else max(1, len(message.branches))
     return (message.options.request_timeout_ms or DEFAULT_REQUEST_TIMEOUT_MS) * rounds
@@ -79,12 +79,12 @@ def exchange(
     """
     body = encode(message, operation)
     waiting_ms = _waiting_ms(message, operation)
-    deadline_ms = surroundings.monotonic_ms() + patience.patience_ms + waiting_ms
+    left_ms = patience.patience_ms + waiting_ms
+    deadline_ms = surroundings.monotonic_ms() + left_ms
     timeout_ms = patience.request_timeout_ms + waiting_ms
     attempt = 0
     while True:
         attempt += 1
-        left_ms = max(1, int(deadline_ms - surroundings.monotonic_ms()))
         failure: TransportFailure | None = None
         answer: HttpAnswer | None = None
         try:
@@ -102,3 +102,4 @@ def exchange(
                 f"{operation.value} got no answer in {attempt} attempts: {failure}.", gid=message.gid
             ) from failure
         yield Pause(pause_ms)
+        left_ms = max(1, int(deadline_ms - surroundings.monotonic_ms()))

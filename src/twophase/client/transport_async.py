@@ -22,9 +22,10 @@ QUEUE_MAX = 10_000
 class _LoopClient:
     """A client, and the generator by which its loop closes it."""
 
-    __slots__ = ("client", "closer")
+    __slots__ = ("client", "closer", "loop")
 
-    def __init__(self, client: HttpClient, closer: AsyncGenerator[None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, client: HttpClient, closer: AsyncGenerator[None]) -> None:
+        self.loop = loop
         self.client = client
         self.closer = closer
 
@@ -45,6 +46,8 @@ class AsyncTransport:
         self._headers = (("content-type", "application/json"), *headers)
         self._ssl = ssl_context or (ssl.create_default_context() if target.tls else None)
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopClient] = weakref.WeakKeyDictionary()
+        self._latest: _LoopClient | None = None
+        """The client used last, found without the dictionary: nearly all programs have one loop."""
 
     async def send(self, operation: Operation, body: bytes, timeout_ms: int) -> HttpAnswer:
         """Send one request and wait for its answer, at most `timeout_ms`.
@@ -52,7 +55,10 @@ class AsyncTransport:
         Raises:
             TransportFailure: no usable answer came.
         """
-        of_loop = self._clients.get(asyncio.get_running_loop()) or await self._open()
+        loop = asyncio.get_running_loop()
+        of_loop = self._latest
+        if of_loop is None or of_loop.loop is not loop:
+            of_loop = self._latest = self._clients.get(loop) or await self._open()
         try:
             response = await of_loop.client.fetch(
                 "POST", self._urls[operation], self._headers, body, timeout_ms=timeout_ms
@@ -68,6 +74,7 @@ class AsyncTransport:
 
     async def close(self) -> None:
         """Close this loop's connections; the transport may be used again."""
+        self._latest = None
         of_loop = self._clients.pop(asyncio.get_running_loop(), None)
         if of_loop is not None:
             await of_loop.closer.aclose()
@@ -80,7 +87,7 @@ class AsyncTransport:
             response_bytes_max=ANSWER_BYTES_MAX,
             ssl_context=self._ssl,
         )
-        of_loop = _LoopClient(client, self._closed_with(loop, client))
+        of_loop = _LoopClient(loop, client, self._closed_with(loop, client))
         self._clients[loop] = of_loop
         await anext(of_loop.closer)  # a generator is known to its loop once it has been started
         return of_loop
@@ -90,4 +97,6 @@ class AsyncTransport:
             yield
         finally:
             self._clients.pop(loop, None)
+            if self._latest is not None and self._latest.loop is loop:
+                self._latest = None
             await client.close()

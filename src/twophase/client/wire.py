@@ -25,7 +25,7 @@ from twophase.core.errors import (
     UnknownMessage,
 )
 from twophase.core.limits import BODY_BYTES_MAX, require
-from twophase.core.message import Durability, Message
+from twophase.core.message import Durability, Message, Options
 
 API_PATH = "/api/dtmsvr"
 
@@ -111,6 +111,8 @@ class _Reply(msgspec.Struct, frozen=True):
     prepared_at: int = 0
 
 
+_ABORT = Operation.ABORT
+_USUAL_OPTIONS = (Options(explicit_verdict=True), Options())
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_Reply, strict=False).decode
 _STATE_IN_MESSAGE = re.compile(r"current status '(\w+)'")
@@ -152,40 +154,53 @@ def encode_request(message: Message, operation: Operation) -> bytes:
     >>> encode_request(Message("g", ()), Operation.ABORT)
     b'{"gid":"g","trans_type":"msg"}'
     """
-    if operation is Operation.ABORT:
+    if operation is _ABORT:
         return _encode(_Request(message.gid, "msg"))
-    options = message.options
     try:
         payloads = [branch.payload.decode() for branch in message.branches]
     except UnicodeDecodeError as error:
         raise InvalidRequest("a payload is not UTF-8 text.", gid=message.gid) from error
-    body = _encode(
-        _Request(
-            gid=message.gid,
-            trans_type="msg",
-            steps=[_Step(branch.url) for branch in message.branches],
-            payloads=payloads,
-            query_prepared=message.check_url,
-            protocol=message.protocol,
-            # A coordinator of dtm's reads the delay here, in whole seconds.
-            custom_data=f'{{"delay":{_whole_seconds(options.delay_ms)}}}' if options.delay_ms else "",
-            wait_result=options.wait_result,
-            timeout_to_fail=_whole_seconds(options.timeout_to_fail_ms),
-            request_timeout=_whole_seconds(options.request_timeout_ms),
-            retry_interval=_whole_seconds(options.retry_interval_ms),
-            branch_headers=dict(options.headers),
-            concurrent=options.concurrent,
-            explicit_verdict=options.explicit_verdict,
-            open=options.open,
-            delay_ms=options.delay_ms,
-            timeout_to_fail_ms=options.timeout_to_fail_ms,
-            request_timeout_ms=options.request_timeout_ms,
-            retry_interval_ms=options.retry_interval_ms,
-            durability="check-back" if options.durability is Durability.CHECK_BACK else "submit",
-        )
-    )
+    steps = [_Step(branch.url) for branch in message.branches]
+    body = _encode(_request(message, steps, payloads))
     require(BODY_BYTES_MAX, len(body), gid=message.gid)
     return body
+
+
+def _request(message: Message, steps: list[_Step], payloads: list[str]) -> _Request:
+    options = message.options
+    if options in _USUAL_OPTIONS:
+        return _Request(
+            message.gid,
+            "msg",
+            steps,
+            payloads,
+            message.check_url,
+            message.protocol,
+            explicit_verdict=options.explicit_verdict,
+        )
+    return _Request(
+        gid=message.gid,
+        trans_type="msg",
+        steps=steps,
+        payloads=payloads,
+        query_prepared=message.check_url,
+        protocol=message.protocol,
+        # A coordinator of dtm's reads the delay here, in whole seconds.
+        custom_data=f'{{"delay":{_whole_seconds(options.delay_ms)}}}' if options.delay_ms else "",
+        wait_result=options.wait_result,
+        timeout_to_fail=_whole_seconds(options.timeout_to_fail_ms),
+        request_timeout=_whole_seconds(options.request_timeout_ms),
+        retry_interval=_whole_seconds(options.retry_interval_ms),
+        branch_headers=dict(options.headers),
+        concurrent=options.concurrent,
+        explicit_verdict=options.explicit_verdict,
+        open=options.open,
+        delay_ms=options.delay_ms,
+        timeout_to_fail_ms=options.timeout_to_fail_ms,
+        request_timeout_ms=options.request_timeout_ms,
+        retry_interval_ms=options.retry_interval_ms,
+        durability="check-back" if options.durability is Durability.CHECK_BACK else "submit",
+    )
 
 
 def pause_asked_ms(answer: HttpAnswer) -> int | None:

@@ -124,7 +124,8 @@ class HttpClient:
         Raises:
             HttpError: there is no response.
         """
-        outcome_of: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        loop, _, _ = self._engine or self._open()
+        outcome_of: asyncio.Future[Outcome] = loop.create_future()
 
         def settle(outcome: Outcome) -> None:
             if not outcome_of.done():
