@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -333,3 +335,15 @@ def test_tls_and_an_authorization_go_along(manner: str, bank: Bank, tmp_path: Pa
         with pytest.raises(CoordinatorUnreachable):
             Message(untrusting).add(bank.branch, {}).submit()
         untrusting.close()
+
+
+@pytest.mark.parametrize("missing", ["grpc", "google.protobuf"])
+def test_without_the_extra_the_remedy_is_named(missing: str) -> None:
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from twophase import ConfigurationError, Message\n"
+        "try: Message('grpc://127.0.0.1:1').add('http://b/in', {}).submit()\n"
+        "except ConfigurationError as error: print(error)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert "pip install 'twophase[grpc]'" in ran.stdout
