@@ -4,7 +4,9 @@
 -- makes the look into history behind the inserts see a history row that came while an insert waited (correctness 18).
 -- The client never says BEGIN, so that a client that was stopped holds no lock (19).
 --
--- Arrays of one kind are null when there is none of it. Returns null when the fence is down; else
+-- Arrays of one kind are null when there is none of it. One whose values are all the same has a single element, or is
+-- null for nothing but nulls: most are, and each array costs the driver and the database about as much as a gid does.
+-- So `unnest` pads with nulls, and the first element stands in. Returns null when the fence is down; else
 -- {at_ms, horizon_ms, refused…}, where refused are places from 1 over finishes, decides, changes, inserts in turn.
 --
 -- The planner's settings are the function's own, as a pooler may hand us any session: a plan is made once, when the
@@ -37,6 +39,18 @@ declare
     deciding constant integer := coalesce(cardinality(decide_gids), 0);
     changing constant integer := coalesce(cardinality(change_gids), 0);
     inserting constant integer := coalesce(cardinality(insert_gids), 0);
+    -- What stands in for the values of a column that has one element.
+    finish_version constant integer := finish_versions[1];
+    finish_state constant smallint := finish_states[1];
+    finish_reason constant text := finish_reasons[1];
+    finish_decider constant text := finish_deciders[1];
+    finish_attempt constant integer := finish_attempts[1];
+    finish_done constant bigint := finish_dones[1];
+    decide_version constant integer := decide_versions[1];
+    decide_due_in constant bigint := decide_due_ins[1];
+    decide_decider constant text := decide_deciders[1];
+    insert_state constant smallint := insert_states[1];
+    insert_due_in constant bigint := insert_due_ins[1];
     now_ms bigint;
     seq_before bigint;
     applied integer;
@@ -61,10 +75,12 @@ begin
                 finish_gids, finish_versions, finish_states, finish_reasons, finish_deciders, finish_attempts,
                 finish_dones
             ) with ordinality as item (gid, version, state, reason, decider, attempts, done, place)
-            where message.gid = item.gid and message.version = item.version
+            where message.gid = item.gid and message.version = coalesce(item.version, finish_version)
             returning
-                item.place, message.gid, item.state, message.created_ms, message.decided_ms, message.decided_by,
-                item.decider, item.reason, item.attempts, item.done, message.body
+                item.place, message.gid, coalesce(item.state, finish_state) as state, message.created_ms,
+                message.decided_ms, message.decided_by, coalesce(item.decider, finish_decider) as decider,
+                coalesce(item.reason, finish_reason) as reason, coalesce(item.attempts, finish_attempt) as attempts,
+                coalesce(item.done, finish_done) as done, message.body
         )
         insert into history
             (node, seq, gid, state, created_ms, decided_ms, finished_ms, decided_by, reason, attempts, done, body)
@@ -89,12 +105,14 @@ begin
     if deciding > 0 then
         update message set
             state = 3, node = of_node, epoch = of_epoch, version = message.version + 1,
-            due_ms = now_ms + item.due_in, decided_ms = now_ms, decided_by = item.decider,
+            due_ms = now_ms + coalesce(item.due_in, decide_due_in), decided_ms = now_ms,
+            decided_by = coalesce(item.decider, decide_decider),
             attempts = 0, parked = false, done = 0, body = coalesce(item.body, message.body)
         from unnest(decide_gids, decide_versions, decide_due_ins, decide_deciders, decide_bodies)
             as item (gid, version, due_in, decider, body)
         -- "+ 0": else a plan made over empty tables reads message_prepared from end to end, and is kept.
-        where message.gid = item.gid and message.version = item.version and message.state + 0 = 2;
+        where message.gid = item.gid and message.version = coalesce(item.version, decide_version)
+            and message.state + 0 = 2;
         get diagnostics applied = row_count;
         if applied <> deciding then
             refusals := refusals || array(
@@ -131,8 +149,10 @@ begin
         insert into message
             (gid, state, node, epoch, version, due_ms, created_ms, decided_ms, decided_by, attempts, parked, done, body)
         select
-            item.gid, item.state, of_node, of_epoch, 1, now_ms + item.due_in, now_ms,
-            case item.state when 3 then now_ms else 0 end, case item.state when 3 then 'submit' else '' end,
+            item.gid, coalesce(item.state, insert_state), of_node, of_epoch, 1,
+            now_ms + coalesce(item.due_in, insert_due_in), now_ms,
+            case coalesce(item.state, insert_state) when 3 then now_ms else 0 end,
+            case coalesce(item.state, insert_state) when 3 then 'submit' else '' end,
             0, false, 0, item.body
         from unnest(insert_gids, insert_states, insert_due_ins, insert_bodies) as item (gid, state, due_in, body)
         on conflict do nothing;
