@@ -67,7 +67,7 @@ async def test_while_the_database_is_down_requests_wait_then_get_503_until_it_is
             assert (await server.ask(get("/health/live"))).status == 200
             await asyncio.to_thread(own_server.restart)
             await traffic.until_completed(100)
-        assert traffic.refused.keys() == {UNAVAILABLE}
+        assert traffic.reasons.keys() == {UNAVAILABLE}, traffic.reasons
         assert traffic.slowest_s < WAIT_S + SLACK_S
         await _all_is_well(server, database, traffic, branches)
 
@@ -100,7 +100,7 @@ async def test_a_long_partition_is_answered_503_within_the_bound_and_healed_with
             await traffic.until_refused(UNAVAILABLE)
             proxy.heal()
             await traffic.until_completed(100)
-        assert traffic.refused.keys() == {UNAVAILABLE}
+        assert traffic.reasons.keys() == {UNAVAILABLE}, traffic.reasons
         assert traffic.slowest_s < WAIT_S + SLACK_S
         await _all_is_well(server, database, traffic, branches)
 

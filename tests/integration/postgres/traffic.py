@@ -45,6 +45,8 @@ class Traffic:
         self.told: dict[str, Told] = {}
         self.refused: Counter[str] = Counter()
         """Codes of the 503 answers."""
+        self.reasons: dict[str, str] = {}
+        """What the last answer of each code said."""
         self.unexpected: list[str] = []
         self.slowest_s = 0.0
         self.completed = 0
@@ -73,48 +75,48 @@ class Traffic:
             await self._progress.wait_for(lambda: self.refused[code] > 0)
 
     async def _produce(self) -> None:
-        client: Client | None = None
-        while not self._stopping.is_set():
-            number = next(self._numbers)
-            gid = f"{self._name}-{number}"
-            told = self.told[gid] = Told()
-            fields = {
-                "gid": gid,
-                "trans_type": "msg",
-                "steps": [{"action": self._branch}],
-                "payloads": ["{}"],
-                "query_prepared": self._branch,
-                "timeout_to_fail": 600,
-            }
-            client = await self._insist("prepare", fields, client)
-            told.prepared = True
-            if number % ABORTS_EVERY == 0:
-                client = await self._insist("abort", {"gid": gid, "trans_type": "msg"}, client)
-                told.aborted = True
-            else:
-                client = await self._insist("submit", fields, client)
-                told.submitted = True
-            self.completed += 1
-            await self._tell()
-        if client is not None:
+        client = await self._server.connect()
+        try:
+            while not self._stopping.is_set():
+                await self._message(client, next(self._numbers))
+                self.completed += 1
+                await self._tell()
+        finally:
             client.close()
 
-    async def _insist(self, what: str, fields: dict[str, Any], client: Client | None) -> Client:
-        """Send it until it is answered with success. Returns the connection to go on with."""
+    async def _message(self, client: Client, number: int) -> None:
+        gid = f"{self._name}-{number}"
+        told = self.told[gid] = Told()
+        fields = {
+            "gid": gid,
+            "trans_type": "msg",
+            "steps": [{"action": self._branch}],
+            "payloads": ["{}"],
+            "query_prepared": self._branch,
+            "timeout_to_fail": 600,
+        }
+        told.prepared = await self._insist("prepare", fields, client)
+        if number % ABORTS_EVERY == 0:
+            told.aborted = await self._insist("abort", {"gid": gid, "trans_type": "msg"}, client)
+        else:
+            told.submitted = await self._insist("submit", fields, client)
+
+    async def _insist(self, what: str, fields: dict[str, Any], client: Client) -> bool:
+        """Send it until it is answered with success; False when the answer was none that may come."""
         repeated = False
         while True:
             began = time.monotonic()
-            if client is None:
-                client = await self._server.connect()
             await client.send(post(f"/api/dtmsvr/{what}", msgspec.json.encode(fields)))
             response = await client.response(timeout_s=_ANSWER_S)
             self.slowest_s = max(self.slowest_s, time.monotonic() - began)
             if response.status == 200 or (repeated and self._is_done(what, response)):
-                return client
+                return True
             if response.status != 503 or "retry-after" not in response.headers:
                 self.unexpected.append(f"{what} {fields['gid']}: {response.status} {response.body[:300]!r}")
-                return client
-            self.refused[msgspec.json.decode(response.body)["code"]] += 1
+                return False
+            answer = msgspec.json.decode(response.body)
+            self.refused[answer["code"]] += 1
+            self.reasons[answer["code"]] = answer["message"]
             await self._tell()
             repeated = True
             await asyncio.sleep(_PAUSE_S)

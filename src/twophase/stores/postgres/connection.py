@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
-from asyncpg.exceptions import PostgresError
+from asyncpg.exceptions import InternalClientError, PostgresError
 
 from twophase.core.errors import ConfigurationError, StoreError, StoreUnavailable, UnsafeDurability
 from twophase.stores.postgres.failures import FAILURES, is_beaten, is_lost, is_passing, store_error
@@ -36,7 +36,7 @@ _SETTINGS: Final = {
 _FILES: Final = frozenset({"sslrootcert", "sslcert", "sslkey", "sslcrl"})
 _PAUSE_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
 _STATEMENTS_KEPT: Final = 100
-_LATE_SHARE: Final = 5
+_LATE_S: Final = 1.0
 
 
 def named(url: str) -> str:
@@ -145,6 +145,10 @@ async def _make_durable(connection: Connection, place: str, *, is_pooled: bool) 
         await connection.execute("set synchronous_commit = on")
 
 
+def _pause_s(tries: int) -> float:
+    return _PAUSE_S[min(tries, len(_PAUSE_S) - 1)]
+
+
 class Deadline:
     """When a caller has waited long enough for the database."""
 
@@ -153,8 +157,12 @@ class Deadline:
         self.began_s = now_s = self._loop.time()
         self._at = now_s + wait_ms / 1000
         if away_since_s is not None:
-            self._at = min(self._at, max(away_since_s + wait_ms / 1000, now_s + wait_ms / 1000 / _LATE_SHARE))
+            self._at = min(self._at, max(away_since_s + wait_ms / 1000, now_s + _LATE_S))
         self.wait_ms = wait_ms
+        self.losses = 0
+        """How often the connection was lost within this call."""
+        self.cause: BaseException | None = None
+        """Why, as far as anybody said so: it tells more than that time is up."""
 
     def left_s(self) -> float:
         """Seconds left, never below zero."""
@@ -186,7 +194,7 @@ class Lane:
         """A new bound for one call.
 
         An outage is waited for once, not by every call anew: a request may have waited behind other calls already, and
-        all of it together is to stay near the bound. Who comes late gets a share, enough to see that all is well again.
+        all of it together is to stay near the bound. Who comes late gets a second, enough to see that all is well.
         """
         return Deadline(self._wait_ms, self._away_since_s)
 
@@ -200,6 +208,8 @@ class Lane:
         if self._connection is not None and not self._connection.is_closed():
             return self._connection
         self.drop()
+        if deadline.losses > 1:  # the first time at once; a database that throws us out is not to be besieged
+            await asyncio.sleep(min(_pause_s(deadline.losses - 2), deadline.left_s()))
         tries = 0
         while True:
             if self._closed:
@@ -208,7 +218,7 @@ class Lane:
                 async with asyncio.timeout(max(deadline.left_s(), 0.05)):
                     self._connection = await connect(self.url, self._wait_ms)
             except (*FAILURES, ValueError) as error:
-                pause_s = _PAUSE_S[min(tries, len(_PAUSE_S) - 1)]
+                pause_s = _pause_s(tries)
                 self._is_away(deadline)
                 if not is_passing(error):
                     raise store_error(error, self.place, "connecting") from error
@@ -228,11 +238,22 @@ class Lane:
         try:
             async with asyncio.timeout(deadline.left_s()):
                 result = await work
-        except (TimeoutError, asyncio.CancelledError):
+        except (TimeoutError, asyncio.CancelledError) as error:
             self._is_away(deadline)
             self.drop()
+            if isinstance(error, TimeoutError) and deadline.cause is not None:
+                raise deadline.cause from error
             raise
+        except (RuntimeError, InternalClientError) as error:
+            # The loop has closed the socket and the driver does not know yet, or it has lost its place in the protocol.
+            self._is_away(deadline)
+            self.drop()
+            deadline.losses += 1
+            raise ConnectionError(str(error)) from error
         except FAILURES as error:
+            if is_lost(error):
+                deadline.losses += 1
+                deadline.cause = error
             if is_lost(error) or isinstance(store_error(error, self.place, ""), StoreUnavailable):
                 self._is_away(deadline)
             raise
@@ -260,6 +281,8 @@ class Lane:
                 connection.terminate()
 
     def _unreachable(self, error: BaseException, deadline: Deadline) -> BaseException:
+        if isinstance(error, TimeoutError) and deadline.cause is not None:
+            error = deadline.cause
         failure = store_error(error, self.place, "connecting")
         waited = f" Waited {deadline.wait_ms} ms for it."
         return StoreUnavailable(f"{failure.message}{waited}") if isinstance(failure, StoreUnavailable) else failure
