@@ -6,14 +6,14 @@ from tests.conformance.items import abort, flush, live, plain, prepare
 from tests.conformance.postgres.conftest import Join
 from twophase.core.gid import make_gid
 from twophase.core.lifecycle import State
-from twophase.stores.base import Decide, Finish, Park, Reschedule
+from twophase.stores.base import Decide, Finish, Item, Park, Reschedule
 from twophase.stores.postgres.columns import Columns, oldest_born_ms
 
 NEVER_MS = 2**63 - 1
 
 
 def test_places_are_counted_over_finishes_decides_changes_inserts() -> None:
-    items = [prepare("i"), Park("p", 1, parked=True, due_ms=5), Decide("d", 1, 0, "submit"), abort("f")]
+    items: list[Item] = [prepare("i"), Park("p", 1, parked=True, due_ms=5), Decide("d", 1, 0, "submit"), abort("f")]
     items.append(Reschedule("r", 1, 6, 1, 2))
 
     columns = Columns(list(enumerate(items)), ())
