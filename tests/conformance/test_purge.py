@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
@@ -274,3 +276,28 @@ async def test_any_number_may_be_asked_about(store: Store, count: int) -> None:
     await flush(store, abort(gids[-1]))
 
     assert await store.moved([(gid, 1) for gid in gids]) == {gids[-1]}
+
+
+async def test_a_duplicate_that_races_with_the_cleaner_gets_no_second_life(store: Store, clock: SetClock) -> None:
+    """Whatever the moment: its row still stands, or the horizon does."""
+    gids = [born(clock.time_ms, number) for number in range(400)]
+    await ended(store, *gids)
+    clock.time_ms += 1
+    refused: list[object] = []
+    beside = itertools.count()
+
+    async def duplicates() -> None:
+        for start in range(0, len(gids), 8):
+            batch = gids[start : start + 8]
+            result = await flush(store, *(prepare(gid) for gid in batch), prepare(f"beside {next(beside)}"))
+            assert sorted(result.refused) == list(range(8))
+            refused.extend(result.refused.values())
+
+    cleaning = asyncio.create_task(purge_all(store, clock.time_ms, limit=20))
+    async with asyncio.timeout(30):
+        while not cleaning.done():
+            await duplicates()
+    await duplicates()
+
+    assert {type(one) for one in refused} >= {Forgotten}
+    assert [gid for gid in gids if await store.get(gid) is not None] == []

@@ -164,6 +164,8 @@ def test_horizons_and_identity_are_found(system: System) -> None:
     assert (bank.identity, bank.horizon_ms) == (IDENTITY, 6)
     system.execute(system.bank_a, "update twophase_meta set value = '8' where name = 'horizon_ms'")
     assert horizon_ms(bank) == 8
+    system.execute(system.bank_a, "insert into twophase_meta values ('branch_horizon_ms', '9')")
+    assert horizon_ms(bank) == 9, "of either kind of rows"
 
 
 def test_nothing_can_be_written(system: System) -> None:

@@ -46,6 +46,7 @@ HORIZON, BRANCH_HORIZON = "horizon_ms", "branch_horizon_ms"
 
 _PAGE_ROWS: Final = 1_000
 _DELETED_AT_ONCE: Final = 200
+_READ_TRIES: Final = 5
 _PAUSE: Final = 4
 """Times the length of a batch, before the next."""
 
@@ -173,9 +174,17 @@ def _pages(engine: Any, table: str, horizons: Horizons) -> Iterator[Sequence[Row
 
 
 def _read_page(engine: Any, table: str, after: int) -> Sequence[Row]:
+    """The next rows; on SQLite, where reading takes its turn among writers, at the second or third try."""
+
     def rule(dialect: Dialect) -> Steps[Sequence[Row]]:
         return (yield say(dialect, "clean_page", table, after=after, page_rows=_PAGE_ROWS))
 
+    for _ in range(_READ_TRIES - 1):
+        try:
+            return _alone(engine, table, rule)
+        except Exception as error:
+            if fault_of(error) is not Fault.BUSY:
+                raise
     return _alone(engine, table, rule)
 
 
