@@ -143,6 +143,7 @@ def test_a_prepare_must_fix_exactly_the_same_branches(known: Message, said: Mess
         ("http://b/rpc?method=", "json-rpc", "http"),
         ("http://b/method=in", "json-rpc", "http"),
         ("http://b/rpc?paymethod=in", "json-rpc", "http"),
+        ("http://b/payment-method", "json-rpc", "http"),
         ("http://b/rpc#?method=in", "json-rpc", "http"),
         ("grpc://b:1/p.S/M?method=in", "json-rpc", "grpc"),
         ("", "grpc", "grpc"),
