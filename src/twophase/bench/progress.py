@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from twophase.bench.compare import OnStep
+
+_REDRAW_S: Final = 0.5
 
 
 @contextlib.contextmanager
@@ -38,6 +41,3 @@ def shown(console: Console, steps: int, seconds_each: float) -> Iterator[OnStep]
             bar.refresh()
 
         yield on_step
-
-
-_REDRAW_S = 0.5
