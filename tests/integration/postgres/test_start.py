@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,11 +35,7 @@ from twophase.stores.postgres import PostgresStore
 
 pytestmark = pytest.mark.postgres
 
-GRANTS = (
-    "grant select, insert, update, delete on all tables in schema public to {user}",
-    "grant execute on all functions in schema public to {user}",
-)
-"""What the documentation says the server's user needs where another one owns the tables."""
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "postgresql-store.md"
 
 
 @pytest.fixture
@@ -159,7 +156,8 @@ async def test_a_user_with_the_documented_rights_needs_no_others(
     database: Database, poor_user: tuple[str, str]
 ) -> None:
     await made(database)
-    execute(database, *(grant.format(user=poor_user[0]) for grant in GRANTS))
+    (documented,) = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    execute(database, documented.replace("to twophase;", f"to {poor_user[0]};"))
     store = PostgresStore(as_user(database, *poor_user))
     await store.start()
 
