@@ -409,3 +409,16 @@ async def test_while_the_database_is_away_requests_are_told_and_nothing_is_lost(
     await nodes.until_state("g", State.SUCCEEDED)
     assert nodes.a.coordinator.ready
     assert (await nodes.a.prepare(message("other"))).error is None
+
+
+async def test_a_node_that_cannot_begin_anew_ends_instead_of_standing_idle(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise RuntimeError("a fault of our own")
+
+    monkeypatch.setattr(nodes.a.coordinator._recovery, "restart", fails)
+    nodes.shared.end(nodes.a.store)
+    error = await asyncio.wait_for(nodes.a.coordinator.fatal(), 10)
+    assert "RuntimeError" in error.message
+    assert not nodes.a.coordinator.ready
