@@ -23,7 +23,7 @@ _PAGE_BYTES = 8192
 _CACHE_KIB = 64 * 1024
 _CHECKPOINT_PAGES = 2000
 _WAL_BYTES_KEPT = 64 * 1024 * 1024
-_BUSY_TIMEOUT_S = 5.0
+BUSY_TIMEOUT_MS = 5_000
 _STATEMENTS_CACHED = 256
 _QUICK_CHECK_BYTES_MAX = 64 * 1024 * 1024
 _SYNCHRONOUS_FULL = 2
@@ -105,7 +105,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         uri=True,
         isolation_level=None,
         check_same_thread=False,
-        timeout=_BUSY_TIMEOUT_S,
+        timeout=BUSY_TIMEOUT_MS / 1000,
         cached_statements=_STATEMENTS_CACHED,
     )
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, RECORD_BYTES_MAX)

@@ -1,6 +1,6 @@
 """One thread and the calls it runs in order, awaited from an event loop.
 
-A SQLite connection stays in its lane. An executor would do, at twice the cost a call; at one call a flush that is a
+A SQLite connection is used in its lane, or elsewhere while the lane has nothing under way. An executor would do, at twice the cost a call; at one call a flush that is a
 good part of what a small flush costs beside its fsync.
 """
 
@@ -16,9 +16,10 @@ T = TypeVar("T")
 
 
 class _Call(Generic[T]):
-    __slots__ = ("_function", "_loop", "future")
+    __slots__ = ("_function", "_lane", "_loop", "future")
 
-    def __init__(self, function: Callable[[], T]) -> None:
+    def __init__(self, lane: Lane, function: Callable[[], T]) -> None:
+        self._lane = lane
         self._function = function
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[T] = self._loop.create_future()
@@ -38,10 +39,12 @@ class _Call(Generic[T]):
             assert self._loop.is_closed(), "only a closed loop refuses; then nobody waits any more"
 
     def _succeed(self, result: T) -> None:
+        self._lane.under_way -= 1
         if not self.future.done():
             self.future.set_result(result)
 
     def _fail(self, error: BaseException) -> None:
+        self._lane.under_way -= 1
         if not self.future.done():
             self.future.set_exception(error)
 
@@ -57,6 +60,8 @@ class Lane:
         self._name = name
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self.under_way = 0
+        """Calls whose end the event loop has not heard of; with none, the thread touches nothing."""
 
     def open(self) -> None:
         """Start the thread."""
@@ -70,7 +75,8 @@ class Lane:
         A caller that is cancelled does not wait any longer; the call itself is carried out.
         """
         assert self._thread is not None, "the lane is open"
-        call = _Call(function)
+        call = _Call(self, function)
+        self.under_way += 1
         self._calls.put(call.run)
         return await call.future
 

@@ -1,7 +1,7 @@
 """`SqliteStore`: the `Store` protocol over one SQLite file.
 
 Two threads: one owns the connection that writes, the other the one that reads, so that a look-up never waits behind
-a flush's fsync. The lock on the file is held from start to stop, or to the death of the process.
+a flush's fsync. While the writing one has nothing to do, the event loop's own thread prepares a flush for it. The lock on the file is held from start to stop, or to the death of the process.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ from twophase.stores.sqlite.connection import open_reader
 from twophase.stores.sqlite.failures import OPENING, reported
 from twophase.stores.sqlite.file_lock import FileLock
 from twophase.stores.sqlite.lane import Lane
-from twophase.stores.sqlite.writer import Writer
+from twophase.stores.sqlite.writer import Writer, Written
 
 T = TypeVar("T")
+_ITEMS_HERE_MAX = 512
+_WRITE_HERE_S_MAX = 0.05
+"""Longer than this and the pages come from a slow disk: the next flush is the thread's, until one is fast again."""
 
 
 class SqliteStore:
@@ -62,6 +65,7 @@ class SqliteStore:
         self._read_lane: Lane | None = None
         self._writer: Writer | None = None
         self._reader: sqlite3.Connection | None = None
+        self._slow = False
         self._search = purge.Search()
 
     @property
@@ -116,9 +120,29 @@ class SqliteStore:
 
     async def flush(self, batch: Batch) -> FlushResult:
         """See `Store.flush`."""
-        if self._write_lane is None or self._writer is None:
+        lane, writer = self._write_lane, self._writer
+        if lane is None or writer is None:
             raise _not_open(self._path)
-        return await self._write_lane.call(functools.partial(self._writer.flush, batch))
+        written = self._write_here(lane, writer, batch)
+        if written is None:
+            started_s = time.monotonic()
+            result = await lane.call(functools.partial(writer.flush, batch))
+            self._slow = time.monotonic() - started_s > _WRITE_HERE_S_MAX
+            return result
+        return await lane.call(functools.partial(writer.commit, written))
+
+    def _write_here(self, lane: Lane, writer: Writer, batch: Batch) -> Written | None:
+        """The statements of a flush in the event loop's own thread, where that cannot hold the loop up.
+
+        They are a millisecond of computing. In a thread of their own they lose the interpreter's lock to a busy loop
+        twenty times a flush, which took longer than they did; the COMMIT, which waits for the disk, asks for it once.
+        """
+        if lane.under_way or self._slow or not writer.steady or len(batch.items) > _ITEMS_HERE_MAX:
+            return None
+        started_s = time.monotonic()
+        written = writer.write_at_once(batch)
+        self._slow = time.monotonic() - started_s > _WRITE_HERE_S_MAX
+        return written
 
     async def get(self, gid: str) -> LiveRow | HistoryRow | None:
         """See `Store.get`."""

@@ -16,6 +16,8 @@ import secrets
 import sqlite3
 from pathlib import Path
 
+import msgspec
+
 from twophase.core.errors import StoreCorrupt, StoreError, StoreFenced
 from twophase.core.hooks import Clock
 from twophase.stores.base import Attempt, Batch, FlushResult, Forgotten, Refusal
@@ -29,8 +31,17 @@ from twophase.stores.sqlite.statements import NODE, ROWS_MAX
 _Identity = tuple[int, int]
 
 
+class Written(msgspec.Struct, frozen=True):
+    """A flush before its COMMIT."""
+
+    batch: Batch
+    connection: sqlite3.Connection
+    done: Applying
+    commit_count: int
+
+
 class Writer:
-    """The writing side of one file. Every method runs in the writer's thread.
+    """The writing side of one file. Every method runs in the writer's thread, or while that thread has nothing to do.
 
     Arguments:
         path: the database, without symbolic links.
@@ -78,17 +89,50 @@ class Writer:
 
     def flush(self, batch: Batch) -> FlushResult:
         """Make a batch durable, see `Store.flush`."""
+        return self.commit(self.write(batch))
+
+    @property
+    def steady(self) -> bool:
+        """Whether the next `write` has nothing to open and nothing to settle."""
+        return self._connection is not None and self._unsettled is None
+
+    def write(self, batch: Batch) -> Written:
+        """A flush up to its COMMIT; `commit` must follow."""
         changes = sort_by_kind(batch.items)
         self._check_files()
         with reported(self._path, "writing"):
             connection = self._ready()
             try:
-                done = self._transaction(connection, changes, batch.attempts, sifting=False)
+                done, commit_count = self._transaction(connection, changes, batch.attempts, sifting=False)
             except CountShort:
                 try:
-                    done = self._transaction(connection, changes, batch.attempts, sifting=True)
+                    done, commit_count = self._transaction(connection, changes, batch.attempts, sifting=True)
                 except CountShort as error:
                     raise StoreCorrupt(f"{self._path}: a table and its index differ ({error}).") from error
+        return Written(batch, connection, done, commit_count)
+
+    def write_at_once(self, batch: Batch) -> Written | None:
+        """`write`, or None and nothing done when another program holds a write transaction on the file."""
+        connection = self._connection
+        assert connection is not None, "asked only of a steady writer"
+        with reported(self._path, "writing"):
+            connection.execute("pragma busy_timeout = 0")
+        try:
+            return self.write(batch)
+        except StoreError as error:
+            cause = error.__cause__
+            if isinstance(cause, sqlite3.OperationalError) and cause.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+                return None
+            raise
+        finally:
+            if self._connection is connection:
+                connection.execute(f"pragma busy_timeout = {opening.BUSY_TIMEOUT_MS}")
+
+    def commit(self, written: Written) -> FlushResult:
+        """The COMMIT of what was written, with its fsync; then what was refused is read."""
+        batch, done = written.batch, written.done
+        with reported(self._path, "writing"):
+            self._commit(written.connection, written.commit_count)
         refused: dict[int, Refusal] = {**done.rejected}
         if done.lost:
             with reported(self._path, "reading what was refused"):
@@ -122,7 +166,7 @@ class Writer:
 
     def _transaction(
         self, connection: sqlite3.Connection, changes: Changes, attempts: list[Attempt], *, sifting: bool
-    ) -> Applying:
+    ) -> tuple[Applying, int]:
         try:
             finishes = len(changes.finishes)
             applying, commit_count, seq = self._begin(connection, finishes)
@@ -134,8 +178,7 @@ class Writer:
         except BaseException:
             self._roll_back(connection)
             raise
-        self._commit(connection, commit_count)
-        return applying
+        return applying, commit_count
 
     def _begin(self, connection: sqlite3.Connection, finishes: int) -> tuple[Applying, int, int]:
         """Begin a transaction and pass the fence; what it may do, its number, and the last history number it takes."""

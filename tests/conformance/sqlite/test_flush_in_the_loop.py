@@ -1,0 +1,90 @@
+"""The event loop's own thread prepares a flush, but only where that cannot hold the loop up or meet the lane's work."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.items import prepare
+from twophase.stores.base import Batch
+from twophase.stores.sqlite import SqliteStore
+from twophase.stores.sqlite.connection import BUSY_TIMEOUT_MS
+from twophase.stores.sqlite.purge import Found
+from twophase.stores.sqlite.writer import Writer, Written
+
+
+async def test_a_flush_waits_for_another_programs_transaction_without_stopping_the_loop(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    await store.start()
+    other = sqlite3.connect(path, isolation_level=None)
+    try:
+        other.execute("begin immediate")
+        started_s = time.monotonic()
+        flush = asyncio.create_task(store.flush(Batch([prepare("g")], [])))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert time.monotonic() - started_s < BUSY_TIMEOUT_MS / 2000
+        assert not flush.done()
+        other.execute("rollback")
+        assert (await flush).refused == {}
+    finally:
+        other.close()
+        await store.stop()
+
+
+async def test_a_flush_keeps_out_of_a_cleaning_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cleaning, may_end, written = threading.Event(), threading.Event(), threading.Event()
+    forget, write = Writer.forget, Writer.write
+
+    def held(self: Writer, found: Found) -> int:
+        cleaning.set()
+        assert may_end.wait(30)
+        assert not written.is_set()
+        return forget(self, found)
+
+    def noted(self: Writer, batch: Batch) -> Written:
+        written.set()
+        return write(self, batch)
+
+    monkeypatch.setattr(Writer, "forget", held)
+    monkeypatch.setattr(Writer, "write", noted)
+    store = SqliteStore(tmp_path / "store.db")
+    await store.start()
+    try:
+        purge = asyncio.create_task(store.purge(1, 10))
+        assert await asyncio.to_thread(cleaning.wait, 30)
+        flush = asyncio.create_task(store.flush(Batch([prepare("g")], [])))
+        await asyncio.sleep(0)
+        may_end.set()
+        await purge
+        assert (await flush).refused == {}
+    finally:
+        may_end.set()
+        await store.stop()
+
+
+@pytest.mark.parametrize(("items", "in_the_loop"), [(3, True), (600, False)])
+async def test_a_large_batch_is_the_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, items: int, in_the_loop: bool
+) -> None:
+    threads: list[threading.Thread] = []
+    write = Writer.write
+
+    def noted(self: Writer, batch: Batch) -> Written:
+        threads.append(threading.current_thread())
+        return write(self, batch)
+
+    monkeypatch.setattr(Writer, "write", noted)
+    store = SqliteStore(tmp_path / "store.db")
+    await store.start()
+    try:
+        await store.flush(Batch([prepare(f"g{number}") for number in range(items)], []))
+    finally:
+        await store.stop()
+    assert [thread is threading.current_thread() for thread in threads] == [in_the_loop]
