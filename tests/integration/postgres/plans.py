@@ -73,7 +73,8 @@ def _nodes(node: dict[str, Any], above: tuple[str, ...]) -> Iterator[tuple[dict[
     yield node, above
     for child in node.get("Plans", ()):
         inherited = {"Bitmap Heap Relation": node.get("Relation Name", "")}
-        yield from _nodes(inherited | child, (*above, node["Node Type"]))
+        is_question = child.get("Parent Relationship") in {"SubPlan", "InitPlan"}
+        yield from _nodes(inherited | child, () if is_question else (*above, node["Node Type"]))
 
 
 def _access(node: dict[str, Any]) -> Access:

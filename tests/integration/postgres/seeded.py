@@ -89,6 +89,8 @@ async def _plans(database: Database, store: PostgresStore, name: str, heard: lis
     _execute(database, _ORPHANS)
     heard.clear()
     await execute_all(store, name)
+    store._lane.drop()  # a lost connection is settled; only now, since the plans that it keeps go with it
+    await store.heartbeat()
     return list({msgspec.json.encode(plan): plan for plan in heard}.values())
 
 

@@ -17,8 +17,8 @@ FOLDER = Path(postgres.__file__).parent
 STATEMENTS = {path.stem: normal(path.read_text()) for path in sorted((FOLDER / "sql").glob("*.sql"))}
 READ_WHOLE_INDEXES = {"overview"}
 """They count; their index covers what they read."""
-NO_TABLES = {"now"}
-"""They look at nothing."""
+ONLY_PLACES = {"now", "add_place"}
+"""They look at nothing but the places, of which there are a few; the second only when all of them are held."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_a_statement_is_served_by_an_index(
 ) -> None:
     plans = _named(name, executed[statistics])
 
-    assert plans != [] or name in NO_TABLES, "every statement is executed by every_statement.py"
+    assert plans != [] or name in ONLY_PLACES, "every statement is executed by every_statement.py"
     assert [wrong for plan in plans for wrong in complaints(plan, name in READ_WHOLE_INDEXES)] == []
 
 
