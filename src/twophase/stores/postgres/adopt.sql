@@ -4,7 +4,8 @@
 --
 -- A place that was given back keeps its epoch, and its rows, for the next process that takes it; when rows are found
 -- there first, that tenure ends too. Rows that somebody is changing at this moment are left out, and met again by the
--- second pass, which waits for them.
+-- second pass, which waits for them. Rows are found place by place (lateral): a join could be planned as a walk over the
+-- table, see flush.sql.
 -- Returns how many rows came; null when the fence is down.
 -- Served by: the primary keys of node and message, message_due, message_parked.
 create function twophase_adopt(
@@ -35,44 +36,52 @@ begin
 
     if end_tenures then
         update node set epoch = node.epoch + 1, fence = node.fence + 1, owner = ''
-        where node.id in (
+        where node.id = any (array(
             select silent.id from node as silent
             where silent.id <> of_node and silent.owner <> '' and silent.seen_ms < now_ms - lease_ms
             for update skip locked
-        );
+        ));
     end if;
     update node set epoch = node.epoch + 1, fence = node.fence + 1
-    where node.id in (
+    where node.id = any (array(
         select vacant.id from node as vacant
         where vacant.id <> of_node and vacant.owner = ''
-            and (
-                exists (
-                    select from message
-                    where message.node = vacant.id and message.epoch = vacant.epoch and not message.parked
-                ) or exists (
-                    select from message
-                    where message.node = vacant.id and message.epoch = vacant.epoch and message.parked
+            and coalesce(
+                (
+                    select true from message
+                    where message.node = vacant.id and message.epoch = vacant.epoch and not message.parked limit 1
+                ), (
+                    select true from message
+                    where message.node = vacant.id and message.epoch = vacant.epoch and message.parked limit 1
                 )
             )
         for update skip locked
-    );
+    ));
 
     update message set node = of_node, epoch = of_epoch
     where message.gid = any (array(
-        select orphan.gid from node join message as orphan on orphan.node = node.id and orphan.epoch < node.epoch
-        where not orphan.parked
+        select orphan.gid
+        from node cross join lateral (
+            select message.gid from message
+            where message.node = node.id and message.epoch < node.epoch and not message.parked
+            limit rows_max
+            for update skip locked
+        ) as orphan
         limit rows_max
-        for update of orphan skip locked
     ));
     get diagnostics came = row_count;
     total := total + came;
     if total < rows_max then
         update message set node = of_node, epoch = of_epoch
         where message.gid = any (array(
-            select orphan.gid from node join message as orphan on orphan.node = node.id and orphan.epoch < node.epoch
-            where orphan.parked
+            select orphan.gid
+            from node cross join lateral (
+                select message.gid from message
+                where message.node = node.id and message.epoch < node.epoch and message.parked
+                limit rows_max - total
+                for update skip locked
+            ) as orphan
             limit rows_max - total
-            for update of orphan skip locked
         ));
         get diagnostics came = row_count;
         total := total + came;
@@ -81,10 +90,14 @@ begin
     if total < rows_max then
         update message set node = of_node, epoch = of_epoch
         where message.gid = any (array(
-            select orphan.gid from node join message as orphan on orphan.node = node.id and orphan.epoch < node.epoch
-            where not orphan.parked
+            select orphan.gid
+            from node cross join lateral (
+                select message.gid from message
+                where message.node = node.id and message.epoch < node.epoch and not message.parked
+                limit rows_max - total
+                for update
+            ) as orphan
             limit rows_max - total
-            for update of orphan
         ));
         get diagnostics came = row_count;
         total := total + came;
@@ -92,10 +105,14 @@ begin
     if total < rows_max then
         update message set node = of_node, epoch = of_epoch
         where message.gid = any (array(
-            select orphan.gid from node join message as orphan on orphan.node = node.id and orphan.epoch < node.epoch
-            where orphan.parked
+            select orphan.gid
+            from node cross join lateral (
+                select message.gid from message
+                where message.node = node.id and message.epoch < node.epoch and message.parked
+                limit rows_max - total
+                for update
+            ) as orphan
             limit rows_max - total
-            for update of orphan
         ));
         get diagnostics came = row_count;
         total := total + came;

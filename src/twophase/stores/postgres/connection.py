@@ -29,6 +29,7 @@ _SETTINGS: Final = {
     # A plan is made once, maybe over empty tables, and must be right when they are large: always by an index.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",

@@ -11,6 +11,9 @@
 --
 -- The planner's settings are the function's own, as a pooler may hand us any session: a plan is made once, when the
 -- tables may be empty, and must be the one that is right when they are large.
+-- That takes care in writing, too. `message.gid = any (array[item.gid])` says what `message.gid = item.gid` says, but
+-- can only be looked up by the index, for each item; the latter, planned while the table is nearly empty as it often is,
+-- walks the table and compares each row with all items. A scalar sub-select likewise cannot become a join.
 -- Served by: the primary keys of node, message and store_meta, history_gid.
 create function twophase_flush(
     of_node integer, of_epoch integer, of_fence bigint, clock_ms bigint, oldest_born_ms bigint,
@@ -75,7 +78,7 @@ begin
                 finish_gids, finish_versions, finish_states, finish_reasons, finish_deciders, finish_attempts,
                 finish_dones
             ) with ordinality as item (gid, version, state, reason, decider, attempts, done, place)
-            where message.gid = item.gid and message.version = coalesce(item.version, finish_version)
+            where message.gid = any (array[item.gid]) and message.version = coalesce(item.version, finish_version)
             returning
                 item.place, message.gid, coalesce(item.state, finish_state) as state, message.created_ms,
                 message.decided_ms, message.decided_by, coalesce(item.decider, finish_decider) as decider,
@@ -95,9 +98,9 @@ begin
             refusals := refusals || array(
                 select item.place::integer
                 from unnest(finish_gids) with ordinality as item (gid, place)
-                where not exists (
-                    select from history where history.gid = item.gid and history.xmin = pg_current_xact_id()::xid
-                )
+                where (
+                    select true from history where history.gid = item.gid and history.xmin = pg_current_xact_id()::xid
+                ) is null
             );
         end if;
     end if;
@@ -111,16 +114,16 @@ begin
         from unnest(decide_gids, decide_versions, decide_due_ins, decide_deciders, decide_bodies)
             as item (gid, version, due_in, decider, body)
         -- "+ 0": else a plan made over empty tables reads message_prepared from end to end, and is kept.
-        where message.gid = item.gid and message.version = coalesce(item.version, decide_version)
+        where message.gid = any (array[item.gid]) and message.version = coalesce(item.version, decide_version)
             and message.state + 0 = 2;
         get diagnostics applied = row_count;
         if applied <> deciding then
             refusals := refusals || array(
                 select finishing + item.place::integer
                 from unnest(decide_gids) with ordinality as item (gid, place)
-                where not exists (
-                    select from message where message.gid = item.gid and message.xmin = pg_current_xact_id()::xid
-                )
+                where (
+                    select true from message where message.gid = item.gid and message.xmin = pg_current_xact_id()::xid
+                ) is null
             );
         end if;
     end if;
@@ -132,15 +135,15 @@ begin
             parked = coalesce(item.parked, message.parked)
         from unnest(change_gids, change_versions, change_dues, change_attempts, change_dones, change_parkeds)
             as item (gid, version, due, attempts, done, parked)
-        where message.gid = item.gid and message.version = item.version;
+        where message.gid = any (array[item.gid]) and message.version = item.version;
         get diagnostics applied = row_count;
         if applied <> changing then
             refusals := refusals || array(
                 select finishing + deciding + item.place::integer
                 from unnest(change_gids) with ordinality as item (gid, place)
-                where not exists (
-                    select from message where message.gid = item.gid and message.xmin = pg_current_xact_id()::xid
-                )
+                where (
+                    select true from message where message.gid = item.gid and message.xmin = pg_current_xact_id()::xid
+                ) is null
             );
         end if;
     end if;
@@ -162,7 +165,7 @@ begin
             store_meta.value,
             array(
                 select item.gid from unnest(insert_gids) as item (gid)
-                where exists (select from history where history.gid = item.gid)
+                where (select true from history where history.gid = item.gid)
             )
         into horizon_ms, known
         from store_meta where store_meta.name = 'history_horizon_ms';
@@ -170,16 +173,15 @@ begin
             raise exception 'a gid is older than history' using errcode = 'TP015', detail = horizon_ms::text;
         end if;
         if cardinality(known) > 0 then
-            delete from message using unnest(known) as item (gid)
-            where message.gid = item.gid and message.xmin = pg_current_xact_id()::xid;
+            delete from message where message.gid = any (known) and message.xmin = pg_current_xact_id()::xid;
         end if;
         if applied <> inserting or cardinality(known) > 0 then
             refusals := refusals || array(
                 select finishing + deciding + changing + item.place::integer
                 from unnest(insert_gids) with ordinality as item (gid, place)
-                where not exists (
-                    select from message where message.gid = item.gid and message.xmin = pg_current_xact_id()::xid
-                )
+                where (
+                    select true from message where message.gid = item.gid and message.xmin = pg_current_xact_id()::xid
+                ) is null
             );
         end if;
     end if;

@@ -28,7 +28,8 @@ class Found(msgspec.Struct):
     before_ms: int
     nodes: list[int]
     seqs: list[int]
-    attempts: list[int]
+    attempts: list[tuple[int, int]]
+    """(at_ms, id)."""
     more: bool = False
 
 
@@ -46,7 +47,9 @@ class Search:
         """Find and remove at most `limit` rows of each kind that are older than `before_ms`."""
         found = await self._find(connection, before_ms, limit)
         horizon_ms = await connection.fetchval(
-            statements.FORGET, found.before_ms, found.nodes, found.seqs, found.attempts
+            statements.FORGET,
+            *(found.before_ms, found.nodes, found.seqs),
+            *([at_ms for at_ms, _ in found.attempts], [number for _, number in found.attempts]),
         )
         oldest_ms = await self._oldest_ms(connection)
         return Purged(len(found.seqs), len(found.attempts), found.more, horizon_ms, oldest_ms)
@@ -88,7 +91,7 @@ class Search:
                 return True
             self._attempt = (at_ms, number)
             if not is_live:
-                found.attempts.append(number)
+                found.attempts.append((at_ms, number))
         if len(rows) == page:
             return True
         self._attempt = _BEGINNING

@@ -63,9 +63,8 @@ create table attempt (
     target text not null,
     result text not null,
     error text not null,
-    constraint attempt_pkey primary key (id)
+    constraint attempt_pkey primary key (gid, id)
 );
-create index attempt_gid on attempt (gid, id);
 create index attempt_at on attempt (at_ms, id);
 
 -- Places. A server process holds one by a lease: every flush first advances the row under `fence`.

@@ -1,0 +1,39 @@
+"""A plan made while the tables are empty, as they often are, is kept: it must be right when they are not, too."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.conformance.items import SetClock, abort, flush, prepare
+from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw
+from twophase.stores.base import Decide, DecidedBy, Reschedule
+
+COUNT = 4_000
+SECONDS = 20
+"""A walk over all items for each row takes minutes; by the index it is a second or less."""
+
+
+async def test_large_batches_are_fast_after_statistics_of_empty_tables(join: Join, raw: Raw, clock: SetClock) -> None:
+    one, two = await join(), await join()
+    raw.execute("analyze")
+    for gid in ("a", "b"):
+        await flush(one, prepare(gid))
+        await flush(one, Decide(gid, 1, 0, DecidedBy.SUBMIT))
+        await flush(one, Reschedule(gid, 2, 5, 1, 0))
+        await flush(one, prepare("a"))
+        await flush(one, abort(gid, 3), abort("unknown"))
+    await two.adopt(1)
+    gids = [f"g{number}" for number in range(COUNT)]
+
+    async with asyncio.timeout(SECONDS):
+        assert (await flush(one, *(prepare(gid) for gid in gids))).refused == {}
+        assert (await flush(one, *(Decide(gid, 1, 0, DecidedBy.SUBMIT) for gid in gids))).refused == {}
+        assert (await flush(one, *(Reschedule(gid, 2, 5, 1, 0) for gid in gids))).refused == {}
+        assert len((await flush(one, *(prepare(gid) for gid in gids))).refused) == COUNT
+        assert await one.moved([(gid, 3) for gid in gids]) == set()
+        clock.time_ms += LEASE_MS + 1
+        assert await two.adopt(COUNT) == COUNT
+        assert (await flush(two, *(abort(gid, 3) for gid in gids))).refused == {}
+        assert len((await flush(two, *(abort(gid, 3) for gid in gids))).refused) == COUNT
+        clock.time_ms += 1
+        assert (await two.purge(clock.time_ms, COUNT + 2)).history == COUNT + 2
