@@ -32,8 +32,9 @@ class Active:
         self.get: Callable[[str], Entry | None] = self._entries.get
         """The entry of a gid, if memory holds it."""
         self.bytes = 0
-        self.left: set[str] | None = None
-        """While a page is read: gids that left memory meanwhile. What the page says of them may be outdated."""
+        self.left: dict[str, bool] | None = None
+        """While a page is read: gids that left memory meanwhile, and whether as this node's own. What the page says of
+        them may be outdated."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -115,5 +116,5 @@ class Active:
         known = self._entries.pop(entry.message.gid, None)
         assert known is entry, "the map holds what it is asked to forget"
         if self.left is not None:
-            self.left.add(entry.message.gid)
+            self.left[entry.message.gid] = entry.mine
         self.bytes -= entry.bytes

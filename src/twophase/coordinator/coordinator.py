@@ -271,8 +271,8 @@ class Coordinator:
         self._recovery.restart()
 
     def adopted(self) -> None:
-        """Read what is due from the beginning: the rows that came may be older than any."""
-        self._recovery.note(0)
+        """Read what is due from the beginning."""
+        self._recovery.adopted()
 
     async def _forget_all(self, error: StoreError) -> None:
         lookups = list(self._lookups)

@@ -179,6 +179,8 @@ class Membership:
                     self._work.adopted()
         except Exception as cause:  # noqa: BLE001 -- whatever it is, the next heartbeat tries again
             self._heard(cause)
+            # Rows may have come, and only the answer been lost: nobody would ever say so again.
+            self._work.adopted()
         self._adopting = None
         if total:
             self._observer.adopted(total)

@@ -106,6 +106,7 @@ class Moved:
         elif not moved:
             self._on_ours(entry)
         elif entry.calls == 0:
+            entry.mine = False
             self._active.remove(entry)
             return True
         return False

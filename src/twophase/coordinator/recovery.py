@@ -2,6 +2,9 @@
 
 Keeps I2 and I9: every live, unparked row is in memory or will be read when it is due, because whatever leaves
 memory unfinished says from which due time on the store must be read again (`note`).
+
+What leaves memory as another node's says nothing, and what memory was told of it may be older than its adoption here.
+So while adopted rows are read, a row that memory does not know as this node's, as it stands, is looked at again.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ class Recovery:
         self._is_accepting = is_accepting
         self._from_ms = 0
         self._faulted = False
+        self._adopted = False
         self._wanted = asyncio.Event()
         self._hurried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -54,7 +58,7 @@ class Recovery:
     def restart(self) -> None:
         """Read everything from the beginning, in the background: memory is empty, and the node has a new place."""
         self._faulted = False
-        self._from_ms = 0
+        self.adopted()
         self._go_on()
 
     def _go_on(self) -> None:
@@ -74,6 +78,12 @@ class Recovery:
         if due_ms < self._from_ms:
             self._from_ms = due_ms
             self._wanted.set()
+
+    def adopted(self) -> None:
+        """Rows of other nodes are this node's now; they may be older than any."""
+        self._adopted = True
+        self._from_ms = 0
+        self._wanted.set()
 
     def fault(self) -> None:
         """The store has failed, and messages whose stored state is not known have left memory."""
@@ -121,29 +131,42 @@ class Recovery:
         now_ms = self._clock.now_ms()
         until_ms = now_ms + self._settings.page_ahead_ms
         position = (self._from_ms - 1, "\U0010ffff")
-        # Set once, before the first wait: what leaves memory meanwhile lowers it again.
+        # Set once, before the first wait: what leaves memory meanwhile lowers it again. So with the other.
         self._from_ms = until_ms + 1
-        for _ in range(pages_max):
-            if self._active.crowded:
-                break
-            left = self._active.left = set()
-            try:
-                rows = await self._store.due(until_ms, position, self._settings.page_rows)
-            finally:
-                self._active.left = None
-            for row in rows:
-                if row.gid in self._active or row.gid in left:
-                    continue
-                if row.due_ms > now_ms and not self._active.roomy:
-                    # Were it taken in, it would keep the place from what is due before it and comes later.
-                    self._from_ms = min(self._from_ms, row.due_ms)
-                    return False
-                self._adopt(row)
-            if len(rows) < self._settings.page_rows:
-                return True
-            position = (rows[-1].due_ms, rows[-1].gid)
-        self._from_ms = min(self._from_ms, max(0, position[0]))
-        return False
+        doubting, self._adopted = self._adopted, False
+        doubted = False
+        try:
+            for _ in range(pages_max):
+                if self._active.crowded:
+                    break
+                left: dict[str, bool] = {}
+                self._active.left = left
+                try:
+                    rows = await self._store.due(until_ms, position, self._settings.page_rows)
+                finally:
+                    self._active.left = None
+                for row in rows:
+                    entry = self._active.get(row.gid)
+                    if entry is not None or row.gid in left:
+                        known = left[row.gid] if entry is None else entry.mine and entry.version >= row.version
+                        if doubting and not known:
+                            doubted = True
+                            self._from_ms = min(self._from_ms, row.due_ms)
+                        continue
+                    if row.due_ms > now_ms and not self._active.roomy:
+                        # Were it taken in, it would keep the place from what is due before it and comes later.
+                        self._from_ms = min(self._from_ms, row.due_ms)
+                        return False
+                    self._adopt(row)
+                if len(rows) < self._settings.page_rows:
+                    doubting = doubted
+                    return not doubted
+                position = (rows[-1].due_ms, rows[-1].gid)
+            self._from_ms = min(self._from_ms, max(0, position[0]))
+            return False
+        finally:
+            # Not everything was read, or not everything was clear: the next reading must look as closely.
+            self._adopted = self._adopted or doubting
 
     def _adopt(self, row: LiveRow) -> None:
         entry = self._active.add(Message(row.gid, ()))

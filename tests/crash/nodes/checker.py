@@ -21,6 +21,10 @@ def check_nodes(dsn: str, ledger: Ledger) -> Findings:
     found = Findings()
     history: dict[str, int] = dict(rows(dsn, "select gid, state from history"))
     check_store(found, dsn)
+    left = "select gid, state, parked, version, node, epoch, to_timestamp(due_ms / 1000.0)::text from message"
+    if stuck := rows(dsn, left):
+        places = rows(dsn, "select id, epoch, fence, owner <> '' from node order by id")
+        found.none([f"{stuck[:5]} at places {places}"], "places hold messages that nobody sees to")
     found.none(ledger.wrong, "promises were broken in plain sight")
     found.none(history.keys() - ledger.records.keys(), "messages were never sent by anybody")
     lost, ghosts, contrary, undecided = [], [], [], []

@@ -31,6 +31,8 @@ class Gates:
     def __init__(self) -> None:
         self.open = asyncio.Event()
         self.open.set()
+        self.answers = asyncio.Event()
+        self.answers.set()
         self.cut = False
         self.batches: list[Batch] = []
         self.asked: list[int] = []
@@ -159,6 +161,7 @@ class SharedFileStore:
             if index not in result.refused:
                 self._all.owners[item.gid] = self._tenure
         refused = {index: self._seen(row) if isinstance(row, LiveRow) else row for index, row in result.refused.items()}
+        await self.gates.answers.wait()
         return FlushResult(result.at_ms, refused)
 
     async def heartbeat(self) -> int:
@@ -180,7 +183,9 @@ class SharedFileStore:
         self.gates.pass_through()
         self.gates.asked.append(len(known))
         foreign = {gid for gid, _ in known if self._all.owners.get(gid) != self._tenure}
-        return foreign | await self._all.file.moved(known)
+        moved = foreign | await self._all.file.moved(known)
+        await self.gates.answers.wait()
+        return moved
 
     async def get(self, gid: str) -> LiveRow | HistoryRow | None:
         self.gates.pass_through()
@@ -275,6 +280,7 @@ class GatedPostgresStore(PostgresStore):
         self.gates.pass_through()
         result = await super().flush(batch)
         self.gates.batches.append(batch)
+        await self.gates.answers.wait()
         return result
 
     async def heartbeat(self) -> int:
@@ -288,7 +294,9 @@ class GatedPostgresStore(PostgresStore):
     async def moved(self, known: Sequence[tuple[str, int]]) -> set[str]:
         self.gates.pass_through()
         self.gates.asked.append(len(known))
-        return await super().moved(known)
+        moved = await super().moved(known)
+        await self.gates.answers.wait()
+        return moved
 
     async def get(self, gid: str) -> LiveRow | HistoryRow | None:
         self.gates.pass_through()

@@ -126,6 +126,7 @@ async def nodes(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
     yield both
     for node in (both.a, both.b):
         node.gates.open.set()
+        node.gates.answers.set()
         node.gates.cut = False
         await node.coordinator.stop()
     await shared.stop()
@@ -356,6 +357,57 @@ async def test_a_fenced_node_takes_its_messages_back_when_nobody_was_faster(node
     nodes.shared.end(nodes.a.store)
     await nodes.until(lambda: nodes.a.watcher.told.count("joined") == 2)
     await nodes.until(lambda: nodes.a.watcher.adopted_messages == 1)
+    await nodes.come_due()
+    await nodes.until_state("g", State.SUCCEEDED)
+
+
+async def test_what_is_adopted_while_a_request_about_it_is_answered_is_not_forgotten(nodes: Nodes) -> None:
+    await nodes.a.prepare(message("g"))
+    nodes.b.gates.answers.clear()
+    repeated = nodes.b.ask(lambda told: nodes.b.coordinator.prepare(message("g"), told))
+    await asyncio.sleep(0.05)  # the store has said that the row is another node's
+    nodes.a.gates.cut = True
+    nodes.shared.end(nodes.a.store)
+    await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)
+    await asyncio.sleep(0.1)  # and what is due has been read
+    nodes.b.gates.answers.set()
+    assert (await asyncio.wait_for(repeated, 5)).error is None
+    await nodes.come_due()
+    await nodes.until_state("g", State.SUCCEEDED)
+
+
+async def test_what_comes_back_by_adoption_while_it_is_thought_to_have_moved_is_not_forgotten(nodes: Nodes) -> None:
+    await nodes.b.prepare(message("g"))
+    nodes.a.destination.hold(IN)
+    await nodes.a.submit(message("g"))
+    nodes.b.gates.answers.clear()
+    await nodes.come_due()
+    await nodes.until(lambda: bool(nodes.b.gates.asked))
+    await asyncio.sleep(0.05)  # the store has said that it moved
+    nodes.a.gates.cut = True
+    nodes.shared.end(nodes.a.store)
+    await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)
+    await asyncio.sleep(0.1)
+    nodes.b.gates.answers.set()
+    await nodes.until_state("g", State.SUCCEEDED)
+    assert nodes.b.destination.urls() == [IN]
+
+
+async def test_rows_that_came_by_an_adoption_whose_answer_was_lost_are_found(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await nodes.a.prepare(message("g"))
+    adopt = nodes.b.store.adopt
+
+    async def adopt_and_lose(limit: int, *, end_tenures: bool = True) -> int:
+        if await adopt(limit, end_tenures=end_tenures):
+            raise StoreUnavailable
+        return 0
+
+    monkeypatch.setattr(nodes.b.store, "adopt", adopt_and_lose)
+    nodes.a.gates.cut = True
+    nodes.shared.end(nodes.a.store)
+    await nodes.until(lambda: nodes.b.active == 1)
     await nodes.come_due()
     await nodes.until_state("g", State.SUCCEEDED)
 
