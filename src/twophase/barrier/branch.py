@@ -14,7 +14,7 @@ import msgspec
 
 from twophase.barrier.dialect import DEFAULT_TABLE, Dialect
 from twophase.barrier.open import aopen_transaction, open_transaction
-from twophase.barrier.producer import begin_settings, mark, table_missing, verify_row
+from twophase.barrier.producer import IDLE_IN_TRANSACTION, begin_settings, mark, table_missing, verify_row
 from twophase.barrier.transaction import Steps, aperform, perform, say
 from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, UnsupportedType
@@ -82,7 +82,16 @@ def begin_branch(dialect: Dialect, table: str, call: BranchCall, token: str) -> 
     """First statements of a branch's transaction; raises AlreadyDone, BarrierTableMissing."""
     yield from begin_settings(dialect)
     try:
-        yield say(dialect, "insert_branch", table, gid=call.gid, branch_id=call.branch_id, op=call.op, token=token)
+        yield say(
+            dialect,
+            "insert_branch",
+            table,
+            gid=call.gid,
+            branch_id=call.branch_id,
+            op=call.op,
+            token=token,
+            idle_timeout=IDLE_IN_TRANSACTION,
+        )
     except Exception as error:
         if dialect.is_duplicate(error):
             raise AlreadyDone from error

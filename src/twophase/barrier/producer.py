@@ -19,6 +19,7 @@ from twophase.core.gid import validate_gid
 from twophase.core.limits import BEGIN_DEADLINE_MS
 
 IDLE_IN_TRANSACTION_MS = 300_000
+IDLE_IN_TRANSACTION = f"{IDLE_IN_TRANSACTION_MS}ms"
 """How long a transaction of ours may stay idle before the database ends it: a dead client's lock must not hold the
 check-back up for ever (rule 11)."""
 
@@ -63,10 +64,12 @@ def require_durability(dialect: Dialect, table: str) -> Steps[None]:
 
 
 def begin_settings(dialect: Dialect) -> Steps[None]:
-    """What every transaction with a barrier row needs: a durable commit, an end for a dead client."""
+    """What every transaction with a barrier row needs: a durable commit, an end for a dead client.
+
+    Where the statement that writes the row can set it along the way, there is no statement of its own.
+    """
     if dialect.has("settings"):
-        idle_timeout, idle_timeout_s = f"{IDLE_IN_TRANSACTION_MS}ms", IDLE_IN_TRANSACTION_MS // 1000
-        yield say(dialect, "settings", idle_timeout=idle_timeout, idle_timeout_s=idle_timeout_s)
+        yield say(dialect, "settings", idle_timeout_s=IDLE_IN_TRANSACTION_MS // 1000)
 
 
 def mark(dialect: Dialect) -> Steps[None]:
@@ -96,7 +99,15 @@ def begin_producer(dialect: Dialect, table: str, gid: str, token: str, prepared_
     validate_gid(gid)
     yield from begin_settings(dialect)
     try:
-        rows = yield say(dialect, "insert_producer", table, gid=gid, token=token, prepared_at=prepared_at_ms)
+        rows = yield say(
+            dialect,
+            "insert_producer",
+            table,
+            gid=gid,
+            token=token,
+            prepared_at=prepared_at_ms,
+            idle_timeout=IDLE_IN_TRANSACTION,
+        )
     except Exception as error:
         if dialect.is_duplicate(error):
             raise CheckBackCameFirst(gid=gid) from error

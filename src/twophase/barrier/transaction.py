@@ -30,7 +30,7 @@ def say(dialect: Dialect, statement: str, table: str = DEFAULT_TABLE, **values: 
     """The dialect's wording of `statement`, with those of `values` that this wording names.
 
     >>> from twophase.barrier.dialect import MYSQL
-    >>> say(MYSQL, "settings", idle_timeout="300000ms", idle_timeout_s=300).parameters
+    >>> say(MYSQL, "settings", idle_timeout_s=300, lock_timeout_s=1).parameters
     {'idle_timeout_s': 300}
     """
     sql = dialect.sql(statement, table)

@@ -1,3 +1,15 @@
 -- Refused by uniq_barrier when this branch has taken effect before.
+-- What a transaction with a barrier row needs is set on the way back, which saves a round trip: its commit is flushed
+-- before it is confirmed (remote_apply, which is stronger, stays), and a client that dies in the middle is thrown out
+-- (a bound set by others stays). Both count only later, at COMMIT and between statements.
 insert into {table} (trans_type, gid, branch_id, op, barrier_id, reason, token, create_time, update_time)
 values ('msg', :gid, :branch_id, :op, '01', :op, :token, now(), now())
+returning
+       set_config('synchronous_commit',
+                  case current_setting('synchronous_commit') when 'remote_apply' then 'remote_apply' else 'on' end,
+                  true),
+       set_config('idle_in_transaction_session_timeout',
+                  case current_setting('idle_in_transaction_session_timeout')
+                       when '0' then cast(:idle_timeout as text)
+                       else current_setting('idle_in_transaction_session_timeout') end,
+                  true)
