@@ -1,7 +1,7 @@
 """One thread and the calls it runs in order, awaited from an event loop.
 
-A SQLite connection is used in its lane, or elsewhere while the lane has nothing under way. An executor would do, at twice the cost a call; at one call a flush that is a
-good part of what a small flush costs beside its fsync.
+A SQLite connection is used in its lane, or elsewhere while the lane has nothing under way. An executor would do, at
+twice the cost a call; at one call a flush that is a good part of what a small flush costs beside its fsync.
 """
 
 from __future__ import annotations

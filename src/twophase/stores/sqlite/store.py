@@ -1,7 +1,8 @@
 """`SqliteStore`: the `Store` protocol over one SQLite file.
 
 Two threads: one owns the connection that writes, the other the one that reads, so that a look-up never waits behind
-a flush's fsync. While the writing one has nothing to do, the event loop's own thread prepares a flush for it. The lock on the file is held from start to stop, or to the death of the process.
+a flush's fsync. While the writing one has nothing to do, the event loop's own thread prepares a flush for it. The lock
+on the file is held from start to stop, or to the death of the process.
 """
 
 from __future__ import annotations
