@@ -27,6 +27,7 @@ from twophase.coordinator.observer import Observer
 from twophase.coordinator.recovery import Recovery
 from twophase.coordinator.retention import Retention
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.store_clock import StoreClock
 from twophase.coordinator.timers import Timers
 from twophase.coordinator.view import MessageView, view_of
 from twophase.core.errors import Overloaded, ShuttingDown, StoreError, StoreFenced, TwophaseError
@@ -80,7 +81,9 @@ class Coordinator:
         self._store = store
         self._destinations = destinations
         self._settings = settings
-        self._clock = clock
+        self._store_clock = StoreClock(clock)
+        if store.shared:
+            clock = self._store_clock
         self._observer = observer
         self._accepting = False
         self._draining = False
@@ -109,7 +112,7 @@ class Coordinator:
         self._retention = Retention(store, settings, clock, chance, observer)
         self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, self._carry)
         self._recovery = Recovery(store, self._active, settings, clock, chance, observer, lambda: self._accepting)
-        self._membership = Membership(store, self, settings, chance, observer, self._recovery.hurry)
+        self._membership = Membership(store, self, self._store_clock, settings, chance, observer, self._recovery.hurry)
         self._moved = Moved(
             store,
             self._active,
@@ -131,6 +134,8 @@ class Coordinator:
         """
         self._fatal = asyncio.get_running_loop().create_future()
         await self._store.start()
+        asked_ms = self._store_clock.own_ms()
+        self._store_clock.follow(await self._store.now_ms(), asked_ms)
         self._accepting = True
         await self._recovery.start()
         self._membership.start()
@@ -186,7 +191,7 @@ class Coordinator:
         return await asyncio.shield(self._fatal)
 
     def tick(self) -> None:
-        """Look at the clock now: a test's clock has moved."""
+        """Look at the clock now: a test's has moved, or the store's is another than was thought."""
         self._recovery.wake()
         self._retention.wake()
         self._timers.tick()

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from twophase.coordinator.committer import as_store_error
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.store_clock import StoreClock
 from twophase.core.errors import StoreError, StoreFenced
 from twophase.core.hooks import Chance
 from twophase.core.schedule import Schedule
@@ -34,6 +35,9 @@ class Work(Protocol):
 
     def take_up(self) -> None:
         """The node has a place again: read what is its own, and accept."""
+
+    def tick(self) -> None:
+        """The store's clock is another than was thought."""
 
     def adopted(self) -> None:
         """Rows have come: read again what is due."""
@@ -85,6 +89,7 @@ class Membership:
     Arguments:
         store: started before this.
         work: the coordinator.
+        clock: follows the store's at every beat.
         on_contact: called when the store answers again after it did not.
     """
 
@@ -92,6 +97,7 @@ class Membership:
         self,
         store: Store,
         work: Work,
+        clock: StoreClock,
         settings: CoordinatorSettings,
         chance: Chance,
         observer: Observer,
@@ -99,6 +105,7 @@ class Membership:
     ) -> None:
         self._store = store
         self._work = work
+        self._clock = clock
         self._settings = settings
         self._chance = chance
         self._observer = observer
@@ -146,6 +153,7 @@ class Membership:
     async def _beat(self) -> None:
         pause_s = self._store.lease_ms / _BEATS_PER_LEASE / 1000
         while True:
+            asked_ms = self._clock.own_ms()
             try:
                 at_ms = await self._store.heartbeat()
             except Exception as cause:  # noqa: BLE001 -- whatever it is, the heart must beat on
@@ -153,6 +161,8 @@ class Membership:
                 self._contact.lost()
                 self._heard(cause)
             else:
+                if self._clock.follow(at_ms, asked_ms):
+                    self._work.tick()
                 self._answered(at_ms)
             await asyncio.sleep(pause_s)
 

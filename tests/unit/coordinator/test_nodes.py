@@ -44,17 +44,28 @@ class Noted(Watcher):
         self.adopted_messages += messages
 
 
+class HoursOff:
+    """A machine's clock that is wrong."""
+
+    def __init__(self, clock: VirtualClock, hours: int) -> None:
+        self._clock = clock
+        self._off_ms = hours * 3_600_000
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self._off_ms
+
+
 class Node:
     """One coordinator, with producers and branches that only it calls."""
 
-    def __init__(self, shared: Shared, clock: VirtualClock, number: int) -> None:
+    def __init__(self, shared: Shared, clock: VirtualClock, number: int, hours_off: int = 0) -> None:
         self.store = shared.store(number)
         self.gates = self.store.gates
         self.destination = ScriptedDestination()
         self.watcher = Noted()
         settings = CoordinatorSettings(delivery=QUICK, check_back=QUICK, store_retry_ms=20, linger_ms=1)
         self.coordinator = Coordinator(
-            self.store, {"http": self.destination}, settings, clock, lambda: 0.0, self.watcher
+            self.store, {"http": self.destination}, settings, HoursOff(clock, hours_off), lambda: 0.0, self.watcher
         )
         clock.watch(self.coordinator.tick)
 
@@ -410,6 +421,31 @@ async def test_rows_that_came_by_an_adoption_whose_answer_was_lost_are_found(
     await nodes.until(lambda: nodes.b.active == 1)
     await nodes.come_due()
     await nodes.until_state("g", State.SUCCEEDED)
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_a_node_whose_clock_is_an_hour_off_sees_to_adopted_messages_when_they_are_due(
+    nodes: Nodes, hours: int
+) -> None:
+    wrong = Node(nodes.shared, nodes.clock, 3, hours)
+    await nodes.b.coordinator.stop()
+    await wrong.coordinator.start()
+    try:
+        nodes.a.destination.script[IN].append(Answer(500))
+        await nodes.a.submit(message("tried"))
+        await nodes.until(lambda: nodes.a.rescheduled() == ["tried"])
+        await nodes.a.prepare(message("g"))
+        nodes.a.gates.cut = True
+        nodes.shared.end(nodes.a.store)
+        await nodes.until(lambda: wrong.watcher.adopted_messages == 2)
+        await nodes.until(lambda: wrong.active == 2)
+        await asyncio.sleep(0.05)
+        assert wrong.destination.calls == []
+        await nodes.come_due()
+        await nodes.until_state("g", State.SUCCEEDED)
+        await nodes.until_state("tried", State.SUCCEEDED)
+    finally:
+        await wrong.coordinator.stop()
 
 
 async def test_after_an_outage_nobody_ends_a_tenure_before_a_lease_of_contact(nodes: Nodes) -> None:
