@@ -159,12 +159,13 @@ def cluster(folder: Path, server: PostgresServer, planted: str | None = None) ->
     """
     database = server.create_database("twophase")
     asyncio.run(_make_schema(database.dsn))
-    witness.install(database.dsn, LEASE_MS)
+    witness.install(database.dsn, LEASE_MS, NODES, database.password)
     with contextlib.ExitStack() as stack:
         nodes: list[Node] = []
         for number in range(NODES):
             proxy = stack.enter_context(Proxy(database.host, database.port))
-            through = f"postgresql://{database.user}:{database.password}@127.0.0.1:{proxy.port}/{database.name}"
+            user = witness.user_of(number)
+            through = f"postgresql://{user}:{database.password}@127.0.0.1:{proxy.port}/{database.name}"
             port = processes.free_port()
             command = [sys.executable, "-m", "twophase", "server", "--http-port", str(port)]
             environment = {**SETTINGS, "TWOPHASE_STORE": through}

@@ -58,7 +58,7 @@ def test_a_fence_that_lets_everybody_through_is_caught(tmp_path: Path) -> None:
         _break(nodes, "twophase_flush", " and node.fence = of_fence", "")
         with under_load(nodes, seed=2) as load:
             pause(LEASE_MS / 1000)
-            assert _freeze_until(nodes, load, "which another connection had raised")
+            assert _freeze_until(nodes, load, "which another node had raised")
 
 
 def test_a_tenure_ended_before_its_lease_is_caught(tmp_path: Path) -> None:

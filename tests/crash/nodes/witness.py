@@ -7,15 +7,24 @@ import threading
 from pathlib import Path
 
 import psycopg
+from psycopg import sql
 
 _PERIOD_S = 0.2
 
 
-def install(dsn: str, lease_ms: int) -> None:
-    """Put the triggers on a store whose schema is there and that nobody uses yet."""
+def user_of(number: int) -> str:
+    """The database user of a node."""
+    return f"node_{number}"
+
+
+def install(dsn: str, lease_ms: int, nodes: int, password: str) -> None:
+    """Put the triggers on a store whose schema is there and that nobody uses yet, and make the nodes' users."""
     text = (Path(__file__).parent / "witness.sql").read_text().replace("{lease_ms}", str(lease_ms))
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(text.encode())
+        for number in range(nodes):
+            create = sql.SQL("create role {} login superuser password {}")
+            connection.execute(create.format(sql.Identifier(user_of(number)), sql.Literal(password)))
 
 
 class Follower:
