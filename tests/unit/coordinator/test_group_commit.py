@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from tests.unit.coordinator.rig import Rig, message
@@ -46,3 +47,38 @@ async def test_a_finish_nobody_waits_for_rides_with_a_request(make_rig: MakeRig)
     await rig.until(lambda: rig.coordinator.gauges().waiting_for_store == 1)
     assert (await rig.prepare(message("other"))).error is None
     assert sizes(rig) == [1, 2]
+
+
+async def test_the_outcomes_of_a_large_flush_are_told_over_several_turns_of_the_loop(rig: Rig) -> None:
+    loop = asyncio.get_running_loop()
+    turn, turns = 0, set[int]()
+    counting: asyncio.Handle | None = None
+
+    def count() -> None:
+        nonlocal turn, counting
+        turn += 1
+        counting = loop.call_soon(count)
+
+    count()
+    rig.store.open.clear()
+    replies = [rig.prepare_soon(message(f"g{number}")) for number in range(100)]
+    for reply in replies:
+        reply.add_done_callback(lambda _: turns.add(turn))
+    rig.store.open.set()
+    await asyncio.wait(replies)
+    assert counting is not None
+    counting.cancel()
+    assert sizes(rig) == [100]
+    assert len(turns) > 1
+
+
+async def test_a_stop_waits_until_every_outcome_is_told(rig: Rig) -> None:
+    rig.store.open.clear()
+    replies = [rig.prepare_soon(message(f"g{number}")) for number in range(600)]
+    rig.store.open.set()
+    stopping: list[asyncio.Task[None]] = []
+    stop = rig.coordinator._decisions.committer.stop
+    replies[0].add_done_callback(lambda _: stopping.append(asyncio.create_task(stop())))
+    await replies[0]
+    await asyncio.wait(stopping)
+    assert [reply.done() and reply.result().error for reply in replies] == [None] * 600
