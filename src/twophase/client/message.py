@@ -75,8 +75,8 @@ class Message:
             timeout_to_fail: seconds between prepare and the first check-back; 0 is the default (35 s).
             concurrent: call the branches side by side instead of one after the other.
             open: branches may be added inside the local transaction, with values it produced.
-            durability: "check-back" lets the coordinator acknowledge a submit before it is on disk; a crash then
-                recovers it by the check-back. Only for messages with a check address.
+            durability: "check-back" lets the coordinator acknowledge a submit and call the branches before the
+                submit is on disk; after a crash the check-back finds it again. Only for messages with a check address.
 
         Raises:
             InvalidRequest, LimitExceeded, ConfigurationError: one of these cannot be, and the message names it.

@@ -83,6 +83,7 @@ class Active:
             StoreCorrupt: the row's body cannot be read.
         """
         self._timers.cancel(entry)
+        entry.early = False
         if row is None or isinstance(row, Forgotten):
             entry.state = State.ABSENT if row is None else State.FORGOTTEN
             entry.version = 0

@@ -193,16 +193,31 @@ class Decisions:
             if merged is not message:
                 occurrence.merged = message = merged
                 body = encode(merged)
+        if occurrence.on_reply is not None and body is None and _decided_early(entry):
+            self._decide_early(entry, occurrence)
+            return
         delay_ms = message.options.delay_ms
         due_in_ms = max(0, entry.created_ms + delay_ms - self._clock.now_ms()) if delay_ms else 0
         self.committer.add(
             entry, occurrence, Decide(message.gid, entry.version, due_in_ms, occurrence.decided_by, body)
         )
-        if occurrence.on_reply is not None and _answered_early(message):
-            # Should this never become durable, the check-back finds it again; should the opposite have been decided
-            # elsewhere, the table makes it an incident (correctness rule 25). Branches still wait for the flush.
-            on_reply, occurrence.on_reply = occurrence.on_reply, None
-            on_reply(ReplyOf(None, _SUBMITTED, entry.created_ms))
+
+    def _decide_early(self, entry: Entry, occurrence: Occurrence) -> None:
+        """The producer's submit is the decision, and nothing waits for a flush: not the answer, not the branches.
+
+        The row says PREPARED until the branches have succeeded, which is then one change instead of two, or until one
+        has not. Should this process die before, the check-back finds it again (correctness rule 25, decision 7).
+        """
+        self._timers.cancel(entry)
+        entry.state = _SUBMITTED
+        entry.early = True
+        entry.decided_by = occurrence.decided_by
+        entry.attempts = entry.done = 0
+        entry.due_ms = self._clock.now_ms()
+        on_reply, occurrence.on_reply = occurrence.on_reply, None
+        assert on_reply is not None, "somebody is told"
+        tell(on_reply, ReplyOf(None, _SUBMITTED, entry.created_ms))
+        self._on_submitted(entry)
 
     def _finish(self, entry: Entry, occurrence: Occurrence, next_state: State) -> None:
         delivered = occurrence.event is _ALL_SUCCEEDED
@@ -216,7 +231,7 @@ class Decisions:
             entry.version,
             next_state,
             occurrence.reason,
-            "" if delivered else occurrence.decided_by,
+            (entry.decided_by if entry.early else "") if delivered else occurrence.decided_by,
             entry.attempts,
             entry.done,
         )
@@ -228,8 +243,13 @@ class Decisions:
         schedule = self._settings.check_back if next_state is _PREPARED else self._settings.delivery
         if next_state is _SUBMITTED:
             schedule = schedule.starting_at(entry.message.options.retry_interval_ms)
-        due_ms = self._clock.now_ms() + _pause_ms(schedule, entry.attempts, self._chance())
+        pause_ms = _pause_ms(schedule, entry.attempts, self._chance())
+        due_ms = self._clock.now_ms() + pause_ms
         entry.due_ms = due_ms
+        if entry.early:
+            decide = Decide(entry.message.gid, entry.version, pause_ms, entry.decided_by)
+            self.committer.add(entry, occurrence, decide, urgent=False)
+            return
         item = Reschedule(entry.message.gid, entry.version, due_ms, entry.attempts, entry.done)
         self.committer.add(entry, occurrence, item, urgent=False)
 
@@ -304,8 +324,10 @@ class Decisions:
             self._active.weigh(entry)
         entry.stored_due_ms = at_ms + item.due_in_ms
         entry.state = _SUBMITTED
-        entry.attempts = 0
-        entry.done = 0
+        if not entry.early:
+            entry.attempts = 0
+            entry.done = 0
+        entry.early = False
         entry.parked = False
         due_ms = self._clock.now_ms() + item.due_in_ms
         if item.due_in_ms:
@@ -331,10 +353,24 @@ class Decisions:
         else:
             asked_only = occurrence.event is _PREPARE and entry.version > 0
             if not (asked_only and isinstance(found, LiveRow) and found.mine and found.version == entry.version):
+                was_early, decided_by = entry.early, entry.decided_by
                 self._active.mirror(entry, found)
+                if was_early:
+                    self._keep_early(entry, decided_by)
             occurrence.confirmed = True
             self._apply(entry, occurrence)
         self.drain_queue(entry)
+
+    def _keep_early(self, entry: Entry, decided_by: str) -> None:
+        """A decision that stood in memory alone has met a row that changed: it holds, or it is an incident."""
+        if entry.state is _PREPARED:
+            self._timers.cancel(entry)
+            entry.state = _SUBMITTED
+            entry.early = True
+            entry.decided_by = decided_by
+            entry.parked = False
+        elif entry.state is not _SUBMITTED and entry.state is not State.SUCCEEDED:
+            self._incident(entry, Occurrence(_SUBMIT), entry.state)
 
     def give_up(self, entry: Entry, occurrence: Occurrence | None, error: StoreError) -> None:
         """The stored state is not known: tell everybody who waits, and forget the entry; it is read again."""
@@ -389,10 +425,18 @@ class Decisions:
             tell(occurrence.on_reply, reply)
 
 
-def _answered_early(message: Message) -> bool:
-    """Whether a submit of this prepared message is acknowledged before its flush: it asked for it, and can be asked."""
+def _decided_early(entry: Entry) -> bool:
+    """Whether a submit of this prepared message is not flushed before it counts: it chose so, and can be asked."""
+    message = entry.message
     options = message.options
-    return options.durability is _CHECK_BACK and bool(message.check_url) and not options.wait_result
+    return (
+        options.durability is _CHECK_BACK
+        and bool(message.check_url)
+        and not options.wait_result
+        and not options.delay_ms
+        and not entry.parked
+        and entry.mine
+    )
 
 
 def merge(known: Message, said: Message) -> Message:

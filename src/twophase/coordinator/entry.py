@@ -64,6 +64,7 @@ class Entry:
     """One message in memory. Times in milliseconds since 1970.
 
     `due_ms` is when this process acts, by its own clock; `stored_due_ms` is what the row says, by the store's.
+    `early`: SUBMITTED here, while the row still says PREPARED, because the message chose check-back durability.
     `mine`: this node owns the row. Another's is in memory only while a request or an answer here concerns it: it has
     no timer, no delivery round and no check-back, until a change from here has made it ours.
     """
@@ -79,6 +80,7 @@ class Entry:
         "detached",
         "done",
         "due_ms",
+        "early",
         "message",
         "mine",
         "parked",
@@ -104,6 +106,7 @@ class Entry:
         self.done = 0
         self.bytes = 0
         self.busy = False
+        self.early = False
         self.detached = False
         self.queue: deque[Occurrence] | None = None
         self.waiters: list[OnReply] | None = None

@@ -26,7 +26,7 @@ from twophase.coordinator.entry import ReplyOf
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import StoreError
 from twophase.core.lifecycle import Event, State
-from twophase.core.message import Branch, Message, Options, decode, same_content, same_prepared
+from twophase.core.message import Branch, Durability, Message, Options, decode, same_content, same_prepared
 from twophase.destinations.base import Answer, Call
 from twophase.stores.base import Batch, Decide, Finish, FlushResult, HistoryRow, Insert, LiveRow
 from twophase.testing.clock import VirtualClock
@@ -78,8 +78,18 @@ class Notebook:
                 self._becomes(gid, State.SUBMITTED)
             elif isinstance(item, Finish):
                 legal = {State.SUCCEEDED: State.SUBMITTED, State.FAILED: State.PREPARED}
-                assert before is legal[item.state], "no contrary decision, and none twice (I3)"
+                early = item.state is State.SUCCEEDED and self.decided_early(gid)
+                assert before is legal[item.state] or early, "no contrary decision, and none twice (I3)"
                 self._becomes(gid, item.state)
+
+    def decided_early(self, gid: str) -> bool:
+        """Prepared, says the store; but its producer has submitted, and chose check-back durability (decision 7)."""
+        return (
+            self.state.get(gid) is State.PREPARED
+            and self.message[gid].options.durability is Durability.CHECK_BACK
+            and bool(self.message[gid].check_url)
+            and "submit" in self.asked_for[gid]
+        )
 
     def _becomes(self, gid: str, state: State) -> None:
         self.state[gid] = state
@@ -145,7 +155,8 @@ class Town(ScriptedDestination):
             self.notebook.asked_for[gid].add(verdict)
             answer = VERDICTS[verdict]
         else:
-            assert self.notebook.state.get(gid) is State.SUBMITTED, "called only when durably decided (I1, I8)"
+            decided = self.notebook.state.get(gid) is State.SUBMITTED or self.notebook.decided_early(gid)
+            assert decided, "called only when durably decided, or as its producer chose (I1, I8)"
             assert not self.notebook.under_way[gid, branch_id], "one round at a time"
             script = self.script[call.url]
             answer = script.popleft() if script else OK
@@ -213,6 +224,7 @@ class Promises(RuleBasedStateMachine):
             delay_ms=st.sampled_from([0, 0, 5_000, 100_000]),
             explicit_verdict=st.just(True),
             open=st.booleans(),
+            durability=st.sampled_from([Durability.SUBMIT, Durability.SUBMIT, Durability.CHECK_BACK]),
         ),
     )
 
@@ -318,7 +330,7 @@ class Promises(RuleBasedStateMachine):
             assert state is State.PREPARED
             assert same_prepared(known, said)
         else:
-            assert state in (State.SUBMITTED, State.SUCCEEDED)
+            assert state in (State.SUBMITTED, State.SUCCEEDED) or self.scene.notebook.decided_early(said.gid)
             assert same_content(known, said) or known.options.open
 
     # ---- the world ------------------------------------------------------------------------------------
