@@ -37,7 +37,7 @@ def _lives(gids: Sequence[str]) -> Iterator[list[Item]]:
     yield [prepare(gid) for gid in gids]
     yield [*(Decide(gid, 1, 0, "submit") for gid in gids[1:]), taken]
     yield [Reschedule(gid, 2, 5, 1, 0) for gid in gids]
-    yield [Park(gid, 3, parked=True, due_ms=9) for gid in gids[:half]] + [abort(gid, 7) for gid in gids[half:]]
+    yield [*(Park(gid, 3, parked=True, due_ms=9) for gid in gids[:half]), *(abort(gid, 7) for gid in gids[half:])]
     yield [Finish(gid, 4 if number < half else 3, State.SUCCEEDED) for number, gid in enumerate(gids)]
     yield [abort(gids[0])]
     yield [plain(gid) for gid in gids]

@@ -13,6 +13,7 @@ import httptools
 
 from twophase.coordinator.coordinator import Gauges
 from twophase.coordinator.entry import OnReply, ReplyOf
+from twophase.coordinator.horizon import Horizon
 from twophase.coordinator.view import MessageView
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
@@ -66,6 +67,9 @@ class PretendCoordinator:
 
     async def overview(self) -> Overview:
         return Overview(0, 0, 0, None, None)
+
+    async def horizon(self, check_prefix: str, identity: str) -> Horizon:
+        return Horizon(0, 0, 0)
 
     def gauges(self) -> Gauges:
         return Gauges(0, 0, 0, 0, 0, 0, 0)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twophase.core.errors import InvalidRequest, LimitExceeded
-from twophase.core.gid import GID_CHARACTERS, RANDOM_BYTES, born_ms, make_gid, validate_gid
+from twophase.core.gid import GID_CHARACTERS, RANDOM_BYTES, born_ms, lowest_gid, make_gid, validate_gid
 
 _TIMES = st.integers(0, 2**48 - 1)
 _RANDOM = st.binary(min_size=RANDOM_BYTES, max_size=RANDOM_BYTES)
@@ -21,6 +21,13 @@ def test_a_gid_tells_when_it_was_born(time_ms: int, randomness: bytes) -> None:
     assert born_ms(gid) == time_ms
     assert len(gid) == GID_CHARACTERS
     assert validate_gid(gid) == gid
+
+
+@given(_TIMES, _TIMES, _RANDOM)
+def test_a_gid_is_older_than_a_moment_when_it_sorts_before_its_lowest(
+    born: int, moment: int, randomness: bytes
+) -> None:
+    assert (make_gid(born, randomness) < lowest_gid(moment)) == (born < moment)
 
 
 @given(_TIMES, _TIMES, _RANDOM, _RANDOM)
