@@ -184,7 +184,32 @@ def test_identity_goes_with_its_engine() -> None:
     assert identities.get(Engine(), "barrier") is None
 
 
-def test_engine_that_cannot_be_remembered_is_read_each_time() -> None:
+class Slotted:
+    """As asyncpg's Pool: nobody can refer to it weakly."""
+
+    __slots__ = ()
+
+
+def test_engine_that_cannot_be_referred_to_weakly_is_remembered_too() -> None:
+    identities = Identities()
+    pool = Slotted()
+    identities.remember(pool, "barrier", "7f")
+    identities.remember(pool, "other.barrier", "8f")
+    assert identities.get(pool, "barrier") == "7f"
+    assert identities.get(pool, "other.barrier") == "8f"
+    assert identities.get(Slotted(), "barrier") is None
+
+
+def test_only_the_last_few_of_such_engines_are_held_on_to() -> None:
+    identities = Identities()
+    pools = [Slotted() for _ in range(20)]
+    for pool in pools:
+        identities.remember(pool, "barrier", "7f")
+    known = [identities.get(pool, "barrier") for pool in pools]
+    assert known == [None] * 12 + ["7f"] * 8
+
+
+def test_alias_of_a_database_is_read_each_time() -> None:
     identities = Identities()
     identities.remember("default", "barrier", "7f")
     assert identities.get("default", "barrier") is None
