@@ -7,10 +7,12 @@ import sqlite3
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conformance.items import prepare
+from twophase.core.errors import StoreError
 from twophase.stores.base import Batch
 from twophase.stores.sqlite import SqliteStore
 from twophase.stores.sqlite.connection import BUSY_TIMEOUT_MS
@@ -35,6 +37,55 @@ async def test_a_flush_waits_for_another_programs_transaction_without_stopping_t
         assert (await flush).refused == {}
     finally:
         other.close()
+        await store.stop()
+
+
+class _Faulty:
+    """The writer's connection, except that statements which begin so fail, once."""
+
+    def __init__(self, connection: sqlite3.Connection, fails: str, code: int) -> None:
+        self._connection, self._fails, self._code = connection, fails, code
+
+    def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
+        if self._fails and statement.startswith(self._fails):
+            self._fails = ""
+            error = sqlite3.OperationalError("no luck")
+            error.sqlite_errorcode = self._code
+            raise error
+        return self._connection.execute(statement, *parameters)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+def _break(store: SqliteStore, fails: str, code: int) -> None:
+    writer: Any = store._writer
+    writer._connection = _Faulty(writer._connection, fails, code)
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_RECOVERY, sqlite3.SQLITE_BUSY_SNAPSHOT])
+async def test_every_kind_of_busy_is_left_to_the_thread_which_waits(tmp_path: Path, code: int) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    await store.start()
+    try:
+        _break(store, "begin immediate", code)
+        assert (await store.flush(Batch([prepare("g")], []))).refused == {}
+        assert await store.get("g") is not None
+    finally:
+        await store.stop()
+
+
+async def test_a_connection_that_would_not_wait_any_more_is_thrown_away(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    await store.start()
+    try:
+        _break(store, f"pragma busy_timeout = {BUSY_TIMEOUT_MS}", sqlite3.SQLITE_NOMEM)
+        with pytest.raises(StoreError):
+            await store.flush(Batch([prepare("refused")], []))
+        assert (await store.flush(Batch([prepare("g")], []))).refused == {}
+        assert await store.get("refused") is None
+        assert await store.get("g") is not None
+    finally:
         await store.stop()
 
 

@@ -55,6 +55,18 @@ def store_error(error: sqlite3.Error, path: Path, doing: str) -> StoreError:
     return StoreError(text)
 
 
+def is_busy(error: BaseException | None) -> bool:
+    """Whether another program holds the lock, in any of SQLite's kinds of it (recovery of the log, a snapshot).
+
+    >>> error = sqlite3.OperationalError("database is locked")
+    >>> error.sqlite_errorcode = sqlite3.SQLITE_BUSY_RECOVERY
+    >>> is_busy(error), is_busy(None)
+    (True, False)
+    """
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
+    return code & _PRIMARY == sqlite3.SQLITE_BUSY
+
+
 def _disk_is_full(path: Path) -> bool:
     # Growing the shared memory file on a full disk is reported as an I/O error.
     try:

@@ -24,7 +24,7 @@ from twophase.stores.base import Attempt, Batch, FlushResult, Forgotten, Refusal
 from twophase.stores.sqlite import connection as opening
 from twophase.stores.sqlite import reader, schema, statements
 from twophase.stores.sqlite.changes import Applying, Changes, CountShort, sort_by_kind
-from twophase.stores.sqlite.failures import OPENING, reported, store_error
+from twophase.stores.sqlite.failures import OPENING, is_busy, reported, store_error
 from twophase.stores.sqlite.purge import Found
 from twophase.stores.sqlite.statements import NODE, ROWS_MAX
 
@@ -120,13 +120,21 @@ class Writer:
         try:
             return self.write(batch)
         except StoreError as error:
-            cause = error.__cause__
-            if isinstance(cause, sqlite3.OperationalError) and cause.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+            if is_busy(error.__cause__):
                 return None
             raise
         finally:
             if self._connection is connection:
-                connection.execute(f"pragma busy_timeout = {opening.BUSY_TIMEOUT_MS}")
+                self._wait_again(connection)
+
+    def _wait_again(self, connection: sqlite3.Connection) -> None:
+        """Undo `busy_timeout = 0`, or else throw the connection away with what is open on it; the next is opened."""
+        try:
+            connection.execute(f"pragma busy_timeout = {opening.BUSY_TIMEOUT_MS}")
+        except sqlite3.Error as error:
+            self._connection = None
+            connection.close()
+            raise store_error(error, self._path, "writing") from error
 
     def commit(self, written: Written) -> FlushResult:
         """The COMMIT of what was written, with its fsync; then what was refused is read."""

@@ -2,7 +2,8 @@
 -- Served by: message_due and message_parked, both covering.
 select
     coalesce(sum(state = 2), 0), coalesce(sum(state = 3), 0), coalesce(sum(parked), 0),
-    min(case state when 2 then created_ms end), min(case state when 3 then decided_ms end)
+    min(case state when 2 then created_ms end), min(case state when 3 then decided_ms end),
+    min(created_ms)
 from (
     select state, 0 as parked, created_ms, decided_ms from message where parked = 0
     union all
