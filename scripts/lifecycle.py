@@ -39,7 +39,7 @@ EVENTS: dict[Event, str] = {
 ACTIONS: dict[Action, str] = {
     Action.NOTHING: "",
     Action.INSERT: "stored",
-    Action.DECIDE_SUBMIT: "the decision is stored, then the branches are called",
+    Action.DECIDE_SUBMIT: "the decision is stored¹, then the branches are called",
     Action.FINISH: "moved into history",
     Action.RESCHEDULE: "tried again later",
     Action.PARK: "marked as parked",
@@ -77,10 +77,14 @@ because a message has grown old.
 
 A cell says the next state where it changes, what is done, and what the requester learns where that is not success.
 `–` means: nothing changes, and a request is answered as the success it was before. Whatever is stored is durable before
-the reply. A *conflict* is dtm's 409 FAILURE. An *incident* is the contrary of a decision: it is recorded, counted and
+the reply¹. A *conflict* is dtm's 409 FAILURE. An *incident* is the contrary of a decision: it is recorded, counted and
 changes nothing.
 
 {table}
+
+¹ A submit of a message that chose [check-back durability](wire.md#check-back-durability) is answered, and its branches
+are called, before the decision is stored. The table is applied to what the node remembers then; what is stored stays
+prepared until the branches have succeeded, or one has not.
 """
 
 
