@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.conformance.items import LONE_SURROGATE, SetClock, abort, failed_call, flush, plain, prepare
-from twophase.stores.base import Batch, Decide, DecidedBy, Overview, Park, Rejected, Store
+from twophase.core.lifecycle import State
+from twophase.stores.base import Batch, Decide, DecidedBy, Finish, Overview, Park, Rejected, Store
 
 
 async def test_an_unknown_gid_has_no_row(store: Store) -> None:
@@ -75,8 +76,34 @@ async def test_the_overview_counts_what_is_live(store: Store, clock: SetClock) -
     await flush(store, plain("e"), Park("d", 1, parked=True, due_ms=0))
 
     assert await store.overview() == Overview(
-        prepared=1, submitted=3, parked=1, oldest_prepared_ms=start_ms, oldest_submitted_ms=start_ms + 10
+        prepared=1,
+        submitted=3,
+        parked=1,
+        oldest_prepared_ms=start_ms,
+        oldest_submitted_ms=start_ms + 10,
+        oldest_live_ms=start_ms,
     )
+
+
+async def test_the_oldest_live_message_is_told_by_its_birth_whatever_became_of_it(
+    store: Store, clock: SetClock
+) -> None:
+    start_ms = clock.time_ms
+    await flush(store, prepare("decided"))
+    clock.time_ms += 10
+    await flush(store, prepare("prepared"))
+    clock.time_ms += 10
+    await flush(store, Decide("decided", 1, 0, DecidedBy.CHECK_BACK))
+    assert (await store.overview()).oldest_live_ms == start_ms
+
+    await flush(store, Park("decided", 2, parked=True, due_ms=0))
+    assert (await store.overview()).oldest_live_ms == start_ms
+
+    await flush(store, Finish("decided", 3, State.SUCCEEDED, "", "", 1, 1))
+    assert (await store.overview()).oldest_live_ms == start_ms + 10
+
+    await flush(store, abort("prepared"))
+    assert (await store.overview()).oldest_live_ms is None
 
 
 async def test_the_stores_clock_and_horizon(store: Store, clock: SetClock) -> None:

@@ -21,6 +21,8 @@ class ConsumerRules(msgspec.Struct, frozen=True):
     """A row goes when its message is finished, as the coordinators say; off: when the message is old (C16)."""
     keeps_after_the_end: bool = True
     """And the retention has passed since, in which the last calls die; off: at once."""
+    counts_from_birth: bool = True
+    """What is not decided holds a row, too, as it may have been called (C25); off: only what is decided does."""
     takes_old_calls: bool = True
     """A call is taken however old its message; off: refused below the horizon, as if its row had been cleaned (C16)."""
 
@@ -73,20 +75,26 @@ def _steps(here: Moment, rules: ConsumerRules) -> dict[str, Moment]:
         steps["the message is decided"] = here._replace(decided=True)
     if not here.old:
         steps["the retention passes; the message is old"] = here._replace(old=True)
-    if here.decided and not here.finished:
+    if not here.finished:
+        # Also before the decision is stored: with check-back durability the submit is heard, and then forgotten.
         steps["coordinator: calls the branch"] = here._replace(calls=True)
     if here.calls:
         steps["branch: a call arrives"] = _arrive(here, rules)
     if here.answered and not here.finished:
-        steps["coordinator: hears success, finishes"] = here._replace(finished=True)
+        steps["coordinator: hears success, finishes"] = here._replace(decided=True, finished=True)
     if here.finished and not here.kept:
         steps["the retention passes after the end; no call is on its way"] = here._replace(
             old=True, kept=True, calls=False, answered=False
         )
-    ended = here.finished if rules.waits_for_the_end else here.old
-    if here.row and ended and (here.kept or not rules.keeps_after_the_end or not rules.waits_for_the_end):
+    if here.row and _may_go(here, rules):
         steps["cleaner: deletes the branch's row"] = here._replace(row=False)
     return steps
+
+
+def _may_go(here: Moment, rules: ConsumerRules) -> bool:
+    if not rules.waits_for_the_end or not (rules.counts_from_birth or here.decided):
+        return here.old
+    return here.finished and (here.kept or not rules.keeps_after_the_end)
 
 
 def _arrive(here: Moment, rules: ConsumerRules) -> Moment:

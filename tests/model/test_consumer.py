@@ -11,6 +11,7 @@ MISTAKES = {
     "inserts_row_with_effect": "I6",
     "waits_for_the_end": "I6",
     "keeps_after_the_end": "I6",
+    "counts_from_birth": "I6",
     "takes_old_calls": "I2",
 }
 

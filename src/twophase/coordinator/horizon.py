@@ -1,8 +1,9 @@
 """Up to when everything is decided, and up to when everything is delivered: what cleaners of barrier rows must know.
 
 Keeps I10 with correctness rules 14 and 16. A producer's barrier rows may go only below the oldest undecided message
-that asks *its* database; a consumer's, only below the oldest decided message that is not finished, because that one
-is still called. Both are the store's times, over all nodes of the store, so any node may be asked.
+that asks *its* database; a consumer's, only below the birth of the oldest message that is not finished. Not below its
+decision: with check-back durability branches are called while the row is still prepared, and a check-back may decide
+long after (rule 25). Both are the store's times, over all nodes of the store, so any node may be asked.
 
 The second rides on every branch call as a header, for consumers that do not know their coordinators. It is computed
 in the background; a call carries whatever stands there.
@@ -18,7 +19,6 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from twophase.core.errors import StoreError
 from twophase.core.limits import BEGIN_DEADLINE_MS
 from twophase.core.message import decode
 from twophase.stores.base import LiveRow, Store
@@ -34,8 +34,8 @@ class Horizon(msgspec.Struct, frozen=True):
     """Milliseconds by the store's clock.
 
     Every message that asks the given database and was prepared before `oldest_undecided_ms` is decided; no younger
-    than the begin deadline, because nothing that young may be cleaned. Every message that was decided before
-    `oldest_unfinished_ms` is finished: its branches are called no more.
+    than the begin deadline, because nothing that young may be cleaned. Every message that was born, prepared or
+    submitted at once, before `oldest_unfinished_ms` is finished: its branches are called no more.
     """
 
     oldest_undecided_ms: int
@@ -66,9 +66,9 @@ async def horizon(store: Store, check_prefix: str = "", identity: str = "") -> H
 
 
 async def oldest_unfinished_ms(store: Store) -> int:
-    """Every message decided before this is finished. The clock is read first: what is decided later is younger."""
+    """Every message born before this is finished. The clock is read first: what is born later is younger."""
     now_ms = await store.now_ms()
-    oldest_ms = (await store.overview()).oldest_submitted_ms
+    oldest_ms = (await store.overview()).oldest_live_ms
     return now_ms if oldest_ms is None else min(oldest_ms, now_ms)
 
 
@@ -111,6 +111,7 @@ class OldestHeader:
     async def _loop(self) -> None:
         while True:
             # That the store fails is said by whoever flushes; an old header only makes consumers keep more.
-            with contextlib.suppress(StoreError):
+            # Whatever it is, the next round asks again: the loop's end would freeze the header.
+            with contextlib.suppress(Exception):
                 self._publish((OLDEST_HEADER, str(await oldest_unfinished_ms(self._store))))
             await asyncio.sleep(self._interval_s)

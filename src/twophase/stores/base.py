@@ -220,7 +220,7 @@ class Overview(msgspec.Struct, frozen=True):
     """Counts for metrics and health, as of one moment.
 
     `prepared` and `submitted` count parked rows too. The oldest prepared is told by `created_ms`, the oldest
-    submitted, which is the oldest undelivered, by `decided_ms`.
+    submitted, which is the oldest undelivered, by `decided_ms`; the oldest of both together by `created_ms`.
     """
 
     prepared: int
@@ -228,6 +228,7 @@ class Overview(msgspec.Struct, frozen=True):
     parked: int
     oldest_prepared_ms: int | None
     oldest_submitted_ms: int | None
+    oldest_live_ms: int | None = None
 
 
 class Store(Protocol):

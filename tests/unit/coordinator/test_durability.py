@@ -74,6 +74,31 @@ async def test_a_crash_before_anything_is_flushed_is_recovered_by_the_check_back
     assert rig.destination.urls() == [IN, CHECK, IN]
 
 
+async def test_until_a_message_is_finished_what_its_branches_wrote_is_not_cleaned(rig: Rig) -> None:
+    born_ms = rig.clock.now_ms()
+    await rig.prepare(message("g", **EARLY))
+    rig.destination.hold(IN)
+    await rig.submit(message("g", **EARLY))
+    await rig.until(lambda: rig.destination.urls() == [IN])
+    rig.clock.advance(10_000)
+    assert (await rig.coordinator.horizon("", "")).oldest_unfinished_ms == born_ms
+    await rig.restart()
+    del rig.destination.held[IN]
+    rig.destination.hold(CHECK)
+    rig.destination.script[CHECK].append(Answer(200, b"{}", "committed"))
+    rig.clock.advance(40 * 86_400_000)
+    await rig.until(lambda: rig.destination.urls() == [IN, CHECK])
+    assert (await rig.coordinator.horizon("", "")).oldest_unfinished_ms == born_ms
+    rig.destination.script[IN].append(Answer(500))
+    rig.destination.release(CHECK)
+    await rig.until_state("g", State.SUBMITTED)
+    await rig.settled()
+    assert (await rig.coordinator.horizon("", "")).oldest_unfinished_ms == born_ms, "decided late, called early"
+    rig.clock.advance(2_000)
+    await rig.until_state("g", State.SUCCEEDED)
+    assert (await rig.coordinator.horizon("", "")).oldest_unfinished_ms == rig.clock.now_ms()
+
+
 async def test_requests_after_an_early_decision_meet_a_submitted_message(rig: Rig) -> None:
     await rig.prepare(message("g", **EARLY))
     rig.destination.hold(IN)

@@ -3,7 +3,8 @@
 -- Served by: message_due and message_parked, both covering.
 select
     count(*) filter (where state = 2), count(*) filter (where state = 3), count(*) filter (where parked),
-    min(created_ms) filter (where state = 2), min(decided_ms) filter (where state = 3)
+    min(created_ms) filter (where state = 2), min(decided_ms) filter (where state = 3),
+    min(created_ms)
 from (
     select state, false as parked, created_ms, decided_ms from message where not parked
     union all
