@@ -13,7 +13,7 @@ from collections.abc import Callable
 from twophase.coordinator.entry import Entry, Occurrence
 from twophase.coordinator.observer import Observer
 from twophase.core import failpoint
-from twophase.core.errors import StoreError, StoreFenced
+from twophase.core.errors import StoreError, StoreFenced, TwophaseError
 from twophase.stores.base import Attempt, AttemptKind, Batch, FlushResult, Item, Refusal, Store
 
 _ATTEMPTS_MAX = 10_000
@@ -186,7 +186,7 @@ class Committer:
                 self._on_failed(entry, occurrence, as_store_error(cause))
 
     def _failed(self, error: StoreError, about: list[tuple[Entry, Occurrence]]) -> None:
-        self._observer.flush_failed(error.code)
+        self._observer.flush_failed(error.code, told(error))
         self._report_failed(error, about)
         if isinstance(error, StoreFenced):
             self._on_fenced(error)
@@ -198,9 +198,22 @@ class Committer:
 
 
 def as_store_error(cause: Exception) -> StoreError:
-    """What a requester is told of a failure: a StoreError as it is, anything else wrapped in one."""
+    """What a requester is told of a failure: a StoreError as it is, anything else wrapped in one.
+
+    A fault that names its cause and remedy keeps both: a certificate that ran out or a database that was dropped is a
+    ConfigurationError also while the server runs.
+    """
     if isinstance(cause, StoreError):
         return cause
-    error = StoreError(f"the store failed unexpectedly: {type(cause).__name__}")
+    if isinstance(cause, TwophaseError):
+        error = StoreError(cause.message, gid=cause.gid, remedy=cause.remedy)
+    else:
+        error = StoreError(f"the store failed unexpectedly: {type(cause).__name__}.")
     error.__cause__ = cause
     return error
+
+
+def told(cause: Exception) -> str:
+    """The same for a log line: what happened, and what to do."""
+    error = as_store_error(cause)
+    return f"{error.message} {error.remedy}"

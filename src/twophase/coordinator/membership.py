@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from twophase.coordinator.committer import as_store_error
+from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.store_clock import StoreClock
@@ -201,7 +201,7 @@ class Membership:
         if isinstance(error, StoreFenced):
             self.fenced(error)
         else:
-            self._observer.heartbeat_failed(error.code)
+            self._observer.heartbeat_failed(error.code, told(error))
 
     async def _begin_anew(self, error: StoreFenced) -> None:
         try:
@@ -223,7 +223,7 @@ class Membership:
                 await self._store.rejoin()
             except Exception as cause:  # noqa: BLE001 -- whatever it is, a node without a place does nothing else
                 failures += 1
-                self._observer.heartbeat_failed(as_store_error(cause).code)
+                self._observer.heartbeat_failed(as_store_error(cause).code, told(cause))
                 await asyncio.sleep(pauses.pause_ms(failures, self._chance()) / 1000)
                 continue
             self._work.take_up()

@@ -17,8 +17,8 @@ class Observer(Protocol):
     def flushed(self, items: int, seconds: float) -> None:
         """A flush made `items` changes durable."""
 
-    def flush_failed(self, code: str) -> None:
-        """A flush failed with this error code; its requests were answered with it."""
+    def flush_failed(self, code: str, what: str = "") -> None:
+        """A flush failed with this error code and text; its requests were answered with it."""
 
     def check_back_answered(self, verdict: str, seconds: float) -> None:
         """A producer was asked, and this is how the answer was understood."""
@@ -50,7 +50,7 @@ class Observer(Protocol):
     def moved(self, messages: int) -> None:
         """So many prepared messages had gone to another node, and were not asked about."""
 
-    def heartbeat_failed(self, code: str) -> None:
+    def heartbeat_failed(self, code: str, what: str = "") -> None:
         """The store did not renew this node's lease, or let it adopt or rejoin; it is tried again."""
 
     def purged(self, step: Purged) -> None:
@@ -59,7 +59,7 @@ class Observer(Protocol):
     def cleaned(self, history: int, attempts: int, seconds: float) -> None:
         """A cleaning has ended; so many rows are gone."""
 
-    def cleaning_failed(self, code: str) -> None:
+    def cleaning_failed(self, code: str, what: str = "") -> None:
         """A cleaning has failed with this error code; the next one goes on."""
 
 
@@ -68,7 +68,7 @@ class NullObserver:
 
     def flushed(self, items: int, seconds: float) -> None: ...
 
-    def flush_failed(self, code: str) -> None: ...
+    def flush_failed(self, code: str, what: str = "") -> None: ...
 
     def check_back_answered(self, verdict: str, seconds: float) -> None: ...
 
@@ -90,10 +90,10 @@ class NullObserver:
 
     def moved(self, messages: int) -> None: ...
 
-    def heartbeat_failed(self, code: str) -> None: ...
+    def heartbeat_failed(self, code: str, what: str = "") -> None: ...
 
     def purged(self, step: Purged) -> None: ...
 
     def cleaned(self, history: int, attempts: int, seconds: float) -> None: ...
 
-    def cleaning_failed(self, code: str) -> None: ...
+    def cleaning_failed(self, code: str, what: str = "") -> None: ...

@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Callable
 
 from twophase.coordinator.active import Active
-from twophase.coordinator.committer import as_store_error
+from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import StoreCorrupt
@@ -119,7 +119,7 @@ class Recovery:
             try:
                 everything = await self._read_pages(pages_max=1_000_000)
             except Exception as error:  # noqa: BLE001 -- whatever it is, paging must go on: I2 hangs on it
-                self._observer.flush_failed(as_store_error(error).code)
+                self._observer.flush_failed(as_store_error(error).code, told(error))
                 self.fault()
                 continue
             if not everything:

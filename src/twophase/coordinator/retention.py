@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from twophase.coordinator.committer import as_store_error
+from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import StoreFenced
@@ -73,7 +73,7 @@ class Retention:
             except StoreFenced:
                 continue  # whoever keeps the node's place sees to it; until then there is nothing of ours to clean
             except Exception as error:  # noqa: BLE001 -- whatever it is, the next run tries again
-                self._observer.cleaning_failed(as_store_error(error).code)
+                self._observer.cleaning_failed(as_store_error(error).code, told(error))
 
     async def _run(self) -> None:
         """Remove what is older than the retention now; what grows older meanwhile is the next run's."""

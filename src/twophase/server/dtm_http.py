@@ -19,10 +19,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.coordinator import Gauges
 from twophase.coordinator.horizon import Horizon
 from twophase.coordinator.view import MessageView
-from twophase.core.errors import InvalidRequest, StoreError, TwophaseError, UnsupportedType
+from twophase.core.errors import InvalidRequest, TwophaseError, UnsupportedType
 from twophase.core.gid import RANDOM_BYTES, make_gid, validate_gid
 from twophase.core.hooks import Clock
 from twophase.server.encode import Answer, failure
@@ -137,16 +138,16 @@ class ColdRoutes:
             return _answer(Answer(503, b'{"status":"not ready","reason":"draining or not started"}', retry_after_s=1))
         try:
             await self._questions.overview()
-        except StoreError as error:
-            return _answer(failure(error))
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the node is not ready, and says why
+            return _answer(failure(as_store_error(error)))
         return _answer(Answer(200, b'{"status":"ready"}'))
 
     async def _scrape(self, _request: Request) -> Response:
         overview: Overview | None = None
         try:
             overview = await self._questions.overview()
-        except StoreError as error:
-            _log.warning("the store did not answer a scrape", code=error.code)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the other figures are wanted now: store_up is 0
+            _log.warning("the store did not answer a scrape", code=as_store_error(error).code, what=told(error))
         snapshot = Snapshot(
             overview, self._questions.gauges(), self._connections(), self._clock.now_ms(), self._questions.ready
         )

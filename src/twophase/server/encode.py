@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from twophase.core.errors import (
+    ConfigurationError,
     ContraryDecision,
     ForgottenMessage,
     InvalidRequest,
@@ -157,8 +158,8 @@ def _status(error: TwophaseError) -> int:
             return 409
         case InvalidRequest():
             return 400
-        case Unavailable() | StoreError():
-            return 503
+        case Unavailable() | StoreError() | ConfigurationError():
+            return 503  # a setting that cannot work any more (a certificate, a dropped database) is the store's fault
         case _:
             return 500
 

@@ -102,10 +102,10 @@ class Metrics(Collector):
         self._flush_items.add(items)
         self._flush_seconds.add(seconds)
 
-    def flush_failed(self, code: str) -> None:
+    def flush_failed(self, code: str, what: str = "") -> None:
         """A flush failed; its requests were answered with it."""
         self._flush_failed[code] += 1
-        _log.error("the store failed; nothing acknowledged is lost", code=code)
+        _log.error("the store failed; nothing acknowledged is lost", code=code, what=what)
 
     def check_back_answered(self, verdict: str, seconds: float) -> None:
         """A producer was asked."""
@@ -164,9 +164,9 @@ class Metrics(Collector):
             horizon = timestamp(self._last_purge.horizon_ms if self._last_purge else 0)
             _log.info("old history removed", rows=history, attempts=attempts, seconds=round(seconds, 1), before=horizon)
 
-    def cleaning_failed(self, code: str) -> None:
+    def cleaning_failed(self, code: str, what: str = "") -> None:
         """A cleaning has failed."""
-        _log.warning("old history could not be removed; the next cleaning goes on", code=code)
+        _log.warning("old history could not be removed; the next cleaning goes on", code=code, what=what)
 
     def joined(self, node: int, epoch: int) -> None:
         """This node has taken a place on a shared store."""
@@ -189,10 +189,10 @@ class Metrics(Collector):
         """Prepared messages that had gone to another node."""
         self._moved += messages
 
-    def heartbeat_failed(self, code: str) -> None:
+    def heartbeat_failed(self, code: str, what: str = "") -> None:
         """The lease was not renewed."""
         self._heartbeat_failed[code] += 1
-        _log.warning("the store did not answer this node's heartbeat; it is tried again", code=code)
+        _log.warning("the store did not answer this node's heartbeat; it is tried again", code=code, what=what)
 
     # ---- Prometheus ---------------------------------------------------------------------------------------
 

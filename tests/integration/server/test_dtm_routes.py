@@ -10,7 +10,7 @@ import pytest
 from tests.integration.server.pretend import Wire, get, post, prepare
 from twophase.coordinator.entry import ReplyOf
 from twophase.coordinator.view import MessageView
-from twophase.core.errors import Overloaded, StateConflict, StoreError, UnknownMessage
+from twophase.core.errors import ConfigurationError, Overloaded, StateConflict, StoreFull, UnknownMessage
 from twophase.core.gid import born_ms
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options
@@ -95,16 +95,42 @@ async def test_not_ready_while_draining(wire: Wire) -> None:
     assert (await client.ask(get("/health/live"))).status == 200
 
 
-async def test_not_ready_while_the_store_fails(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fail() -> None:
-        raise StoreError("disk on fire")
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (StoreFull("the disk is full."), b"the disk is full."),
+        (ConfigurationError("a certificate has expired.", remedy="Renew it."), b"Renew it."),
+        (RuntimeError("no idea"), b"RuntimeError"),
+    ],
+)
+async def test_not_ready_while_the_store_fails(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, fault: Exception, told: bytes
+) -> None:
+    async def fails() -> None:
+        raise fault
 
-    monkeypatch.setattr(wire.coordinator, "overview", fail)
+    monkeypatch.setattr(wire.coordinator, "overview", fails)
     client = await wire.connect()
-    assert (await client.ask(get("/health/ready"))).status == 503
+    ready = await client.ask(get("/health/ready"))
+    assert (ready.status, ready.headers["retry-after"]) == (503, "1")
+    assert told in ready.body
     metrics = await client.ask(get("/metrics"))
     assert metrics.status == 200
     assert b"twophase_store_up 0.0" in metrics.body
+
+
+async def test_a_setting_that_works_no_more_is_a_503_with_its_remedy(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_gid: str) -> None:
+        raise ConfigurationError("a certificate has expired.", remedy="Renew it.")
+
+    monkeypatch.setattr(wire.coordinator, "query", fails)
+    client = await wire.connect()
+    asked = await client.ask(get("/api/dtmsvr/query?gid=g"))
+    assert asked.status == 503
+    assert b"has expired" in asked.body
+    assert b"Renew it." in asked.body
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/api/metrics"])

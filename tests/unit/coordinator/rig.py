@@ -95,7 +95,7 @@ class Watcher(NullObserver):
     def purged(self, step: Purged) -> None:
         self.steps.append(step)
 
-    def cleaning_failed(self, code: str) -> None:
+    def cleaning_failed(self, code: str, what: str = "") -> None:
         self.cleaning_failures.append(code)
 
     def incident(self, gid: str, what: str) -> None:

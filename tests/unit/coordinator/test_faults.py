@@ -10,8 +10,9 @@ import pytest
 
 from tests.unit.coordinator.rig import CHECK, IN, OK, QUICK, Rig, ScriptedDestination, message
 from twophase.coordinator.entry import ReplyOf
+from twophase.coordinator.horizon import OLDEST_HEADER, OldestHeader
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.core.errors import NotYetDelivered, Overloaded, StoreCorrupt, StoreError, StoreFull
+from twophase.core.errors import ConfigurationError, NotYetDelivered, Overloaded, StoreCorrupt, StoreError, StoreFull
 from twophase.core.lifecycle import State
 from twophase.core.limits import BRANCHES_MAX
 from twophase.destinations.base import Answer, Call
@@ -231,3 +232,34 @@ async def test_check_backs_beyond_a_full_lane_are_asked_later_and_none_is_forgot
         rig.clock.advance(1_064)
     for number in range(5):
         await rig.until_state(f"g{number}", State.SUCCEEDED)
+
+
+async def test_a_fault_that_names_its_cause_and_remedy_keeps_both(rig: Rig) -> None:
+    rig.store.failures.append(ConfigurationError("a certificate has expired.", remedy="Renew it."))
+    error = (await rig.prepare(message("g"))).error
+    assert isinstance(error, StoreError)
+    assert (error.message, error.remedy) == ("a certificate has expired.", "Renew it.")
+    assert (await rig.prepare(message("g"))).error is None
+
+
+@pytest.mark.parametrize("fault", [StoreFull(), ConfigurationError("a certificate has expired."), RuntimeError("?")])
+async def test_the_header_of_branch_calls_outlives_any_fault(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    published: list[tuple[str, str]] = []
+    faults = [fault]
+    now_ms = rig.store.now_ms
+
+    async def fails_once() -> int:
+        if faults:
+            raise faults.pop()
+        return await now_ms()
+
+    monkeypatch.setattr(rig.store, "now_ms", fails_once)
+    header = OldestHeader(rig.store, 1, published.append)
+    await header.start()
+    try:
+        await rig.until(lambda: bool(published))
+    finally:
+        await header.stop()
+    assert published[0][0] == OLDEST_HEADER

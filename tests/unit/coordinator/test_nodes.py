@@ -37,7 +37,7 @@ class Noted(Watcher):
     def joined(self, node: int, epoch: int) -> None:
         self.told.append("joined")
 
-    def heartbeat_failed(self, code: str) -> None:
+    def heartbeat_failed(self, code: str, what: str = "") -> None:
         self.told.append("heartbeat failed")
 
     def adopted(self, messages: int) -> None:
