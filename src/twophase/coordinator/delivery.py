@@ -1,7 +1,8 @@
 """Calls a submitted message's branches until every one has succeeded.
 
 Keeps I2: a round that does not end the matter is followed by another, for ever, at most one backoff cap later.
-I1 is kept by who calls `begin`: only a durable SUBMITTED entry comes here. Branches are called in order, or all
+I1 is kept by who calls `begin`: only a SUBMITTED entry comes here, durable or decided by its producer's submit with
+check-back durability (`Entry.early`). Branches are called in order, or all
 at once when the message says `concurrent`; one that has succeeded is not called again (its bit in `done` is
 stored with the next due time; after a crash before that, it is: I6 is the branch barrier's).
 """
@@ -56,8 +57,8 @@ class Delivery:
         """What every call carries beside its message's own headers."""
 
     def begin(self, entry: Entry) -> None:
-        """Start a round for a durable submitted message that has none."""
-        assert entry.state is _SUBMITTED, "only a durable decision calls branches"
+        """Start a round for a submitted message that has none."""
+        assert entry.state is _SUBMITTED, "only a decision calls branches"
         assert entry.round is None, "one round at a time"
         if self._calls.draining or entry.detached:
             return

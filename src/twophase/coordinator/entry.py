@@ -1,6 +1,7 @@
 """One message in memory, what may happen to it, and what a requester is told.
 
-An `Entry` mirrors a stored row: `state` and `version` are what the store has confirmed, never what is hoped for.
+An `Entry` mirrors a stored row: `state` and `version` are what the store has confirmed, never what is hoped for; only an
+`early` one is ahead of its row, by a decision that the check-back would find again.
 While one of its changes is with the store it is `busy`, and whatever happens meanwhile waits in `queue`, so a
 batch never holds two changes of one gid and the table is always applied to a confirmed state.
 """
@@ -22,7 +23,7 @@ from twophase.core.verdict import BranchResult
 class ReplyOf(msgspec.Struct, frozen=True):
     """The one reply to a request.
 
-    `error` None means it was accepted and is durable; `state` is the message's state now; `prepared_at_ms` is when
+    `error` None means it was accepted and is durable (or `early`, which the check-back recovers); `state` is the message's state now; `prepared_at_ms` is when
     the store first saw it, in its own clock; `result` is what a first delivery round came to, for wait_result.
     """
 
@@ -63,7 +64,8 @@ class Occurrence(msgspec.Struct, eq=False):
 class Entry:
     """One message in memory. Times in milliseconds since 1970.
 
-    `due_ms` is when this process acts, by its own clock; `stored_due_ms` is what the row says, by the store's.
+    `due_ms` is when this process acts, by the clock it follows (a shared store's, or the machine's); `stored_due_ms` is
+    what the row says, by the store's.
     `early`: SUBMITTED here, while the row still says PREPARED, because the message chose check-back durability.
     `mine`: this node owns the row. Another's is in memory only while a request or an answer here concerns it: it has
     no timer, no delivery round and no check-back, until a change from here has made it ours.

@@ -12,8 +12,8 @@ The rules an engine keeps:
   is, live or history, read after the commit (21);
 * at most one changing item per gid and batch; the caller guarantees it, the engine asserts it (22);
 * an item whose data the database rejects is refused as `Rejected` and never fails its neighbours (22);
-* every flush first advances the node's sequence under its epoch; when that finds no row, the engine raises
-  `StoreFenced` and nothing is written (19); `seq` of a node's history rows comes from there: it grows by exactly
+* every flush first advances the node's sequence under its fence, which on SQLite is its epoch; when that finds no row,
+  the engine raises `StoreFenced` and nothing is written (19); `seq` of a node's history rows comes from there: it grows by exactly
   one a row, in commit order, and is never used twice;
 * times the store sets (`created_ms`, `decided_ms`, `finished_ms`) come from its own clock: `FlushResult.at_ms`;
 * an `Insert` of one of our own gids that was born before the history horizon, as it stands in the same commit, is
@@ -23,9 +23,13 @@ The rules an engine keeps:
 
 Several nodes may share one store (`shared`). A live row belongs to the node that wrote it last: a change of it, by
 whichever node, moves it (compare-and-set on `version`). A node holds its place by a lease in the store's clock,
-renewed by every flush and by `heartbeat`; `adopt` first ends the tenure of whoever has missed the lease, which fences
-it, and only then, in a statement of its own, takes its rows. Rows carry (node, epoch), an epoch being one tenure of a
-place; a row whose pair holds no lease is anybody's to adopt, at once.
+renewed by every flush and by `heartbeat`. Rows carry (node, epoch): when the place's epoch moves on, they are anybody's
+to adopt. It moves on in `adopt` alone, for a holder that has missed the lease, which fences it, and for a vacant place
+that has rows; only then, in a statement of its own, rows are taken. A place that was given back keeps its epoch until
+then, so a process that takes it first has its rows at once. The fence is what a flush presents: it moves on with every
+change of holder, and when the holder itself ends a flush whose answer was lost, and no row is rewritten for that.
+
+SQLite has one place and no lease. There the epoch is the fence too, and moves on with every start.
 """
 
 from __future__ import annotations
@@ -159,7 +163,8 @@ class AttemptKind(enum.StrEnum):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One failed call, contrary decision or operator's act; append-only. `at_ms` is the coordinator's clock."""
+    """One failed call, contrary decision or operator's act; append-only. `at_ms` is the coordinator's time, which follows
+    the store's clock where nodes share it."""
 
     gid: str
     kind: AttemptKind
@@ -254,7 +259,10 @@ class Store(Protocol):
         ...
 
     async def start(self) -> None:
-        """Open, check durability and schema, migrate forward, take this node's place (a new epoch).
+        """Open, check durability and schema, migrate forward, and take a place.
+
+        A store that is not shared begins a new epoch. On a shared one a vacant place keeps its epoch, with its rows; when
+        there is none, one is added. A place whose holder is only silent is never taken here.
 
         Raises:
             StoreLocked, StoreCorrupt, StoreReadOnly, StoreFull, SchemaTooNew, UnsafeDurability: as they say.
@@ -322,11 +330,11 @@ class Store(Protocol):
         ...
 
     async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:
-        """End the tenure of nodes that missed their lease, then take over at most `limit` rows nobody holds.
+        """End the tenure of nodes that missed their lease, and of vacant places, then take over at most `limit` rows.
 
         Returns how many rows came; 0 when none is left. Their version does not change. A node that has not itself
-        kept contact with the store for a whole lease gives `end_tenures=False`, and takes only what earlier tenures and
-        vacant places left: after an outage the others need time to report.
+        kept contact with the store for a whole lease gives `end_tenures=False`, which ends none of silent nodes, and takes
+        only what earlier tenures and vacant places left: after an outage the others need time to report.
 
         Raises:
             StoreFenced: as `heartbeat`.
@@ -338,7 +346,7 @@ class Store(Protocol):
         ...
 
     async def rejoin(self) -> None:
-        """After `StoreFenced`: take a place anew, with a new epoch. The caller has forgotten every row before.
+        """After `StoreFenced`: take a place anew, as `start` does. The caller has forgotten every row before.
 
         Raises:
             StoreFenced: this engine has one place only, and another process holds it.
