@@ -1,4 +1,4 @@
-"""The rig, started and stopped."""
+"""The rig and the two nodes, started and stopped."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.rig import Rig
+from tests.unit.coordinator.shared import Shared, SharedDatabase, SharedFile
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.testing.clock import VirtualClock
 
 
 @pytest.fixture
@@ -30,3 +33,24 @@ async def make_rig(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Rig]
 @pytest.fixture
 async def rig(make_rig: Callable[..., Awaitable[Rig]]) -> Rig:
     return await make_rig()
+
+
+@pytest.fixture(params=["file", pytest.param("postgres", marks=pytest.mark.postgres)])
+async def nodes(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Nodes]:
+    clock = VirtualClock()
+    shared: Shared = (
+        SharedFile(tmp_path / "store.db", clock)
+        if request.param == "file"
+        else SharedDatabase(request.getfixturevalue("postgres_database"), clock)
+    )
+    both = Nodes(shared, clock)
+    await shared.start()
+    await both.a.coordinator.start()
+    await both.b.coordinator.start()
+    yield both
+    for node in (both.a, both.b):
+        node.gates.open.set()
+        node.gates.answers.set()
+        node.gates.cut = False
+        await node.coordinator.stop()
+    await shared.stop()

@@ -1,0 +1,115 @@
+"""Two coordinators on one store, each with producers and branches that only it calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tests.unit.coordinator.rig import QUICK, ScriptedDestination, Watcher
+from tests.unit.coordinator.shared import LEASE_MS, Shared
+from twophase.coordinator.coordinator import Coordinator
+from twophase.coordinator.entry import ReplyOf
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.core.lifecycle import State
+from twophase.core.message import Message
+from twophase.stores.base import Reschedule
+from twophase.testing.clock import VirtualClock
+
+
+class Noted(Watcher):
+    """Counts what one of several nodes tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+        self.adopted_messages = 0
+
+    def fenced(self, node: int, epoch: int) -> None:
+        self.told.append("fenced")
+
+    def joined(self, node: int, epoch: int) -> None:
+        self.told.append("joined")
+
+    def heartbeat_failed(self, code: str, what: str = "") -> None:
+        self.told.append("heartbeat failed")
+
+    def adopted(self, messages: int) -> None:
+        self.adopted_messages += messages
+
+
+class HoursOff:
+    """A machine's clock that is wrong."""
+
+    def __init__(self, clock: VirtualClock, hours: int) -> None:
+        self._clock = clock
+        self._off_ms = hours * 3_600_000
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self._off_ms
+
+
+class Node:
+    """One coordinator, with producers and branches that only it calls."""
+
+    def __init__(self, shared: Shared, clock: VirtualClock, number: int, hours_off: int = 0) -> None:
+        self.store = shared.store(number)
+        self.gates = self.store.gates
+        self.destination = ScriptedDestination()
+        self.watcher = Noted()
+        settings = CoordinatorSettings(delivery=QUICK, check_back=QUICK, store_retry_ms=20, linger_ms=1)
+        self.coordinator = Coordinator(
+            self.store, {"http": self.destination}, settings, HoursOff(clock, hours_off), lambda: 0.0, self.watcher
+        )
+        clock.watch(self.coordinator.tick)
+
+    def ask(self, begin: Callable[[Callable[[ReplyOf], None]], None]) -> asyncio.Future[ReplyOf]:
+        reply: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+        begin(reply.set_result)
+        return reply
+
+    async def prepare(self, said: Message) -> ReplyOf:
+        return await asyncio.wait_for(self.ask(lambda told: self.coordinator.prepare(said, told)), 5)
+
+    async def submit(self, said: Message) -> ReplyOf:
+        return await asyncio.wait_for(self.ask(lambda told: self.coordinator.submit(said, told)), 5)
+
+    async def abort(self, gid: str) -> ReplyOf:
+        return await asyncio.wait_for(self.ask(lambda told: self.coordinator.abort(gid, told)), 5)
+
+    @property
+    def active(self) -> int:
+        return self.coordinator.gauges().active
+
+    def rescheduled(self) -> list[str]:
+        return [item.gid for batch in self.gates.batches for item in batch.items if isinstance(item, Reschedule)]
+
+
+class Nodes:
+    """Both, and what they share."""
+
+    def __init__(self, shared: Shared, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.shared = shared
+        self.a, self.b = Node(shared, clock, 1), Node(shared, clock, 2)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not holds():
+                await asyncio.sleep(0.002)
+
+    async def until_state(self, gid: str, state: State) -> None:
+        async with asyncio.timeout(10):
+            while True:
+                row = await self.shared.get(gid)
+                if row is not None and row.state is state:
+                    return
+                await asyncio.sleep(0.002)
+
+    async def come_due(self) -> None:
+        """Prepared messages are due, at nodes that have not been silent for it."""
+        self.clock.advance(36_000)
+        self.shared.renew()
+
+    async def beats(self, count: int = 3) -> None:
+        """Let hearts beat."""
+        await asyncio.sleep(count * LEASE_MS / 4000)
