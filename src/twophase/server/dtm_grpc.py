@@ -110,6 +110,8 @@ class GrpcDoor:
         reflection.enable_server_reflection(names, server, pool=known)
         server.add_generic_rpc_handlers((_Unknown(self._refused),))
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        # Kept from now on, also when it cannot listen: gRPC's threads may still look at a server that was let go.
+        self._server = server
         try:
             if self._credentials is None:
                 bound = server.add_insecure_port(address)
@@ -117,7 +119,6 @@ class GrpcDoor:
                 bound = server.add_secure_port(address, self._credentials)
         except RuntimeError as error:
             raise OSError(None, "the address is taken or not ours") from error
-        self._server = server
         await server.start()
         for name in ("", SERVICE):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)

@@ -6,6 +6,7 @@ where 36790 is taken, the server runs without. A port that was asked for is open
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -69,9 +70,23 @@ class GrpcPort:
                 raise ConfigurationError("grpc_port: gRPC needs `pip install 'twophase[grpc]'`; or set grpc_port=off.")
             _log.info("no gRPC port: `pip install 'twophase[grpc]'` brings what it needs")
             return []
+        port = DEFAULT_PORT if settings.grpc_port == "auto" else settings.grpc_port
+        try:
+            _probe(settings.host, port)
+            self._door = door = self._make_door()
+            return [await door.start(settings.host, port)]
+        except OSError as error:
+            where = f"{settings.host}:{port}"
+            if settings.grpc_port != "auto":
+                raise ConfigurationError(f"host, grpc_port: cannot listen on {where}: {error.strerror}.") from error
+            _log.warning("no gRPC port: the default one is taken; set grpc_port", address=where)
+            return []
+
+    def _make_door(self) -> GrpcDoor:
         from twophase.server.dtm_grpc import GrpcDoor  # noqa: PLC0415 -- grpcio loads only where it is wanted
 
-        door = GrpcDoor(
+        settings = self._settings
+        return GrpcDoor(
             *self._parts,
             on_refused=self._on_refused,
             connections_max=settings.grpc_connections_max,
@@ -79,17 +94,6 @@ class GrpcPort:
             idle_timeout_ms=settings.idle_timeout_ms,
             credentials=credentials(settings),
         )
-        port = DEFAULT_PORT if settings.grpc_port == "auto" else settings.grpc_port
-        try:
-            url = await door.start(settings.host, port)
-        except OSError as error:
-            where = f"{settings.host}:{port}"
-            if settings.grpc_port != "auto":
-                raise ConfigurationError(f"host, grpc_port: cannot listen on {where}: {error.strerror}.") from error
-            _log.warning("no gRPC port: the default one is taken; set grpc_port", address=where)
-            return []
-        self._door = door
-        return [url]
 
     async def drain(self, timeout_s: float) -> None:
         """Accept no more, end what is under way, within `timeout_s`."""
@@ -100,6 +104,18 @@ class GrpcPort:
         """Cut what is left. Safe to call twice, and without a start."""
         if self._door is not None:
             await self._door.stop()
+
+
+def _probe(host: str, port: int) -> None:
+    """See that a port is free before gRPC is told to take it: a gRPC server that could not listen may end the process.
+
+    Raises:
+        OSError: it is not, or the address is not ours.
+    """
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
 
 
 def credentials(settings: Settings) -> grpc.ServerCredentials | None:

@@ -246,13 +246,12 @@ class Metrics(Collector):
             yield CounterMetricFamily(f"twophase_{name}", text, value=number)
 
     def _kept(self, now_ms: int) -> Iterator[Metric]:
-        """How far back history reaches, as the last step of cleaning left it."""
+        """How far back history reaches, as the last step of cleaning left it; 0 before the first."""
         last = self._last_purge
-        if last is None:
-            return
-        age_s = 0.0 if last.oldest_ms is None else max(0, now_ms - last.oldest_ms) / 1000
+        age_s = 0.0 if last is None or last.oldest_ms is None else max(0, now_ms - last.oldest_ms) / 1000
+        horizon_s = 0.0 if last is None else last.horizon_ms / 1000
         for name, text, value in (
-            ("history_horizon_seconds", "Gids born before this time may be forgotten.", last.horizon_ms / 1000),
+            ("history_horizon_seconds", "Gids born before this time may be forgotten.", horizon_s),
             ("oldest_history_seconds", "Age of the oldest history row.", age_s),
         ):
             yield GaugeMetricFamily(f"twophase_{name}", text, value=value)
