@@ -32,7 +32,7 @@ SETTINGS = {
     "TWOPHASE_CHECK_BACK_CAP_MS": "500",
     "TWOPHASE_RETRY_FIRST_MS": "100",
     "TWOPHASE_RETRY_CAP_MS": "500",
-    "TWOPHASE_GRPC_PORT": "0",
+    "TWOPHASE_GRPC_PORT": "off",
 }
 _PAUSE = threading.Event()
 
