@@ -1,9 +1,9 @@
 """The only place that applies the lifecycle table to a running coordinator's messages.
 
-Whatever happens to a message, requested or observed, arrives here as an `Occurrence`; the table says what it
-does; the change is made durable; only then is anybody told and anything called. The one exception is a submit with
-check-back durability (`_decide_early`): told and called first, stored with its outcome (correctness rule 25). So I1, I3, I5 and I7 are the
-table's, and I8 is the order of the lines here. A lost compare-and-set takes the stored row, and the table is
+Whatever happens to a message, requested or observed, arrives here as an `Occurrence`; the table says what it does; the
+change is made durable; only then is anybody told and anything called. The one exception is a submit with check-back
+durability (`_decide_early`): told and called first, stored with its outcome (correctness rule 25). So I1, I3, I5 and I7
+are the table's, and I8 is the order of the lines here. A lost compare-and-set takes the stored row, and the table is
 applied again to what it says (correctness rule 21).
 
 On a store that several nodes share, that row may be another node's. A request acts on it all the same, and what it

@@ -1,9 +1,9 @@
 """One message in memory, what may happen to it, and what a requester is told.
 
-An `Entry` mirrors a stored row: `state` and `version` are what the store has confirmed, never what is hoped for; only an
-`early` one is ahead of its row, by a decision that the check-back would find again.
-While one of its changes is with the store it is `busy`, and whatever happens meanwhile waits in `queue`, so a
-batch never holds two changes of one gid and the table is always applied to a confirmed state.
+An `Entry` mirrors a stored row: `state` and `version` are what the store has confirmed, never what is hoped for; only
+an `early` one is ahead of its row, by a decision that the check-back would find again. While one of its changes is with
+the store it is `busy`, and whatever happens meanwhile waits in `queue`, so a batch never holds two changes of one gid
+and the table is always applied to a confirmed state.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from twophase.core.verdict import BranchResult
 class ReplyOf(msgspec.Struct, frozen=True):
     """The one reply to a request.
 
-    `error` None means it was accepted and is durable (or `early`, which the check-back recovers); `state` is the message's state now; `prepared_at_ms` is when
-    the store first saw it, in its own clock; `result` is what a first delivery round came to, for wait_result.
+    `error` None means it was accepted and is durable (or `early`, which the check-back recovers); `state` is the
+    message's state now; `prepared_at_ms` is when the store first saw it, in its own clock; `result` is what a first
+    delivery round came to, for wait_result.
     """
 
     error: TwophaseError | None

@@ -13,8 +13,8 @@ The rules an engine keeps:
 * at most one changing item per gid and batch; the caller guarantees it, the engine asserts it (22);
 * an item whose data the database rejects is refused as `Rejected` and never fails its neighbours (22);
 * every flush first advances the node's sequence under its fence, which on SQLite is its epoch; when that finds no row,
-  the engine raises `StoreFenced` and nothing is written (19); `seq` of a node's history rows comes from there: it grows by exactly
-  one a row, in commit order, and is never used twice;
+  the engine raises `StoreFenced` and nothing is written (19); `seq` of a node's history rows comes from there: it grows
+  by exactly one a row, in commit order, and is never used twice;
 * times the store sets (`created_ms`, `decided_ms`, `finished_ms`) come from its own clock: `FlushResult.at_ms`;
 * an `Insert` of one of our own gids that was born before the history horizon, as it stands in the same commit, is
   refused: by the row, when one still stands, else as `Forgotten`. History that has been cleaned must not give a gid a
@@ -163,8 +163,10 @@ class AttemptKind(enum.StrEnum):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One failed call, contrary decision or operator's act; append-only. `at_ms` is the coordinator's time, which follows
-    the store's clock where nodes share it."""
+    """One failed call, contrary decision or operator's act; append-only.
+
+    `at_ms` is the coordinator's time, which follows the store's clock where nodes share it.
+    """
 
     gid: str
     kind: AttemptKind
@@ -261,8 +263,8 @@ class Store(Protocol):
     async def start(self) -> None:
         """Open, check durability and schema, migrate forward, and take a place.
 
-        A store that is not shared begins a new epoch. On a shared one a vacant place keeps its epoch, with its rows; when
-        there is none, one is added. A place whose holder is only silent is never taken here.
+        A store that is not shared begins a new epoch. On a shared one a vacant place keeps its epoch, with its rows;
+        when there is none, one is added. A place whose holder is only silent is never taken here.
 
         Raises:
             StoreLocked, StoreCorrupt, StoreReadOnly, StoreFull, SchemaTooNew, UnsafeDurability: as they say.
@@ -332,8 +334,8 @@ class Store(Protocol):
     async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:
         """End the tenure of nodes that missed their lease, and of vacant places, then take over at most `limit` rows.
 
-        Returns how many rows came; 0 when none is left. Their version does not change. A node that has not itself
-        kept contact with the store for a whole lease gives `end_tenures=False`, which ends none of silent nodes, and takes
+        Returns how many rows came; 0 when none is left. Their version does not change. A node that has not itself kept
+        contact with the store for a whole lease gives `end_tenures=False`, which ends none of silent nodes, and takes
         only what earlier tenures and vacant places left: after an outage the others need time to report.
 
         Raises:
