@@ -226,8 +226,9 @@ class Membership:
                 self._observer.heartbeat_failed(as_store_error(cause).code, told(cause))
                 await asyncio.sleep(pauses.pause_ms(failures, self._chance()) / 1000)
                 continue
-            self._work.take_up()
-            self.start()
+            if not self._leaving:  # which may have begun while the store was asked; stopping it gives the place back
+                self._work.take_up()
+                self.start()
             break
         self._rejoining = None
 

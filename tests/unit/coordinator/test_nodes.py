@@ -360,6 +360,43 @@ async def test_a_node_fenced_while_it_drains_takes_no_new_place(nodes: Nodes) ->
     assert nodes.a.watcher.told.count("joined") == 1
 
 
+@pytest.mark.parametrize("begun", ["before", "after"])
+async def test_a_place_found_while_a_node_drains_is_not_taken_up(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, begun: str
+) -> None:
+    asked, answered, held, ends = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+    rejoin, stop_retention = nodes.a.store.rejoin, nodes.a.coordinator._retention.stop
+
+    async def rejoin_later() -> None:
+        asked.set()
+        await answered.wait()
+        await rejoin()
+
+    async def stop_later() -> None:
+        held.set()
+        await ends.wait()
+        await stop_retention()
+
+    monkeypatch.setattr(nodes.a.store, "rejoin", rejoin_later)
+    monkeypatch.setattr(nodes.a.coordinator._retention, "stop", stop_later)
+    nodes.shared.end(nodes.a.store)
+    await asyncio.wait_for(asked.wait(), 5)
+    draining = asyncio.create_task(nodes.a.coordinator.drain(500))
+    await asyncio.wait_for(held.wait(), 5)
+    if begun == "before":
+        answered.set()
+        await nodes.until(lambda: not nodes.a.coordinator._membership.rejoining)
+        ends.set()
+        await draining
+    else:
+        ends.set()
+        await draining
+        answered.set()
+        await nodes.until(lambda: not nodes.a.coordinator._membership.rejoining)
+    assert not nodes.a.coordinator.ready
+    assert isinstance((await nodes.a.submit(message("late"))).error, ShuttingDown)
+
+
 async def test_while_the_database_is_away_requests_are_told_and_nothing_is_lost(nodes: Nodes) -> None:
     await nodes.a.prepare(message("g"))
     nodes.b.gates.cut = True
