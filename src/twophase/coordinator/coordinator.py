@@ -120,6 +120,7 @@ class Coordinator:
             clock,
             observer,
             on_ours=self._check_back.ask,
+            on_done=self._decisions.settle,
             on_fenced=self._fenced,
         )
         self._ask = self._moved.sift if store.shared else self._check_back.ask
@@ -269,6 +270,8 @@ class Coordinator:
 
     def take_up(self) -> None:
         """The rows that were ours come back by adoption, if nobody was faster."""
+        if self._draining:
+            return
         self._branch_calls.resume()
         self._check_calls.resume()
         self._decisions.committer.resume()

@@ -119,7 +119,7 @@ class Decisions:
             return
         self._apply(entry, occurrence)
         if not entry.mine and not entry.busy:
-            self._settle(entry)
+            self.settle(entry)
 
     def _apply(self, entry: Entry, occurrence: Occurrence) -> None:
         event = occurrence.event
@@ -144,9 +144,10 @@ class Decisions:
         while queue and not entry.busy:
             self._apply(entry, queue.popleft())
         if not entry.busy and not queue:
-            self._settle(entry)
+            self.settle(entry)
 
-    def _settle(self, entry: Entry) -> None:
+    def settle(self, entry: Entry) -> None:
+        """Let an entry go that is not with the store, if nothing needs it in memory."""
         if entry.detached:
             return
         if entry.state in FINAL or entry.state <= _FORGOTTEN:
@@ -303,7 +304,7 @@ class Decisions:
         if entry.queue:
             self.drain_queue(entry)
         elif not entry.busy:
-            self._settle(entry)
+            self.settle(entry)
 
     def _inserted(self, entry: Entry, occurrence: Occurrence, item: Insert, at_ms: int) -> None:
         entry.state = item.state

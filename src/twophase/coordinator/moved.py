@@ -30,6 +30,7 @@ class Moved:
 
     Arguments:
         on_ours: called with each that is still prepared, and ours.
+        on_done: called with each that turned out to be something else meanwhile, and may be needed no more.
         on_fenced: called when the store says that this node has lost its place.
     """
 
@@ -42,6 +43,7 @@ class Moved:
         observer: Observer,
         *,
         on_ours: Callable[[Entry], None],
+        on_done: Callable[[Entry], None],
         on_fenced: Callable[[StoreFenced], None],
     ) -> None:
         self._store = store
@@ -50,6 +52,7 @@ class Moved:
         self._clock = clock
         self._observer = observer
         self._on_ours = on_ours
+        self._on_done = on_done
         self._on_fenced = on_fenced
         self._waiting: list[tuple[Entry, int]] = []
         self._task: asyncio.Task[None] | None = None
@@ -98,9 +101,9 @@ class Moved:
     def _tell(self, entry: Entry, version: int, moved: bool) -> bool:  # noqa: FBT001 -- what the store said
         """Go on with one; True when it has left memory."""
         entry.calls -= 1
-        if entry.detached or entry.state is not State.PREPARED:
+        if entry.detached:
             return False
-        if entry.busy or entry.version != version:
+        if entry.busy or entry.version != version or not _in_doubt(entry):
             # A change from here came in between. Its outcome tells all there is to know, but need not set a timer.
             self._later(entry)
         elif not moved:
@@ -112,5 +115,15 @@ class Moved:
         return False
 
     def _later(self, entry: Entry) -> None:
-        if not entry.detached and not entry.parked and entry.bucket < 0:
-            self._timers.schedule(entry, self._clock.now_ms() + _LATER_MS)
+        """Ask about it later, if it is still to be asked about; what is not may have stayed for this answer alone."""
+        if entry.detached:
+            return
+        if _in_doubt(entry):
+            if not entry.parked and entry.bucket < 0:
+                self._timers.schedule(entry, self._clock.now_ms() + _LATER_MS)
+        elif not entry.busy:
+            self._on_done(entry)
+
+
+def _in_doubt(entry: Entry) -> bool:
+    return entry.mine and entry.state is State.PREPARED

@@ -1,0 +1,98 @@
+"""What a node has asked the store about may become another node's, or its own again, before the store answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from tests.unit.coordinator.nodes import Nodes
+from tests.unit.coordinator.rig import CHECK, IN, message
+from twophase.core.errors import StoreUnavailable
+from twophase.core.lifecycle import State
+from twophase.core.message import Durability
+
+
+class Question:
+    """The store's answer about what moved, held until a test lets it go, or lost."""
+
+    def __init__(self, nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+        self.lost = False
+        self._moved = nodes.a.store.moved
+        monkeypatch.setattr(nodes.a.store, "moved", self._ask)
+
+    async def _ask(self, known: Sequence[tuple[str, int]]) -> set[str]:
+        self.asked.set()
+        await self.answer.wait()
+        if self.lost:
+            raise StoreUnavailable
+        return await self._moved(known)
+
+
+@pytest.fixture
+def question(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Question:
+    return Question(nodes, monkeypatch)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_what_is_known_by_then_to_be_another_nodes_is_forgotten_and_not_called(
+    nodes: Nodes, question: Question, lost: bool
+) -> None:
+    question.lost = lost
+    await nodes.a.prepare(message("g"))
+    nodes.b.destination.hold(IN)
+    await nodes.b.submit(message("g"))
+    await nodes.come_due()
+    await asyncio.wait_for(question.asked.wait(), 5)
+    assert (await nodes.a.submit(message("g"))).error is None
+    assert nodes.a.active == 1, "it stays for the answer"
+    question.answer.set()
+    await nodes.until(lambda: nodes.a.active == 0)
+    nodes.clock.advance(2_000)
+    nodes.shared.renew()
+    await nodes.beats(1)
+    assert nodes.a.destination.urls() == []
+    nodes.b.destination.release(IN)
+    await nodes.until_state("g", State.SUCCEEDED)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("durability", list(Durability))
+async def test_what_is_decided_here_by_then_is_delivered_here_once(
+    nodes: Nodes, question: Question, lost: bool, durability: Durability
+) -> None:
+    question.lost = lost
+    await nodes.a.prepare(message("g", durability=durability))
+    await nodes.come_due()
+    await asyncio.wait_for(question.asked.wait(), 5)
+    nodes.a.destination.hold(IN)
+    await nodes.a.submit(message("g", durability=durability))
+    question.answer.set()
+    await nodes.until(lambda: nodes.a.destination.urls() == [IN])
+    nodes.clock.advance(2_000)
+    nodes.shared.renew()
+    await nodes.beats(1)
+    nodes.a.destination.release(IN)
+    await nodes.until_state("g", State.SUCCEEDED)
+    await nodes.until(lambda: nodes.a.active == 0)
+    assert nodes.a.destination.urls() == [IN]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_what_is_prepared_again_meanwhile_is_asked_about_all_the_same(
+    nodes: Nodes, question: Question, lost: bool
+) -> None:
+    question.lost = lost
+    await nodes.a.prepare(message("g"))
+    await nodes.come_due()
+    await asyncio.wait_for(question.asked.wait(), 5)
+    assert (await nodes.a.prepare(message("g"))).error is None
+    question.answer.set()
+    await nodes.beats(1)
+    question.lost = False
+    nodes.clock.advance(2_000)
+    nodes.shared.renew()
+    await nodes.until_state("g", State.SUCCEEDED)
+    assert nodes.a.destination.urls() == [CHECK, IN]
