@@ -35,6 +35,10 @@ class Engine(Protocol):
         """Take the place of the node that runs, as a process that believes it dead would."""
         ...
 
+    def bury(self, folder: Path) -> None:
+        """The process at work was killed: make its place free, as others do when its lease is over."""
+        ...
+
     def finished(self, folder: Path, after_seq: int) -> list[tuple[int, str]]:
         """What a reader that follows history sees behind `after_seq`: (seq, gid) in order, by its own connection."""
         ...
@@ -58,6 +62,9 @@ class SqliteEngine:
         with connection:
             connection.execute("update node set epoch = epoch + 1, owner = 'another'")
         connection.close()
+
+    def bury(self, folder: Path) -> None:
+        assert folder, "the lock on the file has ended with the process"
 
     def finished(self, folder: Path, after_seq: int) -> list[tuple[int, str]]:
         connection = sqlite3.connect(f"file:{folder / 'store.db'}?mode=ro", uri=True)
@@ -84,12 +91,15 @@ class PostgresEngine:
     def make(self, folder: Path, clock: Clock) -> Store:
         with self.connect(folder) as connection:
             connection.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(_schema(folder))))
-        # A lease so short that whoever comes after a killed one takes its place, as the one process of a file would.
-        return PostgresStore(self.url(folder), clock=clock, lease_ms=1)
+        return PostgresStore(self.url(folder), clock=clock)
 
     def usurp(self, folder: Path) -> None:
         with self.connect(folder) as connection:
             connection.execute("update node set epoch = epoch + 1, fence = fence + 1, owner = 'another'")
+
+    def bury(self, folder: Path) -> None:
+        with self.connect(folder) as connection:
+            connection.execute("update node set epoch = epoch + 1, fence = fence + 1, owner = ''")
 
     def finished(self, folder: Path, after_seq: int) -> list[tuple[int, str]]:
         with self.connect(folder) as connection:

@@ -41,6 +41,7 @@ def _write_and_die(engine: Engine, folder: Path, life: int, chance: random.Rando
         process.join()
     assert process.exitcode == -signal.SIGKILL, "it died of nothing else"
     hears.close()
+    engine.bury(folder)
     return said
 
 

@@ -25,24 +25,24 @@ async def test_a_flush_that_meets_a_fence_being_raised_waits_and_writes_nothing(
     assert (await live(store, "before")).version == 1
 
 
-@pytest.mark.parametrize(("renewed", "place"), [(False, (1, 1)), (True, (2, 1))])
-async def test_whoever_would_take_a_place_waits_for_the_flush_that_is_being_committed(
-    join: Join, raw: Raw, clock: SetClock, renewed: bool, place: tuple[int, int]
-) -> None:
+async def test_a_start_neither_takes_nor_waits_for_a_place_that_is_held(join: Join, raw: Raw, clock: SetClock) -> None:
     first = await join()
     await flush(first, prepare("a"))
     clock.time_ms += LEASE_MS + 1
     with raw.transaction():
-        raw.execute("update node set seq = 7, seen_ms = %s where id = 1", (clock.time_ms if renewed else 0,))
+        raw.execute("update node set seq = 7 where id = 1")
+        second = await join()
+
+    assert second.place == (2, 1)
+    assert (await flush(first, abort("a"))).refused == {}
+    assert (await final(first, "a")).seq == 8
+
+
+async def test_two_starts_never_take_the_same_place(join: Join, raw: Raw) -> None:
+    await (await join()).stop()
+    with raw.transaction():
+        raw.execute("update node set fence = fence + 1, owner = 'another' where id = 1")
         joining = asyncio.create_task(join())
         await somebody_waits_for(raw)
 
-    second = await joining
-    assert second.place == place
-    if renewed:
-        assert (await flush(first, abort("a"))).refused == {}
-    else:
-        with pytest.raises(StoreFenced):
-            await flush(first, prepare("b"))
-        await flush(second, abort("a"))
-        assert (await final(second, "a")).seq == 8
+    assert (await joining).place == (2, 1)

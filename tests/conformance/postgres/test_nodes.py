@@ -117,20 +117,53 @@ async def test_who_was_away_itself_ends_no_tenure(join: Join, clock: SetClock) -
     assert (await flush(one, abort("a"))).refused == {}
 
 
-async def test_an_expired_place_is_taken_over_with_its_rows_and_its_holder_fenced(join: Join, clock: SetClock) -> None:
+async def test_a_start_after_an_outage_leaves_those_who_are_about_to_report_where_they_are(
+    join: Join, clock: SetClock
+) -> None:
+    one, two = await join(), await join()
+    await flush(one, prepare("a"))
+    clock.time_ms += LEASE_MS * 10
+
+    three = await join()
+    await three.rejoin()
+
+    assert three.place == (3, 1)
+    assert await three.adopt(ALL, end_tenures=False) == 0
+    await two.heartbeat()
+    assert (await flush(one, abort("a"))).refused == {}
+    assert (one.place, two.place) == ((1, 1), (2, 1))
+
+
+async def test_an_expired_place_is_used_again_once_adoption_has_emptied_it(join: Join, clock: SetClock) -> None:
     one = await join()
     await flush(one, prepare("a"), prepare("b"))
     await flush(one, abort("b"))
     clock.time_ms += LEASE_MS + 1
-
     two = await join()
+    assert await two.adopt(ALL) == 1
 
-    assert two.place == (1, 1)
-    assert await due(two) == ["a"]
+    three = await join()
+
+    assert (two.place, three.place) == ((2, 1), (1, 2))
+    assert (await due(two), await due(three)) == (["a"], [])
     with pytest.raises(StoreFenced):
         await flush(one, abort("a"))
-    assert (await flush(two, abort("a"))).refused == {}
-    assert (await final(two, "a")).seq == 2
+    await flush(three, prepare("c"))
+    await flush(three, abort("c"))
+    assert (await final(three, "c")).seq == 2, "history numbers go on"
+
+
+async def test_processes_that_are_killed_and_started_again_do_not_add_places_for_ever(
+    join: Join, clock: SetClock, raw: Raw
+) -> None:
+    other = await join()
+    for _ in range(5):
+        await join()  # the process before it was killed, and says nothing any more
+        clock.time_ms += LEASE_MS + 1
+        await other.heartbeat()
+        await other.adopt(ALL)
+
+    assert raw.execute("select count(*) from node").fetchone() == (2,)
 
 
 async def test_a_fenced_node_joins_again_at_another_place(join: Join, clock: SetClock) -> None:

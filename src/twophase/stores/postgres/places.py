@@ -1,8 +1,12 @@
 """A node's place: how a process takes one, and how it gives it back.
 
-A place is a row of `node`, held by a lease in the database's clock. Whoever takes it over raises its fence, so that
-nothing the holder before has begun can be written any more (correctness 19), and goes on with its history numbers and
-with its rows, as far as no other node has adopted them: those carry the same (node, epoch).
+A place is a row of `node`, held by a lease in the database's clock. Whoever takes a vacant one raises its fence, so
+that nothing the holder before has begun can be written any more (correctness 19), and goes on with its history numbers
+and with its rows, as far as no other node has adopted them: those carry the same (node, epoch).
+
+Nobody takes an expired place: after an outage of the database every lease has run out, and every holder is about to
+report. Adoption makes it vacant, after a whole lease of contact; so vacant places come back, and their number stays
+bounded.
 """
 
 from __future__ import annotations
@@ -38,12 +42,12 @@ class Settled(msgspec.Struct, frozen=True):
     refused: list[int]
 
 
-async def take(connection: Connection, clock: Clock | None, lease_ms: int) -> Place:
-    """Take a place: one that nobody holds, one whose holder missed its lease, or else a new one."""
+async def take(connection: Connection, clock: Clock | None) -> Place:
+    """Take a place: one that nobody holds, or else a new one."""
     owner = secrets.token_hex(16)
     for _ in range(_TRIES_MAX):
         clock_ms = clock.now_ms() if clock else None
-        row = await connection.fetchrow(statements.TAKE_PLACE, owner, clock_ms, lease_ms)
+        row = await connection.fetchrow(statements.TAKE_PLACE, owner, clock_ms)
         if row is None:
             row = await connection.fetchrow(statements.ADD_PLACE, owner, clock_ms)
         if row is not None:

@@ -29,7 +29,7 @@ class PostgresStore:
     Arguments:
         url: as libpq and asyncpg understand it: `postgresql://user:password@host:port/database?sslmode=verify-full`.
         clock: overrides the database's clock, for tests; None, the default, for the database's own.
-        lease_ms: how long a node may be silent before another takes its place.
+        lease_ms: how long a node may be silent before others end its tenure, and adopt its rows.
         outage_wait_ms: how long a call waits for a database that is away before it raises `StoreUnavailable`.
     """
 
@@ -76,7 +76,7 @@ class PostgresStore:
                 connection = await self._lane.connected(deadline)
                 try:
                     await make_ready(connection, self._lane.place)
-                    self._place = await places.take(connection, self._clock, self._lease_ms)
+                    self._place = await places.take(connection, self._clock)
                 except FAILURES as error:
                     raise store_error(error, self._lane.place, "starting") from error
                 self._writer.take(self._place, connection)
@@ -173,7 +173,7 @@ class PostgresStore:
             connection = await self._lane.connected(deadline)
             try:
                 await self._lane.within(deadline, places.leave(connection, old))
-                self._place = await self._lane.within(deadline, places.take(connection, self._clock, self._lease_ms))
+                self._place = await self._lane.within(deadline, places.take(connection, self._clock))
             except FAILURES as error:
                 self._lane.drop()
                 raise store_error(error, self._lane.place, "taking a place") from error
