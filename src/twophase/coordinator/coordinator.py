@@ -58,7 +58,10 @@ class Gauges(msgspec.Struct, frozen=True):
 
 
 class Coordinator:
-    """One node's engine between a store and destinations; lives in one event loop."""
+    """One node's engine between a store and destinations; lives in one event loop.
+
+    `clock` is the time it goes by: on a store that nodes share, the store's.
+    """
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class Coordinator:
         self._store_clock = StoreClock(clock)
         if store.shared:
             clock = self._store_clock
+        self.clock: Clock = clock
         self._observer = observer
         self._accepting = False
         self._draining = False

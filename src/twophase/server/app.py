@@ -90,6 +90,7 @@ class Server:
             random.random,
             self.metrics,
         )
+        clock = self.coordinator.clock
         cold = ColdRoutes(self.coordinator, self.metrics, clock, lambda: self.listener.connections)
         decoder = Decoder(self._why_not_callable)
         json_rpc = JsonRpcDoor(self.coordinator, decoder, clock, self.metrics.refused)

@@ -73,7 +73,7 @@ class ColdRoutes:
     Arguments:
         questions: the coordinator.
         metrics: rendered at /metrics.
-        clock: gives new gids their birth time.
+        clock: gives new gids their birth time, and ages their end.
         connections: how many clients are connected.
     """
 

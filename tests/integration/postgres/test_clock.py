@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 from tests.integration.postgres.ledger import until_at_rest, violations
 from tests.integration.postgres.traffic import Told, Traffic
 from tests.integration.server import process
+from tests.integration.server.pretend import get
 from tests.integration.server.process import BranchService, serving
 from tests.servers.database import Database
+from twophase.core.gid import born_ms
 
 pytestmark = pytest.mark.postgres
 
@@ -54,3 +57,19 @@ async def test_messages_go_through_and_are_checked_back_in_time(
         traffic.told["forgotten"] = Told()
         await until_at_rest(database.dsn)
         assert violations(database.dsn, traffic, branches) == []
+
+
+@pytest.mark.parametrize("shifted", [-1, 1], indirect=True, ids=["an hour behind", "an hour ahead"])
+async def test_ages_and_births_are_told_by_the_store_s_clock(
+    tmp_path: Path, database: Database, branches: BranchService, shifted: int
+) -> None:
+    async with serving(tmp_path, "--store", database.dsn) as server:
+        steps = {"steps": [{"action": branches.url("/in")}], "payloads": ["{}"], "query_prepared": branches.url("/c")}
+        assert (await server.post("prepare", gid="waits", **steps)).status == 200
+        told = (await server.ask(get("/metrics"))).body.decode()
+        age = next(line for line in told.splitlines() if line.startswith("twophase_oldest_prepared_seconds "))
+        assert 0 <= float(age.split()[1]) < 60
+        gid = json.loads((await server.ask(get("/api/dtmsvr/newGid"))).body)["gid"]
+        born = born_ms(gid)
+        assert born is not None
+        assert abs(born / 1000 - time.time()) < 60
