@@ -12,7 +12,7 @@ import pytest
 
 from tests.conformance.items import abort, final, flush, live, prepare
 from tests.conformance.postgres.conftest import Join, Raw, somebody_waits_for
-from twophase.core.errors import ConfigurationError, NotAStore, SchemaMissing, SchemaTooNew
+from twophase.core.errors import ConfigurationError, NotAStore, SchemaMissing, SchemaTooNew, StoreUnavailable
 from twophase.stores.postgres import PostgresStore, schema
 from twophase.stores.postgres.migrating import migrate_database
 from twophase.stores.postgres.schema import Migration
@@ -90,6 +90,20 @@ async def test_a_migration_waits_for_the_one_that_runs(url: str, raw: Raw) -> No
         assert not raw.execute("select from pg_tables where schemaname = current_schema()").fetchall()
 
     assert await migrating == (0, schema.SCHEMA_VERSION)
+
+
+async def test_a_migration_that_hangs_is_waited_for_aloud_and_within_a_bound(
+    connection: Any, raw: Raw, caplog: pytest.LogCaptureFixture
+) -> None:
+    with raw.transaction():
+        raw.execute(b"select pg_advisory_xact_lock(%d, hashtext(current_schema()))" % schema._LOCK)
+        with pytest.raises(StoreUnavailable, match="another process") as caught:
+            await schema.migrate(connection, "db/x", lock_wait_s=0.2)
+        holder = raw.execute(caught.value.remedy.partition("hangs: ")[2].partition(";")[0].encode()).fetchall()
+        assert (raw.info.backend_pid,) in holder, "the remedy finds who holds it"
+
+    assert "db/x: another process migrates the schema" in caplog.text
+    assert await schema.migrate(connection, "db/x") == (0, schema.SCHEMA_VERSION)
 
 
 async def test_a_newer_schema_is_left_alone(url: str, join: Join, raw: Raw) -> None:

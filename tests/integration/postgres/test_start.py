@@ -7,6 +7,8 @@ import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import psycopg
 import pytest
@@ -31,7 +33,7 @@ from twophase.core.errors import (
     UnsafeDurability,
 )
 from twophase.server.app import EXIT_CONFIGURATION, EXIT_STORE
-from twophase.stores.postgres import PostgresStore
+from twophase.stores.postgres import PostgresStore, places, schema
 
 pytestmark = pytest.mark.postgres
 
@@ -107,6 +109,27 @@ async def test_a_host_that_swallows_everything_is_given_up_within_the_bound(
 
     assert isinstance(error, StoreUnavailable)
     assert asyncio.get_running_loop().time() - began < WAIT_MS / 1000 + 1
+
+
+@pytest.mark.parametrize(("module", "step"), [(schema, "identify"), (schema, "_lock"), (places, "take")])
+async def test_a_database_that_falls_silent_in_the_middle_of_a_start_is_given_up_within_the_bound(
+    dsn_through_proxy: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
+) -> None:
+    real = getattr(module, step)
+
+    async def silenced(*arguments: Any) -> Any:
+        proxy.partition()
+        return await real(*arguments)
+
+    monkeypatch.setattr(module, step, silenced)
+    monkeypatch.setattr(schema, "_LATE_S", WAIT_MS / 2000)
+    monkeypatch.setattr(schema, "_LOCK_TOLD_S", WAIT_MS / 2000)
+    began = asyncio.get_running_loop().time()
+
+    error = await refusal(dsn_through_proxy)
+
+    assert isinstance(error, StoreUnavailable)
+    assert asyncio.get_running_loop().time() - began < 2 * WAIT_MS / 1000 + 1
 
 
 async def test_a_database_that_comes_up_late_is_waited_for(own_server: PostgresServer, database: Database) -> None:

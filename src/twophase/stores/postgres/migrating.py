@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twophase.core.errors import SchemaMissing
 from twophase.stores.postgres import schema
-from twophase.stores.postgres.connection import Connection, Lane
+from twophase.stores.postgres.connection import Connection, Deadline, Lane
 from twophase.stores.postgres.failures import FAILURES, store_error
 
 _WAIT_MS = 10_000
@@ -28,14 +28,19 @@ async def migrate_database(url: str) -> tuple[int, int]:
         await lane.close()
 
 
-async def make_ready(connection: Connection, place: str) -> None:
+async def make_ready(lane: Lane, connection: Connection, deadline: Deadline) -> None:
     """See that the schema is the newest, and make it so where this user may.
 
+    The look is bounded by the deadline, the wait for another process that migrates by a longer one of its own; a
+    migration takes what it takes.
+
     Raises:
+        StoreUnavailable: another process migrates, and does not come to an end.
         SchemaMissing: it is missing, older or half migrated, and this user may not change that.
         asyncpg.PostgresError: as it comes.
     """
-    version = await schema.identify(connection, place)
+    place = lane.place
+    version = await lane.within(deadline, schema.identify(connection, place))
     if version == schema.SCHEMA_VERSION:
         return
     try:

@@ -1,20 +1,25 @@
 """Which schema version a database has, and how an older one becomes the newest.
 
 Versions only go forward, each step in one transaction with its number, and one process at a time: an advisory lock is
-held meanwhile. A newer version is refused, because what this code does not know it would break; a schema with some of
-our tables but without its version is half of something, and is refused too.
+held meanwhile, which the others wait for within a bound. A newer version is refused, because what this code does not
+know it would break; a schema with some of our tables but without its version is half of something, and is refused too.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import importlib.resources
+import logging
 import re
+from collections.abc import Iterator
 from importlib.resources.abc import Traversable
 from typing import Final
 
 import msgspec
+from asyncpg.exceptions import LockNotAvailableError
 
-from twophase.core.errors import ConfigurationError, NotAStore, SchemaMissing, SchemaTooNew
+from twophase.core.errors import ConfigurationError, NotAStore, SchemaMissing, SchemaTooNew, StoreUnavailable
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
 
@@ -26,6 +31,12 @@ _TABLES: Final = ("message", "history", "attempt", "node", "store_meta")
 _FUNCTIONS: Final = ("twophase_flush", "twophase_adopt")
 _LOCK: Final = 0x32504D53
 """The four letters 2PMS; the other half of the lock's key is the schema."""
+_LOCK_WAIT_S: Final = 60.0
+_LOCK_TOLD_S: Final = 2.0
+"""After so long, and again each time, whoever waits for the lock says so."""
+_LATE_S: Final = 5.0
+"""A server that is there answers by then, also the largest catalog."""
+_log = logging.getLogger("twophase.store")
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -86,16 +97,23 @@ async def identify(connection: Connection, place: str, newest: int = SCHEMA_VERS
     return version
 
 
-async def migrate(connection: Connection, place: str, steps: tuple[Migration, ...] | None = None) -> tuple[int, int]:
+async def migrate(
+    connection: Connection,
+    place: str,
+    steps: tuple[Migration, ...] | None = None,
+    lock_wait_s: float = _LOCK_WAIT_S,
+) -> tuple[int, int]:
     """Bring the schema to the newest version; returns the version before and after.
 
     Arguments:
         connection: of a user who may create tables.
         place: the database's name, for messages.
         steps: the released migrations, unless told otherwise.
+        lock_wait_s: how long to wait for another process that migrates; it is told on standard error.
 
     Raises:
-        as `identify`; asyncpg.PostgresError: a step failed, and the version before it stands.
+        as `identify`; StoreUnavailable: another process has not ended its migration by then; asyncpg.PostgresError: a
+            step failed, and the version before it stands.
     """
     taken = migrations() if steps is None else steps
     newest = max([SCHEMA_VERSION, *(step.version for step in taken)])
@@ -103,8 +121,9 @@ async def migrate(connection: Connection, place: str, steps: tuple[Migration, ..
     while True:
         async with connection.transaction():
             await connection.execute("set local statement_timeout = 0")  # a large table takes what it takes
-            await connection.execute(statements.LOCK_SCHEMA, _LOCK)
-            version = await identify(connection, place, newest)
+            await _lock(connection, place, lock_wait_s)
+            with _given_up(connection, _LATE_S):
+                version = await identify(connection, place, newest)
             before = version if before is None else before
             later = [step for step in taken if step.version > version]
             if version == 0:
@@ -114,3 +133,39 @@ async def migrate(connection: Connection, place: str, steps: tuple[Migration, ..
                 await connection.execute(statements.SET_VERSION, later[0].version)
             else:
                 return before, version
+
+
+async def _lock(connection: Connection, place: str, wait_s: float) -> None:
+    """Take the lock of whoever migrates, until the end of the transaction."""
+    waited_s = 0.0
+    while waited_s < wait_s:
+        turn_s = min(_LOCK_TOLD_S, wait_s - waited_s)
+        try:
+            with _given_up(connection, turn_s + _LATE_S):
+                async with connection.transaction():
+                    await connection.execute(f"set local lock_timeout = {max(1, round(turn_s * 1000))}")
+                    await connection.execute(statements.LOCK_SCHEMA, _LOCK)
+                    await connection.execute("set local lock_timeout = 0")
+        except LockNotAvailableError:
+            waited_s += turn_s
+            _log.warning("%s: another process migrates the schema; waiting, %.0f of %.0f s", place, waited_s, wait_s)
+        else:
+            return
+    raise StoreUnavailable(
+        f"{place}: another process has held the lock of migrations for {wait_s:.0f} s.",
+        remedy=(
+            "Let it end, or look for a session that hangs: "
+            f"select pid from pg_locks where locktype = 'advisory' and classid = {_LOCK} and granted;"
+            " end it with pg_terminate_backend(pid). Then start again."  # noqa: S608 -- a number of ours, for a person to run
+        ),
+    )
+
+
+@contextlib.contextmanager
+def _given_up(connection: Connection, after_s: float) -> Iterator[None]:
+    """Cut the connection when the block takes longer: within a transaction, a server that is gone is not even told."""
+    timer = asyncio.get_running_loop().call_later(after_s, connection.terminate)
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -75,8 +75,10 @@ class PostgresStore:
             async with self._lane.lock:
                 connection = await self._lane.connected(deadline)
                 try:
-                    await make_ready(connection, self._lane.place)
-                    self._place = await places.take(connection, self._clock)
+                    await make_ready(self._lane, connection, deadline)
+                    # A deadline of its own: a migration may have taken long.
+                    taking = places.take(connection, self._clock)
+                    self._place = await self._lane.within(self._lane.deadline(), taking)
                 except FAILURES as error:
                     raise store_error(error, self._lane.place, "starting") from error
                 self._writer.take(self._place, connection)
