@@ -155,8 +155,8 @@ async def _lock(connection: Connection, place: str, wait_s: float) -> None:
         f"{place}: another process has held the lock of migrations for {wait_s:.0f} s.",
         remedy=(
             "Let it end, or look for a session that hangs: "
-            f"select pid from pg_locks where locktype = 'advisory' and classid = {_LOCK} and granted;"
-            " end it with pg_terminate_backend(pid). Then start again."  # noqa: S608 -- a number of ours, for a person to run
+            "select pid from pg_locks where locktype = 'advisory' and classid = 844123475 and granted;"  # _LOCK
+            " end it with pg_terminate_backend(pid). Then start again."
         ),
     )
 
