@@ -31,17 +31,22 @@ class Kind(enum.Enum):
     LATE = "begins after the check-back may have come"
     SLOW = "commits while the check-back asks"
     PLAIN = "submits without prepare"
+    EARLY = "commits and submits, and the submit counts before it is stored"
+    EARLY_DIES = "commits, its early submit is heard once, and it dies"
 
 
 _WEIGHTS = {
-    Kind.COMMITS: 66,
+    Kind.COMMITS: 46,
     Kind.ROLLS_BACK: 10,
     Kind.DIES_COMMITTED: 7,
     Kind.DIES_PREPARED: 4,
     Kind.LATE: 3,
     Kind.SLOW: 3,
     Kind.PLAIN: 7,
+    Kind.EARLY: 14,
+    Kind.EARLY_DIES: 6,
 }
+_EARLY = {Kind.EARLY, Kind.EARLY_DIES}
 
 
 class _Unanswered(Exception):
@@ -157,7 +162,9 @@ class Producers:
             return
         ledger.end(gid, Fate.COMMITTED)
         if kind is not Kind.DIES_COMMITTED:
-            record.settled = await self._insist("submit", body, gid)
+            tries = 1 if kind is Kind.EARLY_DIES else _TRIES_MAX
+            record.settled = await self._insist("submit", body, gid, tries)
+            ledger.counts["check-back submits acknowledged"] += record.settled and kind in _EARLY
 
     async def _insist(self, what: str, body: bytes, gid: str, tries: int = _TRIES_MAX) -> bool:
         """Send until it is acknowledged, or patience ends; whether it was acknowledged."""
@@ -187,6 +194,7 @@ class Producers:
             "payloads": ['{"amount":1}'] * branches,
             "query_prepared": "" if plain else f"{self._partners}/check",
             "timeout_to_fail": 1,
+            "durability": "check-back" if kind in _EARLY else "submit",
         }
         return json.dumps(message).encode()
 

@@ -31,6 +31,7 @@ def test_no_fault_of_nodes_network_or_database_breaks_a_promise(nodes: Cluster) 
     assert outcome.messages >= MESSAGES
     assert all(outcome.faults[fault] >= ROUNDS for fault in outcome.faults)
     assert outcome.history_rows > MESSAGES // 2
+    assert outcome.counts["check-back submits acknowledged"] > MESSAGES // 20
 
 
 def test_an_outage_of_the_database_fences_nobody(nodes: Cluster) -> None:
