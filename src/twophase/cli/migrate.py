@@ -7,8 +7,8 @@ from typing import Annotated, Final
 
 import typer
 
+from twophase.core.credentials import shown
 from twophase.core.errors import TwophaseError
-from twophase.server.logs import without_credentials
 from twophase.server.stores import migrate_store, schema_script
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -41,7 +41,7 @@ def migrate(
     except TwophaseError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(_EXIT_REFUSED) from None
-    name = without_credentials(store)
+    name = shown(store)
     if before == after:
         typer.echo(f"{name}: schema version {after}, nothing to do")
     else:

@@ -23,6 +23,7 @@ import structlog
 import uvloop
 
 from twophase.coordinator.coordinator import Coordinator
+from twophase.core.credentials import shown, without_credentials
 from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
 from twophase.core.hooks import Clock
 from twophase.destinations.base import Destination
@@ -202,7 +203,7 @@ async def _serve(settings: Settings) -> int:
         gc.collect()
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD, 20, 20)
-        store = logs.without_credentials(settings.store)
+        store = shown(settings.store)
         print(f"twophase server ready: {' '.join(urls)} (store {store})", flush=True)  # noqa: T201 -- the ready line
         gauges = server.coordinator.gauges()
         _log.info("ready", urls=urls, store=store, node=gauges.node, epoch=gauges.epoch)
@@ -225,7 +226,7 @@ async def _serve(settings: Settings) -> int:
 
 def _refuse(error: TwophaseError, code: int) -> int:
     """Say once, as text, why it did not start: no log of a running server reads this, but the one who started it."""
-    print(logs.without_credentials(str(error)), file=sys.stderr, flush=True)  # noqa: T201 -- for the person who started it
+    print(without_credentials(str(error)), file=sys.stderr, flush=True)  # noqa: T201 -- for the person who started it
     return code
 
 

@@ -17,11 +17,12 @@ from typing import Any, Final, TextIO
 import msgspec
 import structlog
 
+from twophase.core.credentials import without_credentials
+
 _TEXT_MAX: Final = 2_000
 _TRACE_MAX: Final = 20_000
 _EVENTS_MAX: Final = 512
 _SECRET: Final = re.compile(r"(?i)payload|body|password|secret|token|authorization|cookie")
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]*@")
 _encoder = msgspec.json.Encoder(enc_hook=repr)
 
 Event = MutableMapping[str, Any]
@@ -70,7 +71,7 @@ def keep_decent(_logger: object, _method: str, event: Event) -> Event:
     """Cut long texts, leave out what may be a payload or a secret.
 
     >>> keep_decent(None, "info", {"event": "x", "password": "hunter2", "store": "postgresql://u:pw@h/db"})
-    {'event': 'x', 'password': '(left out)', 'store': 'postgresql://***@h/db'}
+    {'event': 'x', 'password': '(left out)', 'store': 'postgresql://h/db'}
     """
     for name, value in event.items():
         if _SECRET.search(name):
@@ -80,15 +81,6 @@ def keep_decent(_logger: object, _method: str, event: Event) -> Event:
             text_max = _TRACE_MAX if name == "exception" else _TEXT_MAX
             event[name] = text if len(text) <= text_max else text[:text_max] + "…"
     return event
-
-
-def without_credentials(text: str) -> str:
-    """`text` with the user and password of every URL in it left out.
-
-    >>> without_credentials("sqlite:///file.db, postgresql://u:pw@h/db")
-    'sqlite:///file.db, postgresql://***@h/db'
-    """
-    return _CREDENTIALS.sub("***@", text)
 
 
 def _render(_logger: object, _method: str, event: Event) -> str:

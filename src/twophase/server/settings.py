@@ -17,11 +17,11 @@ import msgspec
 from msgspec import Meta
 
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.core.credentials import without_credentials
 from twophase.core.errors import ConfigurationError
 from twophase.core.limits import BEGIN_DEADLINE_MS
 from twophase.core.schedule import Schedule
 from twophase.server.listener import Timeouts
-from twophase.server.logs import without_credentials
 
 PREFIX: Final = "TWOPHASE_"
 CONFIG_VARIABLE: Final = "TWOPHASE_CONFIG"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 
+from twophase.core.credentials import shown
 from twophase.core.errors import ConfigurationError
 from twophase.core.hooks import Clock
-from twophase.server.logs import without_credentials
 from twophase.stores.base import Store
 
 SQLITE = "sqlite"
@@ -82,7 +82,7 @@ def _is_postgres(url: str) -> bool:
     """
     scheme, separator, _ = url.partition("://")
     if not separator:
-        raise ConfigurationError(f"store: {without_credentials(url)!r} is no URL; write sqlite:///file.db.")
+        raise ConfigurationError(f"store: {shown(url)!r} is no URL; write sqlite:///file.db.")
     if scheme not in (*POSTGRES, SQLITE):
         raise ConfigurationError(f"store: no engine for {scheme!r}; there are sqlite and postgresql.")
     if scheme in POSTGRES and importlib.util.find_spec("asyncpg") is None:
@@ -102,6 +102,6 @@ def sqlite_path(url: str) -> str:
     rest = url.partition("://")[2]
     if not rest.startswith("/") or len(rest) == 1:
         raise ConfigurationError(
-            f"store: {url!r} names no file; write sqlite:///relative.db or sqlite:////absolute.db."
+            f"store: {shown(url)!r} names no file; write sqlite:///relative.db or sqlite:////absolute.db."
         )
     return rest[1:]

@@ -21,7 +21,7 @@ def _run(*arguments: str) -> tuple[int, str]:
 @pytest.mark.postgres
 def test_a_postgresql_schema_is_made_once(postgres_database: Database) -> None:
     url = postgres_database.dsn
-    name = f"postgresql://***@{postgres_database.host}:{postgres_database.port}/{postgres_database.name}"
+    name = f"postgresql://{postgres_database.host}:{postgres_database.port}/{postgres_database.name}"
 
     assert _run("--store", url) == (0, f"{name}: schema version 1, made anew\n")
     assert _run("--store", url) == (0, f"{name}: schema version 1, nothing to do\n")

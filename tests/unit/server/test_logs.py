@@ -48,8 +48,18 @@ def test_payloads_and_secrets_are_left_out(lines: io.StringIO, name: str) -> Non
     assert "hunter2" not in lines.getvalue()
 
 
-def test_credentials_in_urls_are_left_out(lines: io.StringIO) -> None:
-    structlog.get_logger().info("x", store="postgresql://user:hunter2@db/x")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:hunter2@db/x",
+        "postgresql://user:a@hunter2@db/x",
+        "postgresql://user:a/hunter2@db/x",
+        "postgresql://db/x?user=me&password=hunter2",
+        "postgresql://db/x?password=a@hunter2",
+    ],
+)
+def test_credentials_in_urls_are_left_out(lines: io.StringIO, url: str) -> None:
+    structlog.get_logger().info("x", store=url, what=f"{url}: connecting failed.")
     assert "hunter2" not in lines.getvalue()
 
 

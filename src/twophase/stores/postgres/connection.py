@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 from asyncpg.exceptions import InternalClientError, PostgresError
 
+from twophase.core.credentials import shown
 from twophase.core.errors import ConfigurationError, StoreError, StoreUnavailable, UnsafeDurability
 from twophase.stores.postgres.failures import FAILURES, is_beaten, is_lost, is_passing, store_error
 
@@ -38,16 +39,6 @@ _FILES: Final = frozenset({"sslrootcert", "sslcert", "sslkey", "sslcrl"})
 _PAUSE_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
 _STATEMENTS_KEPT: Final = 100
 _LATE_S: Final = 1.0
-
-
-def named(url: str) -> str:
-    """The database of a URL as it may be written into a log: host, port and name, never the password.
-
-    >>> named("postgresql://me:secret@db1:5433/twophase?sslmode=require")
-    'postgresql://db1:5433/twophase'
-    """
-    # Not by parsing: an unescaped '#' or '/' in a password would make part of it look like a host.
-    return "postgresql://" + url.partition("://")[2].rpartition("@")[2].partition("?")[0]
 
 
 async def connect(url: str, wait_ms: int) -> Connection:
@@ -82,7 +73,7 @@ async def connect(url: str, wait_ms: int) -> Connection:
             connection.terminate()
             connection = await _open(url, {}, statements_kept=0)
             is_pooled = True
-        await _make_durable(connection, named(url), is_pooled=is_pooled)
+        await _make_durable(connection, shown(url), is_pooled=is_pooled)
     except BaseException:
         connection.terminate()
         raise
@@ -97,7 +88,7 @@ def _check_files(url: str) -> None:
                 with Path(path).open("rb"):
                     pass
             except OSError as error:
-                raise ConfigurationError(f"{named(url)}: {name}: {path} cannot be read: {error.strerror}.") from error
+                raise ConfigurationError(f"{shown(url)}: {name}: {path} cannot be read: {error.strerror}.") from error
 
 
 async def _open(url: str, settings: dict[str, str], statements_kept: int) -> Connection:
@@ -180,7 +171,7 @@ class Lane:
 
     def __init__(self, url: str, wait_ms: int) -> None:
         self.url = url
-        self.place = named(url)
+        self.place = shown(url)
         self.lock = asyncio.Lock()
         self._wait_ms = wait_ms
         self._connection: Connection | None = None

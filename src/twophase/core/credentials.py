@@ -1,0 +1,62 @@
+"""A database's URL as it may be shown: host, port and name; who logs in, and by what, is left out.
+
+Keeps one promise: no part of a password reaches a log line, the ready line or an error, also when it is typed with
+characters that a URL should have encoded ('@', '/', '?', '#'), or stands among the parameters. Such a URL has no
+certain end of its password; where the rest could be a piece of it, only the scheme is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_HIDDEN: Final = "…"
+_DATABASES: Final = r"(?:postgres|postgresql|mysql|mariadb)(?:\+\w+)?"
+_DATABASE: Final = re.compile(_DATABASES, re.IGNORECASE)
+_DATABASE_URL: Final = re.compile(rf"\b{_DATABASES}://\S*", re.IGNORECASE)
+_AFTER_URL: Final = "'\",.;:)]}>"
+_HOST: Final = r"(?:\[[0-9a-f:.%]+\]|[\w.%-]*)(?::\d*)?"
+_PLACE: Final = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^?#]*)?", re.IGNORECASE)
+_PARAMETER: Final = re.compile(r"[?&#]\w+=")
+_LOGIN: Final = re.compile(r"(?<=://)(?:[^/?#\s]*@|[^/?#\s@:\[]*:(?!\d*(?:[/?#\s]|$))\S*@)")
+_PASSWORD: Final = re.compile(r"(?i)\b((?:ssl)?pass(?:word|wd|file)?|pwd)=[^\s&]*")
+
+
+def shown(url: str) -> str:
+    """The URL of a store without its credentials.
+
+    >>> shown("postgresql://me:se@c/r?et@db1:5433/twophase?sslmode=require")
+    'postgresql://db1:5433/twophase'
+    >>> shown("postgresql://db1/twophase?user=me&password=sec@ret")
+    'postgresql://…'
+    >>> shown("sqlite:///file.db")
+    'sqlite:///file.db'
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return _HIDDEN if "@" in url or _PASSWORD.search(url) else url
+    if _DATABASE.fullmatch(scheme) is None:
+        return without_credentials(url)
+    login, _, place = rest.rpartition("@")
+    found = _PLACE.match(place)
+    # An '@' behind a parameter is no end of a login; what is behind it may be the end of a password.
+    if _PARAMETER.search(login) or found is None or place[found.end() : found.end() + 1] not in {"", "?", "#"}:
+        return f"{scheme}://{_HIDDEN}"
+    return f"{scheme}://{found[0]}"
+
+
+def without_credentials(text: str) -> str:
+    """`text` with the credentials of every URL in it left out; a database's URL as `shown`.
+
+    >>> without_credentials("sqlite:///file.db, postgresql://u:pw@h/db?password=x: refused; http://u:pw@bank/in?a=1")
+    'sqlite:///file.db, postgresql://h/db: refused; http://***@bank/in?a=1'
+    """
+    if "://" in text:
+        text = _DATABASE_URL.sub(_shown_there, text)
+        text = _LOGIN.sub("***@", text)
+    return _PASSWORD.sub(r"\1=***", text)
+
+
+def _shown_there(found: re.Match[str]) -> str:
+    url = found[0].rstrip(_AFTER_URL)
+    return shown(url) + found[0][len(url) :]

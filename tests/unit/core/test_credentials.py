@@ -1,0 +1,76 @@
+"""No piece of a password is ever shown, however it is typed."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from twophase.core.credentials import shown, without_credentials
+
+# Each has "Hunter" or "Two" in it, whatever it is cut at.
+PASSWORDS = [f"Hunter{mark}Two" for mark in ("", "@", "/", "?", "#", ":", "=", "&", "%40", "://", "@h/x?", "?a=", "'")]
+SHAPES = [
+    "{scheme}://me:{password}@db:5433/x",
+    "{scheme}://me:{password}@db:5433/x?sslmode=verify-full&sslrootcert=/ca.pem",
+    "{scheme}://me:{password}@db1:5433,db2:5434/x?target_session_attrs=read-write",
+    "{scheme}://:{password}@db/x",
+    "{scheme}://db/x?user=me&password={password}",
+    "{scheme}://db/x?password={password}&sslmode=require",
+    "{scheme}://me@db/x?password={password}",
+    "{scheme}://me:{password}@db/x?password={password}",
+    "{scheme}://db/x?sslcert=/c.pem&sslpassword={password}",
+    "{scheme}://db/x?passfile=/{password}",
+    "{scheme}:///x?host=/run/db&password={password}",
+    "{scheme}://me:{password}@db:port/x",
+]
+SCHEMES = ["postgresql", "postgres", "postgresql+asyncpg", "mysql"]
+URLS = [
+    shape.format(scheme=scheme, password=password)
+    for scheme, shape, password in itertools.product(SCHEMES, SHAPES, PASSWORDS)
+]
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_no_piece_of_a_password_is_shown(url: str) -> None:
+    for text in (
+        shown(url),
+        without_credentials(url),
+        without_credentials(repr(url)),
+        without_credentials(f"store: {url}: refused"),
+        without_credentials(shown(url)),
+    ):
+        assert "Hunter" not in text
+        assert "Two" not in text
+
+
+@pytest.mark.parametrize("mark", ["", "@", "/", "?", "#", ":", "%40"])
+def test_where_the_database_is_stays_readable(mark: str) -> None:
+    url = f"postgresql://me:Hunter{mark}Two@db1:5433,[::1]:5434/x?sslmode=require"
+
+    assert shown(url) == "postgresql://db1:5433,[::1]:5434/x"
+    assert shown("postgresql://db/x?user=me&password=secret") == "postgresql://db/x"
+
+
+@pytest.mark.parametrize("text", ["me:Hunter@db", "postgresql:me:Hunter@db/x", "host=db password=Hunter"])
+def test_what_is_no_url_is_shown_only_when_it_holds_no_login(text: str) -> None:
+    assert "Hunter" not in shown(text)
+    assert shown("shop.db") == "shop.db"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sqlite:////var/lib/two@phase.db",
+        "http://127.0.0.1:8080/in?gid=a@b",
+        "http://bank-b/in/a@b",
+        "GET http://[::1]:80/in failed: connect: refused",
+    ],
+)
+def test_other_urls_are_left_alone(text: str) -> None:
+    assert without_credentials(text) == text
+
+
+def test_logins_of_other_urls_are_left_out() -> None:
+    assert without_credentials("http://u:Hunter/Two@bank/in") == "http://***@bank/in"
+    assert without_credentials("https://token@bank/in") == "https://***@bank/in"
