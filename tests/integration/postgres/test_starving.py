@@ -143,3 +143,35 @@ async def test_a_database_that_becomes_read_only_is_named_and_recovered_from(
         execute(database, f"{switch} = on", HANG_UP)
         await traffic.until_refused("TP-4003")
         execute(database, "set default_transaction_read_only = off", f"{switch} = off", HANG_UP)
+
+
+async def test_a_file_of_the_url_that_vanishes_is_told_by_name_and_its_return_is_enough(
+    tmp_path: Path, database: Database
+) -> None:
+    authority = tmp_path / "authority.pem"
+    authority.touch()
+    login = f"user={database.user}&password={database.password}"
+    address = f"{database.host}:{database.port}/{database.name}"
+    store = f"postgresql://{address}?{login}&sslmode=disable&sslrootcert={authority}"
+    async with serving(tmp_path, "--store", store) as server:
+        assert f"(store postgresql://{address})" in server.ready_line
+        authority.unlink()
+        execute(database, HANG_UP)
+
+        refused = await server.post("prepare", gid="g")
+        ready = await server.ask(get("/health/ready"))
+        metrics = await server.ask(get("/metrics"))
+
+        for answer in (refused, ready):
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+            assert b"authority.pem cannot be read" in answer.body
+        assert metrics.status == 200
+        assert b"twophase_store_up 0.0" in metrics.body
+        authority.touch()
+        assert (await server.post("prepare", gid="g")).status == 200
+        assert (await server.ask(get("/health/ready"))).status == 200
+        code, errors = await server.terminate()
+    assert code == EXIT_CLEAN
+    assert "authority.pem cannot be read" in errors
+    assert database.password not in errors + server.ready_line
+    assert "Traceback" not in errors
