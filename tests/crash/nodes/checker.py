@@ -28,7 +28,7 @@ def check_nodes(dsn: str, ledger: Ledger) -> Findings:
     found.none(ledger.wrong, "promises were broken in plain sight")
     found.none(history.keys() - ledger.records.keys(), "messages were never sent by anybody")
     lost, ghosts, contrary, undecided = [], [], [], []
-    for gid, record in ledger.records.items():
+    for gid, record in list(ledger.records.items()):  # at once, as the load may still be running
         state = history.get(gid)
         if state is None:
             if record.acknowledged:
