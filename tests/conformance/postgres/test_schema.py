@@ -13,9 +13,9 @@ import pytest
 from tests.conformance.items import abort, final, flush, live, prepare
 from tests.conformance.postgres.conftest import Join, Raw, somebody_waits_for
 from twophase.core.errors import ConfigurationError, NotAStore, SchemaMissing, SchemaTooNew, StoreUnavailable
+from twophase.stores.migrations import Migration
 from twophase.stores.postgres import PostgresStore, schema
 from twophase.stores.postgres.migrating import migrate_database
-from twophase.stores.postgres.schema import Migration
 
 NEXT = schema.SCHEMA_VERSION + 1
 STEPS = (

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.items import flush, prepare
+from twophase.stores.migrations import Migration
 from twophase.stores.sqlite import SqliteStore, schema
-from twophase.stores.sqlite.schema import Migration
 
 NEXT = schema.SCHEMA_VERSION + 1
 ENDED = "insert into history values (1, ?, ?, 5, 0, 0, 0, '', '', 0, 0, x'')"

@@ -11,22 +11,20 @@ import asyncio
 import contextlib
 import importlib.resources
 import logging
-import re
 from collections.abc import Iterator
 from importlib.resources.abc import Traversable
 from typing import Final
 
-import msgspec
 from asyncpg.exceptions import LockNotAvailableError
 
 from twophase.core.errors import ConfigurationError, NotAStore, SchemaMissing, SchemaTooNew, StoreUnavailable
+from twophase.stores.migrations import Migration, released
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
 
 SCHEMA_VERSION: Final = 1
 
 _FOLDER = importlib.resources.files("twophase.stores.postgres")
-_NUMBERED = re.compile(r"(\d{4})_\w+\.sql")
 _TABLES: Final = ("message", "history", "attempt", "node", "store_meta")
 _FUNCTIONS: Final = ("twophase_flush", "twophase_adopt")
 _LOCK: Final = 0x32504D53
@@ -39,23 +37,9 @@ _LATE_S: Final = 5.0
 _log = logging.getLogger("twophase.store")
 
 
-class Migration(msgspec.Struct, frozen=True):
-    """The way from the version before to `version`."""
-
-    version: int
-    sql: str
-
-
 def migrations(folder: Traversable = _FOLDER / "migrations") -> tuple[Migration, ...]:
     """The released migrations in their order, from version 2 on."""
-    found = [
-        Migration(int(match[1]), entry.read_text())
-        for entry in folder.iterdir()
-        if (match := _NUMBERED.fullmatch(entry.name))
-    ]
-    found.sort(key=lambda migration: migration.version)
-    assert [one.version for one in found] == list(range(2, len(found) + 2)), "no version is left out or doubled"
-    return tuple(found)
+    return released(folder)
 
 
 def schema() -> str:

@@ -7,40 +7,23 @@ Versions only go forward; a file of a newer one is refused, because what this co
 from __future__ import annotations
 
 import importlib.resources
-import re
 import sqlite3
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-import msgspec
-
 from twophase.core.errors import NotAStore, SchemaTooNew
+from twophase.stores.migrations import Migration, released
 
 APPLICATION_ID = 0x32504D53
 """The four letters 2PMS in the header of every file of ours."""
 SCHEMA_VERSION = 1
 
 _FOLDER = importlib.resources.files("twophase.stores.sqlite")
-_NUMBERED = re.compile(r"(\d{4})_\w+\.sql")
-
-
-class Migration(msgspec.Struct, frozen=True):
-    """The way from the version before to `version`."""
-
-    version: int
-    sql: str
 
 
 def migrations(folder: Traversable = _FOLDER / "migrations") -> tuple[Migration, ...]:
     """The released migrations in their order, from version 2 on."""
-    found = [
-        Migration(int(match[1]), entry.read_text())
-        for entry in folder.iterdir()
-        if (match := _NUMBERED.fullmatch(entry.name))
-    ]
-    found.sort(key=lambda migration: migration.version)
-    assert [one.version for one in found] == list(range(2, len(found) + 2)), "no version is left out or doubled"
-    return tuple(found)
+    return released(folder)
 
 
 def identify(connection: sqlite3.Connection, path: Path, newest: int = SCHEMA_VERSION) -> int:
