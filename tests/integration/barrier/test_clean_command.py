@@ -113,7 +113,7 @@ def test_an_undelivered_message_keeps_branches_rows(sqlite_bank: Bank, tmp_path:
         message.submit()
         assert made.state(message.gid) is State.SUBMITTED
     with sqlite3.connect(tmp_path / "coordinator.db") as connection:
-        connection.execute("update message set decided_ms = decided_ms - ?", (50 * DAY_MS,))
+        connection.execute("update message set created_ms = created_ms - ?", (50 * DAY_MS,))
     connection.close()
     put_branch(sqlite_bank, "older", NOW_MS - 52 * DAY_MS)
     put_branch(sqlite_bank, "younger", NOW_MS - 49 * DAY_MS)

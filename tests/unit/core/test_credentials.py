@@ -74,3 +74,22 @@ def test_other_urls_are_left_alone(text: str) -> None:
 def test_logins_of_other_urls_are_left_out() -> None:
     assert without_credentials("http://u:Hunter/Two@bank/in") == "http://***@bank/in"
     assert without_credentials("https://token@bank/in") == "https://***@bank/in"
+
+
+@pytest.mark.parametrize(
+    ("said", "is_shown"),
+    [
+        ("me:hush@db1/twophase", "…"),
+        ("db1/twophase?password=hush", "…"),
+        ("twophase.db", "twophase.db"),
+        ("sqlite:///file.db", "sqlite:///file.db"),
+    ],
+)
+def test_what_is_no_database_s_url_is_shown_only_when_nothing_in_it_can_be_a_password(said: str, is_shown: str) -> None:
+    assert shown(said) == is_shown
+
+
+def test_text_without_a_url_keeps_no_password_either() -> None:
+    assert without_credentials("cannot connect: password=hush was refused") == (
+        "cannot connect: password=*** was refused"
+    )
