@@ -48,8 +48,8 @@ class Identities:
         try:
             self._known.setdefault(engine, {})[table] = identity
         except TypeError:
-            if isinstance(engine, str):
-                return  # Django's alias: a name, and what it names may change
+            if not hasattr(engine, "acquire"):
+                return  # no pool: a connection lent for one use, or Django's alias, and what that names may change
             if id(engine) not in self._held and len(self._held) >= _HELD_MAX:
                 del self._held[next(iter(self._held))]
             self._held.setdefault(id(engine), (engine, {}))[1][table] = identity

@@ -189,6 +189,9 @@ class Slotted:
 
     __slots__ = ()
 
+    def acquire(self) -> None:
+        """What makes it a pool."""
+
 
 def test_engine_that_cannot_be_referred_to_weakly_is_remembered_too() -> None:
     identities = Identities()
@@ -207,6 +210,19 @@ def test_only_the_last_few_of_such_engines_are_held_on_to() -> None:
         identities.remember(pool, "barrier", "7f")
     known = [identities.get(pool, "barrier") for pool in pools]
     assert known == [None] * 12 + ["7f"] * 8
+
+
+def test_connection_that_a_pool_lent_is_not_held_on_to() -> None:
+    class Lent:
+        __slots__ = ()
+
+    identities, pool = Identities(), Slotted()
+    identities.remember(pool, "barrier", "7f")
+    lent = [Lent() for _ in range(20)]
+    for connection in lent:
+        identities.remember(connection, "barrier", "7f")
+    assert [identities.get(connection, "barrier") for connection in lent] == [None] * 20
+    assert identities.get(pool, "barrier") == "7f"
 
 
 def test_alias_of_a_database_is_read_each_time() -> None:
