@@ -20,6 +20,7 @@ from twophase.coordinator import refusal
 from twophase.coordinator.active import Active
 from twophase.coordinator.committer import Committer
 from twophase.coordinator.entry import Entry, Occurrence, ReplyOf, tell
+from twophase.coordinator.merging import merge
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.timers import Timers
@@ -27,8 +28,7 @@ from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, NotYetDelivered, StoreError, StoreFenced
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, Reply, State
-from twophase.core.message import Durability, Message, Options, encode, same_content, same_prepared
-from twophase.core.schedule import Schedule
+from twophase.core.message import Durability, encode, same_content, same_prepared
 from twophase.core.verdict import BranchResult
 from twophase.stores.base import (
     Attempt,
@@ -245,7 +245,7 @@ class Decisions:
         schedule = self._settings.check_back if next_state is _PREPARED else self._settings.delivery
         if next_state is _SUBMITTED:
             schedule = schedule.starting_at(entry.message.options.retry_interval_ms)
-        pause_ms = _pause_ms(schedule, entry.attempts, self._chance())
+        pause_ms = schedule.pause_ms(max(1, entry.attempts), self._chance())
         due_ms = self._clock.now_ms() + pause_ms
         entry.due_ms = due_ms
         if entry.early:
@@ -439,38 +439,3 @@ def _decided_early(entry: Entry) -> bool:
         and not entry.parked
         and entry.mine
     )
-
-
-def merge(known: Message, said: Message) -> Message:
-    """What a submit leaves of a prepared message: branches that came later, options that were said again.
-
-    An option the submit does not mention keeps the prepared value; `known` itself when nothing changes.
-
-    >>> from twophase.core.message import Branch
-    >>> known = Message("g", (Branch("http://b/1"),), options=Options(delay_ms=5))
-    >>> merge(known, Message("g", ())) is known
-    True
-    >>> merge(known, Message("g", (), options=Options(request_timeout_ms=9))).options.delay_ms
-    5
-    """
-    options = known.options
-    if said.options is options and len(said.branches) <= len(known.branches):
-        return known  # as nearly always: the decoder has one object for the usual options
-    if said.options not in (options, Options()):
-        fallback = Options()
-        options = Options(
-            *(
-                getattr(said.options, name)
-                if getattr(said.options, name) != getattr(fallback, name)
-                else getattr(options, name)
-                for name in Options.__struct_fields__
-            )
-        )
-    branches = said.branches if len(said.branches) > len(known.branches) else known.branches
-    if options == known.options and branches is known.branches:
-        return known
-    return Message(known.gid, branches, known.check_url or said.check_url, options, known.protocol)
-
-
-def _pause_ms(schedule: Schedule, attempts: int, chance: float) -> int:
-    return schedule.pause_ms(max(1, attempts), chance)

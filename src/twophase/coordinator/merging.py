@@ -1,0 +1,36 @@
+"""What a submit adds to, or says differently from, the message that was prepared."""
+
+from __future__ import annotations
+
+from twophase.core.message import Message, Options
+
+
+def merge(known: Message, said: Message) -> Message:
+    """What a submit leaves of a prepared message: branches that came later, options that were said again.
+
+    An option the submit does not mention keeps the prepared value; `known` itself when nothing changes.
+
+    >>> from twophase.core.message import Branch
+    >>> known = Message("g", (Branch("http://b/1"),), options=Options(delay_ms=5))
+    >>> merge(known, Message("g", ())) is known
+    True
+    >>> merge(known, Message("g", (), options=Options(request_timeout_ms=9))).options.delay_ms
+    5
+    """
+    options = known.options
+    if said.options is options and len(said.branches) <= len(known.branches):
+        return known  # as nearly always: the decoder has one object for the usual options
+    if said.options not in (options, Options()):
+        fallback = Options()
+        options = Options(
+            *(
+                getattr(said.options, name)
+                if getattr(said.options, name) != getattr(fallback, name)
+                else getattr(options, name)
+                for name in Options.__struct_fields__
+            )
+        )
+    branches = said.branches if len(said.branches) > len(known.branches) else known.branches
+    if options == known.options and branches is known.branches:
+        return known
+    return Message(known.gid, branches, known.check_url or said.check_url, options, known.protocol)
