@@ -58,11 +58,15 @@ class Questions(Protocol):
     def gauges(self) -> Gauges: ...
 
 
-class _Version(msgspec.Struct):
+class Version(msgspec.Struct):
+    """The answer to `version`."""
+
     version: str
 
 
-class _NewGid(msgspec.Struct):
+class NewGid(msgspec.Struct):
+    """The answer to `newGid`."""
+
     dtm_result: str
     gid: str
 
@@ -82,7 +86,7 @@ class ColdRoutes:
         self._metrics = metrics
         self._clock = clock
         self._connections = connections
-        self._version = _json(_Version(f"v{version('twophase')} twophase"))
+        self._version = _json(Version(f"v{version('twophase')} twophase"))
 
     def application(self, *others: Route) -> Starlette:
         """The ASGI application, with `others` beside the routes of its own."""
@@ -109,7 +113,7 @@ class ColdRoutes:
 
     async def _new_gid(self, _request: Request) -> Response:
         gid = make_gid(self._clock.now_ms(), os.urandom(RANDOM_BYTES))
-        return _answer(Answer(200, _json(_NewGid("SUCCESS", gid))))
+        return _answer(Answer(200, _json(NewGid("SUCCESS", gid))))
 
     async def _query(self, request: Request) -> Response:
         gid = request.query_params.get("gid", "")

@@ -35,7 +35,7 @@ _VERSION: Final = "2.0"
 _SHOWN_MAX: Final = 200
 
 
-class _Call(msgspec.Struct):
+class RpcCall(msgspec.Struct):
     """A request; dtm's `id` is text. Its `params` are read when the method is known."""
 
     jsonrpc: str | None = None
@@ -44,26 +44,32 @@ class _Call(msgspec.Struct):
     params: msgspec.Raw = msgspec.Raw()
 
 
-class _Details(msgspec.Struct, omit_defaults=True):
+class RpcDetails(msgspec.Struct, omit_defaults=True):
+    """What dtm does not say about an error, and we do."""
+
     code: str
     state: str = ""
     remedy: str = ""
 
 
-class _Error(msgspec.Struct, omit_defaults=True):
+class RpcError(msgspec.Struct, omit_defaults=True):
+    """Why a call failed."""
+
     code: int
     message: str
-    data: _Details | None = None
+    data: RpcDetails | None = None
 
 
-class _Reply(msgspec.Struct):
-    error: _Error | None
+class RpcReply(msgspec.Struct):
+    """The answer to a call; `error` or `result` is null."""
+
+    error: RpcError | None
     id: str
     result: dict[str, str] | None = None
     jsonrpc: str = _VERSION
 
 
-_decode_call = msgspec.json.Decoder(_Call).decode
+_decode_call = msgspec.json.Decoder(RpcCall).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -97,28 +103,28 @@ class JsonRpcDoor:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             self._on_refused(InvalidRequest.code)
             what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-            return _response(_Reply(_Error(PARSE_ERROR, f"Parse json error: {what}"), ""), 400)
+            return _response(RpcReply(RpcError(PARSE_ERROR, f"Parse json error: {what}"), ""), 400)
         return _response(await self._reply(call))
 
-    async def _reply(self, call: _Call) -> _Reply:
+    async def _reply(self, call: RpcCall) -> RpcReply:
         id_, method = call.id or "", call.method or ""
         if call.jsonrpc != _VERSION or not id_:
             self._on_refused(InvalidRequest.code)
             wrong = "id must be a text that is not empty" if call.jsonrpc == _VERSION else 'jsonrpc must be "2.0"'
-            return _Reply(_Error(BAD_REQUEST, f"Bad json request: {wrong}"), id_)
+            return RpcReply(RpcError(BAD_REQUEST, f"Bad json request: {wrong}"), id_)
         try:
             if method == "newGid":
-                return _Reply(None, id_, {"gid": make_gid(self._clock.now_ms(), os.urandom(RANDOM_BYTES))})
+                return RpcReply(None, id_, {"gid": make_gid(self._clock.now_ms(), os.urandom(RANDOM_BYTES))})
             if method == "registerBranch":
                 raise UnsupportedType("branches of SAGA and TCC transactions are not served here, only messages.")
             if method not in {"prepare", "submit", "abort"}:
                 self._on_refused(InvalidRequest.code)
-                return _Reply(_Error(UNKNOWN_METHOD, f"Method not found: {method[:_SHOWN_MAX]}"), id_)
+                return RpcReply(RpcError(UNKNOWN_METHOD, f"Method not found: {method[:_SHOWN_MAX]}"), id_)
             route, reply = await self._perform(method, bytes(call.params) or b"null")
         except TwophaseError as error:
             self._on_refused(error.code)
-            return _Reply(_error(error, None, None), id_)
-        return _Reply(None if reply.error is None else _error(reply.error, route, reply), id_, _result(reply))
+            return RpcReply(_error(error, None, None), id_)
+        return RpcReply(None if reply.error is None else _error(reply.error, route, reply), id_, _result(reply))
 
     async def _perform(self, method: str, params: bytes) -> tuple[Route, ReplyOf]:
         future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
@@ -144,12 +150,12 @@ def answers(future: asyncio.Future[ReplyOf]) -> OnReply:
     return on_reply
 
 
-def _error(error: TwophaseError, route: Route | None, reply: ReplyOf | None) -> _Error:
+def _error(error: TwophaseError, route: Route | None, reply: ReplyOf | None) -> RpcError:
     if reply is None:
         said = refusal(error, route=route)
     else:
         said = refusal(error, route=route, state=reply.state, result=reply.result)
-    return _Error(REFUSED if said.failed else FAILED, said.message, _Details(said.code, said.state, said.remedy))
+    return RpcError(REFUSED if said.failed else FAILED, said.message, RpcDetails(said.code, said.state, said.remedy))
 
 
 def _result(reply: ReplyOf) -> dict[str, str] | None:
@@ -157,5 +163,5 @@ def _result(reply: ReplyOf) -> dict[str, str] | None:
     return None if reply.error is None else {}
 
 
-def _response(reply: _Reply, status: int = 200) -> Response:
+def _response(reply: RpcReply, status: int = 200) -> Response:
     return Response(_encode(reply), status, media_type="application/json; charset=utf-8")

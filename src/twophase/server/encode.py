@@ -72,7 +72,9 @@ class Refusal(msgspec.Struct, frozen=True):
         return self.status == HTTPStatus.CONFLICT
 
 
-class _Failure(msgspec.Struct, omit_defaults=True):
+class Failure(msgspec.Struct, omit_defaults=True):
+    """The body of every refusal over HTTP."""
+
     message: str
     dtm_result: str = ""
     code: str = ""
@@ -137,7 +139,7 @@ def failure(
     409
     """
     said = refusal(error, route=route, state=state, result=result)
-    body = _Failure(
+    body = Failure(
         said.message,
         dtm_result="FAILURE" if said.failed else "",
         code=said.code,

@@ -23,7 +23,9 @@ UNKNOWN: Final = b'{"branches":[],"transaction":null}'
 _encoder = msgspec.json.Encoder()
 
 
-class _Branch(msgspec.Struct, omit_defaults=True):
+class Branch(msgspec.Struct, omit_defaults=True):
+    """One branch; times are RFC 3339."""
+
     id: int
     create_time: str
     update_time: str
@@ -36,7 +38,9 @@ class _Branch(msgspec.Struct, omit_defaults=True):
     finish_time: str = ""
 
 
-class _Attempt(msgspec.Struct, omit_defaults=True):
+class Attempt(msgspec.Struct, omit_defaults=True):
+    """One call of a branch or a check-back that did not do, or what an operator did."""
+
     at: str
     kind: str
     branch_id: str = ""
@@ -47,7 +51,9 @@ class _Attempt(msgspec.Struct, omit_defaults=True):
     error: str = ""
 
 
-class _Transaction(msgspec.Struct, omit_defaults=True):
+class Transaction(msgspec.Struct, omit_defaults=True):
+    """A message, as dtm calls it."""
+
     id: int
     create_time: str
     update_time: str
@@ -73,12 +79,14 @@ class _Transaction(msgspec.Struct, omit_defaults=True):
     reason: str = ""
     attempts: int = 0
     parked: bool = False
-    log: list[_Attempt] = []
+    log: list[Attempt] = []
 
 
-class _Found(msgspec.Struct):
-    branches: list[_Branch]
-    transaction: _Transaction
+class Found(msgspec.Struct):
+    """The answer to a query for a message that is known."""
+
+    branches: list[Branch]
+    transaction: Transaction
 
 
 def query_body(view: MessageView | None) -> bytes:
@@ -89,7 +97,7 @@ def query_body(view: MessageView | None) -> bytes:
     """
     if view is None:
         return UNKNOWN
-    return harmless(_encoder.encode(_Found(_branches(view), _transaction(view))))
+    return harmless(_encoder.encode(Found(_branches(view), _transaction(view))))
 
 
 def timestamp(milliseconds: int | None) -> str:
@@ -116,10 +124,10 @@ def _last_change_ms(view: MessageView) -> int:
     return max(view.created_ms, view.decided_ms or 0, view.finished_ms or 0)
 
 
-def _branches(view: MessageView) -> list[_Branch]:
+def _branches(view: MessageView) -> list[Branch]:
     message = view.message
     return [
-        _Branch(
+        Branch(
             id=index + 1,
             create_time=timestamp(view.created_ms),
             update_time=timestamp(_last_change_ms(view)),
@@ -135,9 +143,9 @@ def _branches(view: MessageView) -> list[_Branch]:
     ]
 
 
-def _transaction(view: MessageView) -> _Transaction:
+def _transaction(view: MessageView) -> Transaction:
     message, options = view.message, view.message.options
-    return _Transaction(
+    return Transaction(
         id=small_id(message.gid),
         create_time=timestamp(view.created_ms),
         update_time=timestamp(_last_change_ms(view)),
@@ -164,7 +172,7 @@ def _transaction(view: MessageView) -> _Transaction:
         attempts=view.attempts,
         parked=view.parked,
         log=[
-            _Attempt(
+            Attempt(
                 timestamp(one.at_ms),
                 one.kind,
                 one.branch_id,
