@@ -31,7 +31,7 @@ from twophase.destinations.grpc import GrpcDestination
 from twophase.destinations.http import HttpDestination
 from twophase.destinations.jsonrpc import JsonRpcDestination
 from twophase.http.client import HttpClient
-from twophase.server import grpc_port, logs
+from twophase.server import grpc_port, logs, openapi
 from twophase.server.decode import Decoder
 from twophase.server.dtm_http import ColdRoutes
 from twophase.server.dtm_jsonrpc import JsonRpcDoor
@@ -98,7 +98,7 @@ class Server:
         self.listener = Listener(
             self.coordinator,
             decoder,
-            cold.application(json_rpc.route()),
+            cold.application(json_rpc.route(), openapi.route()),
             on_refused=self.metrics.refused,
             timeouts=settings.timeouts(),
             connections_max=settings.connections_max,

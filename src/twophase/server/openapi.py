@@ -1,0 +1,214 @@
+"""The OpenAPI document of the HTTP port, published by the port itself: `GET /api/twophase/openapi.json`.
+
+Made from the types that requests are read into and answers are written from, and from the list in `operations`. What
+is looser or stricter on the wire than its type says is put right here: unknown fields are ignored, keys may be written
+in any case, a refusal is the same object everywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from twophase.core.limits import GID_BYTES_MAX
+from twophase.server.dtm_jsonrpc import RpcCall
+from twophase.server.encode import Failure
+from twophase.server.operations import OPENAPI_PATH, OPERATIONS, Operation, Parameter
+from twophase.server.wire import WireRequest
+
+_JSON: Final = "application/json"
+_TEXT: Final = "text/plain"
+_SCHEMAS: Final = "#/components/schemas/"
+_RESPONSES: Final = "#/components/responses/"
+
+ANYWHERE: Final[Mapping[int, str]] = {
+    400: "the request cannot be understood, or passes a limit: `message` names the field and the limit",
+    408: "the request did not arrive in time",
+    413: "the body is too large",
+    431: "the head is too large",
+    503: "overloaded, draining, or the store fails: come again; `Retry-After` says when",
+}
+"""What any request may be told, besides its own refusals."""
+
+FIELDS: Final[Mapping[str, str]] = {
+    "gid": "names the message for ever; 1 to 128 bytes, no control characters",
+    "trans_type": "`msg`",
+    "steps": "the branches, in order",
+    "payloads": "the body of each branch's call, already serialised; as many as there are steps",
+    "query_prepared": "where to ask whether the local transaction committed",
+    "protocol": "`http` (the default), `grpc` or `json-rpc`: how addresses are called",
+    "custom_data": 'JSON text; `{"delay": SECONDS}`',
+    "wait_result": "answer submit only after the first round of calls",
+    "timeout_to_fail": "seconds from prepare to the first check-back",
+    "request_timeout": "seconds one call may take",
+    "retry_interval": "seconds of the first pause between two calls",
+    "branch_headers": "headers of every call",
+    "concurrent": "call all branches at once",
+    "delay_ms": "first delivery so many milliseconds after the submit",
+    "timeout_to_fail_ms": "as `timeout_to_fail`, in milliseconds",
+    "request_timeout_ms": "as `request_timeout`, in milliseconds",
+    "retry_interval_ms": "as `retry_interval`, in milliseconds",
+    "explicit_verdict": "the check-back's answer must carry the verdict header",
+    "open": "more branches may come with the submit",
+    "durability": "`submit` (the default) or `check-back`",
+    "next_cron_time": "RFC 3339, or seconds since 1970: no delivery before",
+    "attempts_max": "park the message after so many attempts; 0 is never",
+    "retry_limit": "ignored",
+    "retry_count": "ignored",
+    "rollback_reason": "ignored",
+    "passthrough_headers": "ignored",
+}
+"""What each field of a prepare, submit or abort means; the only two that are needed come first."""
+
+_NARROWED: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
+    WireRequest.__name__: {
+        "gid": {"type": "string", "minLength": 1, "maxLength": GID_BYTES_MAX.value},
+        "trans_type": {"type": "string", "enum": ["msg"]},
+        "protocol": {"enum": ["http", "grpc", "json-rpc", "", None]},
+        "durability": {"enum": ["submit", "check-back", "", None]},
+    },
+    RpcCall.__name__: {
+        "jsonrpc": {"type": "string", "enum": ["2.0"]},
+        "id": {"type": "string", "minLength": 1},
+        "method": {"type": "string", "enum": ["newGid", "prepare", "submit", "abort"]},
+        "params": {"anyOf": [{"$ref": f"{_SCHEMAS}{WireRequest.__name__}"}, {"type": "null"}]},
+    },
+}
+"""What is taken, where the type that is read takes more, so that a refusal can say why."""
+
+
+def route() -> Route:
+    """Where the document is published."""
+
+    async def publish(_request: Request) -> Response:
+        return Response(encoded(), media_type="application/json; charset=utf-8")
+
+    return Route(OPENAPI_PATH, publish)
+
+
+@functools.cache
+def encoded() -> bytes:
+    """The document as JSON; made once, when somebody asks."""
+    return msgspec.json.encode(document())
+
+
+def document() -> dict[str, Any]:
+    """The document.
+
+    >>> sorted(document()["paths"]["/api/dtmsvr/prepare"]["post"]["responses"])[:3]
+    ['200', '400', '408']
+    """
+    types = list(dict.fromkeys([Failure, *_types()]))
+    described, components = msgspec.json.schema_components(map(_describable, types), ref_template=f"{_SCHEMAS}{{name}}")
+    schemas = dict(zip(types, described, strict=True))
+    for name, component in components.items():
+        _correct(component, _NARROWED.get(name, {}))
+    request = components[WireRequest.__name__]
+    request["required"] = list(FIELDS)[:2]
+    for name, field in request["properties"].items():
+        field["description"] = FIELDS.get(name, "")
+    components[RpcCall.__name__]["required"] = ["jsonrpc", "id", "method"]
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        for method in operation.methods:
+            paths.setdefault(operation.path, {})[method] = _operation(operation, method, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "twophase coordinator",
+            "version": version("twophase"),
+            "description": "dtm's HTTP API for 2-phase messages, and what is beside it. An unknown path, and a method "
+            "that a path does not have, are both answered 404, as dtm does. Every GET answers HEAD too.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "responses": {_name(status): _refusal(text, schemas[Failure]) for status, text in ANYWHERE.items()},
+        },
+    }
+
+
+def _types() -> Iterator[Any]:
+    for operation in OPERATIONS:
+        yield from (one for one in (operation.request, operation.answer) if one is not None)
+        yield from (parameter.type for parameter in operation.parameters)
+        yield from (shape for shapes in operation.shapes.values() for shape in shapes)
+
+
+def _describable(kind: Any) -> Any:
+    """A request's type without the pieces that are read later: msgspec describes no default of theirs."""
+    if kind not in {WireRequest, RpcCall}:
+        return kind
+    fields = msgspec.structs.fields(kind)
+    return msgspec.defstruct(
+        kind.__name__, [(one.name, Any if one.type is msgspec.Raw else one.type, None) for one in fields]
+    )
+
+
+def _correct(component: dict[str, Any], narrowed: Mapping[str, Mapping[str, Any]]) -> None:
+    """A type as the wire has it: unknown fields are ignored, and what has no value is left out."""
+    component.pop("additionalProperties", None)
+    for name, field in component["properties"].items():
+        if name in narrowed:
+            field.clear()
+            field.update(narrowed[name])
+        if field.get("default", "") is None:
+            del field["default"]
+
+
+def _operation(operation: Operation, method: str, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "operationId": f"{method}{''.join(part.capitalize() for part in operation.path.strip('/{}').split('/'))}",
+        "tags": [operation.tag],
+        "summary": operation.summary,
+    }
+    if operation.description:
+        said["description"] = operation.description
+    if operation.parameters:
+        said["parameters"] = [_parameter(one, schemas) for one in operation.parameters]
+    if operation.request is not None:
+        said["requestBody"] = {"required": True, "content": {_JSON: {"schema": schemas[operation.request]}}}
+    said["responses"] = dict(sorted(_responses(operation, schemas)))
+    return said
+
+
+def _parameter(parameter: Parameter, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "in": parameter.where,
+        "required": parameter.required or parameter.where == "path",
+        "description": parameter.description,
+        "schema": schemas[parameter.type],
+    }
+
+
+def _responses(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    if operation.answer is None:
+        yield "200", {"description": "text", "content": {_TEXT: {"schema": {"type": "string"}}}}
+    else:
+        yield "200", {"description": "done", "content": {_JSON: {"schema": schemas[operation.answer]}}}
+    if any(parameter.where == "path" for parameter in operation.parameters):
+        yield "404", {"description": "a part of the path is empty", "content": {_TEXT: {"schema": {"type": "string"}}}}
+    own = {status: ANYWHERE[status] for status in operation.shapes if status in ANYWHERE} | dict(operation.refusals)
+    for status in ANYWHERE.keys() - own.keys():
+        yield str(status), {"$ref": f"{_RESPONSES}{_name(status)}"}
+    for status, text in own.items():
+        shapes = [schemas[shape] for shape in operation.shapes.get(status, (Failure,))]
+        yield str(status), _refusal(text, shapes[0] if len(shapes) == 1 else {"anyOf": shapes})
+
+
+def _refusal(text: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": text, "content": {_JSON: {"schema": schema}}}
+
+
+def _name(status: int) -> str:
+    return "".join(word.capitalize() for word in HTTPStatus(status).phrase.split())
