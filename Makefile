@@ -11,7 +11,7 @@ setup: ## Make .venv with everything, from nothing but Python 3.11 or newer
 ready:
 	@scripts/setup --quiet
 
-servers: ## Install PostgreSQL, PgBouncer and MariaDB programs for the tests (root and apt; starts nothing)
+servers: ## Install PostgreSQL, PgBouncer, MariaDB and Redis programs for the tests (root and apt; starts nothing)
 	@scripts/install-servers
 
 demo: ready ## Move money between two banks while their processes are killed, and audit the result
@@ -39,7 +39,7 @@ lock: ready ## Choose the versions in constraints.txt anew
 	@scripts/lock
 
 clean: ## Remove caches and reports
-	@rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage* build dist demo-report .servers
+	@rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage* build dist demo-report .servers .clients
 	@find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean ## Remove .venv too

@@ -22,6 +22,7 @@ from tests.servers.database import Address, Database
 from tests.servers.mariadb import MariadbServer
 from tests.servers.missing import not_tested
 from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
 from tests.servers.server import DatabaseServer, ServerUnavailable, short_temporary_directory, stop_guardian
 
 AnyServer = TypeVar("AnyServer", bound=DatabaseServer)
@@ -106,6 +107,15 @@ def mariadb_server(request: pytest.FixtureRequest) -> MariadbServer:
     return server
 
 
+@pytest.fixture(scope="session")
+def redis_server(request: pytest.FixtureRequest) -> RedisServer:
+    """The run's Redis."""
+    run = request.config.stash[_RUN]
+    server = RedisServer(Path(run.directory), run.controller_pid)
+    _shared(server, run)
+    return server
+
+
 @contextlib.contextmanager
 def running(server: AnyServer) -> Iterator[AnyServer]:
     """A server of a test's own for the block's time; said loudly when this machine has none."""
@@ -129,6 +139,12 @@ def _fresh(server: DatabaseServer) -> Iterator[Database]:
 def postgres_database(postgres_server: PostgresServer) -> Iterator[Database]:
     """A fresh PostgreSQL database."""
     yield from _fresh(postgres_server)
+
+
+@pytest.fixture
+def redis_database(redis_server: RedisServer) -> Iterator[Database]:
+    """A beginning of keys that nobody else uses, in the run's Redis."""
+    yield from _fresh(redis_server)
 
 
 @pytest.fixture

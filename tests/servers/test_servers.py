@@ -20,6 +20,7 @@ from tests.servers.missing import REQUIRE_VARIABLE, not_tested
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
+from tests.servers.redis import ask
 
 ROOT = Path(__file__).parents[2]
 _PROGRAM = """
@@ -39,6 +40,13 @@ def test_postgres_database_is_fresh_and_durable(postgres_database: Database) -> 
         settings = [connection.execute(f"show {name}").fetchone() for name in ("fsync", "synchronous_commit")]
     assert tables == (0,)
     assert settings == [("on",), ("on",)]
+
+
+def test_redis_database_is_fresh_and_durable(redis_database: Database) -> None:
+    address = redis_database.address
+    assert ask(address, "KEYS", f"{redis_database.name}*") == []
+    assert ask(address, "CONFIG", "GET", "appendonly") == ["appendonly", "yes"]
+    assert ask(address, "CONFIG", "GET", "appendfsync") == ["appendfsync", "always"]
 
 
 def test_mariadb_database_is_fresh_and_durable(mariadb_database: Database) -> None:
