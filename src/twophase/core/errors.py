@@ -8,7 +8,8 @@ docstring's first line is the default text.
     ├── InvalidRequest            TP-1000  the request cannot be understood
     │   ├── LimitExceeded         TP-1001  a documented limit was passed
     │   ├── UnsupportedType       TP-1002  SAGA, TCC, XA, workflow, unknown trans_type
-    │   └── TopicNotFound         TP-1003  no such topic
+    │   ├── TopicNotFound         TP-1003  no such topic
+    │   └── TopicRefused          TP-1004  a topic that stands otherwise
     ├── Refused                   TP-2000  the lifecycle refuses the request
     │   ├── StateConflict         TP-2001  not possible in the message's state
     │   ├── ContentConflict       TP-2002  same gid, other branches
@@ -49,9 +50,11 @@ docstring's first line is the default text.
     │   ├── UnsafeDatabase        TP-6003  the database may forget what it answered
     │   └── UnsupportedEngine     TP-6004  not an engine this library knows
     ├── ConfigurationError        TP-7000  a setting cannot work
+    │   └── SourceError           TP-7001  the store that messages are imported from cannot be read
     ├── AuditError                TP-8000  the audit could not be made
     │   ├── SparkUnavailable      TP-8001  Spark does not start
-    │   └── CannotRead            TP-8002  a database of the audit cannot be read
+    │   ├── CannotRead            TP-8002  a database cannot be read
+    │   └── HistoryGap            TP-8003  a stream's rows were removed before it read them
     └── BenchmarkFailed           TP-9000  nothing could be measured
 """
 
@@ -135,6 +138,13 @@ class TopicNotFound(InvalidRequest):
 
     code = "TP-1003"
     remedy = "Subscribe at least one address to the topic first; nothing was stored."
+
+
+class TopicRefused(InvalidRequest):
+    """A topic does not stand as the change of it supposes."""
+
+    code = "TP-1004"
+    remedy = "See `twophase topic list` and `twophase topic show NAME`; nothing was changed."
 
 
 # ---- lifecycle ------------------------------------------------------------------------------------
@@ -462,6 +472,13 @@ class ConfigurationError(TwophaseError):
     remedy = "Correct the named setting; `twophase server --help` lists them."
 
 
+class SourceError(ConfigurationError):
+    """The store that messages are imported from cannot be read."""
+
+    code = "TP-7001"
+    remedy = "Correct what is named here and run the import again; what was copied stays copied, once."
+
+
 # ---- the audit ------------------------------------------------------------------------------------
 
 
@@ -480,10 +497,20 @@ class SparkUnavailable(AuditError):
 
 
 class CannotRead(AuditError):
-    """A database of the audit cannot be read."""
+    """A database of the audit, or of a Spark source, cannot be read."""
 
     code = "TP-8002"
-    remedy = "Correct the URL, table or rights and run the audit again; nothing was changed."
+    remedy = "Correct the URL, table or rights and run it again; nothing was changed."
+
+
+class HistoryGap(AuditError):
+    """Rows that a stream follows were removed by retention or an archive before it read them."""
+
+    code = "TP-8003"
+    remedy = (
+        "Read the missing rows from the archive if there is one, then let the stream go on with option onGap=report, "
+        "which says what is missing in rows of its own; run it more often than retention removes."
+    )
 
 
 # ---- the benchmark --------------------------------------------------------------------------------

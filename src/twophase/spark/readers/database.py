@@ -31,17 +31,34 @@ class Database:
 
     def lots(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Sequence[Sequence[Any]]]:
         """The rows of a query in lots of `ROWS_PER_LOT`. Parameters stand as `?` in `sql`."""
-        with _reported(self._location), contextlib.closing(self._cursor()) as cursor:
+        for _, lot in self.named_lots(sql, parameters):
+            yield lot
+
+    def named_lots(
+        self, sql: str, parameters: Sequence[object] = ()
+    ) -> Iterator[tuple[list[str], Sequence[Sequence[Any]]]]:
+        """The same, each lot with the names of its columns."""
+        with reported(self._location), contextlib.closing(self._cursor()) as cursor:
             if self._location.engine == "sqlite":
                 cursor.execute(sql, parameters)
             else:
                 cursor.execute(sql.replace("?", "%s"), parameters)
             while lot := cursor.fetchmany(ROWS_PER_LOT):
-                yield lot
+                yield [str(column[0]) for column in cursor.description], lot
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Sequence[Any]]:
         """All rows of a small query."""
         return [row for lot in self.lots(sql, parameters) for row in lot]
+
+    def execute(self, sql: str) -> None:
+        """Run a statement that has no rows, of PostgreSQL."""
+        with reported(self._location):
+            self._connection.execute(sql)
+
+    def copy_to(self, target: sqlite3.Connection) -> None:
+        """Copy a SQLite database as this snapshot sees it."""
+        with reported(self._location):
+            self._connection.backup(target, pages=-1)
 
     def columns(self, table: str) -> frozenset[str]:
         """The lower-case column names of a table; empty when there is no such table."""
@@ -69,22 +86,30 @@ class Database:
 
 
 @contextlib.contextmanager
-def open_database(location: Location) -> Iterator[Database]:
+def open_database(location: Location, snapshot: str = "") -> Iterator[Database]:
     """A snapshot of the database at `location`, closed at the end of the block.
 
+    Arguments:
+        snapshot: of PostgreSQL only, the name of one that another transaction has exported, to see what that sees.
+
     Raises:
-        CannotRead: it does not exist, refuses, or its driver is not installed.
+        CannotRead: it does not exist, refuses, its driver is not installed, or the snapshot is gone.
     """
-    with _reported(location):
+    with reported(location):
         connection = _CONNECT[location.engine](location)
     try:
+        if snapshot:
+            assert location.engine == "postgresql", "only PostgreSQL exports snapshots"
+            with reported(location):
+                connection.execute(f"set transaction snapshot '{snapshot}'")
         yield Database(location, connection)
     finally:
         connection.close()
 
 
 @contextlib.contextmanager
-def _reported(location: Location) -> Iterator[None]:
+def reported(location: Location) -> Iterator[None]:
+    """Any driver's error as ours, without the password that some drivers repeat."""
     try:
         yield
     except TwophaseError:
