@@ -36,11 +36,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from twophase.core.lifecycle import State
+
+if TYPE_CHECKING:
+    from twophase.stores.search import Found, Search
 
 
 class DecidedBy(enum.StrEnum):
@@ -351,6 +354,36 @@ class Store(Protocol):
         """After `StoreFenced`: take a place anew, as `start` does. The caller has forgotten every row before.
 
         Raises:
+    async def search(self, wanted: Search, position: str, limit: int) -> Found:
+        """A page of the messages of all nodes that a person looks for: live ones first, then history.
+
+        Looks at a bounded number of rows, see `stores.search`; `position=""` begins.
+
+        Raises:
+            InvalidRequest: no page ended with this position.
+        """
+        ...
+
+    async def later(self, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
+        """Live, unparked rows of all nodes, in the order (due_ms, gid), strictly behind `after`.
+
+        Served by an index, whatever the number of rows.
+        """
+        ...
+
+    async def topics(self, known: int = -1) -> Topics | None:
+        """All topics of one moment; None when they still stand at the revision `known`. A question of one key then."""
+        ...
+
+    async def change_topic(self, revision: int, name: str, subscribers: Sequence[Subscriber] | None) -> bool:
+        """Give a topic these subscribers, made when there is none; None removes it. Durable, with the next revision.
+
+        False, and nothing is changed, when the topics do not stand at `revision` any more. It is tried once: after
+        `StoreUnavailable` it may have happened, and whoever asks for the topics again sees whether it has. The name
+        is text that every database takes.
+        """
+        ...
+
             StoreFenced: this engine has one place only, and another process holds it.
         """
         ...

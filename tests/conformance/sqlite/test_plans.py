@@ -44,6 +44,15 @@ SINGLE = {
     "raise_horizon": {"store_meta"},
     "oldest_history": {"history"},
     "oldest_attempts": {"attempt", "message"},
+    "later": {"message", "message_due"},
+    "search_live": {"message"},
+    "search_live_floor": {"message"},
+    "search_history": {"history"},
+    "search_history_floor": {"history"},
+    "topics": {"store_meta"},
+    "bump_topics": {"store_meta"},
+    "put_topic": set[str](),
+    "remove_topic": {"topic"},
 }
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from tests.conformance.items import abort, failed_call, plain, prepare
 from twophase.core.lifecycle import State
-from twophase.stores.base import Batch, Decide, Finish, Insert, Item, Park, Reschedule, Store
+from twophase.stores.base import Batch, Decide, Finish, Insert, Item, Park, Reschedule, Store, Subscriber
+from twophase.stores.search import Search
 
 SIZES = (1, 100)
 TIMES = 2
@@ -54,7 +55,18 @@ async def _read_all(store: Store, gid: str) -> None:
     await store.history_horizon_ms()
     await store.oldest_undecided(2**62, (-1, ""), 100)
     await store.oldest_undecided(2**62, (5, gid), 100)
+    await store.later((-1, ""), 100)
+    await store.later((5, gid), 100)
+    await _look_for(store, Search())
+    await _look_for(store, Search(parked=True, gid_prefix=gid, destination="b", created_from_ms=5))
+    await _look_for(store, Search(frozenset({State.FAILED}), gid_prefix=gid, destination="b", created_from_ms=5))
     await store.moved([(gid, 1), ("nobody's", 2)])
     await store.moved([(f"{gid}-{number}", 1) for number in range(400)])
     await store.heartbeat()
     await store.purge(1, 100)
+
+
+async def _look_for(store: Store, wanted: Search) -> None:
+    position = (await store.search(wanted, "", 100)).position
+    await store.search(wanted, position, 100)
+    await store.search(wanted, "h", 100)

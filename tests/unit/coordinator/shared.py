@@ -29,6 +29,7 @@ class Gates:
     """What a test may do to one node's store."""
 
     def __init__(self) -> None:
+from twophase.stores.search import Found, Search
         self.open = asyncio.Event()
         self.open.set()
         self.answers = asyncio.Event()
@@ -245,6 +246,12 @@ class SharedDatabase:
         await self._outsider.stop()
 
     def store(self, number: int) -> GatedStore:
+    async def search(self, wanted: Search, position: str, limit: int) -> Found:
+        return await self._all.file.search(wanted, position, limit)
+
+    async def later(self, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
+        return [self._seen(row) for row in await self._all.file.later(after, limit)]
+
         return GatedPostgresStore(self._database.dsn, self._clock)
 
     async def get(self, gid: str) -> LiveRow | HistoryRow | None:

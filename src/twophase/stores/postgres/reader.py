@@ -33,7 +33,7 @@ async def due(
 ) -> list[LiveRow]:
     """A page of what is due, in the order of (due_ms, gid)."""
     rows = await connection.fetch(statements.DUE, until_ms, *after, limit, tenure.node, tenure.epoch)
-    return [_live(row, tenure) for row in rows]
+    return [live_row(row, tenure) for row in rows]
 
 
 async def attempts(connection: Connection, gid: str, limit: int) -> list[Attempt]:
@@ -70,7 +70,12 @@ async def oldest_undecided(
 ) -> list[LiveRow]:
     """A page of the prepared rows of all nodes, in the order of (created_ms, gid)."""
     rows = await connection.fetch(statements.OLDEST_UNDECIDED, before_ms, *after, limit)
-    return [_live(row, tenure) for row in rows]
+    return [live_row(row, tenure) for row in rows]
+
+
+async def topics(connection: Connection, known: int) -> Topics | None:
+    """All topics; None when they still stand at the revision `known`."""
+    return topics_of(await connection.fetch(statements.TOPICS, known))
 
 
 async def now_ms(connection: Connection) -> int:
@@ -81,8 +86,11 @@ async def now_ms(connection: Connection) -> int:
 
 
 def _any(row: Any, tenure: Tenure) -> LiveRow | HistoryRow:
-    if not row["final"]:
-        return _live(row, tenure)
+    return history_row(row) if row["final"] else live_row(row, tenure)
+
+
+def history_row(row: Any) -> HistoryRow:
+    """A final message from its columns."""
     return HistoryRow(
         node=row["node"],
         seq=row["seq"],
@@ -99,7 +107,8 @@ def _any(row: Any, tenure: Tenure) -> LiveRow | HistoryRow:
     )
 
 
-def _live(row: Any, tenure: Tenure) -> LiveRow:
+def live_row(row: Any, tenure: Tenure) -> LiveRow:
+    """A live row from its columns."""
     return LiveRow(
         gid=row["gid"],
         state=State(row["state"]),

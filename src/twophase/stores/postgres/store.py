@@ -10,13 +10,24 @@ from collections.abc import Sequence
 
 from twophase.core.errors import StoreError
 from twophase.core.hooks import Clock
-from twophase.stores.base import Attempt, Batch, FlushResult, HistoryRow, LiveRow, Overview, Purged
-from twophase.stores.postgres import places, reader
+from twophase.stores.base import (
+    Attempt,
+    Batch,
+    FlushResult,
+    HistoryRow,
+    LiveRow,
+    Overview,
+    Purged,
+    Subscriber,
+    Topics,
+)
+from twophase.stores.postgres import places, purge, reader, searching, statements
 from twophase.stores.postgres.connection import Lane, Readers
 from twophase.stores.postgres.failures import FAILURES, store_error
 from twophase.stores.postgres.migrating import make_ready
-from twophase.stores.postgres.purge import Search
 from twophase.stores.postgres.writer import Writer
+from twophase.stores.search import Found, Search
+from twophase.stores.topic_rows import subscribers_text
 
 LEASE_MS = 10_000
 OUTAGE_WAIT_MS = 5_000
@@ -49,7 +60,7 @@ class PostgresStore:
         self._read_lanes = [Lane(url, outage_wait_ms) for _ in range(_READERS)]
         self._readers: Readers | None = None
         self._place: places.Place | None = None
-        self._search = Search()
+        self._search = purge.Search()
 
     @property
     def shared(self) -> bool:
@@ -149,6 +160,18 @@ class PostgresStore:
         return await readers.ask(
             lambda connection: reader.oldest_undecided(connection, before_ms, after, limit, tenure)
         )
+
+    async def search(self, wanted: Search, position: str, limit: int) -> Found:
+        """See `Store.search`."""
+        readers = await self._settled_readers()
+        tenure = self._writer.tenure
+        return await readers.ask(lambda connection: searching.find(connection, wanted, position, limit, tenure))
+
+    async def later(self, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
+        """See `Store.later`."""
+        readers = await self._settled_readers()
+        tenure = self._writer.tenure
+        return await readers.ask(lambda connection: searching.later(connection, after, limit, tenure))
 
     async def moved(self, known: Sequence[tuple[str, int]]) -> set[str]:
         """See `Store.moved`."""

@@ -21,12 +21,12 @@ def get(connection: sqlite3.Connection, gid: str) -> LiveRow | HistoryRow | None
     if row is None:
         return None
     final, *columns, reason = row
-    return _history(columns, reason) if final else _live(columns)
+    return history_row(columns, reason) if final else live_row(columns)
 
 
 def due(connection: sqlite3.Connection, until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
     """A page of what is due, in the order of (due_ms, gid)."""
-    return [_live(row) for row in connection.execute(statements.DUE, (until_ms, *after, limit))]
+    return [live_row(row) for row in connection.execute(statements.DUE, (until_ms, *after, limit))]
 
 
 def attempts(connection: sqlite3.Connection, gid: str, limit: int) -> Sequence[Attempt]:
@@ -44,7 +44,7 @@ def oldest_undecided(
     connection: sqlite3.Connection, before_ms: int, after: tuple[int, str], limit: int
 ) -> Sequence[LiveRow]:
     """A page of prepared rows older than `before_ms`, in the order of (created_ms, gid)."""
-    return [_live(row) for row in connection.execute(statements.OLDEST_UNDECIDED, (before_ms, *after, limit))]
+    return [live_row(row) for row in connection.execute(statements.OLDEST_UNDECIDED, (before_ms, *after, limit))]
 
 
 def moved(connection: sqlite3.Connection, known: Sequence[tuple[str, int]]) -> set[str]:
@@ -64,14 +64,21 @@ def horizon_ms(connection: sqlite3.Connection) -> int:
     return value
 
 
-def _live(columns: Sequence[Any]) -> LiveRow:
+def topics(connection: sqlite3.Connection, known: int) -> Topics | None:
+    """All topics; None when they still stand at the revision `known`."""
+    return topics_of(connection.execute(statements.TOPICS, (known,)).fetchall())
+
+
+def live_row(columns: Sequence[Any]) -> LiveRow:
+    """A live row from its columns."""
     gid, state, version, due_ms, created_ms, decided_ms, decided_by, attempts_, parked, done, body = columns
     return LiveRow(
         gid, State(state), version, due_ms, created_ms, decided_ms, decided_by, attempts_, bool(parked), done, body
     )
 
 
-def _history(columns: Sequence[Any], reason: str) -> HistoryRow:
+def history_row(columns: Sequence[Any], reason: str) -> HistoryRow:
+    """A final message from its columns."""
     gid, state, node, seq, created_ms, decided_ms, decided_by, attempts_, finished_ms, done, body = columns
     return HistoryRow(
         node, seq, gid, State(state), created_ms, decided_ms, finished_ms, decided_by, reason, attempts_, done, body

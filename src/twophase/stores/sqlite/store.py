@@ -18,8 +18,19 @@ from typing import TypeVar
 
 from twophase.core.errors import ConfigurationError, StoreError, StoreFenced
 from twophase.core.hooks import Clock
-from twophase.stores.base import Attempt, Batch, FlushResult, HistoryRow, LiveRow, Overview, Purged
-from twophase.stores.sqlite import purge, reader, schema
+from twophase.stores.base import (
+    Attempt,
+    Batch,
+    FlushResult,
+    HistoryRow,
+    LiveRow,
+    Overview,
+    Purged,
+    Subscriber,
+    Topics,
+)
+from twophase.stores.search import Found, Search
+from twophase.stores.sqlite import purge, reader, schema, searching
 from twophase.stores.sqlite.connection import open_reader
 from twophase.stores.sqlite.failures import OPENING, reported
 from twophase.stores.sqlite.file_lock import FileLock
@@ -182,6 +193,24 @@ class SqliteStore:
     async def oldest_undecided(self, before_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
         """See `Store.oldest_undecided`. Costs as `overview` does."""
         return await self._read(lambda connection: reader.oldest_undecided(connection, before_ms, after, limit))
+
+    async def search(self, wanted: Search, position: str, limit: int) -> Found:
+        """See `Store.search`."""
+        return await self._read(lambda connection: searching.find(connection, wanted, position, limit))
+
+    async def later(self, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
+        """See `Store.later`."""
+        return await self._read(lambda connection: searching.later(connection, after, limit))
+
+    async def topics(self, known: int = -1) -> Topics | None:
+        """See `Store.topics`."""
+        return await self._read(lambda connection: reader.topics(connection, known))
+
+    async def change_topic(self, revision: int, name: str, subscribers: Sequence[Subscriber] | None) -> bool:
+        """See `Store.change_topic`. A write like a flush, under the same fence."""
+        if self._write_lane is None or self._writer is None:
+            raise _not_open(self._path)
+        return await self._write_lane.call(functools.partial(self._writer.change_topic, revision, name, subscribers))
 
     async def heartbeat(self) -> int:
         """See `Store.heartbeat`: there is no lease to renew."""

@@ -1,0 +1,224 @@
+"""What a person looks for among all messages, and how a page of it is put together from what an engine reads.
+
+Promise: pages followed to their end show every message that was there when they began, final ones once. Live rows come
+first, by gid, the greatest first; then history, the newest finish first. A page looks at a bounded number of rows, so
+it may be short, even empty, with a position to go on from; only an empty position is the end. A message that ends
+meanwhile may be shown twice, live and then final.
+
+A position is text for whoever asked, and means something to this module only. Of history it holds a number for each
+node, as each numbers its own, so what ends later moves no page.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from twophase.core.errors import InvalidRequest
+from twophase.core.lifecycle import FINAL, STORED, State
+from twophase.core.message import decode
+from twophase.stores.base import HistoryRow, LiveRow
+
+EXAMINED_MAX: Final = 5_000
+"""Rows of each table that one page may look at."""
+SEQ_END: Final = 2**63 - 1
+_BEYOND: Final = "\U0010ffff" * 33
+"""Sorts behind every gid, which has 128 bytes at most."""
+_TIME_END_MS: Final = 2**62
+_PAST: Final = re.compile(r"h((?:\.\d{1,9}-\d{1,19})*)")
+
+
+class Search(msgspec.Struct, frozen=True):
+    """Which messages are wanted; what is left out does not restrict. Times in milliseconds since 1970.
+
+    `destination`: the beginning of a branch's address, with or without its scheme; of a topic's name or a subscriber.
+    """
+
+    states: frozenset[State] = STORED
+    parked: bool | None = None
+    gid_prefix: str = ""
+    created_from_ms: int = 0
+    created_before_ms: int = _TIME_END_MS
+    destination: str = ""
+
+    @property
+    def live_states(self) -> list[State]:
+        """Those of the wanted states that live rows have."""
+        return sorted(self.states - FINAL)
+
+    @property
+    def past_states(self) -> list[State]:
+        """The same of history; what is over is not parked."""
+        return [] if self.parked else sorted(self.states & FINAL)
+
+    @property
+    def needle(self) -> bytes:
+        """What stands in the body of every message that calls the destination, and in few others."""
+        return self.destination.encode("utf-8", "replace")
+
+    @property
+    def gid_end(self) -> str:
+        """Every gid with the prefix sorts before this."""
+        return self.gid_prefix + _BEYOND
+
+    def calls(self, body: bytes) -> bool:
+        """Whether one of a stored message's branches is called at the destination."""
+        if not self.destination:
+            return True
+        try:
+            branches = decode(body).branches
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            return True  # it cannot be told, and a person should see it
+        urls = [url for branch in branches for url in (branch.url, *(branch.subscribers or ()))]
+        return any(
+            url.startswith(self.destination) or url.partition("://")[2].startswith(self.destination) for url in urls
+        )
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A page, and where the next one begins; an empty position: this was the last."""
+
+    rows: Sequence[LiveRow | HistoryRow]
+    position: str
+
+
+class Live(msgspec.Struct, frozen=True):
+    """The next page begins with live rows, below this gid."""
+
+    below: str
+
+    def __str__(self) -> str:
+        return f"l{self.below}"
+
+
+class Past(msgspec.Struct, frozen=True):
+    """The next page begins in history: of each node below this number; with none at its newest."""
+
+    below: Mapping[int, int]
+
+    def __str__(self) -> str:
+        return "h" + "".join(f".{node}-{seq}" for node, seq in self.below.items())
+
+
+class Page:
+    """A page that an engine fills: live rows as long as there are, then history.
+
+    Arguments:
+        wanted: what is looked for.
+        position: where to begin; empty for the beginning.
+        limit: rows at most.
+
+    Raises:
+        InvalidRequest: the position is none of this module's.
+    """
+
+    def __init__(self, wanted: Search, position: str, limit: int) -> None:
+        assert limit > 0, "a page has room for a row"
+        self._wanted = wanted
+        self._limit = limit
+        self._rows: list[LiveRow | HistoryRow] = []
+        self.at: Live | Past | None = _read(position) if position else Live(wanted.gid_end)
+        if isinstance(self.at, Live) and not wanted.live_states:
+            self._pass_to_history()
+        elif isinstance(self.at, Past) and not wanted.past_states:
+            self.at = None
+
+    @property
+    def room(self) -> int:
+        """Rows that fit in still. An engine reads one more, to know whether there are any."""
+        return self._limit - len(self._rows)
+
+    def take_live(self, rows: Sequence[LiveRow], floor: str | None) -> None:
+        """Take the next live rows.
+
+        Arguments:
+            rows: those that fit the question from the position down to `floor`, at most `room + 1`.
+            floor: the gid of the last row that was looked at, None when there are no more.
+        """
+        room = self.room
+        self._rows += [row for row in rows[:room] if self._wanted.calls(row.body)]
+        if len(rows) > room:
+            self.at = Live(rows[room - 1].gid)
+        elif floor is not None:
+            self.at = Live(floor)
+        else:
+            self._pass_to_history()
+
+    def take_past(self, nodes: Iterable[PastOfNode]) -> None:
+        """Take the next final messages of all nodes, the newest finish first."""
+        room = self.room
+        below: dict[int, int] = {}
+        parts = []
+        for node in nodes:
+            below[node.node] = node.below
+            parts.append(node.steps(room))
+        chosen: list[HistoryRow] = []
+        self.at = None
+        for (_, number, seq), row in heapq.merge(*parts, key=_key, reverse=True):
+            if row is not None and len(chosen) == room:
+                self.at = Past(below)
+                break
+            below[number] = seq
+            if row is None:
+                self.at = Past(below)
+                break
+            chosen.append(row)
+        self._rows += [row for row in chosen if self._wanted.calls(row.body)]
+
+    def found(self) -> Found:
+        """What was taken."""
+        return Found(self._rows, "" if self.at is None else str(self.at))
+
+    def _pass_to_history(self) -> None:
+        self.at = Past({}) if self._wanted.past_states else None
+
+
+class PastOfNode(msgspec.Struct, frozen=True):
+    """What was read of one node's history: `rows` below number `below` that fit the question, the newest first.
+
+    `floor`: finish time and number of the last row that was looked at; None when the node has no more.
+    """
+
+    node: int
+    below: int
+    rows: Sequence[HistoryRow]
+    floor: tuple[int, int] | None
+
+    def steps(self, room: int) -> Iterator[tuple[tuple[int, int, int], HistoryRow | None]]:
+        """Each row with its place among those of all nodes; at the end None, where more would have to be read."""
+        for row in self.rows:
+            yield (row.finished_ms, row.node, row.seq), row
+        if self.floor is not None and len(self.rows) <= room:
+            finished_ms, seq = self.floor
+            yield (finished_ms, self.node, seq), None
+
+
+def _key(step: tuple[tuple[int, int, int], HistoryRow | None]) -> tuple[int, int, int]:
+    return step[0]
+
+
+def _read(position: str) -> Live | Past:
+    if position.startswith("l"):
+        try:
+            position.encode()
+        except UnicodeEncodeError:
+            raise _unknown(position) from None
+        return Live(position[1:])
+    match = _PAST.fullmatch(position)
+    if match is None:
+        raise _unknown(position)
+    pairs = (part.split("-") for part in match[1].split(".")[1:])
+    below = {int(node): int(seq) for node, seq in pairs}
+    if any(seq > SEQ_END or node > 2**31 - 1 for node, seq in below.items()):
+        raise _unknown(position)
+    return Past(below)
+
+
+def _unknown(position: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"position: {position[:45]!r} is none that a page ended with; leave it out to begin.",
+    )

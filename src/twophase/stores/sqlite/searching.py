@@ -1,0 +1,74 @@
+"""Reads what a person looks for, and what is due later than it should be; see `stores.search`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from twophase.core.lifecycle import State
+from twophase.stores import search
+from twophase.stores.base import LiveRow
+from twophase.stores.search import Found, Live, Page, Past, PastOfNode, Search
+from twophase.stores.sqlite import statements
+from twophase.stores.sqlite.reader import history_row, live_row
+
+
+def find(connection: sqlite3.Connection, wanted: Search, position: str, limit: int) -> Found:
+    """A page of what is wanted."""
+    page = Page(wanted, position, limit)
+    if isinstance(page.at, Live):
+        _read_live(connection, wanted, page, page.at)
+    if isinstance(page.at, Past):
+        _read_past(connection, wanted, page, page.at)
+    return page.found()
+
+
+def later(connection: sqlite3.Connection, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
+    """A page of what is due behind `after`, in the order of (due_ms, gid)."""
+    return [live_row(row) for row in connection.execute(statements.LATER, (*after, limit))]
+
+
+def _read_live(connection: sqlite3.Connection, wanted: Search, page: Page, at: Live) -> None:
+    floor = connection.execute(
+        statements.SEARCH_LIVE_FLOOR, (at.below, wanted.gid_prefix, search.EXAMINED_MAX - 1)
+    ).fetchone()
+    rows = connection.execute(
+        statements.SEARCH_LIVE,
+        (
+            at.below,
+            floor[0] if floor else wanted.gid_prefix,
+            *_both(wanted.live_states),
+            *((0, 1) if wanted.parked is None else (int(wanted.parked),) * 2),
+            wanted.created_from_ms,
+            wanted.created_before_ms,
+            wanted.needle or None,
+            page.room + 1,
+        ),
+    )
+    page.take_live([live_row(row) for row in rows], floor[0] if floor else None)
+
+
+def _read_past(connection: sqlite3.Connection, wanted: Search, page: Page, at: Past) -> None:
+    node = statements.NODE
+    below = at.below.get(node, search.SEQ_END if not at.below else 0)
+    floor = connection.execute(statements.SEARCH_HISTORY_FLOOR, (node, below, search.EXAMINED_MAX - 1)).fetchone()
+    rows = connection.execute(
+        statements.SEARCH_HISTORY,
+        (
+            node,
+            below,
+            floor[0] if floor else 0,
+            *_both(wanted.past_states),
+            wanted.gid_prefix,
+            wanted.created_from_ms,
+            wanted.created_before_ms,
+            wanted.needle or None,
+            page.room + 1,
+        ),
+    )
+    found = [history_row(row[:-1], row[-1]) for row in rows]
+    page.take_past([PastOfNode(node, below, found, (floor[1], floor[0]) if floor else None)])
+
+
+def _both(states: list[State]) -> tuple[int, int]:
+    return int(states[0]), int(states[-1])
