@@ -35,6 +35,7 @@ EVENTS: dict[Event, str] = {
     Event.FORCE_STOP: "an operator stops the message",
     Event.PARK: "retries are stopped, the message is kept",
     Event.REDRIVE: "a parked message starts again",
+    Event.HURRY: "an operator wants it tried now",
 }
 ACTIONS: dict[Action, str] = {
     Action.NOTHING: "",
@@ -47,6 +48,7 @@ ACTIONS: dict[Action, str] = {
     Action.CHECK_BACK_FIRST: "the producer is asked first; only without a verdict does the operator's word count",
     Action.RECORD: "recorded",
     Action.INCIDENT: "**incident**",
+    Action.HURRY: "tried now, though not before its time",
 }
 REPLIES: dict[Reply, str] = {
     Reply.OK: "",

@@ -106,6 +106,9 @@ TABLE_MUTATIONS = (
     Mutation("park fails a prepared message", "I5", cell(_P, Event.PARK, _F, _STOP), _OPERATED),
     Mutation("force stop fails a succeeded message", "I3", cell(_D, Event.FORCE_STOP, _F, _STOP), _OPERATED),
     Mutation("redrive does not unpark", "I2", cell(_S, Event.REDRIVE, _S), _OPERATED),
+    Mutation("retry now submits a prepared message", "I5", cell(_P, Event.HURRY, _S, _GO), _OPERATED),
+    Mutation("retry now fails a submitted message", "I3", cell(_S, Event.HURRY, _F, _STOP), _OPERATED),
+    Mutation("retry now delivers a failed message", "I3", cell(_F, Event.HURRY, _S, _GO), _OPERATED),
     # The second line of defence: our SDK never says the contrary of a decision, a foreign one may.
     Mutation("abort on a submitted message fails it", "I3", cell(_S, Event.ABORT, _F, _STOP), _FOREIGN),
     Mutation("abort on a submitted message passes in silence", "I3", cell(_S, Event.ABORT, _S), _FOREIGN),

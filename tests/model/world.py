@@ -149,6 +149,7 @@ class Post:
             Letter("the operator's force stop", Event.FORCE_STOP),
             Letter("the operator's park", Event.PARK),
             Letter("the operator's redrive", Event.REDRIVE),
+            Letter("the operator's retry now", Event.HURRY),
         )
         self._places = {(letter.event, letter.attempt): place for place, letter in enumerate(self.letters)}
 

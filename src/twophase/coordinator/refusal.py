@@ -22,6 +22,7 @@ VERBS: dict[Event, str] = {
     Event.FORCE_STOP: "force stop",
     Event.PARK: "park",
     Event.REDRIVE: "redrive",
+    Event.HURRY: "retry",
 }
 
 

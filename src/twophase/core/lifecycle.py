@@ -48,6 +48,7 @@ class Event(enum.IntEnum):
     FORCE_STOP = 10
     PARK = 11
     REDRIVE = 12
+    HURRY = 13
 
 
 class Action(enum.IntEnum):
@@ -70,6 +71,8 @@ class Action(enum.IntEnum):
     """Record what arrived; it changes nothing."""
     INCIDENT = 9
     """Record a contrary decision and alert: it breaks a promise someone else made."""
+    HURRY = 10
+    """Ask or call again now."""
 
 
 class Reply(enum.IntEnum):
@@ -219,6 +222,15 @@ TRANSITIONS: dict[tuple[State, Event], Transition] = {
         submitted=_stay(_S, _DO.REDRIVE),
         succeeded=_stay(_D, reply=_R.CONFLICT),
         failed=_stay(_F, reply=_R.CONFLICT),
+    ),
+    **_row(
+        _E.HURRY,
+        absent=_stay(_A, reply=_R.NOT_FOUND),
+        forgotten=_stay(_G, reply=_R.NOT_FOUND),
+        prepared=_stay(_P, _DO.HURRY),
+        submitted=_stay(_S, _DO.HURRY),
+        succeeded=_stay(_D),
+        failed=_stay(_F),
     ),
 }
 
