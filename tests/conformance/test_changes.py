@@ -64,6 +64,19 @@ async def test_parked_is_durable_and_keeps_the_rest(store: Store, parked: bool) 
     assert (row.version, row.parked, row.due_ms, row.attempts, row.done) == (3, parked, 123, 2, 5)
 
 
+async def test_parking_may_set_attempts_and_done_in_the_same_change(store: Store) -> None:
+    await flush(store, plain("g"), plain("other"))
+    await flush(store, Reschedule("g", 1, 99, attempts=2, done=5))
+    await flush(store, Park("g", 2, parked=True, due_ms=1, attempts=3, done=7), Park("other", 1, parked=True, due_ms=1))
+    parked = await live(store, "g")
+    await flush(store, Park("g", 3, parked=False, due_ms=2, attempts=0))
+
+    again = await live(store, "g")
+    assert (parked.parked, parked.attempts, parked.done) == (True, 3, 7)
+    assert (again.parked, again.attempts, again.done) == (False, 0, 7)
+    assert (await live(store, "other")).attempts == 0
+
+
 async def test_a_finish_moves_the_row_into_history(store: Store, clock: SetClock) -> None:
     await flush(store, prepare("g"))
     born_ms, clock.time_ms = clock.time_ms, clock.time_ms + 10

@@ -43,7 +43,7 @@ _items = st.one_of(
     st.builds(Insert, _gids, st.sampled_from([State.PREPARED, State.SUBMITTED]), _times, _bodies),
     st.builds(Decide, _gids, _versions, _times, st.sampled_from(DecidedBy), st.none() | _bodies),
     st.builds(Reschedule, _gids, _versions, _times, _counts, _counts),
-    st.builds(Park, _gids, _versions, st.booleans(), _times),
+    st.builds(Park, _gids, _versions, st.booleans(), _times, st.none() | _counts, st.none() | _counts),
     st.builds(
         Finish,
         _gids,
@@ -108,7 +108,13 @@ class Model:
             case Reschedule():
                 changed = msgspec.structs.replace(row, due_ms=item.due_ms, attempts=item.attempts, done=item.done)
             case Park():
-                changed = msgspec.structs.replace(row, parked=item.parked, due_ms=item.due_ms)
+                changed = msgspec.structs.replace(
+                    row,
+                    parked=item.parked,
+                    due_ms=item.due_ms,
+                    attempts=row.attempts if item.attempts is None else item.attempts,
+                    done=row.done if item.done is None else item.done,
+                )
             case Finish():
                 self.seq += 1
                 self.rows[row.gid] = HistoryRow(

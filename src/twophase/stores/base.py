@@ -60,7 +60,8 @@ class LiveRow(msgspec.Struct, frozen=True):
 
     `mine`: this node owns the row and sees to it; another's is acted on by its owner, unless a request comes here.
     `due_ms`: when the coordinator must next act by itself (check-back, first call, retry); `done`: bit i is set when
-    branch i has succeeded; `attempts`: rounds that did not end the matter since the last decision.
+    call i has succeeded (a branch, or one subscriber of its topic); `attempts`: rounds that failed since the last
+    decision, progress or redrive.
     """
 
     gid: str
@@ -130,12 +131,14 @@ class Reschedule(msgspec.Struct, frozen=True):
 
 
 class Park(msgspec.Struct, frozen=True):
-    """Set or clear the durable mark that stops retries (23)."""
+    """Set or clear the durable mark that stops retries (23). `attempts` and `done` None leave these as they are."""
 
     gid: str
     version: int
     parked: bool
     due_ms: int
+    attempts: int | None = None
+    done: int | None = None
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -224,6 +227,31 @@ class Purged(msgspec.Struct, frozen=True):
     more: bool
     horizon_ms: int
     oldest_ms: int | None = None
+
+
+class Subscriber(msgspec.Struct, frozen=True):
+    """An address that a topic's messages go to; `remark` is for people."""
+
+    url: str
+    remark: str = ""
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """Who is called for `topic://name`, in this order. `version` counts its changes; `id` is never used again."""
+
+    name: str
+    id: int
+    version: int
+    created_ms: int
+    changed_ms: int
+    subscribers: tuple[Subscriber, ...]
+
+
+class Topics(msgspec.Struct, frozen=True):
+    """All topics by name, as of one moment; `revision` grows by one with every change of any of them."""
+
+    revision: int
+    by_name: dict[str, Topic]
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -326,34 +354,6 @@ class Store(Protocol):
         """
         ...
 
-    async def heartbeat(self) -> int:
-        """Renew the lease; returns the store's clock.
-
-        Raises:
-            StoreFenced: another node has ended this node's tenure; `rejoin`, or stop.
-        """
-        ...
-
-    async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:
-        """End the tenure of nodes that missed their lease, and of vacant places, then take over at most `limit` rows.
-
-        Returns how many rows came; 0 when none is left. Their version does not change. A node that has not itself kept
-        contact with the store for a whole lease gives `end_tenures=False`, which ends none of silent nodes, and takes
-        only what earlier tenures and vacant places left: after an outage the others need time to report.
-
-        Raises:
-            StoreFenced: as `heartbeat`.
-        """
-        ...
-
-    async def moved(self, known: Sequence[tuple[str, int]]) -> set[str]:
-        """Of these (gid, version), the gids that no longer stand so as rows of this node: moved, changed or final."""
-        ...
-
-    async def rejoin(self) -> None:
-        """After `StoreFenced`: take a place anew, as `start` does. The caller has forgotten every row before.
-
-        Raises:
     async def search(self, wanted: Search, position: str, limit: int) -> Found:
         """A page of the messages of all nodes that a person looks for: live ones first, then history.
 
@@ -384,6 +384,34 @@ class Store(Protocol):
         """
         ...
 
+    async def heartbeat(self) -> int:
+        """Renew the lease; returns the store's clock.
+
+        Raises:
+            StoreFenced: another node has ended this node's tenure; `rejoin`, or stop.
+        """
+        ...
+
+    async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:
+        """End the tenure of nodes that missed their lease, and of vacant places, then take over at most `limit` rows.
+
+        Returns how many rows came; 0 when none is left. Their version does not change. A node that has not itself kept
+        contact with the store for a whole lease gives `end_tenures=False`, which ends none of silent nodes, and takes
+        only what earlier tenures and vacant places left: after an outage the others need time to report.
+
+        Raises:
+            StoreFenced: as `heartbeat`.
+        """
+        ...
+
+    async def moved(self, known: Sequence[tuple[str, int]]) -> set[str]:
+        """Of these (gid, version), the gids that no longer stand so as rows of this node: moved, changed or final."""
+        ...
+
+    async def rejoin(self) -> None:
+        """After `StoreFenced`: take a place anew, as `start` does. The caller has forgotten every row before.
+
+        Raises:
             StoreFenced: this engine has one place only, and another process holds it.
         """
         ...

@@ -135,8 +135,8 @@ def _change_columns(items: list[Reschedule | Park]) -> tuple[Column, ...]:
         [item.gid for item in items],
         [item.version for item in items],
         [item.due_ms for item in items],
-        [None if isinstance(item, Park) else item.attempts for item in items],
-        [None if isinstance(item, Park) else item.done for item in items],
+        [item.attempts for item in items],
+        [item.done for item in items],
         [item.parked if isinstance(item, Park) else None for item in items],
     )
 

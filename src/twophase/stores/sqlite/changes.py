@@ -79,7 +79,8 @@ def sort_by_kind(items: Sequence[Item]) -> Changes:
             case Reschedule():
                 changes.reschedules.append((index, (item.gid, item.version, item.due_ms, item.attempts, item.done)))
             case Park():
-                changes.parks.append((index, (item.gid, item.version, int(item.parked), item.due_ms)))
+                row = (item.gid, item.version, int(item.parked), item.due_ms, item.attempts, item.done)
+                changes.parks.append((index, row))
     return changes
 
 
