@@ -22,6 +22,13 @@ class Limit(msgspec.Struct, frozen=True):
 
 GID_BYTES_MAX = Limit("gid", 128, "bytes", "dtm's column width; longer ones are cut silently by some databases")
 BRANCHES_MAX = Limit("branches", 63, "branches", "a message is one row, with a bit a branch in a signed 64-bit column")
+CALLS_MAX = Limit(
+    "branches with all subscribers of their topics", BRANCHES_MAX.value, "calls", "each is one bit of that column"
+)
+TOPIC_BYTES_MAX = Limit("topic", 128, "bytes", "dtm's column width")
+SUBSCRIBERS_MAX = Limit("subscribers of a topic", BRANCHES_MAX.value, "addresses", "a message to it calls all of them")
+REMARK_BYTES_MAX = Limit("remark", 512, "bytes", "a note for people")
+TOPICS_MAX = Limit("topics", 10_000, "topics", "every node holds all of them, and reads them anew with every change")
 URL_BYTES_MAX = Limit("url", 2048, "bytes", "what common servers accept in a request line")
 PAYLOAD_BYTES_MAX = Limit("payload", 1024 * 1024, "bytes", "one branch's body")
 BODY_BYTES_MAX = Limit("request body", 4 * 1024 * 1024, "bytes", "one request, all payloads together")
@@ -34,12 +41,19 @@ TIMEOUT_TO_FAIL_MS_MAX = Limit(
 )
 REQUEST_TIMEOUT_MS_MAX = Limit("request_timeout", 600 * 1000, "ms", "a call holds a connection that long")
 RETRY_INTERVAL_MS_MAX = Limit("retry_interval", 24 * 3600 * 1000, "ms", "the first pause between two attempts")
+NEXT_CRON_TIME_MS_MAX = Limit("next_cron_time", 366 * 24 * 3600 * 1000, "ms from now", "as with delay")
+ATTEMPTS_MAX = Limit("attempts_max", 1_000_000, "attempts", "at a minute each, two years")
 ERROR_TEXT_BYTES_MAX = Limit("recorded error", 512, "bytes", "evidence kept with an attempt")
 BEGIN_DEADLINE_MS = Limit("begin deadline", 3600 * 1000, "ms", "a local transaction begins within this after prepare")
 
 LIMITS: tuple[Limit, ...] = (
     GID_BYTES_MAX,
     BRANCHES_MAX,
+    CALLS_MAX,
+    TOPIC_BYTES_MAX,
+    SUBSCRIBERS_MAX,
+    REMARK_BYTES_MAX,
+    TOPICS_MAX,
     URL_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
     BODY_BYTES_MAX,
@@ -50,6 +64,8 @@ LIMITS: tuple[Limit, ...] = (
     TIMEOUT_TO_FAIL_MS_MAX,
     REQUEST_TIMEOUT_MS_MAX,
     RETRY_INTERVAL_MS_MAX,
+    NEXT_CRON_TIME_MS_MAX,
+    ATTEMPTS_MAX,
     ERROR_TEXT_BYTES_MAX,
     BEGIN_DEADLINE_MS,
 )

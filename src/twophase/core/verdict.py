@@ -7,6 +7,8 @@ The verdict decides the fate of a message, so guessing is forbidden (correctness
 * A foreign producer speaks dtm's language, status first: 425 in progress, 409 rolled back, 200 committed
   unless the body carries FAILURE or ONGOING; any other status is unknown whatever its body.
 * No answer (transport error, timeout) is unknown.
+* *Strict*, which an operator may choose, never looks for words: a 200 is a 200 whatever its body, of check-backs and
+  of branches.
 
 gRPC and JSON-RPC say the same in codes of their own; here stands which HTTP status means the same, so that one reading
 serves all three.
@@ -54,7 +56,9 @@ _SUCCEEDED: Final = BranchResult.SUCCEEDED
 _VERDICTS = {verdict.value: verdict for verdict in Verdict}
 
 
-def interpret_check_back(status: int, verdict_header: str | None, body: bytes, *, explicit: bool) -> Verdict:
+def interpret_check_back(
+    status: int, verdict_header: str | None, body: bytes, *, explicit: bool, strict: bool = False
+) -> Verdict:
     """The verdict in a check-back's answer.
 
     Arguments:
@@ -62,6 +66,7 @@ def interpret_check_back(status: int, verdict_header: str | None, body: bytes, *
         verdict_header: value of `X-Twophase-Verdict`, None when absent.
         body: the answer's body.
         explicit: the message demands the header.
+        strict: the body decides nothing.
 
     >>> interpret_check_back(200, None, b'{"dtm_result":"SUCCESS"}', explicit=False)
     <Verdict.COMMITTED: 'committed'>
@@ -80,6 +85,8 @@ def interpret_check_back(status: int, verdict_header: str | None, body: bytes, *
         return Verdict.ROLLED_BACK
     if status != 200:
         return Verdict.UNKNOWN
+    if strict:
+        return Verdict.COMMITTED
     if b"ONGOING" in body:
         return Verdict.IN_PROGRESS
     if b"FAILURE" in body:
@@ -87,8 +94,8 @@ def interpret_check_back(status: int, verdict_header: str | None, body: bytes, *
     return Verdict.COMMITTED
 
 
-def interpret_branch(status: int, body: bytes) -> BranchResult:
-    """The result in a branch call's answer (dtm-wire §3.2); status 0 when there was none.
+def interpret_branch(status: int, body: bytes, *, strict: bool = False) -> BranchResult:
+    """The result in a branch call's answer (dtm-wire §3.2); status 0 when there was none. `strict`: by status alone.
 
     >>> interpret_branch(200, b"ok"), interpret_branch(425, b""), interpret_branch(502, b"FAILURE")
     (<BranchResult.SUCCEEDED: 'succeeded'>, <BranchResult.ONGOING: 'ongoing'>, <BranchResult.ERROR: 'error'>)
@@ -99,6 +106,8 @@ def interpret_branch(status: int, body: bytes) -> BranchResult:
         return BranchResult.FAILED
     if status != 200:
         return BranchResult.ERROR
+    if strict:
+        return _SUCCEEDED
     if b"ONGOING" in body:
         return BranchResult.ONGOING
     if b"FAILURE" in body:

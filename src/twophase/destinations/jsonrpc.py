@@ -47,10 +47,13 @@ class JsonRpcDestination:
 
     Arguments:
         http: calls the address; stopped by this one.
+        strict: an HTTP status other than 200 is no answer of a JSON-RPC service, whatever it means over HTTP: only a
+            code says "refused" or "not done yet".
     """
 
-    def __init__(self, http: Destination) -> None:
+    def __init__(self, http: Destination, *, strict: bool = False) -> None:
         self._http = http
+        self._strict = strict
 
     def accepts(self, url: str) -> str | None:
         """None when `url` can be called; else why not."""
@@ -65,11 +68,19 @@ class JsonRpcDestination:
     def call(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
         """POST the request object; the URL goes unchanged."""
         request = Call(call.url, (), request_body(call), call.headers, call.timeout_ms)
-        self._http.call(request, partial(_understood, on_answer))
+        self._http.call(request, partial(self._understood, on_answer))
 
     async def stop(self) -> None:
         """Stop the HTTP destination."""
         await self._http.stop()
+
+    def _understood(self, on_answer: Callable[[Answer], None], answer: Answer) -> None:
+        if answer.status == 200:
+            on_answer(understood(answer))
+        elif answer.status and self._strict:
+            on_answer(_other(answer, _NO_RESPONSE, f"HTTP status {answer.status}, where JSON-RPC answers with 200"))
+        else:
+            on_answer(answer)
 
 
 def request_body(call: Call) -> bytes:
@@ -86,10 +97,6 @@ def request_body(call: Call) -> bytes:
     params = _decode_params(call.payload) if call.payload else {}
     params.update({name: msgspec.Raw(_encode(value)) for name, value in call.query})
     return _encode(_Request(f"{said.get('gid', '')}-{said.get('branch_id', '')}", method_of(call.url), params))
-
-
-def _understood(on_answer: Callable[[Answer], None], answer: Answer) -> None:
-    on_answer(answer if answer.status != 200 else understood(answer))
 
 
 def understood(answer: Answer) -> Answer:

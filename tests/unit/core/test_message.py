@@ -40,6 +40,9 @@ _OPTIONS = st.builds(
     explicit_verdict=st.booleans(),
     open=st.booleans(),
     durability=st.sampled_from(Durability),
+    not_before_ms=_MS,
+    attempts_max=st.integers(0, 2**20),
+    trace=st.lists(st.tuples(_TEXTS, _TEXTS), max_size=3).map(tuple),
 )
 _MESSAGES = st.builds(Message, _TEXTS, _BRANCHES, _TEXTS, _OPTIONS, st.just("http"))
 
@@ -70,6 +73,20 @@ def test_a_row_written_before_an_option_existed_is_still_read() -> None:
     old = msgspec.msgpack.encode(["g", [["http://b/1"]], "http://a/check"])
 
     assert decode(old) == Message("g", (Branch("http://b/1"),), "http://a/check")
+
+
+@pytest.mark.parametrize(
+    ("options", "first_call_ms"),
+    [
+        (Options(), 0),
+        (Options(delay_ms=5), 105),
+        (Options(not_before_ms=90), 90),
+        (Options(delay_ms=5, not_before_ms=104), 105),
+        (Options(delay_ms=5, not_before_ms=106), 106),
+    ],
+)
+def test_the_first_call_is_after_the_delay_and_not_before_the_time(options: Options, first_call_ms: int) -> None:
+    assert options.first_call_ms(created_ms=100) == first_call_ms
 
 
 def test_branch_ids_are_those_of_the_wire() -> None:

@@ -95,6 +95,55 @@ def test_only_200_is_success(status: int, body: bytes) -> None:
     assert interpret_branch(status, body) is not BranchResult.SUCCEEDED
 
 
+_ANY_BODIES = st.binary(max_size=40) | _BODIES
+_ANY_STATUSES = st.integers(0, 599) | _STATUSES
+_HEADERS = st.none() | st.text(max_size=12) | st.sampled_from([verdict.value for verdict in Verdict])
+
+
+@given(_ANY_STATUSES, _HEADERS, _ANY_BODIES, _ANY_BODIES, st.booleans())
+def test_strictly_a_check_backs_body_decides_nothing(
+    status: int, header: str | None, one: bytes, other: bytes, explicit: bool
+) -> None:
+    verdicts = {interpret_check_back(status, header, body, explicit=explicit, strict=True) for body in (one, other)}
+
+    assert len(verdicts) == 1
+
+
+@given(_ANY_STATUSES, _HEADERS, _ANY_BODIES, st.booleans())
+def test_strictly_only_200_commits_and_only_409_rolls_back(
+    status: int, header: str | None, body: bytes, explicit: bool
+) -> None:
+    verdict = interpret_check_back(status, header, body, explicit=explicit, strict=True)
+
+    assert verdict is not Verdict.COMMITTED or status == 200
+    assert verdict is not Verdict.ROLLED_BACK or status == 409
+    assert verdict is not Verdict.IN_PROGRESS or status == 425
+
+
+@given(_ANY_STATUSES, _ANY_BODIES)
+def test_strictly_a_branch_is_what_its_status_says(status: int, body: bytes) -> None:
+    said = {200: BranchResult.SUCCEEDED, 409: BranchResult.FAILED, 425: BranchResult.ONGOING}
+
+    assert interpret_branch(status, body, strict=True) is said.get(status, BranchResult.ERROR)
+
+
+@pytest.mark.parametrize("word", [b"FAILURE", b"ONGOING"])
+def test_strictly_a_200_is_a_200(word: bytes) -> None:
+    assert interpret_check_back(200, None, word, explicit=False, strict=True) is Verdict.COMMITTED
+    assert interpret_branch(200, word, strict=True) is BranchResult.SUCCEEDED
+
+
+@given(_ANY_STATUSES, _HEADERS, _ANY_BODIES, st.booleans())
+def test_strictness_never_turns_an_unknown_into_a_verdict_or_an_error_into_success(
+    status: int, header: str | None, body: bytes, explicit: bool
+) -> None:
+    lenient = interpret_check_back(status, header, body, explicit=explicit)
+    strict = interpret_check_back(status, header, body, explicit=explicit, strict=True)
+
+    assert strict is lenient or (status == 200 and header is None and strict is Verdict.COMMITTED)
+    assert interpret_branch(status, body, strict=True) is interpret_branch(status, body) or status == 200
+
+
 @pytest.mark.parametrize(
     ("code", "details", "status"),
     [

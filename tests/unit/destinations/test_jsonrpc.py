@@ -105,6 +105,35 @@ def test_http_errors_and_silence_stay_what_they_are() -> None:
     assert heard == [said]
 
 
+@pytest.mark.parametrize("status", [201, 302, 409, 425, 500, 502])
+def test_strictly_only_a_code_says_refused_or_not_done_yet(status: int) -> None:
+    http, heard = RecordingHttp(), list[Answer]()
+    JsonRpcDestination(http, strict=True).call(Call(URL, QUERY, b"", (), 3000), heard.append)
+    http.calls[0][1](Answer(status, b"<html>a proxy's page</html>"))
+    assert interpret_branch(heard[0].status, heard[0].body, strict=True) is BranchResult.ERROR
+    verdict = interpret_check_back(heard[0].status, None, heard[0].body, explicit=False, strict=True)
+    assert verdict is Verdict.UNKNOWN
+    assert f"HTTP status {status}" in heard[0].error
+
+
+@pytest.mark.parametrize(
+    ("body", "result"),
+    [
+        (b'{"jsonrpc":"2.0","id":"1","result":{"dtm_result":"FAILURE"}}', BranchResult.SUCCEEDED),
+        (b'{"jsonrpc":"2.0","id":"1","result":"ONGOING"}', BranchResult.SUCCEEDED),
+        (b'{"jsonrpc":"2.0","id":"1","error":{"code":-32901,"message":"ONGOING"}}', BranchResult.FAILED),
+        (b'{"jsonrpc":"2.0","id":"1","error":{"code":-32902,"message":"FAILURE"}}', BranchResult.ONGOING),
+        (b'{"jsonrpc":"2.0","id":"1","error":{"code":-32603,"message":"FAILURE"}}', BranchResult.ERROR),
+        (b"SUCCESS", BranchResult.ERROR),
+    ],
+)
+def test_strictly_the_words_in_an_answer_mean_nothing(body: bytes, result: BranchResult) -> None:
+    http, heard = RecordingHttp(), list[Answer]()
+    JsonRpcDestination(http, strict=True).call(Call(URL, QUERY, b"", (), 3000), heard.append)
+    http.calls[0][1](Answer(200, body))
+    assert interpret_branch(heard[0].status, heard[0].body, strict=True) is result
+
+
 def test_addresses_without_a_method_are_refused_by_name() -> None:
     destination = JsonRpcDestination(RecordingHttp())
     assert destination.accepts(URL) is None
