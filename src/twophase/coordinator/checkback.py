@@ -2,16 +2,20 @@
 
 Keeps I5 and I9: time only ever causes a question, never a verdict, and an undecided message is asked again within
 one backoff cap. A message without a check-back address cannot be asked; it is parked, visible and never decided
-by silence (correctness rule 10). The answer is understood by `core.verdict` alone.
+by silence (correctness rule 10). No number of attempts ends the questions: a limit would leave undecided for ever what
+a committed transaction waits for. An operator hears of those that keep failing. The answer is understood by
+`core.verdict` alone.
 """
 
 from __future__ import annotations
 
 import binascii
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
 
+from twophase.coordinator.alerts import AlertEvent, Alerts
 from twophase.coordinator.calls import Calls
 from twophase.coordinator.decisions import Decisions
 from twophase.coordinator.entry import Entry, Occurrence
@@ -25,7 +29,7 @@ from twophase.core.limits import BRANCHES_MAX
 from twophase.core.message import Branch, Message, decode_branches
 from twophase.core.verdict import Verdict, interpret_check_back
 from twophase.destinations.base import Answer, Call
-from twophase.stores.base import AttemptKind, DecidedBy
+from twophase.stores.base import Attempt, AttemptKind, DecidedBy
 
 _EVENTS = {
     Verdict.COMMITTED: Event.CHECK_COMMITTED,
@@ -34,6 +38,10 @@ _EVENTS = {
     Verdict.UNKNOWN: Event.CHECK_UNDECIDED,
 }
 _CROWDED_MS = 1_000
+
+OnVerdict = Callable[[Verdict, Message | None], None]
+"""Called with the verdict, and with the message as the answer completed it, if it did."""
+_NO_ADDRESS = "the message has no check-back address"
 
 
 class _CommittedBody(msgspec.Struct):
@@ -49,6 +57,7 @@ class CheckBack:
         self,
         calls: Calls,
         decisions: Decisions,
+        alerts: Alerts,
         timers: Timers,
         settings: CoordinatorSettings,
         clock: Clock,
@@ -56,6 +65,7 @@ class CheckBack:
     ) -> None:
         self._calls = calls
         self._decisions = decisions
+        self._alerts = alerts
         self._timers = timers
         self._settings = settings
         self._clock = clock
@@ -68,8 +78,8 @@ class CheckBack:
             return
         url = entry.message.check_url
         if not url:
-            self._note(entry, Answer(0, error="the message has no check-back address"), Verdict.UNKNOWN)
-            self._decisions.happen(entry, Occurrence(Event.PARK))
+            self._note(entry, Answer(0, error=_NO_ADDRESS), Verdict.UNKNOWN)
+            self._decisions.happen(entry, Occurrence(Event.PARK, reason=_NO_ADDRESS))
             return
         if not self._calls.start(entry, url, self._call, partial(self._answered, entry)):
             self._timers.schedule(entry, self._clock.now_ms() + _CROWDED_MS)
@@ -88,54 +98,77 @@ class CheckBack:
                 ("trans_type", "msg"),
             ),
             b"",
-            message.options.headers,
+            message.options.headers + message.options.trace,
             message.options.request_timeout_ms or self._settings.request_timeout_ms,
         )
 
+    def ask_for(self, entry: Entry, on_verdict: OnVerdict) -> bool:
+        """Ask on behalf of somebody who sees to the verdict himself; False when too many questions wait already.
+
+        Nobody is told when the message has been decided before its question found a place.
+        """
+
+        def answered(key: str, answer: Answer) -> None:
+            verdict, said = self._understand(entry, key, answer)
+            if verdict not in (Verdict.COMMITTED, Verdict.ROLLED_BACK):
+                self._note(entry, answer, verdict)
+            on_verdict(verdict, said)
+
+        return self._calls.start(entry, entry.message.check_url, self._call, answered)
+
     def _answered(self, entry: Entry, key: str, answer: Answer) -> None:
-        explicit = entry.message.options.explicit_verdict
-        verdict = interpret_check_back(answer.status, answer.verdict_header, answer.body, explicit=explicit)
-        if key:
-            self._observer.check_back_answered(verdict.value, answer.latency_ms / 1000)
+        verdict, said = self._understand(entry, key, answer)
         # A final entry has left memory, yet a contrary verdict about it is still an incident.
         if not entry.detached or entry.state in FINAL:
-            self._take(entry, answer, verdict)
+            self._take(entry, answer, verdict, said)
 
-    def _take(self, entry: Entry, answer: Answer, verdict: Verdict) -> None:
-        said: Message | None = None
-        if verdict is Verdict.COMMITTED and entry.message.options.open:
-            said = _with_added_branches(entry.message, answer.body)
-            if said is None:
-                verdict = Verdict.UNKNOWN
+    def _understand(self, entry: Entry, key: str, answer: Answer) -> tuple[Verdict, Message | None]:
+        """The verdict, and the message with the branches that came with it."""
+        explicit = entry.message.options.explicit_verdict
+        verdict = interpret_check_back(
+            answer.status, answer.verdict_header, answer.body, explicit=explicit, strict=self._settings.strict
+        )
+        if key:
+            self._observer.check_back_answered(verdict.value, answer.latency_ms / 1000)
+        if verdict is not Verdict.COMMITTED or not entry.message.options.open:
+            return verdict, None
+        said = _with_added_branches(entry.message, answer.body)
+        return (verdict, said) if said is not None else (Verdict.UNKNOWN, None)
+
+    def _take(self, entry: Entry, answer: Answer, verdict: Verdict, said: Message | None) -> None:
         event = _EVENTS[verdict]
         if event is Event.CHECK_UNDECIDED and entry.state is State.PREPARED:
             entry.attempts += 1
-            self._note(entry, answer, verdict)
+            attempt = self._note(entry, answer, verdict)
+            if verdict is Verdict.UNKNOWN:
+                self._alerts.failing(entry, attempt, AlertEvent.CHECK_BACK_FAILING)
         self._decisions.happen(
             entry,
             Occurrence(event, said, None, DecidedBy.CHECK_BACK, f"the producer answered {verdict.value}"),
         )
 
-    def _note(self, entry: Entry, answer: Answer, verdict: Verdict) -> None:
+    def _note(self, entry: Entry, answer: Answer, verdict: Verdict) -> Attempt:
         message = entry.message
-        self._decisions.committer.record(
-            attempt_of(
-                message.gid,
-                AttemptKind.CHECK_BACK,
-                "00",
-                message.check_url,
-                self._clock.now_ms(),
-                answer,
-                verdict.value,
-            )
+        attempt = attempt_of(
+            message.gid,
+            AttemptKind.CHECK_BACK,
+            "00",
+            message.check_url,
+            self._clock.now_ms(),
+            answer,
+            verdict.value,
         )
+        self._decisions.committer.record(attempt)
+        return attempt
 
 
 def _with_added_branches(message: Message, body: bytes) -> Message | None:
     """The message with the branches the barrier row carried; None when the answer cannot be trusted to be whole."""
     try:
         text = msgspec.json.decode(body, type=_CommittedBody).branches
-        added: tuple[Branch, ...] = decode_branches(binascii.a2b_base64(text)) if text else ()
+        said: tuple[Branch, ...] = decode_branches(binascii.a2b_base64(text)) if text else ()
+        # Whom a topic stands for is not the producer's to say.
+        added = tuple([Branch(one.url, one.payload) for one in said])
     except (msgspec.DecodeError, msgspec.ValidationError, binascii.Error):
         return None
     branches = message.branches + added

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from twophase.coordinator.active import Active
-from twophase.coordinator.calls import Calls
+from twophase.coordinator.alerts import Alerts
+from twophase.coordinator.calls import Calls, why_not_callable
 from twophase.coordinator.checkback import CheckBack
 from twophase.coordinator.committer import as_store_error
 from twophase.coordinator.decisions import Decisions
@@ -24,23 +26,33 @@ from twophase.coordinator.horizon import Horizon, OldestHeader, horizon
 from twophase.coordinator.membership import Membership
 from twophase.coordinator.moved import Moved
 from twophase.coordinator.observer import Observer
+from twophase.coordinator.operator import Operator
 from twophase.coordinator.recovery import Recovery
 from twophase.coordinator.retention import Retention
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.stopping import Stopping
 from twophase.coordinator.store_clock import StoreClock
 from twophase.coordinator.timers import Timers
+from twophase.coordinator.topics import Topics
 from twophase.coordinator.view import MessageView, view_of
-from twophase.core.errors import Overloaded, ShuttingDown, StoreError, StoreFenced, TwophaseError
+from twophase.core.errors import InvalidRequest, Overloaded, ShuttingDown, StoreError, StoreFenced, TwophaseError
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Message
 from twophase.destinations.base import Destination
 from twophase.stores.base import DecidedBy, Overview, Store
+from twophase.stores.search import Search
 
 # Names of this module: see `decisions`.
 _PREPARE: Final = Event.PREPARE
 _SUBMIT: Final = Event.SUBMIT
 _BY_SUBMIT: Final = DecidedBy.SUBMIT
+_NOBODY_TO_ASK: Final = (
+    "query_prepared is missing: this coordinator is strict, and prepares only what it can ask about."
+)
+_GIVE_ADDRESS: Final = (
+    "Give the address that is asked whether the local transaction committed, or submit without prepare."
+)
 
 
 class Gauges(msgspec.Struct, frozen=True):
@@ -60,7 +72,8 @@ class Gauges(msgspec.Struct, frozen=True):
 class Coordinator:
     """One node's engine between a store and destinations; lives in one event loop.
 
-    `clock` is the time it goes by: on a store that nodes share, the store's.
+    `clock` is the time it goes by: on a store that nodes share, the store's. `topics` says who is called for
+    `topic://name`, and changes it.
     """
 
     def __init__(
@@ -71,6 +84,7 @@ class Coordinator:
         clock: Clock,
         chance: Chance,
         observer: Observer,
+        alerts: Alerts | None = None,
     ) -> None:
         """Put the parts together; nothing runs before `start`.
 
@@ -80,6 +94,7 @@ class Coordinator:
             settings: bounds and schedules.
             clock, chance: time and randomness, the tests' own where they want.
             observer: hears what happens.
+            alerts: tells an operator of messages that do not get on; stopped by this coordinator.
         """
         self._store = store
         self._destinations = destinations
@@ -89,14 +104,19 @@ class Coordinator:
             clock = self._store_clock
         self.clock: Clock = clock
         self._observer = observer
+        self._alerts = alerts or Alerts(None, None, after=1, timeout_ms=1, observer=observer)
         self._accepting = False
         self._draining = False
         self._lookups: set[asyncio.Task[None]] = set()
         self._fatal: asyncio.Future[StoreError] | None = None
         self._timers = Timers(clock, self._due)
         self._active = Active(self._timers, settings.active_max, settings.active_bytes_max)
+        self.topics = Topics(
+            store, settings.topics_interval_ms, chance, observer, partial(why_not_callable, destinations)
+        )
         self._decisions = Decisions(
             store,
+            self.topics,
             self._active,
             self._timers,
             settings,
@@ -104,6 +124,8 @@ class Coordinator:
             chance,
             observer,
             on_submitted=self._submitted,
+            on_stop=self._stop_prepared,
+            on_parked=self._parked,
             on_lost=self._lost,
             on_fault=self._fault,
             on_fenced=self._fenced,
@@ -111,8 +133,12 @@ class Coordinator:
         bounds = (settings.in_flight_max, settings.in_flight_per_destination_max, settings.lane_waiting_max)
         self._branch_calls = Calls(destinations, Gate(*bounds))
         self._check_calls = Calls(destinations, Gate(*bounds))
-        self._delivery = Delivery(self._branch_calls, self._decisions, settings, clock, observer)
-        self._check_back = CheckBack(self._check_calls, self._decisions, self._timers, settings, clock, observer)
+        self._delivery = Delivery(
+            self.topics, self._branch_calls, self._decisions, self._alerts, settings, clock, observer
+        )
+        self._check_back = CheckBack(
+            self._check_calls, self._decisions, self._alerts, self._timers, settings, clock, observer
+        )
         self._retention = Retention(store, settings, clock, chance, observer)
         self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, self._carry)
         self._recovery = Recovery(store, self._active, settings, clock, chance, observer, lambda: self._accepting)
@@ -123,11 +149,13 @@ class Coordinator:
             self._timers,
             clock,
             observer,
-            on_ours=self._check_back.ask,
+            on_ours=self._see_to,
             on_done=self._decisions.settle,
             on_fenced=self._fenced,
         )
-        self._ask = self._moved.sift if store.shared else self._check_back.ask
+        self._on_due = self._moved.sift if store.shared else self._see_to
+        self._stopping = Stopping(self._check_back, self._decisions, settings)
+        self.operator = Operator(store, self._decisions, clock, self._find)
 
     # ---- life -----------------------------------------------------------------------------------------
 
@@ -141,6 +169,7 @@ class Coordinator:
         await self._store.start()
         asked_ms = self._store_clock.own_ms()
         self._store_clock.follow(await self._store.now_ms(), asked_ms)
+        await self.topics.start()
         self._accepting = True
         await self._recovery.start()
         self._membership.start()
@@ -168,6 +197,7 @@ class Coordinator:
         await self._membership.stop()
         await self._decisions.committer.stop()
         await self._forget_all(StoreError("the coordinator has stopped"))
+        await self._alerts.stop()
         try:
             for destination in {id(one): one for one in self._destinations.values()}.values():
                 await destination.stop()
@@ -184,6 +214,7 @@ class Coordinator:
         await self._recovery.stop()
         await self._oldest_header.stop()
         await self._retention.stop()
+        await self.topics.stop()
 
     @property
     def ready(self) -> bool:
@@ -199,12 +230,16 @@ class Coordinator:
         """Look at the clock now: a test's has moved, or the store's is another than was thought."""
         self._recovery.wake()
         self._retention.wake()
+        self.topics.wake()
         self._timers.tick()
 
     # ---- requests ---------------------------------------------------------------------------------------
 
     def prepare(self, message: Message, on_reply: OnReply) -> None:
         """Remember a message whose fate its producer's local transaction will decide."""
+        if self._settings.strict and not message.check_url:
+            self._refuse(InvalidRequest(_NOBODY_TO_ASK, gid=message.gid, remedy=_GIVE_ADDRESS), on_reply)
+            return
         entry = self._admit(message, on_reply)
         if entry is not None:
             self._decisions.happen(entry, Occurrence(_PREPARE, message, on_reply))
@@ -217,11 +252,9 @@ class Coordinator:
 
     def abort(self, gid: str, on_reply: OnReply) -> None:
         """The local transaction is rolled back: call nothing."""
-        entry = self._active.get(gid)
-        if self._turned_away(gid, entry, on_reply):
-            return
+        entry = self._find(gid, on_reply)
         if entry is None:
-            entry = self._look_up(gid)
+            return
         self._decisions.happen(entry, Occurrence(Event.ABORT, None, on_reply, DecidedBy.ABORT, "the producer aborted"))
 
     async def query(self, gid: str) -> MessageView | None:
@@ -234,6 +267,16 @@ class Coordinator:
         if row is None:
             return None
         return view_of(row, await self._store.attempts(gid))
+
+    async def search(self, wanted: Search, position: str, limit: int) -> tuple[list[MessageView], str]:
+        """A page of the messages that a person looks for, without what went wrong, and where the next one begins.
+
+        Raises:
+            InvalidRequest: no page ended with this position.
+            StoreError: the store cannot be read.
+        """
+        found = await self._store.search(wanted, position, limit)
+        return [view_of(row, ()) for row in found.rows], found.position
 
     async def overview(self) -> Overview:
         """Counts and ages of what is unfinished, from the store."""
@@ -309,9 +352,12 @@ class Coordinator:
             error = Overloaded(gid=gid)
         else:
             return False
+        self._refuse(error, on_reply)
+        return True
+
+    def _refuse(self, error: TwophaseError, on_reply: OnReply) -> None:
         self._observer.refused(error.code)
         tell(on_reply, ReplyOf(error, State.ABSENT))
-        return True
 
     def _admit(self, message: Message, on_reply: OnReply) -> Entry | None:
         gid = message.gid
@@ -319,6 +365,13 @@ class Coordinator:
         if self._turned_away(gid, entry, on_reply):
             return None
         return self._active.add(message) if entry is None else entry
+
+    def _find(self, gid: str, on_reply: OnReply) -> Entry | None:
+        """The entry of a gid, known or looked up; None when the request was turned away."""
+        entry = self._active.get(gid)
+        if self._turned_away(gid, entry, on_reply):
+            return None
+        return entry or self._look_up(gid)
 
     def _look_up(self, gid: str) -> Entry:
         """An entry that is busy until the store has said what it knows of the gid."""
@@ -347,13 +400,25 @@ class Coordinator:
     def _due(self, entry: Entry) -> None:
         if entry.busy or entry.parked or entry.round is not None:
             return
+        if entry.state is State.PREPARED or entry.state is State.SUBMITTED:
+            self._on_due(entry)
+
+    def _see_to(self, entry: Entry) -> None:
         if entry.state is State.PREPARED:
-            self._ask(entry)
-        elif entry.state is State.SUBMITTED:
+            self._check_back.ask(entry)
+        else:
             self._delivery.begin(entry)
+
+    def _stop_prepared(self, entry: Entry, on_reply: OnReply, reason: str) -> None:
+        self._stopping.begin(entry, on_reply, reason)
 
     def _submitted(self, entry: Entry) -> None:
         self._delivery.begin(entry)
+
+    def _parked(self, entry: Entry, occurrence: Occurrence) -> None:
+        self._observer.parked(entry.message.gid, occurrence.reason)
+        if occurrence.decided_by != DecidedBy.OPERATOR:
+            self._alerts.parked(entry, occurrence.reason, self.clock.now_ms())
 
     def _lost(self, due_ms: int) -> None:
         self._recovery.note(due_ms)

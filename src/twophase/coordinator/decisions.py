@@ -16,19 +16,23 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from twophase.coordinator import refusal
 from twophase.coordinator.active import Active
 from twophase.coordinator.committer import Committer
-from twophase.coordinator.entry import Entry, Occurrence, ReplyOf, tell
+from twophase.coordinator.entry import Entry, Occurrence, OnReply, ReplyOf, tell
 from twophase.coordinator.merging import merge
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.timers import Timers
+from twophase.coordinator.topics import Topics
 from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, NotYetDelivered, StoreError, StoreFenced
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, Reply, State
-from twophase.core.message import Durability, encode, same_content, same_prepared
+from twophase.core.message import Durability, Message, encode, same_content, same_prepared
+from twophase.core.topic import fans_out
 from twophase.core.verdict import BranchResult
 from twophase.stores.base import (
     Attempt,
@@ -45,6 +49,7 @@ from twophase.stores.base import (
     Store,
 )
 
+ATTEMPTS_USED_UP: Final = "its branches have failed as often in a row as attempts_max allows"
 _OTHER = {Event.PREPARE: Event.PREPARE_OTHER, Event.SUBMIT: Event.SUBMIT_OTHER}
 # Names of this module, because up to Python 3.11 a member of an enum is found by a function written in Python: 0.1 µs
 # each time, thirty times a message.
@@ -57,6 +62,7 @@ _ALL_SUCCEEDED: Final = Event.ALL_SUCCEEDED
 _NOTHING: Final = Action.NOTHING
 _OK: Final = Reply.OK
 _CHECK_BACK: Final = Durability.CHECK_BACK
+_EARLY_RETRY_MS: Final = 1_000
 
 
 class Decisions:
@@ -65,6 +71,7 @@ class Decisions:
     def __init__(
         self,
         store: Store,
+        topics: Topics,
         active: Active,
         timers: Timers,
         settings: CoordinatorSettings,
@@ -73,11 +80,14 @@ class Decisions:
         observer: Observer,
         *,
         on_submitted: Callable[[Entry], None],
+        on_stop: Callable[[Entry, OnReply, str], None],
+        on_parked: Callable[[Entry, Occurrence], None],
         on_lost: Callable[[int], None],
         on_fault: Callable[[], None],
         on_fenced: Callable[[StoreFenced], None],
     ) -> None:
         self._shared = store.shared
+        self._topics = topics
         self._active = active
         self._timers = timers
         self._settings = settings
@@ -85,6 +95,8 @@ class Decisions:
         self._chance = chance
         self._observer = observer
         self._on_submitted = on_submitted
+        self._on_stop = on_stop
+        self._on_parked = on_parked
         self._on_lost = on_lost
         self._on_fault = on_fault
         self.committer = Committer(
@@ -104,6 +116,8 @@ class Decisions:
             Action.RESCHEDULE: self._reschedule,
             Action.PARK: self._park,
             Action.REDRIVE: self._redrive,
+            Action.HURRY: self._hurry,
+            Action.CHECK_BACK_FIRST: self._stop_prepared,
             Action.INCIDENT: self._incident,
             Action.RECORD: self._record_late,
         }
@@ -118,7 +132,7 @@ class Decisions:
             entry.queue.append(occurrence)
             return
         self._apply(entry, occurrence)
-        if not entry.mine and not entry.busy:
+        if not entry.busy and (not entry.mine or entry.state <= _FORGOTTEN):
             self.settle(entry)
 
     def _apply(self, entry: Entry, occurrence: Occurrence) -> None:
@@ -164,13 +178,31 @@ class Decisions:
     def _insert(self, entry: Entry, occurrence: Occurrence, next_state: State) -> None:
         said = occurrence.said
         assert said is not None, "only requests insert"
-        entry.message = said
+        if fans_out(said.branches):
+            expanded = self._expanded(occurrence, said)
+            if expanded is None:
+                return
+            said = expanded
+            entry.become(said)
+        else:
+            entry.message, entry.calls_to, entry.call_ids = said, said.branches, None
         options = said.options
         if next_state is _PREPARED:
             due_in_ms = options.timeout_to_fail_ms or self._settings.timeout_to_fail_ms
+        elif options.not_before_ms:
+            due_in_ms = max(options.delay_ms, options.not_before_ms - self._clock.now_ms())
         else:
             due_in_ms = options.delay_ms
         self.committer.add(entry, occurrence, Insert(said.gid, next_state, due_in_ms, encode(said)))
+
+    def _expanded(self, occurrence: Occurrence, said: Message) -> Message | None:
+        """A new message with its topics' subscribers; None, and its requester is told, when it cannot be one."""
+        try:
+            return self._topics.expand(said)
+        except InvalidRequest as error:
+            self._tell(occurrence, ReplyOf(error, State.ABSENT))
+            occurrence.on_reply = None
+            return None
 
     def _confirm(self, entry: Entry, occurrence: Occurrence) -> None:
         """Prepared, says memory; another node may have decided since, and who is told "prepared" begins his business.
@@ -179,6 +211,8 @@ class Decisions:
         """
         said = occurrence.said
         assert said is not None, "only requests are confirmed"
+        if said.branches != entry.message.branches:  # the same, but for the subscribers of its topics
+            said = msgspec.structs.replace(said, branches=entry.message.branches)
         occurrence.merged = said
         due_in_ms = said.options.timeout_to_fail_ms or self._settings.timeout_to_fail_ms
         self.committer.add(entry, occurrence, Insert(said.gid, _PREPARED, due_in_ms, encode(said)))
@@ -193,13 +227,17 @@ class Decisions:
         if said is not None:
             merged = merge(message, said)
             if merged is not message:
+                if len(merged.branches) != len(message.branches) and fans_out(merged.branches):
+                    merged = self._topics.expand_late(merged)
                 occurrence.merged = message = merged
                 body = encode(merged)
         if occurrence.on_reply is not None and body is None and _decided_early(entry):
             self._decide_early(entry, occurrence)
             return
-        delay_ms = message.options.delay_ms
-        due_in_ms = max(0, entry.created_ms + delay_ms - self._clock.now_ms()) if delay_ms else 0
+        options = message.options
+        due_in_ms = 0
+        if options.delay_ms or options.not_before_ms:
+            due_in_ms = max(0, options.first_call_ms(entry.created_ms) - self._clock.now_ms())
         self.committer.add(
             entry, occurrence, Decide(message.gid, entry.version, due_in_ms, occurrence.decided_by, body)
         )
@@ -223,11 +261,13 @@ class Decisions:
 
     def _finish(self, entry: Entry, occurrence: Occurrence, next_state: State) -> None:
         delivered = occurrence.event is _ALL_SUCCEEDED
+        if occurrence.asked and entry.state is _SUBMITTED:
+            return  # submitted while its producer was asked: that was meant for a prepared message
         if failpoint.ARMED and delivered:
             failpoint.reach("coordinator.before_finish")
         if delivered:
             # The row may have been read anew since, and knows less of the branches than the round that ended.
-            entry.done = (1 << len(entry.message.branches)) - 1
+            entry.done = (1 << len(entry.calls_to)) - 1
         item = Finish(
             entry.message.gid,
             entry.version,
@@ -256,12 +296,51 @@ class Decisions:
         self.committer.add(entry, occurrence, item, urgent=False)
 
     def _park(self, entry: Entry, occurrence: Occurrence, _: State) -> None:
+        if occurrence.on_reply is None and not entry.mine:
+            return  # this node has come to the end of its attempts; the row is another's, which has attempts of its own
+        if entry.early:
+            self._store_early(entry, occurrence)
+            return
         entry.due_ms = self._clock.now_ms()
-        self.committer.add(entry, occurrence, Park(entry.message.gid, entry.version, True, entry.due_ms))
+        item = Park(entry.message.gid, entry.version, True, entry.due_ms, entry.attempts, entry.done)
+        self.committer.add(entry, occurrence, item)
 
     def _redrive(self, entry: Entry, occurrence: Occurrence, _: State) -> None:
-        entry.due_ms = self._clock.now_ms()
-        self.committer.add(entry, occurrence, Park(entry.message.gid, entry.version, False, entry.due_ms))
+        entry.due_ms = max(self._clock.now_ms(), self.earliest_ms(entry.state, entry.message, entry.created_ms))
+        self.committer.add(entry, occurrence, Park(entry.message.gid, entry.version, False, entry.due_ms, 0))
+
+    def _hurry(self, entry: Entry, occurrence: Occurrence, _: State) -> None:
+        if entry.parked or entry.early or entry.round is not None or entry.calls:
+            return  # it is not tried at all, or is this very moment
+        earliest_ms = self.earliest_ms(entry.state, entry.message, entry.created_ms)
+        entry.due_ms = max(self._clock.now_ms(), earliest_ms)
+        item = Reschedule(entry.message.gid, entry.version, entry.due_ms, entry.attempts, entry.done)
+        self.committer.add(entry, occurrence, item)
+
+    def earliest_ms(self, state: State, message: Message, created_ms: int) -> int:
+        """Before this nobody is asked or called, however much somebody hurries.
+
+        A producer who is asked before it has begun its transaction can never begin it.
+        """
+        if state is _PREPARED:
+            return created_ms + (message.options.timeout_to_fail_ms or self._settings.timeout_to_fail_ms)
+        return message.options.first_call_ms(created_ms)
+
+    def _stop_prepared(self, entry: Entry, occurrence: Occurrence, next_state: State) -> None:
+        on_reply, occurrence.on_reply = occurrence.on_reply, None
+        if occurrence.asked:
+            occurrence.on_reply = on_reply
+            self._finish(entry, occurrence, next_state)
+        elif on_reply is not None:
+            self._on_stop(entry, on_reply, occurrence.reason)
+
+    def _store_early(self, entry: Entry, occurrence: Occurrence) -> None:
+        """Store the decision that stands in memory alone; then comes what happened."""
+        if entry.queue is None:
+            entry.queue = deque()
+        entry.queue.appendleft(occurrence)
+        decide = Decide(entry.message.gid, entry.version, _EARLY_RETRY_MS, entry.decided_by)
+        self.committer.add(entry, Occurrence(_SUBMIT), decide)
 
     def _incident(self, entry: Entry, occurrence: Occurrence, _: State) -> None:
         what = f"{occurrence.event.name.lower()} arrived when the message was {entry.state.name.lower()}"
@@ -294,7 +373,9 @@ class Decisions:
             entry.parked = item.parked
             if item.parked:
                 self._timers.cancel(entry)
+                self._on_parked(entry, occurrence)
             else:
+                entry.attempts = 0
                 self._timers.schedule(entry, item.due_ms)
         self._answer(entry, occurrence, _OK)
         if entry.state is _SUBMITTED and entry.bucket < 0 and not entry.parked and not entry.busy:
@@ -312,7 +393,7 @@ class Decisions:
         entry.decided_by = occurrence.decided_by
         entry.created_ms = at_ms
         if occurrence.merged is not None:
-            entry.message = occurrence.merged
+            entry.become(occurrence.merged)
             self._active.weigh(entry)
         entry.stored_due_ms = at_ms + item.due_in_ms
         entry.due_ms = self._clock.now_ms() + item.due_in_ms
@@ -322,14 +403,14 @@ class Decisions:
     def _decided(self, entry: Entry, occurrence: Occurrence, item: Decide, at_ms: int) -> None:
         entry.decided_by = item.decided_by
         if occurrence.merged is not None:
-            entry.message = occurrence.merged
+            entry.become(occurrence.merged)
             self._active.weigh(entry)
         entry.stored_due_ms = at_ms + item.due_in_ms
         entry.state = _SUBMITTED
-        if not entry.early:
+        was_early, entry.early = entry.early, False
+        if not was_early:
             entry.attempts = 0
             entry.done = 0
-        entry.early = False
         entry.parked = False
         due_ms = self._clock.now_ms() + item.due_in_ms
         if item.due_in_ms:
@@ -337,6 +418,8 @@ class Decisions:
         else:
             self._timers.cancel(entry)
             entry.due_ms = due_ms
+        if was_early and self.used_up(entry):
+            self.happen(entry, Occurrence(Event.PARK, reason=ATTEMPTS_USED_UP))
 
     def _finished(self, entry: Entry, occurrence: Occurrence, item: Finish) -> None:
         if failpoint.ARMED and occurrence.event is _ALL_SUCCEEDED:
@@ -410,9 +493,20 @@ class Decisions:
         """Answer wait_result as soon as there is no delivery round to wait for."""
         if entry.state is State.SUCCEEDED:
             self.answer_waiters(entry, ReplyOf(None, entry.state, entry.created_ms))
+        elif entry.state is State.FAILED:
+            self.answer_waiters(entry, ReplyOf(refusal.of(entry, _SUBMIT, Reply.CONFLICT), entry.state))
         elif entry.round is None and not entry.busy:
             error = NotYetDelivered("the branches are called later: wait result not return success.")
             self.answer_waiters(entry, ReplyOf(error, entry.state, entry.created_ms, BranchResult.ONGOING))
+
+    def used_up(self, entry: Entry) -> bool:
+        """Whether a message whose branches fail has failed as often in a row as it may."""
+        attempts_max = entry.message.options.attempts_max or self._settings.attempts_max
+        return 0 < attempts_max <= entry.attempts
+
+    def postpone(self, entry: Entry) -> None:
+        """Its time has not come, whatever the row says: nothing is called before."""
+        self._timers.schedule(entry, entry.first_call_ms)
 
     def answer_waiters(self, entry: Entry, reply: ReplyOf) -> None:
         """Tell everybody who submitted with wait_result."""
@@ -436,6 +530,7 @@ def _decided_early(entry: Entry) -> bool:
         and bool(message.check_url)
         and not options.wait_result
         and not options.delay_ms
+        and not options.not_before_ms
         and not entry.parked
         and entry.mine
     )

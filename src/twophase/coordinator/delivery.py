@@ -4,7 +4,9 @@ Keeps I2: a round that does not end the matter is followed by another, for ever,
 I1 is kept by who calls `begin`: only a SUBMITTED entry comes here, durable or decided by its producer's submit with
 check-back durability (`Entry.early`). Branches are called in order, or all
 at once when the message says `concurrent`; one that has succeeded is not called again (its bit in `done` is
-stored with the next due time; after a crash before that, it is: I6 is the branch barrier's).
+stored with the next due time; after a crash before that, it is: I6 is the branch barrier's). None is called before the
+message's delay or time has come, whoever wishes a round: the timer, an operator, or a node that took the message over.
+A message that may fail only so often is parked after that: durable, visible, and redriven with all its attempts.
 """
 
 from __future__ import annotations
@@ -12,45 +14,63 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+import msgspec
+
+from twophase.coordinator.alerts import AlertEvent, Alerts
 from twophase.coordinator.calls import Calls
-from twophase.coordinator.decisions import Decisions
+from twophase.coordinator.decisions import ATTEMPTS_USED_UP, Decisions
 from twophase.coordinator.entry import Entry, Occurrence, ReplyOf
 from twophase.coordinator.evidence import attempt_of
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.topics import Topics
 from twophase.core import failpoint
 from twophase.core.errors import NotYetDelivered
 from twophase.core.hooks import Clock
 from twophase.core.lifecycle import Event, State
+from twophase.core.topic import TOPIC_PREFIX, late_id
 from twophase.core.verdict import BranchResult, interpret_branch
 from twophase.destinations.base import Answer, Call
-from twophase.stores.base import AttemptKind
+from twophase.stores.base import Attempt, AttemptKind
 
 # Names of this module: see `decisions`.
 _SUBMITTED: Final = State.SUBMITTED
 _ALL_SUCCEEDED: Final = Event.ALL_SUCCEEDED
 _SUCCEEDED: Final = BranchResult.SUCCEEDED
+_NOBODY: Final = Answer(0, error="topic not found: it has no subscriber")
 
 
 class _Round:
     """One pass over the branches that have not succeeded yet."""
 
-    __slots__ = ("outstanding", "worst")
+    __slots__ = ("failed", "outstanding", "progress", "worst")
 
     def __init__(self) -> None:
         self.outstanding = 0
         self.worst: BranchResult | None = None
+        self.failed: Attempt | None = None
+        self.progress = False
 
 
 class Delivery:
     """Performs delivery rounds."""
 
     def __init__(
-        self, calls: Calls, decisions: Decisions, settings: CoordinatorSettings, clock: Clock, observer: Observer
+        self,
+        topics: Topics,
+        calls: Calls,
+        decisions: Decisions,
+        alerts: Alerts,
+        settings: CoordinatorSettings,
+        clock: Clock,
+        observer: Observer,
     ) -> None:
+        self._topics = topics
         self._calls = calls
         self._decisions = decisions
+        self._alerts = alerts
         self._settings = settings
+        self._strict = settings.strict
         self._clock = clock
         self._observer = observer
         self.headers: tuple[tuple[str, str], ...] = ()
@@ -62,11 +82,15 @@ class Delivery:
         assert entry.round is None, "one round at a time"
         if self._calls.draining or entry.detached:
             return
+        options = entry.message.options
+        if (options.delay_ms or options.not_before_ms) and entry.first_call_ms > self._clock.now_ms():
+            self._decisions.postpone(entry)
+            return
         round_ = entry.round = _Round()
         if entry.all_done:
             self._end(entry, round_)
         elif entry.message.options.concurrent:
-            wanted = [i for i in range(len(entry.message.branches)) if not entry.done >> i & 1]
+            wanted = [i for i in range(len(entry.calls_to)) if not entry.done >> i & 1]
             round_.outstanding = len(wanted)
             for index in wanted:
                 self._approach(entry, round_, index)
@@ -74,7 +98,7 @@ class Delivery:
             self._next(entry, round_)
 
     def _next(self, entry: Entry, round_: _Round) -> None:
-        for index in range(len(entry.message.branches)):
+        for index in range(len(entry.calls_to)):
             if not entry.done >> index & 1:
                 round_.outstanding = 1
                 self._approach(entry, round_, index)
@@ -82,9 +106,12 @@ class Delivery:
         self._end(entry, round_)
 
     def _approach(self, entry: Entry, round_: _Round, index: int) -> None:
-        url = entry.message.branches[index].url
+        url = entry.calls_to[index].url
         if not url:
             self._take(entry, round_, index, _SUCCEEDED)
+            return
+        if entry.call_ids is not None and url.startswith(TOPIC_PREFIX):
+            self._approach_topic(entry, round_, index)
             return
         build = partial(self._call, index)
         if not self._calls.start(entry, url, build, partial(self._answered, entry, round_, index)):
@@ -94,36 +121,85 @@ class Delivery:
         if failpoint.ARMED:
             failpoint.reach("coordinator.before_branch_call")
         message = entry.message
-        branch = message.branches[index]
+        branch = entry.calls_to[index]
         options = message.options
         return Call(
             branch.url,
             (
-                ("branch_id", message.branch_id(index)),
+                ("branch_id", message.branch_id(index) if entry.call_ids is None else entry.call_ids[index]),
                 ("gid", message.gid),
                 ("op", "action"),
                 ("trans_type", "msg"),
             ),
             branch.payload,
-            options.headers + self.headers if options.headers else self.headers,
+            options.headers + options.trace + self.headers if options.headers or options.trace else self.headers,
             options.request_timeout_ms or self._settings.request_timeout_ms,
         )
 
     def _answered(self, entry: Entry, round_: _Round, index: int, key: str, answer: Answer) -> None:
         if failpoint.ARMED:
             failpoint.reach("coordinator.after_branch_call")
-        result = interpret_branch(answer.status, answer.body)
+        result = interpret_branch(answer.status, answer.body, strict=self._strict)
+        self._observer.branch_answered(result, key, answer.latency_ms / 1000)
+        if entry.detached:
+            if entry.state is State.FAILED:
+                self._note_late(entry, index, answer, result)
+            return
+        if result is not _SUCCEEDED:
+            branch_id = entry.message.branch_id(index) if entry.call_ids is None else entry.call_ids[index]
+            self._note(entry, round_, branch_id, entry.calls_to[index].url, answer, result)
+        self._take(entry, round_, index, result)
+
+    # ---- a topic that nobody had subscribed to when its message was decided ---------------------------
+
+    def _approach_topic(self, entry: Entry, round_: _Round, index: int) -> None:
+        """Call whoever has subscribed by now. Its one bit is set when every one of them has succeeded."""
+        assert entry.call_ids is not None, "its message names a topic"
+        branch_id, topic = entry.call_ids[index], entry.calls_to[index].url
+        urls = self._topics.subscribers(topic, entry.message.protocol)
+        if not urls:
+            self._note(entry, round_, branch_id, topic, _NOBODY, BranchResult.ERROR)
+            self._take(entry, round_, index, BranchResult.ERROR)
+            return
+        late = _Round()
+        late.outstanding = len(urls)
+        for url in urls:
+            id_ = late_id(branch_id, url)
+            build = partial(self._call_subscriber, index, id_, url)
+            if not self._calls.start(
+                entry, url, build, partial(self._subscriber_answered, entry, round_, index, late, id_, url)
+            ):
+                self._take_late(entry, round_, index, late, BranchResult.ONGOING)
+
+    def _call_subscriber(self, index: int, branch_id: str, url: str, entry: Entry) -> Call:
+        call = self._call(index, entry)
+        return msgspec.structs.replace(call, url=url, query=(("branch_id", branch_id), *call.query[1:]))
+
+    def _subscriber_answered(
+        self, entry: Entry, round_: _Round, index: int, late: _Round, branch_id: str, url: str, key: str, answer: Answer
+    ) -> None:
+        result = interpret_branch(answer.status, answer.body, strict=self._strict)
         self._observer.branch_answered(result, key, answer.latency_ms / 1000)
         if entry.detached:
             return
         if result is not _SUCCEEDED:
-            self._note(entry, index, answer, result)
-        self._take(entry, round_, index, result)
+            self._note(entry, round_, branch_id, url, answer, result)
+        self._take_late(entry, round_, index, late, result)
+
+    def _take_late(self, entry: Entry, round_: _Round, index: int, late: _Round, result: BranchResult) -> None:
+        late.outstanding -= 1
+        if result is not _SUCCEEDED and (late.worst is None or result is not BranchResult.ONGOING):
+            late.worst = result
+        if late.outstanding == 0:
+            self._take(entry, round_, index, late.worst or _SUCCEEDED)
+
+    # ---- the end of a call, and of a round ------------------------------------------------------------
 
     def _take(self, entry: Entry, round_: _Round, index: int, result: BranchResult) -> None:
         round_.outstanding -= 1
         if result is _SUCCEEDED:
             entry.done |= 1 << index
+            round_.progress = True
             if not entry.message.options.concurrent and not self._calls.draining and not entry.all_done:
                 self._next(entry, round_)
                 return
@@ -138,25 +214,48 @@ class Delivery:
         if entry.all_done:
             self._decisions.happen(entry, Occurrence(_ALL_SUCCEEDED))
             return
+        if round_.progress:
+            entry.attempts = 0
         # ONGOING asks to come again at the same pace; anything else slows down.
         if round_.worst is not None and round_.worst is not BranchResult.ONGOING:
             entry.attempts += 1
-        self._decisions.happen(entry, Occurrence(Event.BRANCH_NOT_DONE))
+            if round_.failed is not None:
+                self._alerts.failing(entry, round_.failed, AlertEvent.BRANCH_FAILING)
+        if self._decisions.used_up(entry) and not entry.early:
+            self._decisions.happen(entry, Occurrence(Event.PARK, reason=ATTEMPTS_USED_UP))
+        else:
+            self._decisions.happen(entry, Occurrence(Event.BRANCH_NOT_DONE))
         if entry.waiters:
             result = round_.worst or BranchResult.ONGOING
             error = NotYetDelivered(f"a branch answered {result.value}: wait result not return success.")
             self._decisions.answer_waiters(entry, ReplyOf(error, entry.state, entry.created_ms, result))
 
-    def _note(self, entry: Entry, index: int, answer: Answer, result: BranchResult) -> None:
-        message = entry.message
-        self._decisions.committer.record(
-            attempt_of(
-                message.gid,
-                AttemptKind.BRANCH,
-                message.branch_id(index),
-                message.branches[index].url,
-                self._clock.now_ms(),
-                answer,
-                result.value,
-            )
+    def _note_late(self, entry: Entry, index: int, answer: Answer, result: BranchResult) -> None:
+        """The answer to a call that was under way when the message was stopped: on record, and without effect (24)."""
+        what = f"{result.value} arrived late, the message was failed"
+        attempt = attempt_of(
+            entry.message.gid,
+            AttemptKind.BRANCH,
+            entry.message.branch_id(index) if entry.call_ids is None else entry.call_ids[index],
+            entry.calls_to[index].url,
+            self._clock.now_ms(),
+            Answer(answer.status, error=what, latency_ms=answer.latency_ms),
+            result.value,
         )
+        self._decisions.committer.record(attempt)
+
+    def _note(
+        self, entry: Entry, round_: _Round, branch_id: str, url: str, answer: Answer, result: BranchResult
+    ) -> None:
+        attempt = attempt_of(
+            entry.message.gid,
+            AttemptKind.BRANCH,
+            branch_id,
+            url,
+            self._clock.now_ms(),
+            answer,
+            result.value,
+        )
+        if result is not BranchResult.ONGOING:
+            round_.failed = attempt
+        self._decisions.committer.record(attempt)

@@ -16,7 +16,8 @@ import msgspec
 
 from twophase.core.errors import TwophaseError
 from twophase.core.lifecycle import Event, State
-from twophase.core.message import Message
+from twophase.core.message import Branch, Message
+from twophase.core.topic import expansion_of
 from twophase.core.verdict import BranchResult
 
 
@@ -51,6 +52,7 @@ class Occurrence(msgspec.Struct, eq=False):
 
     `merged` is what the message will be when this occurrence's change is durable, if that is something else.
     `confirmed`: the store has been asked since it arrived, so that what memory says is no older than the request.
+    `asked`: a force stop whose producer was asked first and gave no verdict; it is meant for a prepared message alone.
     """
 
     event: Event
@@ -60,10 +62,14 @@ class Occurrence(msgspec.Struct, eq=False):
     reason: str = ""
     merged: Message | None = None
     confirmed: bool = False
+    asked: bool = False
 
 
 class Entry:
     """One message in memory. Times in milliseconds since 1970.
+
+    `calls_to` are the calls its message comes to, in the order of the bits of `done`: its branches, but the subscribers
+    of a topic for that. `call_ids` names them; None when each is a branch.
 
     `due_ms` is when this process acts, by the clock it follows (a shared store's, or the machine's); `stored_due_ms` is
     what the row says, by the store's.
@@ -77,7 +83,9 @@ class Entry:
         "bucket",
         "busy",
         "bytes",
+        "call_ids",
         "calls",
+        "calls_to",
         "created_ms",
         "decided_by",
         "detached",
@@ -97,6 +105,8 @@ class Entry:
 
     def __init__(self, message: Message) -> None:
         self.message = message
+        self.calls_to: tuple[Branch, ...] = message.branches
+        self.call_ids: tuple[str, ...] | None = None
         self.state = State.ABSENT
         self.version = 0
         self.created_ms = 0
@@ -123,6 +133,20 @@ class Entry:
         return bool((queue and len(queue) >= waiting_max) or (waiters and len(waiters) >= waiting_max))
 
     @property
+    def first_call_ms(self) -> int:
+        """When its branches may be called at the earliest; 0 for at once."""
+        return self.message.options.first_call_ms(self.created_ms)
+
+    @property
     def all_done(self) -> bool:
         """Whether every branch has succeeded."""
-        return self.done == (1 << len(self.message.branches)) - 1
+        return self.done == (1 << len(self.calls_to)) - 1
+
+    def become(self, message: Message) -> None:
+        """Be another message of the same gid: as it was stored, or with what came late."""
+        self.message = message
+        expansion = expansion_of(message.branches)
+        if expansion is None:
+            self.calls_to, self.call_ids = message.branches, None
+        else:
+            self.calls_to, self.call_ids = expansion.branches, expansion.ids

@@ -27,6 +27,16 @@ def attempt_of(
     )
 
 
+def tellable(attempt: Attempt) -> str:
+    """The error that may leave the store, for a log or an alert: what this side saw, never a word of the answer.
+
+    An answer's text may repeat the payload. A gRPC service that says UNAVAILABLE gave none, but may have said why.
+    """
+    if attempt.status:
+        return ""
+    return attempt.error.partition(":")[0] if attempt.error.startswith("gRPC ") else attempt.error
+
+
 def excerpt(body: bytes) -> str:
     r"""The beginning of an answer's body, on one line.
 

@@ -8,7 +8,8 @@ from twophase.core.message import Message, Options
 def merge(known: Message, said: Message) -> Message:
     """What a submit leaves of a prepared message: branches that came later, options that were said again.
 
-    An option the submit does not mention keeps the prepared value; `known` itself when nothing changes.
+    An option the submit does not mention keeps the prepared value; `known` itself when nothing changes. A trace that
+    the prepare brought stays the message's: with another one each submit would have to be stored anew.
 
     >>> from twophase.core.message import Branch
     >>> known = Message("g", (Branch("http://b/1"),), options=Options(delay_ms=5))
@@ -25,12 +26,13 @@ def merge(known: Message, said: Message) -> Message:
         options = Options(
             *(
                 getattr(said.options, name)
-                if getattr(said.options, name) != getattr(fallback, name)
+                if getattr(said.options, name) != getattr(fallback, name) and not (name == "trace" and options.trace)
                 else getattr(options, name)
                 for name in Options.__struct_fields__
             )
         )
-    branches = said.branches if len(said.branches) > len(known.branches) else known.branches
+    added = said.branches[len(known.branches) :]
+    branches = known.branches + added if added else known.branches
     if options == known.options and branches is known.branches:
         return known
     return Message(known.gid, branches, known.check_url or said.check_url, options, known.protocol)

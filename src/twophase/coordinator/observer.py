@@ -35,6 +35,12 @@ class Observer(Protocol):
     def finished(self, state: State, decided_by: str) -> None:
         """A message became final."""
 
+    def parked(self, gid: str, why: str) -> None:
+        """A message is not tried any more, until an operator redrives it or a request decides it."""
+
+    def alerted(self, result: str, place: str, what: str = "") -> None:
+        """An alert was sent to the webhook at `place`, failed there, or found no room in the queue."""
+
     def incident(self, gid: str, what: str) -> None:
         """A contrary decision arrived and was refused: someone's promise is broken, a person should look."""
 
@@ -62,6 +68,9 @@ class Observer(Protocol):
     def cleaning_failed(self, code: str, what: str = "") -> None:
         """A cleaning has failed with this error code; the next one goes on."""
 
+    def topics_failed(self, code: str, what: str = "") -> None:
+        """The store did not say whether topics have changed; it is asked again."""
+
 
 class NullObserver:
     """Hears everything and keeps nothing."""
@@ -80,6 +89,10 @@ class NullObserver:
 
     def finished(self, state: State, decided_by: str) -> None: ...
 
+    def parked(self, gid: str, why: str) -> None: ...
+
+    def alerted(self, result: str, place: str, what: str = "") -> None: ...
+
     def incident(self, gid: str, what: str) -> None: ...
 
     def joined(self, node: int, epoch: int) -> None: ...
@@ -97,3 +110,5 @@ class NullObserver:
     def cleaned(self, history: int, attempts: int, seconds: float) -> None: ...
 
     def cleaning_failed(self, code: str, what: str = "") -> None: ...
+
+    def topics_failed(self, code: str, what: str = "") -> None: ...

@@ -20,6 +20,10 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     check_back: Schedule = CHECK_BACK
     request_timeout_ms: int = DEFAULT_REQUEST_TIMEOUT_MS
     timeout_to_fail_ms: int = DEFAULT_TIMEOUT_TO_FAIL_MS
+    attempts_max: int = 0
+    """Rounds of branch calls that may fail in a row before a message is parked, unless it says otherwise; 0: any."""
+    strict: bool = False
+    """Answers count by their status alone, and a message is prepared only with an address to check back."""
 
     in_flight_max: int = 2_048
     """Branch calls under way, all destinations together; check-backs have as many again of their own."""
@@ -56,5 +60,7 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     """Rows removed in one step: about 2 ms of SQLite's writer, in which no flush begins."""
     purge_share: float = 0.1
     """Of the time, spent removing while a cleaning lasts; the rest is left to flushes."""
+    topics_interval_ms: int = 1_000
+    """How old the topics in memory may be, on a store where other nodes change them too."""
     oldest_interval_ms: int = 60_000
     """How old the oldest unfinished time may be that a branch call carries."""

@@ -7,6 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
 
+from twophase.coordinator.alerts import Alerts, Webhook
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.entry import ReplyOf
 from twophase.coordinator.observer import NullObserver
@@ -21,6 +22,7 @@ from twophase.testing.clock import VirtualClock
 
 CHECK = "http://bank-a/check"
 IN = "http://bank-b/in"
+HOOK = "https://alerts/in"
 OK = Answer(200, b'{"dtm_result":"SUCCESS"}')
 QUICK = Schedule(first_ms=1_000, factor=2, cap_ms=60_000, jitter=0.0)
 
@@ -85,12 +87,20 @@ class GatedStore(SqliteStore):
 
 
 class Watcher(NullObserver):
-    """Keeps incidents, and what a cleaning did."""
+    """Keeps incidents, what was parked, what became of alerts, and what a cleaning did."""
 
     def __init__(self) -> None:
         self.incidents: list[tuple[str, str]] = []
         self.steps: list[Purged] = []
         self.cleaning_failures: list[str] = []
+        self.parked_messages: list[tuple[str, str]] = []
+        self.alerts: list[str] = []
+
+    def parked(self, gid: str, why: str) -> None:
+        self.parked_messages.append((gid, why))
+
+    def alerted(self, result: str, place: str, what: str = "") -> None:
+        self.alerts.append(result)
 
     def purged(self, step: Purged) -> None:
         self.steps.append(step)
@@ -110,13 +120,17 @@ class Rig:
         self.settings = settings or CoordinatorSettings(delivery=QUICK, check_back=QUICK)
         self.clock = VirtualClock()
         self.destination = ScriptedDestination()
+        self.hook = ScriptedDestination()
         self.watcher = Watcher()
         self.store = GatedStore(self.path, self.clock)
         self.coordinator = self._build()
         self.clock.watch(self._tick)
 
     def _build(self) -> Coordinator:
-        return Coordinator(self.store, {"http": self.destination}, self.settings, self.clock, lambda: 0.0, self.watcher)
+        alerts = Alerts(Webhook(HOOK), self.hook, after=3, timeout_ms=1_000, observer=self.watcher)
+        return Coordinator(
+            self.store, {"http": self.destination}, self.settings, self.clock, lambda: 0.0, self.watcher, alerts
+        )
 
     def _tick(self) -> None:
         self.coordinator.tick()

@@ -1,0 +1,165 @@
+"""A message may fail only so often in a row, if somebody wishes so: then it is parked, until it is redriven."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from tests.unit.coordinator.nodes import Nodes
+from tests.unit.coordinator.rig import CHECK, IN, QUICK, Rig, message
+from twophase.coordinator.entry import Occurrence, ReplyOf
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.view import MessageView
+from twophase.core.lifecycle import Event, State
+from twophase.core.message import Durability
+from twophase.destinations.base import Answer
+from twophase.stores.base import Batch, Reschedule
+
+MakeRig = Callable[..., Awaitable[Rig]]
+ALSO = "http://bank-c/in"
+MINUTES_MS = 10 * 60_000
+
+
+def limited(attempts_max: int) -> CoordinatorSettings:
+    return CoordinatorSettings(delivery=QUICK, check_back=QUICK, attempts_max=attempts_max)
+
+
+async def view_of(rig: Rig, gid: str = "g") -> MessageView:
+    view = await rig.coordinator.query(gid)
+    assert view is not None
+    return view
+
+
+async def pass_time(rig: Rig, rounds: int = 8) -> None:
+    for _ in range(rounds):
+        await rig.settled()
+        rig.clock.advance(60_064)
+    await rig.settled()
+
+
+async def redrive(rig: Rig, gid: str = "g") -> None:
+    """What an operator's redrive comes to."""
+    told: list[ReplyOf] = []
+    entry = rig.coordinator._active.get(gid) or rig.coordinator._look_up(gid)
+    rig.coordinator._decisions.happen(entry, Occurrence(Event.REDRIVE, None, told.append, "operator"))
+    await rig.until(lambda: bool(told))
+    assert told[0].error is None
+
+
+async def test_after_so_many_failures_in_a_row_it_is_parked_and_called_no_more(make_rig: MakeRig) -> None:
+    rig = await make_rig(limited(3))
+    rig.destination.script[IN].extend([Answer(500)] * 9)
+    await rig.submit(message("g"))
+    await pass_time(rig)
+    view = await view_of(rig)
+    assert (view.state, view.parked, view.attempts) == (State.SUBMITTED, True, 3)
+    assert rig.destination.urls() == [IN] * 3
+    assert [gid for gid, _ in rig.watcher.parked_messages] == ["g"]
+
+
+async def test_what_has_succeeded_is_kept_and_a_restart_does_not_begin_anew(make_rig: MakeRig) -> None:
+    rig = await make_rig(limited(2))
+    rig.destination.script[ALSO].extend([Answer(500)] * 9)
+    await rig.submit(message("g", IN, ALSO))
+    await pass_time(rig)
+    await rig.restart()
+    await pass_time(rig)
+    view = await view_of(rig)
+    assert (view.parked, view.attempts, view.done) == (True, 2, 0b01)
+    assert rig.destination.urls() == [IN, ALSO, ALSO]
+
+
+async def test_redriven_it_has_all_its_attempts_again_also_when_the_process_dies_then(make_rig: MakeRig) -> None:
+    rig = await make_rig(limited(3))
+    rig.destination.script[IN].extend([Answer(500)] * 5)
+    await rig.submit(message("g"))
+    await pass_time(rig)
+    rig.destination.hold(IN)
+    await redrive(rig)
+    assert ((await view_of(rig)).parked, (await view_of(rig)).attempts) == (False, 0)
+    await rig.restart()
+    del rig.destination.held[IN]
+    await pass_time(rig)
+    assert await rig.state("g") is State.SUCCEEDED
+
+
+async def test_a_branch_that_succeeds_meanwhile_begins_the_count_anew(make_rig: MakeRig) -> None:
+    rig = await make_rig(limited(3))
+    for url in (IN, ALSO):
+        rig.destination.script[url].extend([Answer(500)] * 2)
+    await rig.submit(message("g", IN, ALSO))
+    await pass_time(rig)
+    assert await rig.state("g") is State.SUCCEEDED
+
+
+async def test_a_branch_that_asks_for_patience_has_not_failed(make_rig: MakeRig) -> None:
+    rig = await make_rig(limited(2))
+    rig.destination.script[IN].extend([Answer(425)] * 5)
+    await rig.submit(message("g"))
+    await pass_time(rig)
+    assert await rig.state("g") is State.SUCCEEDED
+
+
+async def test_the_messages_own_limit_counts_before_the_coordinators(make_rig: MakeRig) -> None:
+    rig = await make_rig(limited(2))
+    rig.destination.script[IN].extend([Answer(500)] * 4)
+    await rig.submit(message("g", attempts_max=5))
+    await pass_time(rig)
+    assert await rig.state("g") is State.SUCCEEDED
+
+
+async def test_without_a_limit_it_is_called_for_ever(rig: Rig) -> None:
+    rig.destination.script[IN].extend([Answer(500)] * 40)
+    await rig.submit(message("g"))
+    await pass_time(rig, rounds=42)
+    assert await rig.state("g") is State.SUCCEEDED
+
+
+async def test_no_limit_ends_the_questions_about_an_undecided_message(make_rig: MakeRig) -> None:
+    rig = await make_rig(limited(1))
+    rig.destination.script[CHECK].extend([Answer(500)] * 20)
+    await rig.prepare(message("g", attempts_max=1))
+    await pass_time(rig, rounds=25)
+    assert await rig.state("g") is State.SUCCEEDED
+    assert rig.destination.urls().count(CHECK) == 21
+
+
+async def test_the_attempts_before_a_decision_are_not_those_after_it(make_rig: MakeRig) -> None:
+    rig = await make_rig(limited(2))
+    rig.destination.script[CHECK].extend([Answer(500)] * 5)
+    rig.destination.script[IN].append(Answer(500))
+    await rig.prepare(message("g"))
+    await pass_time(rig, rounds=12)
+    assert await rig.state("g") is State.SUCCEEDED
+
+
+async def test_with_check_back_durability_too_it_is_parked(make_rig: MakeRig) -> None:
+    rig = await make_rig(limited(1))
+    rig.destination.script[IN].extend([Answer(500)] * 9)
+    await rig.prepare(message("g", durability=Durability.CHECK_BACK))
+    await rig.submit(message("g", durability=Durability.CHECK_BACK))
+    await pass_time(rig)
+    view = await view_of(rig)
+    assert (view.state, view.parked, view.attempts) == (State.SUBMITTED, True, 1)
+    assert rig.destination.urls() == [IN]
+
+
+async def test_wait_result_is_answered_when_the_message_is_parked(make_rig: MakeRig) -> None:
+    rig = await make_rig(limited(1))
+    rig.destination.script[IN].append(Answer(500))
+    reply = await rig.submit(message("g", wait_result=True))
+    assert reply.error is not None
+    await rig.until(lambda: bool(rig.watcher.parked_messages))
+
+
+async def test_a_node_whose_message_has_moved_parks_nothing_of_the_new_owner(nodes: Nodes) -> None:
+    nodes.a.destination.script[IN].append(Answer(500))
+    nodes.a.destination.hold(IN)
+    await nodes.a.submit(message("g", attempts_max=1))
+    await nodes.until(lambda: nodes.a.destination.urls() == [IN])
+    due_ms = nodes.clock.now_ms() + 60_000
+    await nodes.b.store.flush(Batch([Reschedule("g", 1, due_ms, attempts=0, done=0)], []))
+    nodes.a.destination.release(IN)
+    await nodes.until(lambda: nodes.a.active == 0)
+    row = await nodes.shared.get("g")
+    assert row is not None
+    assert not getattr(row, "parked", True)
