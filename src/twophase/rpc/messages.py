@@ -43,6 +43,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     explicit_verdict: bool = False
     open: bool = False
     durability: str = ""
+    next_cron_time: str = ""
+    attempts_max: int = 0
 
 
 class Topic(msgspec.Struct, frozen=True):
@@ -134,6 +136,8 @@ def parse_request(raw: bytes) -> Request:
         explicit_verdict=options.ExplicitVerdict,
         open=options.Open,
         durability=options.Durability,
+        next_cron_time=options.NextCronTime,
+        attempts_max=options.AttemptsMax,
     )
 
 

@@ -22,6 +22,7 @@ import msgspec
 import structlog
 import uvloop
 
+from twophase.coordinator.calls import why_not_callable
 from twophase.coordinator.coordinator import Coordinator
 from twophase.core.credentials import shown, without_credentials
 from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
@@ -32,14 +33,19 @@ from twophase.destinations.http import HttpDestination
 from twophase.destinations.jsonrpc import JsonRpcDestination
 from twophase.http.client import HttpClient
 from twophase.server import grpc_port, logs, openapi
+from twophase.server.alerting import alerts_of
 from twophase.server.decode import Decoder
 from twophase.server.dtm_http import ColdRoutes
 from twophase.server.dtm_jsonrpc import JsonRpcDoor
 from twophase.server.grpc_port import GrpcPort
 from twophase.server.listener import Listener
+from twophase.server.messages_http import operator_routes
 from twophase.server.metrics import Metrics
 from twophase.server.settings import Settings, unknown_variables
 from twophase.server.stores import open_store
+from twophase.server.takeover import TakeoverDoor
+from twophase.server.topics_http import TopicRoutes
+from twophase.server.trace import TraceHeaders, names_of
 
 EXIT_CLEAN: Final = 0
 EXIT_CONFIGURATION: Final = 2
@@ -77,12 +83,13 @@ class Server:
             destinations: by URL scheme; HTTP and HTTPS by default.
 
         Raises:
-            ConfigurationError: the store's URL names no engine.
+            ConfigurationError: the store's URL names no engine, or the alert webhook's cannot be called.
         """
         self.settings = settings
         clock = clock or WallClock()
         self._destinations = destinations or _destinations(settings)
         self.metrics = Metrics()
+        alerts = alerts_of(settings, self.metrics)
         self.coordinator = Coordinator(
             open_store(settings.store, clock, lease_ms=settings.lease_ms),
             self._destinations,
@@ -90,20 +97,24 @@ class Server:
             clock,
             random.random,
             self.metrics,
+            alerts,
         )
         clock = self.coordinator.clock
         cold = ColdRoutes(self.coordinator, self.metrics, clock, lambda: self.listener.connections)
-        decoder = Decoder(self._why_not_callable)
+        decoder = Decoder(self._why_not_callable, clock.now_ms, TraceHeaders(names_of(settings.trace_headers)))
         json_rpc = JsonRpcDoor(self.coordinator, decoder, clock, self.metrics.refused)
+        topics = TopicRoutes(self.coordinator.topics, self.metrics.refused)
+        takeover = TakeoverDoor(self.coordinator, decoder)
+        operators = operator_routes(self.coordinator, decoder, settings.timeout_to_fail_ms)
         self.listener = Listener(
             self.coordinator,
             decoder,
-            cold.application(json_rpc.route(), openapi.route()),
+            cold.application(json_rpc.route(), takeover.route(), openapi.route(), *topics.routes(), *operators),
             on_refused=self.metrics.refused,
             timeouts=settings.timeouts(),
             connections_max=settings.connections_max,
         )
-        self._grpc = GrpcPort(settings, self.coordinator, decoder, clock, self.metrics.refused)
+        self._grpc = GrpcPort(settings, self.coordinator, decoder, clock, self.coordinator.topics, self.metrics.refused)
         self.urls: list[str] = []
 
     async def start(self) -> list[str]:
@@ -141,14 +152,7 @@ class Server:
     def _why_not_callable(self, url: str) -> str | None:
         if not url:
             return None  # dtm: a branch without an address succeeds without a call
-        scheme, separator, _ = url.partition("://")
-        if not separator:
-            return f"{url[:200]!r} is no URL."
-        destination = self._destinations.get(scheme.lower())
-        if destination is None:
-            missing = " gRPC needs `pip install 'twophase[grpc]'`." if scheme.lower() in {"grpc", "grpcs"} else ""
-            return f"no destination for {scheme[:45]!r}; there are {', '.join(sorted(self._destinations))}.{missing}"
-        return destination.accepts(url)
+        return why_not_callable(self._destinations, url)
 
 
 def _destinations(settings: Settings) -> dict[str, Destination]:
@@ -161,7 +165,7 @@ def _destinations(settings: Settings) -> dict[str, Destination]:
     destinations: dict[str, Destination] = {
         "http": destination,
         "https": destination,
-        "json-rpc": JsonRpcDestination(destination),
+        "json-rpc": JsonRpcDestination(destination, strict=settings.strict),
     }
     if grpc_port.installed():
         grpc = GrpcDestination(response_bytes_max=settings.answer_bytes_max)

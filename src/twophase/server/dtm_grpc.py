@@ -25,15 +25,17 @@ from twophase.core.errors import ForgottenMessage, InvalidRequest, TwophaseError
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.hooks import Clock
 from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX, require
-from twophase.rpc.messages import SERVICE, BrokenMessage, Request, encode_gid, parse_request, pool
+from twophase.rpc.messages import SERVICE, BrokenMessage, Request, Topic, encode_gid, parse_request, parse_topic, pool
 from twophase.server.decode import Decoder
 from twophase.server.dtm_jsonrpc import answers
 from twophase.server.encode import RETRY_AFTER_S, Refusal, Route, refusal
 from twophase.server.listener import Requests
+from twophase.server.trace import Trace
 from twophase.server.wire import WireRequest, parse_steps
 
 if TYPE_CHECKING:
     from twophase.coordinator.entry import ReplyOf
+    from twophase.coordinator.topics import Topics
 
     Context = grpc.aio.ServicerContext[bytes, bytes]
     Method = Callable[[bytes, Context], Awaitable[bytes]]
@@ -54,7 +56,6 @@ _NOT_SERVED: Final = {
     "RegisterBranch": "branches of SAGA and TCC transactions are not served here, only 2-phase messages.",
     "PrepareWorkflow": "workflow transactions are not served here, only 2-phase messages.",
 }
-_TOPICS: Final = ("Subscribe", "Unsubscribe", "DeleteTopic")
 
 
 class GrpcDoor:
@@ -64,6 +65,7 @@ class GrpcDoor:
         requests: the coordinator.
         decoder: turns requests into messages.
         clock: gives new gids their birth time.
+        topics: what Subscribe and its like change.
         on_refused: hears the error code of each request refused here.
         connections_max: clients connected at once; beyond, they are cut off.
         calls_max: requests under way at once; beyond, they get RESOURCE_EXHAUSTED.
@@ -76,6 +78,7 @@ class GrpcDoor:
         requests: Requests,
         decoder: Decoder,
         clock: Clock,
+        topics: Topics,
         *,
         on_refused: Callable[[str], None],
         connections_max: int = 1_000,
@@ -86,6 +89,7 @@ class GrpcDoor:
         self._requests = requests
         self._decoder = decoder
         self._clock = clock
+        self._topics = topics
         self._refused = on_refused
         self._credentials = credentials
         self._connections_max = connections_max
@@ -157,7 +161,7 @@ class GrpcDoor:
             "NewGid": self._new_gid,
         }
         methods |= {name: self._not_served(what) for name, what in _NOT_SERVED.items()}
-        methods |= {name: self._not_served("topics are not served yet.") for name in _TOPICS}
+        methods |= {"Subscribe": self._subscribe, "Unsubscribe": self._unsubscribe, "DeleteTopic": self._delete_topic}
         # Bytes in, bytes out: a request that is no protobuf is then refused in our words.
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             name: grpc.unary_unary_rpc_method_handler(self._guarded(one)) for name, one in methods.items()
@@ -182,13 +186,13 @@ class GrpcDoor:
         return guarded
 
     async def _prepare(self, raw: bytes, context: Context) -> bytes:
-        message = self._decoder.message_of(*_read(raw))
+        message = self._decoder.message_of(*_read(raw), self._trace(context))
         future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
         self._requests.prepare(message, answers(future))
         return await _reply(context, Route.PREPARE, await future)
 
     async def _submit(self, raw: bytes, context: Context) -> bytes:
-        message = self._decoder.message_of(*_read(raw))
+        message = self._decoder.message_of(*_read(raw), self._trace(context))
         future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
         self._requests.submit(message, answers(future))
         return await _reply(context, Route.SUBMIT, await future)
@@ -199,8 +203,26 @@ class GrpcDoor:
         self._requests.abort(gid, answers(future))
         return await _reply(context, Route.ABORT, await future)
 
+    def _trace(self, context: Context) -> Trace:
+        pairs = ((str(key).encode(), _bytes(value)) for key, value in context.invocation_metadata() or ())
+        return self._decoder.trace.among(pairs)
+
     async def _new_gid(self, _raw: bytes, _context: Context) -> bytes:
         return encode_gid(make_gid(self._clock.now_ms(), os.urandom(RANDOM_BYTES)))
+
+    async def _subscribe(self, raw: bytes, _context: Context) -> bytes:
+        said = _read_topic(raw)
+        await self._topics.subscribe(said.topic, said.url, said.remark)
+        return _EMPTY
+
+    async def _unsubscribe(self, raw: bytes, _context: Context) -> bytes:
+        said = _read_topic(raw)
+        await self._topics.unsubscribe(said.topic, said.url)
+        return _EMPTY
+
+    async def _delete_topic(self, raw: bytes, _context: Context) -> bytes:
+        await self._topics.delete(_read_topic(raw).topic)
+        return _EMPTY
 
     def _not_served(self, what: str) -> Method:
         async def refuse(_raw: bytes, _context: Context) -> bytes:
@@ -240,6 +262,14 @@ def _read(raw: bytes) -> tuple[WireRequest, int, list[bytes]]:
     return _wire(said), len(raw), said.payloads
 
 
+def _read_topic(raw: bytes) -> Topic:
+    """The topic request; raises InvalidRequest."""
+    try:
+        return parse_topic(raw)
+    except BrokenMessage as error:
+        raise InvalidRequest(f"{error}.") from error
+
+
 def _wire(said: Request) -> WireRequest:
     return WireRequest(
         gid=said.gid,
@@ -261,7 +291,13 @@ def _wire(said: Request) -> WireRequest:
         explicit_verdict=said.explicit_verdict,
         open=said.open,
         durability=said.durability,
+        next_cron_time=said.next_cron_time,
+        attempts_max=said.attempts_max,
     )
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
 
 
 async def _reply(context: Context, route: Route, reply: ReplyOf) -> bytes:

@@ -24,6 +24,7 @@ from twophase.core.hooks import Clock
 from twophase.server.decode import Decoder
 from twophase.server.encode import Route, refusal
 from twophase.server.listener import Requests
+from twophase.server.trace import Trace
 
 PATH: Final = "/api/json-rpc"
 PARSE_ERROR: Final = -32700
@@ -104,9 +105,9 @@ class JsonRpcDoor:
             self._on_refused(InvalidRequest.code)
             what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             return _response(RpcReply(RpcError(PARSE_ERROR, f"Parse json error: {what}"), ""), 400)
-        return _response(await self._reply(call))
+        return _response(await self._reply(call, self._decoder.trace.among(request.headers.raw)))
 
-    async def _reply(self, call: RpcCall) -> RpcReply:
+    async def _reply(self, call: RpcCall, trace: Trace) -> RpcReply:
         id_, method = call.id or "", call.method or ""
         if call.jsonrpc != _VERSION or not id_:
             self._on_refused(InvalidRequest.code)
@@ -120,19 +121,19 @@ class JsonRpcDoor:
             if method not in {"prepare", "submit", "abort"}:
                 self._on_refused(InvalidRequest.code)
                 return RpcReply(RpcError(UNKNOWN_METHOD, f"Method not found: {method[:_SHOWN_MAX]}"), id_)
-            route, reply = await self._perform(method, bytes(call.params) or b"null")
+            route, reply = await self._perform(method, bytes(call.params) or b"null", trace)
         except TwophaseError as error:
             self._on_refused(error.code)
             return RpcReply(_error(error, None, None), id_)
         return RpcReply(None if reply.error is None else _error(reply.error, route, reply), id_, _result(reply))
 
-    async def _perform(self, method: str, params: bytes) -> tuple[Route, ReplyOf]:
+    async def _perform(self, method: str, params: bytes, trace: Trace) -> tuple[Route, ReplyOf]:
         future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
         on_reply = answers(future)
         if method == "abort":
             self._requests.abort(self._decoder.gid(params), on_reply)
             return Route.ABORT, await future
-        message = self._decoder.message(params)
+        message = self._decoder.message(params, trace)
         if method == "prepare":
             self._requests.prepare(message, on_reply)
             return Route.PREPARE, await future

@@ -26,6 +26,7 @@ from twophase.core.message import Message
 from twophase.server.decode import Decoder
 from twophase.server.encode import Answer, Route, failure, head, success_body
 from twophase.server.protocol import Connection
+from twophase.server.trace import Trace
 from twophase.server.turns import HotTurn
 
 _log = structlog.get_logger("twophase.http")
@@ -85,6 +86,7 @@ class Listener:
     ) -> None:
         self._requests = requests
         self._decoder = decoder
+        self.trace = decoder.trace
         self.refused = on_refused
         self.timeouts = timeouts or Timeouts()
         self.connections_max = connections_max
@@ -188,7 +190,7 @@ class Listener:
 
     # ---- hot requests -----------------------------------------------------------------------------------
 
-    def handle(self, turn: HotTurn, body: bytes | bytearray) -> None:
+    def handle(self, turn: HotTurn, body: bytes | bytearray, trace: Trace) -> None:
         """Decode a hot request and give it to the coordinator, whose reply answers it."""
         try:
             if turn.route is _ABORT:
@@ -197,7 +199,7 @@ class Listener:
                     failpoint.reach("coordinator.request_parsed")
                 self._requests.abort(gid, turn.reply)
                 return
-            message = self._decoder.message(body)
+            message = self._decoder.message(body, trace)
             if failpoint.ARMED:
                 failpoint.reach("coordinator.request_parsed")
             if turn.route is _PREPARE:

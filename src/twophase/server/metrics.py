@@ -19,7 +19,9 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from twophase.coordinator.alerts import AlertResult
 from twophase.coordinator.coordinator import Gauges
+from twophase.coordinator.evidence import tellable
 from twophase.core.lifecycle import State
 from twophase.core.verdict import BranchResult, Verdict
 from twophase.server.query import timestamp
@@ -82,11 +84,14 @@ class Metrics(Collector):
         self._refused: Counter[str] = Counter()
         self._finished: Counter[tuple[State, str]] = Counter()
         self._incidents = 0
+        self._parked = 0
+        self._alerts: Counter[str] = Counter()
         self._fenced = 0
         self._joined = 0
         self._adopted = 0
         self._moved = 0
         self._heartbeat_failed: Counter[str] = Counter()
+        self._topics_failed: Counter[str] = Counter()
         self._removed = {"history": 0, "attempt": 0}
         self._last_purge: Purged | None = None
         self._snapshot: Snapshot | None = None
@@ -136,7 +141,7 @@ class Metrics(Collector):
             gid=attempt.gid,
             result=attempt.result,
             status=attempt.status,
-            error="" if attempt.status else attempt.error,
+            error=tellable(attempt),
         )
 
     def refused(self, code: str) -> None:
@@ -146,6 +151,17 @@ class Metrics(Collector):
     def finished(self, state: State, decided_by: str) -> None:
         """A message became final."""
         self._finished[state, decided_by] += 1
+
+    def parked(self, gid: str, why: str) -> None:
+        """A message waits for an operator."""
+        self._parked += 1
+        _log.warning("parked: this message is not tried any more until it is redriven", gid=gid, why=why)
+
+    def alerted(self, result: str, place: str, what: str = "") -> None:
+        """What became of an alert; one that did not arrive is told here instead."""
+        self._alerts[result] += 1
+        if result != AlertResult.SENT:
+            _log.warning("an alert did not reach the webhook", target=place, result=result, what=what)
 
     def incident(self, gid: str, what: str) -> None:
         """A contrary decision: someone's promise is broken, a person should look."""
@@ -194,6 +210,11 @@ class Metrics(Collector):
         self._heartbeat_failed[code] += 1
         _log.warning("the store did not answer this node's heartbeat; it is tried again", code=code, what=what)
 
+    def topics_failed(self, code: str, what: str = "") -> None:
+        """The store was not asked for its topics with success."""
+        self._topics_failed[code] += 1
+        _log.warning("the store did not say whether topics have changed; it is asked again", code=code, what=what)
+
     # ---- Prometheus ---------------------------------------------------------------------------------------
 
     def render(self, snapshot: Snapshot) -> bytes:
@@ -223,8 +244,10 @@ class Metrics(Collector):
         for name, text, label, counts in (
             ("twophase_check_backs", "Check-backs by verdict.", "verdict", self._check_backs),
             ("twophase_refused", "Requests refused, by error code.", "code", self._refused),
+            ("twophase_alerts", "Alerts to the webhook, by what became of them.", "result", self._alerts),
             ("twophase_flush_failed", "Flushes that failed, by error code.", "code", self._flush_failed),
             ("twophase_heartbeat_failed", "Heartbeats that failed, by error code.", "code", self._heartbeat_failed),
+            ("twophase_topics_failed", "Looks for changed topics that failed, by code.", "code", self._topics_failed),
         ):
             family = CounterMetricFamily(name, text, labels=[label])
             for value, count in counts.items():
@@ -238,6 +261,7 @@ class Metrics(Collector):
             "twophase_incidents", "Contrary decisions refused: a person should look.", value=self._incidents
         )
         for name, text, number in (
+            ("parked", "Messages parked: not tried any more until they are redriven.", self._parked),
             ("joined", "Places taken on a shared store, the first included.", self._joined),
             ("fenced", "Tenures of this node that another node has ended.", self._fenced),
             ("adopted", "Messages taken over from nodes that are gone.", self._adopted),

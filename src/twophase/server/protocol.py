@@ -18,6 +18,7 @@ from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, Overloaded, TwophaseError
 from twophase.server.encode import Answer, Route, failure, response, success_body
 from twophase.server.reader import BODY, HEAD, NOTHING, Reader
+from twophase.server.trace import Trace
 from twophase.server.turns import ColdTurn, HotTurn
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class Connection(Reader):
 
     # ---- requests -------------------------------------------------------------------------------------------
 
-    def take(self, route: Route, body: bytes | bytearray) -> None:
+    def take(self, route: Route, body: bytes | bytearray, trace: Trace) -> None:
         """A whole hot request: to the coordinator with it."""
         self._owes_continue = False
         turn = HotTurn(self, route, self.closes)
@@ -127,7 +128,7 @@ class Connection(Reader):
         line.append(turn)
         if len(line) > _IN_LINE_MAX:
             self.flow.pause_reading()
-        self.listener.handle(turn, body)
+        self.listener.handle(turn, body, trace)
 
     def take_cold(self) -> None:
         """The head of a cold request; the base class makes its cycle and calls `_start_asgi_task`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,6 +18,7 @@ import msgspec
 from twophase.coordinator.view import MessageView
 from twophase.core.lifecycle import State
 from twophase.core.message import Options
+from twophase.core.topic import expansion_of
 from twophase.server.encode import WIRE_STATES, harmless
 
 UNKNOWN: Final = b'{"branches":[],"transaction":null}'
@@ -67,6 +69,8 @@ class Transaction(msgspec.Struct, omit_defaults=True):
     rollback_reason: str = ""
     options: str = ""
     custom_data: str = ""
+    not_before: str = ""
+    attempts_max: int = 0
     next_cron_time: str = ""
     wait_result: bool = False
     timeout_to_fail: int = 0
@@ -89,6 +93,13 @@ class Found(msgspec.Struct):
     transaction: Transaction
 
 
+class Listed(msgspec.Struct):
+    """A page of dtm's `all`; an empty `next_position` is the end."""
+
+    next_position: str
+    transactions: list[Transaction] | None
+
+
 def query_body(view: MessageView | None) -> bytes:
     """The body of a query's 200, for a message or for none.
 
@@ -98,6 +109,16 @@ def query_body(view: MessageView | None) -> bytes:
     if view is None:
         return UNKNOWN
     return harmless(_encoder.encode(Found(_branches(view), _transaction(view))))
+
+
+def all_body(views: Sequence[MessageView] | None, position: str) -> bytes:
+    """The body of dtm's `all`: a page, or None where one gid was asked for and is unknown.
+
+    >>> all_body([], "")
+    b'{"next_position":"","transactions":[]}'
+    """
+    transactions = None if views is None else [_transaction(view) for view in views]
+    return harmless(_encoder.encode(Listed(position, transactions)))
 
 
 def timestamp(milliseconds: int | None) -> str:
@@ -126,6 +147,8 @@ def _last_change_ms(view: MessageView) -> int:
 
 def _branches(view: MessageView) -> list[Branch]:
     message = view.message
+    expansion = expansion_of(message.branches)
+    calls = message.branches if expansion is None else expansion.branches
     return [
         Branch(
             id=index + 1,
@@ -134,12 +157,12 @@ def _branches(view: MessageView) -> list[Branch]:
             gid=message.gid,
             url=branch.url,
             bin_data=base64.b64encode(branch.payload).decode(),
-            branch_id=message.branch_id(index),
+            branch_id=message.branch_id(index) if expansion is None else expansion.ids[index],
             op="action",
             status="succeed" if view.done >> index & 1 else "prepared",
             finish_time=timestamp(view.finished_ms) if view.done >> index & 1 else "",
         )
-        for index, branch in enumerate(message.branches)
+        for index, branch in enumerate(calls)
     ]
 
 
@@ -159,6 +182,8 @@ def _transaction(view: MessageView) -> Transaction:
         rollback_reason=view.reason if view.state is State.FAILED else "",
         options=_options(options),
         custom_data=f'{{"delay":{options.delay_ms / 1000:g}}}' if options.delay_ms else "",
+        not_before=timestamp(options.not_before_ms),
+        attempts_max=options.attempts_max,
         next_cron_time=timestamp(view.due_ms),
         wait_result=options.wait_result,
         timeout_to_fail=_seconds(options.timeout_to_fail_ms),

@@ -18,6 +18,7 @@ from twophase.core.errors import InvalidRequest, TwophaseError
 from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX
 from twophase.server.decode import too_large
 from twophase.server.encode import Route
+from twophase.server.trace import Trace
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -32,6 +33,7 @@ HOT_ROUTES: Final[dict[bytes, Route]] = {
 _BODY_MAX: Final = BODY_BYTES_MAX.value
 _HEAD_MAX: Final = REQUEST_HEADER_BYTES_MAX.value
 _DISCARD_MAX: Final = 4 * _BODY_MAX
+_NO_TRACE: Final[Trace] = ()
 _UPGRADE_HEADERS: Final = frozenset({b"connection", b"http2-settings", b"upgrade"})
 
 # What of a request is being read.
@@ -54,6 +56,7 @@ class Reader(HttpToolsProtocol, ABC):
         self.on_body = self._pieces.append  # type: ignore[assignment, method-assign]
         super().__init__(config=listener.config, server_state=listener.state, app_state={}, _loop=loop)
         self.listener = listener
+        self._untraced = listener.trace.in_none_of
         self.reading = NOTHING
         self.since_s = listener.now_s
         self.deaf = False
@@ -70,7 +73,7 @@ class Reader(HttpToolsProtocol, ABC):
     # ---- what comes out -------------------------------------------------------------------------------------
 
     @abstractmethod
-    def take(self, route: Route, body: bytes | bytearray) -> None:
+    def take(self, route: Route, body: bytes | bytearray, trace: Trace) -> None:
         """A whole hot request."""
 
     @abstractmethod
@@ -202,11 +205,14 @@ class Reader(HttpToolsProtocol, ABC):
             if len(body) > _BODY_MAX:
                 self.refuse(413, too_large(BODY_BYTES_MAX, len(body)))
                 return
-        self._fields.clear()
+        fields, trace = self._fields, _NO_TRACE
+        if self._route is not None and not self._untraced(fields):
+            trace = self.listener.trace.of(fields)
+        fields.clear()
         if self.closes:
             self.deaf = True
         if self._route is not None:
-            self.take(self._route, body)
+            self.take(self._route, body, trace)
             return
         super().on_body(bytes(body))
         super().on_message_complete()

@@ -19,15 +19,16 @@ from msgspec import Meta
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.credentials import without_credentials
 from twophase.core.errors import ConfigurationError
-from twophase.core.limits import BEGIN_DEADLINE_MS
+from twophase.core.limits import ATTEMPTS_MAX, BEGIN_DEADLINE_MS
 from twophase.core.schedule import Schedule
 from twophase.server.listener import Timeouts
+from twophase.server.trace import DEFAULT_NAMES, names_of
 
 PREFIX: Final = "TWOPHASE_"
 CONFIG_VARIABLE: Final = "TWOPHASE_CONFIG"
 # Variables of ours that are no settings of the server.
 _OTHER_VARIABLES: Final = frozenset(
-    {CONFIG_VARIABLE, "TWOPHASE_FAILPOINT", "TWOPHASE_BARRIER_URL", "TWOPHASE_TESTS_REQUIRE"}
+    {CONFIG_VARIABLE, "TWOPHASE_FAILPOINT", "TWOPHASE_BARRIER_URL", "TWOPHASE_TESTS_REQUIRE", "TWOPHASE_URL"}
 )
 _BOUNDS: Final = CoordinatorSettings()
 _SHOWN_MAX: Final = 200
@@ -105,6 +106,33 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     check_back_cap_ms: Annotated[Milliseconds, Meta(description="longest pause between two check-backs")] = (
         _BOUNDS.check_back.cap_ms
     )
+    attempts_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=ATTEMPTS_MAX.value,
+            description="rounds of branch calls that may fail in a row before a message is parked; 0: any number."
+            " Check-backs have no such limit",
+        ),
+    ] = _BOUNDS.attempts_max
+    strict: Annotated[
+        bool,
+        Meta(
+            description="answers of branches and check-backs count by status or code alone, never by a word in them;"
+            " prepare needs query_prepared"
+        ),
+    ] = _BOUNDS.strict
+    trace_headers: Annotated[
+        str,
+        Meta(description="headers of prepare and submit, separated by commas, that go with the message's calls"),
+    ] = ",".join(DEFAULT_NAMES)
+
+    alert_webhook: Annotated[
+        str,
+        Meta(description="address that is told of branches and check-backs that keep failing, and of parked messages"),
+    ] = ""
+    alert_after: Annotated[Count, Meta(description="failures in a row from which on each one is told")] = 3
+    alert_timeout_ms: Annotated[Milliseconds, Meta(description="for the webhook to take one alert")] = 3_000
 
     in_flight_max: Annotated[Count, Meta(description="branch calls under way, to all destinations")] = (
         _BOUNDS.in_flight_max
@@ -123,6 +151,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         _BOUNDS.active_max
     )
     active_bytes_max: Annotated[Bytes, Meta(description="bytes of messages held in memory")] = _BOUNDS.active_bytes_max
+    topics_interval_ms: Annotated[
+        Milliseconds, Meta(description="on a shared store: so late at most a node uses a topic that another has changed")
+    ] = _BOUNDS.topics_interval_ms
     retention_ms: Annotated[
         Age, Meta(description="finished messages are kept, and their gids known, so long; 0 keeps them for ever")
     ] = _BOUNDS.retention_ms
@@ -147,6 +178,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return CoordinatorSettings(
             delivery=Schedule(self.retry_first_ms, cap_ms=self.retry_cap_ms),
             check_back=Schedule(self.check_back_first_ms, cap_ms=self.check_back_cap_ms),
+            attempts_max=self.attempts_max,
+            strict=self.strict,
             request_timeout_ms=self.request_timeout_ms,
             timeout_to_fail_ms=self.timeout_to_fail_ms,
             in_flight_max=self.in_flight_max,
@@ -156,6 +189,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             flush_items_max=self.flush_items_max,
             active_max=self.active_max,
             active_bytes_max=self.active_bytes_max,
+            topics_interval_ms=self.topics_interval_ms,
             retention_ms=self.retention_ms,
             retention_interval_ms=self.retention_interval_ms,
         )
@@ -262,6 +296,7 @@ def _why_not(hint: Any, value: object, error: msgspec.ValidationError) -> str:
 
 
 def _check_together(settings: Settings) -> None:
+    names_of(settings.trace_headers)
     if 0 < settings.retention_ms < _RETENTION_LEAST_MS:
         raise ConfigurationError(
             f"retention_ms: must be 0 or at least {_RETENTION_LEAST_MS}: a younger message may still be on its way."

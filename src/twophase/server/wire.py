@@ -44,6 +44,8 @@ class WireRequest(msgspec.Struct, forbid_unknown_fields=True):
     explicit_verdict: bool | None = None
     open: bool | None = None
     durability: str | None = None
+    next_cron_time: str | int | float | None = None
+    attempts_max: int | None = None
     # accepted and without a meaning for a message: SAGA's, and what some clients always send along
     retry_limit: msgspec.Raw = msgspec.Raw()
     retry_count: msgspec.Raw = msgspec.Raw()

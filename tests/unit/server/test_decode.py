@@ -11,6 +11,7 @@ from twophase.core.errors import InvalidRequest, LimitExceeded, TopicNotFound, T
 from twophase.core.message import Branch, Durability, Message, Options
 from twophase.server.decode import Decoder
 
+NOW_S = 1_800_000_000
 STEP = {"action": "http://b/in"}
 RPC_STEP = {"action": "http://b/rpc?method=in"}
 
@@ -21,7 +22,7 @@ def why_not(url: str) -> str | None:
 
 @pytest.fixture
 def decoder() -> Decoder:
-    return Decoder(why_not)
+    return Decoder(why_not, lambda: NOW_S * 1000)
 
 
 def body(**fields: Any) -> bytes:
@@ -53,6 +54,8 @@ def test_a_whole_request_becomes_a_message(decoder: Decoder) -> None:
             explicit_verdict=True,
             open=True,
             durability="check-back",
+            next_cron_time="2027-01-15T08:00:01Z",
+            attempts_max=12,
         )
     )
     assert message == Message(
@@ -70,6 +73,8 @@ def test_a_whole_request_becomes_a_message(decoder: Decoder) -> None:
             explicit_verdict=True,
             open=True,
             durability=Durability.CHECK_BACK,
+            not_before_ms=1_800_000_001_000,
+            attempts_max=12,
         ),
         "http",
     )
@@ -78,7 +83,8 @@ def test_a_whole_request_becomes_a_message(decoder: Decoder) -> None:
 def test_every_field_but_gid_and_type_may_be_null(decoder: Decoder) -> None:
     nulls = dict.fromkeys(
         ("steps", "payloads", "query_prepared", "protocol", "custom_data", "branch_headers", "timeout_to_fail",
-         "request_timeout", "retry_interval", "wait_result", "concurrent", "retry_limit", "passthrough_headers")
+         "request_timeout", "retry_interval", "wait_result", "concurrent", "retry_limit", "passthrough_headers",
+         "next_cron_time", "attempts_max")
     )  # fmt: skip
     assert decoder.message(body(**nulls)) == Message("g1", ())
 
@@ -113,6 +119,39 @@ def test_phps_empty_list_of_headers_is_no_headers(decoder: Decoder) -> None:
 def test_milliseconds_win_over_seconds(decoder: Decoder) -> None:
     options = decoder.message(body(timeout_to_fail=7, timeout_to_fail_ms=250, delay_ms=5)).options
     assert (options.timeout_to_fail_ms, options.delay_ms) == (250, 5)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant_ms"),
+    [
+        ("2027-01-15T08:00:01Z", 1_800_000_001_000),
+        ("2027-01-15t10:00:01.5+02:00", 1_800_000_001_500),
+        ("2027-01-15T08:00:01.000000001Z", 1_800_000_001_000),
+        ("2027-01-15T08:00:01.0001Z", 1_800_000_001_001),
+        (1_800_000_001, 1_800_000_001_000),
+        (1_800_000_001.25, 1_800_000_001_250),
+        ("1800000001", 1_800_000_001_000),
+        (1, 1_000),
+        ("0001-01-01T00:00:00Z", 0),
+        (-5, 0),
+        (0, 0),
+        ("", 0),
+    ],
+)
+def test_a_time_is_rfc_3339_or_seconds_since_1970(decoder: Decoder, said: str | float, meant_ms: int) -> None:
+    assert decoder.message(body(next_cron_time=said)).options.not_before_ms == meant_ms
+
+
+def test_attempts_are_the_messages_own(decoder: Decoder) -> None:
+    assert decoder.message(body(attempts_max=5)).options.attempts_max == 5
+
+
+def test_trace_headers_go_on_unless_the_message_names_them_itself(decoder: Decoder) -> None:
+    trace = (("traceparent", "00-1"), ("tracestate", "a=b"))
+    plain = decoder.message(body(), trace).options
+    assert (plain.trace, plain.headers) == (trace, ())
+    own = decoder.message(body(branch_headers={"TraceParent": "mine"}), trace).options
+    assert (own.trace, own.headers) == ((("tracestate", "a=b"),), (("TraceParent", "mine"),))
 
 
 def test_plain_options_are_one_shared_object(decoder: Decoder) -> None:
@@ -227,6 +266,18 @@ BAD: list[tuple[str, bytes, type[TwophaseError], str]] = [
     ("framing header", body(branch_headers={"Content-Length": "3"}), InvalidRequest, "belongs to the connection"),
     ("too many headers", body(branch_headers={f"x{n}": "" for n in range(65)}), LimitExceeded, "branch_headers is 65"),
     ("headers too large", body(branch_headers={"x": "y" * 16_384}), LimitExceeded, "branch_headers is 16385 bytes"),
+    ("time", body(next_cron_time="tomorrow"), InvalidRequest, "next_cron_time is 'tomorrow', no time; give RFC 3339"),
+    ("time without zone", body(next_cron_time="2030-01-01T00:00:00"), InvalidRequest, "with a zone"),
+    ("date alone", body(next_cron_time="2030-01-01"), InvalidRequest, "next_cron_time is '2030-01-01'"),
+    ("time too far", body(next_cron_time=NOW_S + 367 * 86_400), LimitExceeded, "next_cron_time is 31708800000 ms from"),
+    ("time in ms", body(next_cron_time=NOW_S * 1000), LimitExceeded, "at most 31622400000 are allowed"),
+    ("time immense", body(next_cron_time=1e300), LimitExceeded, "next_cron_time is"),
+    ("time long text", body(next_cron_time="9" * 5_000), InvalidRequest, "next_cron_time is '9999"),
+    ("time a list", body(next_cron_time=[1]), InvalidRequest, "next_cron_time: expected `"),
+    ("time true", body(next_cron_time=True), InvalidRequest, "next_cron_time: expected `"),
+    ("attempts negative", body(attempts_max=-1), InvalidRequest, "attempts_max is negative"),
+    ("attempts too many", body(attempts_max=1_000_001), LimitExceeded, "attempts_max is 1000001 attempts"),
+    ("attempts text", body(attempts_max="3"), InvalidRequest, "attempts_max: expected `int"),
     ("durability", body(durability="maybe"), InvalidRequest, "durability is 'maybe'"),
     ("durability alone", body(durability="check-back", query_prepared=""), InvalidRequest, "query_prepared"),
 ]  # fmt: skip

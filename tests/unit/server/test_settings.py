@@ -52,6 +52,13 @@ def test_every_setting_can_be_given_as_text() -> None:
         ({"retry_first_ms": 10, "retry_cap_ms": 5}, {}, "retry_first_ms"),
         ({"check_back_first_ms": 10, "check_back_cap_ms": 5}, {}, "check_back_first_ms"),
         ({"in_flight_max": 1}, {}, "in_flight_per_destination_max"),
+        ({"attempts_max": -1}, {}, "attempts_max"),
+        ({"strict": "perhaps"}, {}, "strict"),
+        ({"alert_after": 0}, {}, "alert_after"),
+        ({"trace_headers": "x y"}, {}, "trace_headers: 'x y' cannot be a header"),
+        ({"trace_headers": "data-bin"}, {}, "trace_headers: 'data-bin' cannot"),
+        ({"trace_headers": "traceparent,Authorization"}, {}, "trace_headers: 'authorization' belongs to one request"),
+        ({"trace_headers": ",".join(f"x{n}" for n in range(17))}, {}, "trace_headers: 17 names, at most 16"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(

@@ -1,0 +1,41 @@
+"""The alert webhook's own way out: its address checked at the start, and connections that no branch call waits for."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from twophase.coordinator.alerts import IN_FLIGHT_MAX, Alerts, webhook_of
+from twophase.coordinator.observer import Observer
+from twophase.core.errors import ConfigurationError
+from twophase.destinations.http import HttpDestination
+from twophase.http.client import HttpClient
+from twophase.server.settings import Settings
+
+
+def alerts_of(settings: Settings, observer: Observer) -> Alerts:
+    """What tells the webhook; nobody when there is none.
+
+    Raises:
+        ConfigurationError: the address cannot be called. It is not repeated: addresses of webhooks hold secrets.
+    """
+    webhook = destination = None
+    if settings.alert_webhook:
+        destination = HttpDestination(HttpClient(connections_per_host=IN_FLIGHT_MAX, connections_max=IN_FLIGHT_MAX))
+        wrong = None
+        try:
+            webhook = webhook_of(settings.alert_webhook)
+            if urlsplit(webhook.url).scheme.lower() not in {"http", "https"}:
+                wrong = "it does not begin with http:// or https://"
+            else:
+                wrong = destination.accepts(webhook.url) or destination.accepts_headers(webhook.headers)
+        except ValueError:
+            wrong = "it is no URL"
+        if wrong is not None:
+            raise ConfigurationError(f"alert_webhook: the address cannot be called: {wrong}.")
+    return Alerts(
+        webhook,
+        destination,
+        after=settings.alert_after,
+        timeout_ms=settings.alert_timeout_ms,
+        observer=observer,
+    )
