@@ -9,7 +9,9 @@ from __future__ import annotations
 import enum
 import math
 import re
+import time
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -42,6 +44,7 @@ class Progress(enum.Enum):
     """Not known here; the check-back decides. Do not repeat the business under a new gid."""
 
 
+_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _FRAMING_HEADERS = frozenset({"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"})
@@ -64,6 +67,37 @@ def milliseconds(name: str, seconds: float, bound: limits.Limit) -> int:
     duration_ms = math.ceil(round(seconds * 1000, 6))
     require(bound, duration_ms)
     return duration_ms
+
+
+def time_ms(name: str, when: datetime) -> int:
+    """`when` in ms since 1970, rounded up so that nothing happens before it; one before 1970 is 0, which is at once.
+
+    Raises:
+        InvalidRequest: no datetime, or one without a zone, which names another time on every machine.
+        LimitExceeded: too far ahead.
+
+    >>> time_ms("deliver_at", datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC))
+    1
+    """
+    if not isinstance(when, datetime) or when.utcoffset() is None:
+        raise InvalidRequest(
+            f"{name} is {when!r}; give a datetime with a zone, such as datetime.now(UTC) + timedelta(…)."
+        )
+    when_ms = max(0, -((_1970 - when) // timedelta(milliseconds=1)))
+    require(limits.NEXT_CRON_TIME_MS_MAX, when_ms - time.time_ns() // 1_000_000)
+    return when_ms
+
+
+def count(name: str, number: int, bound: limits.Limit) -> int:
+    """`number`, where it is one that can be counted to.
+
+    Raises:
+        InvalidRequest: no whole number of at least zero. LimitExceeded: above `bound`.
+    """
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise InvalidRequest(f"{name} is {number!r}; give a whole number, at least 0.")
+    require(bound, number)
+    return number
 
 
 def checked_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

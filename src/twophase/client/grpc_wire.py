@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from twophase.client.wire import HttpAnswer, Operation, TransportFailure
+from twophase.client.wire import HttpAnswer, Operation, TransportFailure, time_text
 from twophase.core.errors import ConfigurationError, InvalidRequest
 from twophase.core.limits import BODY_BYTES_MAX, require
 from twophase.core.message import Durability, Message
@@ -103,6 +103,8 @@ def encode_request(message: Message, operation: Operation) -> bytes:
                 explicit_verdict=options.explicit_verdict,
                 open=options.open,
                 durability="check-back" if options.durability is Durability.CHECK_BACK else "",
+                next_cron_time=time_text(options.not_before_ms),
+                attempts_max=options.attempts_max,
             )
         )
     except (ValueError, TypeError) as error:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from twophase.client import by_hand, flow
-from twophase.client.draft import Draft, Progress, checked_headers, milliseconds
+from twophase.client.draft import Draft, Progress, checked_headers, count, milliseconds, time_ms
 from twophase.client.endpoints import AsyncTwoPhase, Endpoint, TwoPhase, ashared, shared, speaks_grpc
 from twophase.client.joined import ajoin, join
 from twophase.client.sync import SURROUNDINGS
@@ -25,6 +25,8 @@ from twophase.core.gid import RANDOM_BYTES, make_gid, validate_gid
 from twophase.core.message import Branch, Durability, Options
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from twophase.client.aio import AsyncDriver
     from twophase.client.sync import SyncDriver
 
@@ -38,7 +40,7 @@ class Message:
 
     >>> message = Message("http://localhost:36789").add("http://bank-b/transfer-in", {"account": "B", "amount": 30})
     >>> message.branches
-    (Branch(url='http://bank-b/transfer-in', payload=b'{"account":"B","amount":30}'),)
+    (Branch(url='http://bank-b/transfer-in', payload=b'{"account":"B","amount":30}', subscribers=None),)
     >>> message.state
     <Progress.NEW: 'new'>
 
@@ -53,10 +55,12 @@ class Message:
         *,
         wait_result: bool = False,
         delay: float = 0,
+        deliver_at: datetime | None = None,
         headers: Mapping[str, str] | None = None,
         request_timeout: float = 0,
         retry_interval: float = 0,
         timeout_to_fail: float = 0,
+        attempts_max: int = 0,
         concurrent: bool = False,
         open: bool = False,  # noqa: A002 -- the wire's word, and nobody opens files here
         durability: Literal["submit", "check-back"] = "submit",
@@ -69,10 +73,13 @@ class Message:
             gid: its name for ever, 1 to 128 bytes; made here by default.
             wait_result: submit answers only after one round of branch calls, and says whether all succeeded.
             delay: seconds between prepare, or the submit of a plain message, and the first branch call at the earliest.
+            deliver_at: no branch is called before this time, which needs a zone; of it and `delay` the later one counts.
             headers: go with every branch call and check-back.
             request_timeout: seconds for one branch call or check-back; 0 is the coordinator's default.
             retry_interval: seconds before the second try of a branch; grows from there. 0 is the default.
             timeout_to_fail: seconds between prepare and the first check-back; 0 is the default (35 s).
+            attempts_max: rounds of branch calls that may fail in a row before the message is parked, for an operator to
+                redrive; 0 is the default (for ever).
             concurrent: call the branches side by side instead of one after the other.
             open: branches may be added inside the local transaction, with values it produced.
             durability: "check-back" lets the coordinator acknowledge a submit and call the branches before the
@@ -98,6 +105,8 @@ class Message:
             headers=checked_headers(headers) if headers else (),
             open=open,
             durability=_DURABILITIES[durability],
+            not_before_ms=time_ms("deliver_at", deliver_at) if deliver_at is not None else 0,
+            attempts_max=count("attempts_max", attempts_max, limits.ATTEMPTS_MAX),
         )
         takes_bytes = speaks_grpc(server if isinstance(server, str) else getattr(server, "url", ""))
         self._draft = Draft(gid, options, gid_is_ours=ours, takes_bytes=takes_bytes)

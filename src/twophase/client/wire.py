@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -101,6 +102,8 @@ class _Request(msgspec.Struct, frozen=True, omit_defaults=True):
     request_timeout_ms: int = 0
     retry_interval_ms: int = 0
     durability: str = "submit"
+    next_cron_time: str = ""
+    attempts_max: int = 0
 
 
 class _Reply(msgspec.Struct, frozen=True):
@@ -200,7 +203,21 @@ def _request(message: Message, steps: list[_Step], payloads: list[str]) -> _Requ
         request_timeout_ms=options.request_timeout_ms,
         retry_interval_ms=options.retry_interval_ms,
         durability="check-back" if options.durability is Durability.CHECK_BACK else "submit",
+        next_cron_time=time_text(options.not_before_ms),
+        attempts_max=options.attempts_max,
     )
+
+
+def time_text(time_ms: int) -> str:
+    """A time in ms since 1970 as RFC 3339 in UTC; empty for none.
+
+    >>> time_text(1_700_000_000_123), time_text(0)
+    ('2023-11-14T22:13:20.123Z', '')
+    """
+    if not time_ms:
+        return ""
+    seconds, milliseconds = divmod(time_ms, 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds:03d}Z"
 
 
 def pause_asked_ms(answer: HttpAnswer) -> int | None:

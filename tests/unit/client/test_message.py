@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -32,6 +33,29 @@ def test_gid_of_the_application_is_kept() -> None:
 def test_gid_that_cannot_be_is_refused(gid: str) -> None:
     with pytest.raises(InvalidRequest):
         Message(SERVER, gid)
+
+
+def test_a_time_to_deliver_at_is_kept_to_the_millisecond_and_never_early() -> None:
+    at = datetime.now(UTC).replace(microsecond=123_001) + timedelta(hours=1)
+    options = Message(SERVER, deliver_at=at.astimezone(timezone(timedelta(hours=-5))))._draft.options
+    assert options.not_before_ms == int(at.replace(microsecond=0).timestamp()) * 1000 + 124
+
+
+@pytest.mark.parametrize("at", [datetime(2030, 1, 1), "2030-01-01T00:00:00Z", 1_893_456_000])  # noqa: DTZ001
+def test_a_time_without_a_zone_is_refused(at: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"deliver_at is .* datetime with a zone"):
+        Message(SERVER, deliver_at=at)
+
+
+def test_a_time_beyond_the_limit_is_refused() -> None:
+    with pytest.raises(LimitExceeded, match="next_cron_time"):
+        Message(SERVER, deliver_at=datetime.now(UTC) + timedelta(days=367))
+
+
+@pytest.mark.parametrize("attempts", [-1, 1.5, True, "3"])
+def test_attempts_that_cannot_be_counted_are_refused(attempts: Any) -> None:
+    with pytest.raises(InvalidRequest, match="attempts_max"):
+        Message(SERVER, attempts_max=attempts)
 
 
 def test_branches_are_kept_in_order_with_their_payloads() -> None:
