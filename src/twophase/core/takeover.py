@@ -1,0 +1,87 @@
+"""What `twophase import` hands to a server, and what the server answers: unfinished messages of another coordinator.
+
+Plain values that travel as JSON (`POST /api/twophase/import`), payloads in base 64. A message keeps what its producer
+and its receivers know it by: the gid, and of each branch the number and the bytes. What has been called already keeps
+its place with an empty address, which succeeds without a call, so that branch `02` is still `02` to the barrier of
+whoever receives it.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+PATH = "/api/twophase/import"
+MESSAGES_MAX = 100
+"""Messages in one request."""
+
+
+class TakenState(enum.StrEnum):
+    """How far a message had come; the words are dtm's."""
+
+    PREPARED = "prepared"
+    SUBMITTED = "submitted"
+
+
+class TakenBranch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One branch. `calls` None: `url` is called; else exactly these are, one after the other, "" being done already."""
+
+    url: str
+    payload: bytes = b""
+    calls: tuple[str, ...] | None = None
+
+
+class TakenMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message, with its options as they stand in a prepare or submit; `delay_ms` counts from now on."""
+
+    gid: str
+    state: TakenState
+    branches: tuple[TakenBranch, ...] = ()
+    query_prepared: str = ""
+    protocol: str = ""
+    concurrent: bool = False
+    delay_ms: int = 0
+    timeout_to_fail_ms: int = 0
+    request_timeout_ms: int = 0
+    retry_interval_ms: int = 0
+    branch_headers: dict[str, str] = {}
+
+
+class TakeoverRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Some messages; `dry_run`: change nothing, only say what would become of each."""
+
+    messages: tuple[TakenMessage, ...]
+    dry_run: bool = False
+
+
+class Outcome(enum.StrEnum):
+    """What became of a message."""
+
+    COPIED = "copied"
+    """It is stored here, and seen to. In a dry run: it would be."""
+    PRESENT = "present"
+    """It was here before, or is further here than there."""
+    CONFLICT = "conflict"
+    """Something else has its gid here, or the opposite was decided here."""
+    REFUSED = "refused"
+    """It cannot be stored here."""
+    LATER = "later"
+    """The server cannot take it now; send it again."""
+
+
+class TakenResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The outcome for one message; `state` is where it stands here, when it was here before."""
+
+    gid: str
+    outcome: Outcome
+    state: str = ""
+    code: str = ""
+    message: str = ""
+    remedy: str = ""
+
+
+class TakeoverReply(msgspec.Struct, frozen=True):
+    """The outcomes, in the order of the request."""
+
+    results: tuple[TakenResult, ...]

@@ -1,0 +1,3 @@
+-- All topics.
+-- Served by: uniq_k, the unique key (cat, k).
+select k, v from kv where cat = 'topics' order by k
