@@ -80,10 +80,10 @@ class Committer:
                 self._linger = asyncio.get_running_loop().call_later(self._linger_s, self._start)
 
     def record(self, attempt: Attempt) -> None:
-        """Write an attempt with the next flush, and tell the observer. Beyond a bound the newest are not written."""
+        """Write an attempt with the next flush, and tell the observer. Beyond a bound failed calls are not written."""
         if attempt.kind in _NOT_DONE:
             self._observer.not_done(attempt)
-        if len(self._attempts) >= _ATTEMPTS_MAX:
+        if len(self._attempts) >= _ATTEMPTS_MAX and attempt.kind is not AttemptKind.OPERATOR:
             return
         self._attempts.append(attempt)
         if self._flush is None and self._linger is None and not self._urgent:

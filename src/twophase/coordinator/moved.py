@@ -1,8 +1,10 @@
-"""Which due prepared messages are still this node's, asked before their producers are.
+"""Which due messages are still this node's, asked before their producers or branches are.
 
 On a store that several nodes share, a submit may reach another node, which then owns the message, while this one
 still holds it in memory with a timer. Asking every such producer would double the load of a busy system, so due
 messages are first compared with the store, many in one question; those that moved are forgotten without a call.
+The same holds for retries: an operator may have stopped or parked the message on another node, and once he has been
+told so, its branches are called no more.
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ _LATER_MS: Final = 1_000
 
 
 class Moved:
-    """Sifts due prepared messages.
+    """Sifts due messages.
 
     Arguments:
-        on_ours: called with each that is still prepared, and ours.
+        on_ours: called with each that is ours, in the state that memory knows.
         on_done: called with each that turned out to be something else meanwhile, and may be needed no more.
         on_fenced: called when the store says that this node has lost its place.
     """
@@ -58,8 +60,8 @@ class Moved:
         self._task: asyncio.Task[None] | None = None
 
     def sift(self, entry: Entry) -> None:
-        """Find out about a due prepared message, together with all that come until the store can be asked."""
-        assert entry.state is State.PREPARED, "only a prepared message is asked about"
+        """Find out about a due message, together with all that come until the store can be asked."""
+        assert entry.state in (State.PREPARED, State.SUBMITTED), "only what is not final is due"
         entry.calls += 1  # an answer is awaited: it stays in memory
         self._waiting.append((entry, entry.version))
         if self._task is None or self._task.done():
@@ -103,7 +105,7 @@ class Moved:
         entry.calls -= 1
         if entry.detached:
             return False
-        if entry.busy or entry.version != version or not _in_doubt(entry):
+        if entry.busy or entry.version != version or not _in_doubt(entry) or entry.waiters:
             # A change from here came in between. Its outcome tells all there is to know, but need not set a timer.
             self._later(entry)
         elif not moved:
@@ -126,4 +128,4 @@ class Moved:
 
 
 def _in_doubt(entry: Entry) -> bool:
-    return entry.mine and entry.state is State.PREPARED
+    return entry.mine and entry.round is None and entry.state in (State.PREPARED, State.SUBMITTED)

@@ -1,0 +1,160 @@
+"""What a person may do to a message: stop it, park it, redrive it, have it tried now; each act is on record.
+
+Promise (rules 23 and 24): an operator goes through the lifecycle table like everybody else, whatever node he reaches; a
+message of another node is moved here by compare-and-set. Whatever he does is on record in the same commit as what it
+changed: who, when, what and why, and no payload.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from twophase.coordinator.decisions import Decisions
+from twophase.coordinator.entry import Entry, Occurrence, OnReply, ReplyOf
+from twophase.coordinator.evidence import excerpt
+from twophase.core.errors import StateConflict, UnknownMessage
+from twophase.core.hooks import Clock
+from twophase.core.lifecycle import Event, State
+from twophase.core.message import decode
+from twophase.stores.base import Attempt, AttemptKind, DecidedBy, LiveRow, Store
+
+LATER_ROWS_MAX: Final = 10_000
+"""Rows that one request looks at for those that wait."""
+_PAGE_ROWS: Final = 500
+_NAME_BYTES_MAX: Final = 100
+
+
+class Act(msgspec.Struct, frozen=True):
+    """Who acts, and why, as he says himself; both may be empty."""
+
+    by: str = ""
+    reason: str = ""
+
+    def told(self, verb: str) -> str:
+        """The act in a few words, on one line.
+
+        >>> Act("eve", "the order was cancelled").told("stopped")
+        'stopped by eve: the order was cancelled'
+        """
+        by = excerpt(self.by.encode("utf-8", "replace")[:_NAME_BYTES_MAX]) or "an operator"
+        reason = excerpt(self.reason.encode("utf-8", "replace"))
+        return f"{verb} by {by}: {reason}" if reason else f"{verb} by {by}"
+
+
+class Operator:
+    """Does what operators ask for, one message at a time.
+
+    Arguments:
+        find: the entry of a gid, looked up if need be; None when the request was turned away, and has been told.
+    """
+
+    def __init__(
+        self, store: Store, decisions: Decisions, clock: Clock, find: Callable[[str, OnReply], Entry | None]
+    ) -> None:
+        self._store = store
+        self._decisions = decisions
+        self._clock = clock
+        self._find = find
+        self.earliest_ms = decisions.earliest_ms
+        """From (state, message, created_ms): before when the message is not tried, whatever anybody does."""
+
+    async def stop(self, gid: str, act: Act) -> ReplyOf:
+        """Fail a message that is not final. A prepared one's producer is asked first, and his verdict wins.
+
+        The reply's error: UnknownMessage, or StateConflict when it is final, or when its transaction has committed and
+        it is delivered.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        row, refused = await self._find_live(gid, "stop")
+        if row is None:
+            return refused
+        reply = await self._perform(gid, Event.FORCE_STOP, "stop", act.told("stopped"))
+        if reply.error is None and reply.state is not State.FAILED:
+            how = "its producer has committed" if row.state is State.PREPARED else "it is delivered"
+            error = StateConflict(f"current status '{reply.state.name.lower()}', cannot stop: {how}.", gid=gid)
+            return ReplyOf(error, reply.state, reply.prepared_at_ms)
+        return reply
+
+    async def park(self, gid: str, act: Act) -> ReplyOf:
+        """Ask and call no more until a redrive; the message is kept. Errors as for `stop`."""
+        row, refused = await self._find_live(gid, "park")
+        return refused if row is None else await self._perform(gid, Event.PARK, "park", act.told("parked"))
+
+    async def redrive(self, gid: str, act: Act) -> ReplyOf:
+        """End the parking, and begin anew with all attempts. Errors as for `stop`."""
+        row, refused = await self._find_live(gid, "redrive")
+        return refused if row is None else await self._perform(gid, Event.REDRIVE, "redrive", act.told("redriven"))
+
+    async def retry_now(self, gid: str, act: Act) -> ReplyOf:
+        """Ask or call now instead of after the pause; not before its timeout_to_fail or delay is over.
+
+        Errors as for `stop`; also StateConflict: it is parked, and stays so.
+        """
+        row, refused = await self._find_live(gid, "retry")
+        if row is None:
+            return refused
+        if row.parked:
+            error = StateConflict("the message is parked, and is not tried.", gid=gid, remedy="Redrive it.")
+            return ReplyOf(error, row.state, row.created_ms)
+        return await self._perform(gid, Event.HURRY, "retry-now", act.told("tried now"))
+
+    async def retry_later_ones(self, after_ms: int, limit: int, act: Act) -> tuple[int, bool]:
+        """Try now what would be tried more than `after_ms` from now only; at most `limit` messages, of any node.
+
+        What has not been tried yet, because its time has not come, is left alone.
+
+        Returns:
+            How many are tried now, and whether there are more of them.
+        """
+        position = (self._clock.now_ms() + after_ms, "\U0010ffff")
+        waiting: list[LiveRow] = []
+        for _ in range(LATER_ROWS_MAX // _PAGE_ROWS):
+            rows = await self._store.later(position, _PAGE_ROWS)
+            waiting += [row for row in rows if self._could_be_earlier(row)]
+            if len(rows) < _PAGE_ROWS or len(waiting) > limit:
+                break
+            position = (rows[-1].due_ms, rows[-1].gid)
+        told = act.told("tried now")
+        replies = await asyncio.gather(
+            *(self._perform(row.gid, Event.HURRY, "retry-now", told) for row in waiting[:limit])
+        )
+        return sum(reply.error is None for reply in replies), len(waiting) > limit
+
+    def _could_be_earlier(self, row: LiveRow) -> bool:
+        try:
+            message = decode(row.body)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            return False
+        return self._decisions.earliest_ms(row.state, message, row.created_ms) < row.due_ms
+
+    async def _find_live(self, gid: str, verb: str) -> tuple[LiveRow | None, ReplyOf]:
+        """The message, or why nothing can be done to it."""
+        row = await self._store.get(gid)
+        if row is None:
+            unknown = UnknownMessage(f"no message {gid!r} found, cannot {verb}.", gid=gid)
+            return None, ReplyOf(unknown, State.ABSENT)
+        if isinstance(row, LiveRow):
+            return row, ReplyOf(None, row.state, row.created_ms)
+        final = StateConflict(f"current status '{row.state.name.lower()}', cannot {verb}.", gid=gid)
+        return None, ReplyOf(final, row.state, row.created_ms)
+
+    async def _perform(self, gid: str, event: Event, verb: str, told: str) -> ReplyOf:
+        future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+
+        def on_reply(reply: ReplyOf) -> None:
+            if not future.done():
+                future.set_result(reply)
+
+        entry = self._find(gid, on_reply)
+        if entry is not None:
+            # Recorded first, so that both go with one flush.
+            now_ms = self._clock.now_ms()
+            self._decisions.committer.record(Attempt(gid, AttemptKind.OPERATOR, "", "", now_ms, 0, 0, verb, told))
+            self._decisions.happen(entry, Occurrence(event, None, on_reply, DecidedBy.OPERATOR, told))
+        return await future

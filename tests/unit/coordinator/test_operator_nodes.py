@@ -1,0 +1,127 @@
+"""An operator reaches any node of several: the message comes there, and its old owner leaves it alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.unit.coordinator.nodes import Nodes
+from tests.unit.coordinator.rig import CHECK, IN, message
+from twophase.coordinator.operator import Act
+from twophase.core.errors import StateConflict
+from twophase.core.lifecycle import State
+from twophase.destinations.base import Answer
+from twophase.stores.base import AttemptKind, DecidedBy, HistoryRow
+
+EVE = Act("eve", "why not")
+REFUSED = Answer(500, b"no")
+
+
+async def submitted_at_a(nodes: Nodes) -> None:
+    nodes.a.destination.script[IN].extend([REFUSED] * 50)
+    await nodes.a.submit(message("g", retry_interval_ms=1_000))
+    await nodes.until(lambda: len(nodes.a.destination.calls) == 1)
+    await nodes.until(lambda: nodes.a.rescheduled() == ["g"])
+
+
+async def come_due(nodes: Nodes) -> None:
+    nodes.clock.advance(36_000)
+    nodes.shared.renew()
+
+
+async def test_a_stop_at_another_node_ends_the_calls_of_the_owner(nodes: Nodes) -> None:
+    await submitted_at_a(nodes)
+
+    reply = await nodes.b.coordinator.operator.stop("g", EVE)
+    assert (reply.error, reply.state) == (None, State.FAILED)
+    await come_due(nodes)
+    await nodes.until(lambda: nodes.a.active == 0)
+
+    assert len(nodes.a.destination.calls) == 1
+    row = await nodes.shared.get("g")
+    assert isinstance(row, HistoryRow)
+    assert (row.state, row.decided_by) == (State.FAILED, DecidedBy.OPERATOR)
+
+
+async def test_a_park_at_another_node_holds_for_the_owner(nodes: Nodes) -> None:
+    await submitted_at_a(nodes)
+
+    assert (await nodes.b.coordinator.operator.park("g", EVE)).error is None
+    await come_due(nodes)
+    await nodes.until(lambda: nodes.a.active == 0)
+
+    assert len(nodes.a.destination.calls) == 1
+    assert (await nodes.a.coordinator.operator.redrive("g", EVE)).error is None
+    nodes.a.destination.script[IN].clear()
+    nodes.a.coordinator.tick()
+    await nodes.until_state("g", State.SUCCEEDED)
+
+
+async def test_a_retry_now_at_another_node_is_done_there(nodes: Nodes) -> None:
+    await submitted_at_a(nodes)
+
+    assert (await nodes.b.coordinator.operator.retry_now("g", EVE)).error is None
+    nodes.b.coordinator.tick()
+
+    await nodes.until_state("g", State.SUCCEEDED)
+    assert nodes.b.destination.urls() == [IN]
+
+
+async def test_a_stop_at_another_node_asks_from_there(nodes: Nodes) -> None:
+    await nodes.a.prepare(message("g"))
+
+    reply = await nodes.b.coordinator.operator.stop("g", EVE)
+
+    assert isinstance(reply.error, StateConflict)
+    assert nodes.b.destination.urls()[0] == CHECK
+    assert nodes.a.destination.urls() == []
+    await nodes.until_state("g", State.SUCCEEDED)
+
+
+async def test_a_result_that_reaches_the_owner_after_a_stop_elsewhere_is_recorded(nodes: Nodes) -> None:
+    nodes.a.destination.hold(IN)
+    await nodes.a.submit(message("g"))
+    await nodes.until(lambda: IN in nodes.a.destination.urls())
+
+    assert (await nodes.b.coordinator.operator.stop("g", EVE)).error is None
+    nodes.a.destination.release(IN)
+
+    async with asyncio.timeout(10):
+        while True:
+            view = await nodes.b.coordinator.query("g")
+            assert view is not None
+            late = [one.error for one in view.log if one.kind is AttemptKind.BRANCH]
+            if late:
+                break
+            await asyncio.sleep(0.005)
+    assert view.state is State.FAILED
+    assert late == ["all_succeeded arrived late, the message was failed"]
+
+
+async def test_a_submit_and_a_stop_at_two_nodes_end_in_one_fate(nodes: Nodes) -> None:
+    for number in range(20):
+        gid = f"g{number}"
+        await nodes.a.prepare(message(gid))
+        nodes.b.destination.script[CHECK].append(Answer(500))
+        stop, submit = await asyncio.gather(nodes.b.coordinator.operator.stop(gid, EVE), nodes.a.submit(message(gid)))
+
+        row = await nodes.shared.get(gid)
+        assert row is not None
+        assert (row.state is State.FAILED) == (stop.error is None)
+        if submit.error is not None:
+            assert row.state is State.FAILED
+        elif isinstance(row, HistoryRow) and row.state is State.FAILED:
+            assert row.reason == "stopped by eve: why not", "submitted before the operator looked, and stopped as such"
+
+
+async def test_what_waits_at_any_node_is_tried_now(nodes: Nodes) -> None:
+    for node, gid in ((nodes.a, "a"), (nodes.b, "b")):
+        node.destination.script[f"http://{gid}/in"].append(REFUSED)
+        await node.submit(message(gid, f"http://{gid}/in", retry_interval_ms=600_000))
+        await nodes.until(lambda node=node: len(node.rescheduled()) == 1)  # type: ignore[misc]
+
+    assert await nodes.b.coordinator.operator.retry_later_ones(100_000, 10, EVE) == (2, False)
+    nodes.b.coordinator.tick()
+
+    await nodes.until_state("a", State.SUCCEEDED)
+    await nodes.until_state("b", State.SUCCEEDED)
+    assert sorted(nodes.b.destination.urls()) == ["http://a/in", "http://b/in", "http://b/in"]
