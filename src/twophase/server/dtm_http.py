@@ -106,45 +106,45 @@ class ColdRoutes:
         return Starlette(routes=routes, exception_handlers={HTTPException: _not_found, Exception: _failed})
 
     async def _ping(self, _request: Request) -> Response:
-        return _answer(Answer(200, b'{"msg":"pong"}'))
+        return respond(Answer(200, b'{"msg":"pong"}'))
 
     async def _say_version(self, _request: Request) -> Response:
-        return _answer(Answer(200, self._version))
+        return respond(Answer(200, self._version))
 
     async def _new_gid(self, _request: Request) -> Response:
         gid = make_gid(self._clock.now_ms(), os.urandom(RANDOM_BYTES))
-        return _answer(Answer(200, _json(NewGid("SUCCESS", gid))))
+        return respond(Answer(200, _json(NewGid("SUCCESS", gid))))
 
     async def _query(self, request: Request) -> Response:
         gid = request.query_params.get("gid", "")
         if not gid:
             # dtm's status and text; its clients' tests look for both.
             error = InvalidRequest("no gid specified")
-            return _answer(Answer(500, failure(error).body))
+            return respond(Answer(500, failure(error).body))
         try:
-            return _answer(Answer(200, query_body(await self._questions.query(validate_gid(gid)))))
+            return respond(Answer(200, query_body(await self._questions.query(validate_gid(gid)))))
         except TwophaseError as error:
-            return _answer(failure(error))
+            return respond(failure(error))
 
     async def _horizon(self, request: Request) -> Response:
         asked = request.query_params
         try:
             found = await self._questions.horizon(asked.get("check", ""), asked.get("barrier", ""))
         except TwophaseError as error:
-            return _answer(failure(error))
-        return _answer(Answer(200, _json(found)))
+            return respond(failure(error))
+        return respond(Answer(200, _json(found)))
 
     async def _live(self, _request: Request) -> Response:
-        return _answer(Answer(200, b'{"status":"live"}'))
+        return respond(Answer(200, b'{"status":"live"}'))
 
     async def _ready(self, _request: Request) -> Response:
         if not self._questions.ready:
-            return _answer(Answer(503, b'{"status":"not ready","reason":"draining or not started"}', retry_after_s=1))
+            return respond(Answer(503, b'{"status":"not ready","reason":"draining or not started"}', retry_after_s=1))
         try:
             await self._questions.overview()
         except Exception as error:  # noqa: BLE001 -- whatever it is, the node is not ready, and says why
-            return _answer(failure(as_store_error(error)))
-        return _answer(Answer(200, b'{"status":"ready"}'))
+            return respond(failure(as_store_error(error)))
+        return respond(Answer(200, b'{"status":"ready"}'))
 
     async def _scrape(self, _request: Request) -> Response:
         overview: Overview | None = None
@@ -162,14 +162,15 @@ def _json(value: msgspec.Struct) -> bytes:
     return msgspec.json.encode(value)
 
 
-def _answer(answer: Answer) -> Response:
+def respond(answer: Answer) -> Response:
+    """An answer as starlette sends it."""
     headers = {"retry-after": str(answer.retry_after_s)} if answer.retry_after_s else None
     return Response(answer.body, answer.status, headers, media_type="application/json; charset=utf-8")
 
 
 def _not_served(what: str) -> Callable[[Request], Awaitable[Response]]:
     async def refuse(_request: Request) -> Response:
-        return _answer(failure(UnsupportedType(f"{what} are not served here, only 2-phase messages.")))
+        return respond(failure(UnsupportedType(f"{what} are not served here, only 2-phase messages.")))
 
     return refuse
 
@@ -182,4 +183,4 @@ async def _not_found(_request: Request, error: Exception) -> Response:
 
 
 async def _failed(_request: Request, _error: Exception) -> Response:
-    return _answer(Answer(500, failure(TwophaseError("internal error.")).body))
+    return respond(Answer(500, failure(TwophaseError("internal error.")).body))
