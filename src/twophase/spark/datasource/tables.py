@@ -1,0 +1,134 @@
+"""The tables of the source and their columns: the one place, for Spark, for Arrow and for the SQL that fills them.
+
+States are names, times are milliseconds since 1970 as the databases hold them. What is in a message's body (its
+branches, its check address) becomes columns of its own; payloads only when they are asked for by name, and headers
+never, because they carry credentials.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+import pyarrow as pa
+
+from twophase.core.lifecycle import State
+
+STATE_NAMES = tuple(state.name.lower() for state in State)
+BRANCH = pa.struct([("branch_id", pa.string()), ("url", pa.string()), ("payload_bytes", pa.int32())])
+
+
+class Kind(enum.StrEnum):
+    """What option `table` may be."""
+
+    MESSAGE = "message"
+    HISTORY = "history"
+    JOURNAL = "journal"
+    ATTEMPT = "attempt"
+    BARRIER = "barrier"
+    LEDGER = "ledger"
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One column. `default`: part of a read that names no columns."""
+
+    name: str
+    type: pa.DataType
+    default: bool = True
+
+
+def _columns(*pairs: tuple[str, pa.DataType]) -> tuple[Column, ...]:
+    return tuple(Column(name, kind) for name, kind in pairs)
+
+
+_TEXT, _INT, _LONG, _FLAG = pa.string(), pa.int32(), pa.int64(), pa.bool_()
+
+IN_BODY = (
+    *_columns(
+        ("branches", pa.list_(pa.field("element", BRANCH))),
+        ("check_url", _TEXT),
+        ("protocol", _TEXT),
+        ("delay_ms", _LONG),
+    ),
+    Column("payloads", pa.list_(pa.field("element", pa.binary())), default=False),
+)
+"""Taken from a message's body; all null when the body cannot be read."""
+
+_DECIDED = _columns(
+    ("gid", _TEXT),
+    ("state", _TEXT),
+    ("created_ms", _LONG),
+    ("decided_ms", _LONG),
+    ("decided_by", _TEXT),
+    ("attempts", _INT),
+    ("done", _LONG),
+)
+_PLACE = _columns(("node", _INT), ("seq", _LONG))
+_END = _columns(("finished_ms", _LONG), ("reason", _TEXT))
+_LIVE = _columns(("parked", _FLAG), ("due_ms", _LONG))
+
+COLUMNS: dict[Kind, tuple[Column, ...]] = {
+    Kind.MESSAGE: (*_DECIDED, *_LIVE, *_columns(("node", _INT), ("epoch", _INT), ("version", _INT)), *IN_BODY),
+    Kind.HISTORY: (*_PLACE, *_DECIDED, *_END, *IN_BODY),
+    Kind.JOURNAL: (*_DECIDED, *_END, *_LIVE, *_PLACE, *IN_BODY),
+    Kind.ATTEMPT: _columns(
+        ("id", _LONG),
+        ("gid", _TEXT),
+        ("kind", _TEXT),
+        ("branch_id", _TEXT),
+        ("target", _TEXT),
+        ("at_ms", _LONG),
+        ("status", _INT),
+        ("latency_ms", _INT),
+        ("result", _TEXT),
+        ("error", _TEXT),
+    ),
+    Kind.BARRIER: _columns(
+        ("id", _LONG),
+        ("trans_type", _TEXT),
+        ("gid", _TEXT),
+        ("branch_id", _TEXT),
+        ("op", _TEXT),
+        ("barrier_id", _TEXT),
+        ("reason", _TEXT),
+        ("prepared_ms", _LONG),
+        ("created_ms", _LONG),
+    ),
+    Kind.LEDGER: _columns(("gid", _TEXT), ("branch_id", _TEXT)),
+}
+"""Of a ledger only these are known; others are taken with the types of the database."""
+
+GAP_ROWS = Column("gap_rows", _LONG)
+"""Of the stream with onGap=report: null in a row of history; in a row that stands for a gap, how many rows are gone,
+(node, seq) being the last of them."""
+
+STORED: dict[str, frozenset[str]] = {
+    "message": frozenset(column.name for column in COLUMNS[Kind.MESSAGE]) - {column.name for column in IN_BODY},
+    "history": frozenset(column.name for column in COLUMNS[Kind.HISTORY]) - {column.name for column in IN_BODY},
+    "attempt": frozenset(column.name for column in COLUMNS[Kind.ATTEMPT]),
+}
+"""The columns of a coordinator's own tables that are read as they are."""
+
+TIME_OF_CREATION: dict[Kind, str] = {
+    Kind.MESSAGE: "created_ms",
+    Kind.HISTORY: "created_ms",
+    Kind.JOURNAL: "created_ms",
+    Kind.ATTEMPT: "at_ms",
+    Kind.BARRIER: "created_ms",
+}
+"""What createdAfter and createdBefore compare. A ledger's is not known."""
+
+TIME_OF_CUT: dict[Kind, str] = TIME_OF_CREATION | {Kind.HISTORY: "finished_ms"}
+"""What asOf compares."""
+
+HAS_STATE = frozenset({Kind.MESSAGE, Kind.HISTORY, Kind.JOURNAL})
+OF_COORDINATOR = HAS_STATE | {Kind.ATTEMPT}
+
+
+def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """The columns for Arrow; all may be null, because Spark's own sources say so too.
+
+    >>> arrow_schema(COLUMNS[Kind.LEDGER]).names
+    ['gid', 'branch_id']
+    """
+    return pa.schema([pa.field(column.name, column.type) for column in columns])

@@ -1,0 +1,34 @@
+"""The stores of both engines, one test after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.servers.database import Database
+from tests.spark.source.stores import PostgresUnderTest, SqliteUnderTest, StoreUnderTest
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of a few hundred rows are cut as those of millions are."""
+    for module in ("ranges", "planning", "stream"):
+        monkeypatch.setattr(f"twophase.spark.datasource.{module}.ROWS_PER_PART_MIN", 20)
+
+
+@pytest.fixture
+def sqlite_store(tmp_path: Path) -> SqliteUnderTest:
+    return SqliteUnderTest(tmp_path)
+
+
+@pytest.fixture
+def postgres_store(tmp_path: Path, postgres_database: Database) -> PostgresUnderTest:
+    return PostgresUnderTest(tmp_path, postgres_database.dsn)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def store(request: pytest.FixtureRequest) -> StoreUnderTest:
+    """Each engine."""
+    found: StoreUnderTest = request.getfixturevalue(f"{request.param}_store")
+    return found

@@ -1,0 +1,61 @@
+"""A program that follows a store into a folder, one file a batch; killed by `test_killed.py` at the point it names.
+
+    python -m tests.spark.source.follower URL FOLDER POINT BATCH
+
+It waits at POINT of batch BATCH, having said so on standard output, until it is killed; with POINT `none` it ends by
+itself. Points: `before` the batch is read, `reading` in a worker in the middle of a read, `written` when the file
+stands and Spark has not yet noted the batch.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from twophase.spark import register
+from twophase.spark.session import SessionSettings, open_session
+
+ROWS_PER_BATCH = 1_000
+SECONDS_WAITED_MAX = 60
+
+
+def main(url: str, folder: Path, point: str, batch: int) -> None:
+    """Follow to the end, or to the point."""
+
+    def reached(name: str, number: int) -> None:
+        if name == point and number == batch:
+            (folder / "at-point").touch()
+            time.sleep(SECONDS_WAITED_MAX)
+
+    def write(frame: DataFrame, number: int) -> None:
+        def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for one in batches:
+                yield one.slice(0, one.num_rows // 2)
+                reached("reading", number)
+                yield one.slice(one.num_rows // 2)
+
+        reached("before", number)
+        frame.mapInArrow(slowly, frame.schema).write.mode("overwrite").parquet(str(folder / "rows" / f"batch={number}"))
+        reached("written", number)
+
+    with open_session(SessionSettings(cores=2, memory_mb=512, name="follower", short=True)) as spark:
+        register(spark)
+        reader = spark.readStream.format("twophase").option("url", url).option("columns", "node,seq,gid")
+        query = (
+            reader.option("maxRowsPerBatch", str(ROWS_PER_BATCH))
+            .load()
+            .writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))

@@ -1,0 +1,183 @@
+"""Barrier and ledger tables of the business databases, of three engines."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import Engine
+
+from tests.servers.database import Database
+from tests.spark.source import reads
+from twophase.barrier.install import install
+from twophase.core.errors import CannotRead
+
+MANY = 300
+Bank = tuple[str, Engine]
+
+
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgres", marks=pytest.mark.postgres),
+        pytest.param("mariadb", marks=pytest.mark.mariadb),
+    ]
+)
+def bank(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bank]:
+    """A business database with a barrier: the reference to its URL, and an engine."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path / 'bank.db'}"
+    else:
+        server: Database = request.getfixturevalue(f"{request.param}_database")
+        url = server.sqlalchemy_url("psycopg" if request.param == "postgres" else "pymysql")
+    install(url)
+    file = tmp_path / "bank-url"
+    file.write_text(url)
+    engine = create_engine(url)
+    yield f"file:{file}", engine
+    engine.dispose()
+
+
+def execute(engine: Engine, sql: str, rows: list[dict[str, object]] | None = None) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(sql), rows or {})
+
+
+def test_a_barrier(bank: Bank) -> None:
+    url, engine = bank
+    began = dt.datetime.now(dt.UTC).timestamp() * 1000
+    execute(
+        engine,
+        "insert into barrier (trans_type, gid, branch_id, op, barrier_id, reason, prepared_at) "
+        "values ('msg', :gid, :branch, :op, '01', :op, :prepared)",
+        [
+            {"gid": "g", "branch": "00", "op": "msg", "prepared": 99},
+            {"gid": "g", "branch": "01", "op": "action", "prepared": None},
+        ],
+    )
+
+    rows = reads.batch(url=url, table="barrier")
+
+    assert [(row["trans_type"], row["gid"], row["branch_id"], row["op"], row["reason"]) for row in rows] == [
+        ("msg", "g", "00", "msg", "msg"),
+        ("msg", "g", "01", "action", "action"),
+    ]
+    assert [row["prepared_ms"] for row in rows] == [99, None]
+    assert all(began - 5_000 < row["created_ms"] < began + 60_000 for row in rows)
+    assert reads.batch(url=url, table="barrier", createdBefore=1) == []
+
+
+def test_a_barrier_made_by_dtm(tmp_path: Path) -> None:
+    file = tmp_path / "dtm.db"
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("create table barrier (trans_type text, gid text, branch_id text, op text, "
+                           "barrier_id text, reason text)")  # fmt: skip
+        connection.execute("insert into barrier values ('msg', 'g', '00', 'msg', '01', 'msg')")
+
+    [row] = reads.batch(url=f"sqlite:///{file}", table="barrier")
+
+    assert (row["gid"], row["id"], row["prepared_ms"], row["created_ms"]) == ("g", None, None, None)
+
+
+def test_a_ledger_with_the_types_of_its_database(bank: Bank) -> None:
+    url, engine = bank
+    execute(
+        engine, "create table booking (tx varchar(64), step varchar(9), amount decimal(9, 2), count bigint, at date)"
+    )
+    execute(
+        engine,
+        "insert into booking values (:tx, :step, :amount, 3, '2026-11-21')",
+        [
+            {"tx": "g", "step": "01", "amount": 30.25},
+            {"tx": "h", "step": None, "amount": None},
+            {"tx": None, "step": "", "amount": 1},
+        ],
+    )
+    options = {"url": url, "table": "ledger", "tableName": "booking", "gidColumn": "tx", "branchColumn": "step"}
+
+    rows = reads.batch(**options, columns="gid,branch_id,amount,count,at")
+
+    assert [(row["gid"], row["branch_id"]) for row in rows] == [("g", "01"), ("h", None)]
+    if engine.name == "sqlite":  # which has no exact numbers and no dates
+        assert (rows[0]["amount"], rows[0]["count"], rows[0]["at"]) == ("30.25", 3, "2026-11-21")
+    else:
+        assert (rows[0]["amount"], rows[0]["count"], rows[0]["at"]) == (
+            Decimal("30.25"),
+            3,
+            dt.date(2026, 11, 21),
+        )
+    assert rows[1]["amount"] is None
+    assert reads.batch(**options, gidPrefix="h") == [{"gid": "h", "branch_id": None}]
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_large_ledger_is_cut_into_parts_that_hold_every_row_once(bank: Bank, keyed: bool) -> None:
+    url, engine = bank
+    execute(engine, "create table ledger (number bigint primary key, gid varchar(40), branch_id varchar(9))")
+    execute(engine, "create index ledger_gid on ledger (gid)")
+    execute(
+        engine,
+        "insert into ledger values (:n, :gid, '01')",
+        [{"n": n, "gid": f"tp{n // 3:07}"} for n in range(MANY)],
+    )
+    options: dict[str, object] = {"keyColumn": "number"} if keyed else {}
+
+    found = reads.parts(url=url, table="ledger", tableName="ledger", partitions=3, **options)
+
+    assert sorted(row["gid"] for part in found for row in part) == sorted(f"tp{n // 3:07}" for n in range(MANY))
+    assert len([part for part in found if part]) > 1
+
+
+def test_a_ledger_without_branch_or_index_is_read_by_one_task(bank: Bank) -> None:
+    url, engine = bank
+    execute(engine, "create table ledger (gid varchar(40))")
+    execute(engine, "insert into ledger values ('g')")
+
+    found = reads.parts(url=url, table="ledger", tableName="ledger", branchColumn="")
+
+    assert found == [[{"gid": "g", "branch_id": None}]]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tableName": "nothing"}, "there is no table nothing; name it by tableName"),
+        ({"tableName": "ledger", "gidColumn": "tx"}, "has no column ['tx']"),
+        ({"tableName": "ledger", "columns": "gid,amount"}, "no column ['amount']"),
+    ],
+)
+def test_a_ledger_of_another_shape_is_refused(bank: Bank, options: dict[str, str], said: str) -> None:
+    url, engine = bank
+    execute(engine, "create table ledger (gid varchar(40), branch_id varchar(9))")
+
+    with pytest.raises(CannotRead) as raised:
+        reads.batch(url=url, table="ledger", **options)
+    assert said in raised.value.message
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_text_keys_are_cut_right_under_a_collation_that_is_not_by_bytes(
+    postgres_database: Database, tmp_path: Path
+) -> None:
+    """Case and punctuation order otherwise than bytes do; the database's order decides."""
+    url = postgres_database.sqlalchemy_url("psycopg")
+    engine = create_engine(url)
+    execute(engine, "create collation odd (provider = icu, locale = 'und', deterministic = true)")
+    execute(engine, "create table ledger (gid varchar(40) collate odd, branch_id varchar(9))")
+    execute(engine, "create index on ledger (gid)")
+    gids = [f"{letter}{n}" for n in range(60) for letter in "aAbB-_zZ"]
+    execute(engine, "insert into ledger values (:gid, '01')", [{"gid": gid} for gid in gids])
+    engine.dispose()
+    (tmp_path / "url").write_text(url)
+
+    found = reads.parts(url=f"file:{tmp_path / 'url'}", table="ledger", tableName="ledger", partitions=5)
+
+    assert sorted(row["gid"] for part in found for row in part) == sorted(gids)
+    assert len(found) > 1

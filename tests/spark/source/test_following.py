@@ -1,0 +1,142 @@
+"""The stream's reader: offsets, limits, the frozen end, new nodes, gaps. No Spark needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from tests.spark.source import reads
+from tests.spark.source.stores import StoreUnderTest, finish, reach, remove
+from twophase.core.errors import CannotRead, ConfigurationError, HistoryGap
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture(autouse=True)
+def _always_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twophase.spark.datasource.stream.LOOKS_SECONDS_MIN", 0.0)
+
+
+def test_where_it_begins(store: StoreUnderTest) -> None:
+    finish(store, 1, 1, 9)
+    finish(store, 2, 1, 3)
+    remove(store, 1, 1, 4)
+    remove(store, 2, 1, 3)
+
+    def begins(start: str) -> dict[str, int]:
+        return reads.stream(url=store.url, start=start).initialOffset()
+
+    assert begins("earliest") == {"1": 4, "2": 3}
+    assert begins("latest") == {"1": 9, "2": 3}
+    assert begins("beginning") == {"1": 0, "2": 0}
+    assert begins('{"1": 6}') == {"1": 6, "2": 0}
+    with pytest.raises(ConfigurationError, match="do not exist yet"):
+        begins('{"1": 10}')
+
+
+def test_batches_go_on_where_the_last_one_ended(store: StoreUnderTest) -> None:
+    finish(store, 1, 1, 5)
+    reader = reads.stream(url=store.url, columns="node,seq")
+
+    first = reader.latestOffset(reader.initialOffset(), ALL)
+    finish(store, 1, 6, 7)
+    second = reader.latestOffset(first, ALL)
+
+    assert (first, second) == ({"1": 5}, {"1": 7})
+    assert [row["seq"] for row in reads.between(reader, first, second)] == [6, 7]
+    assert reader.latestOffset(second, ALL) == second
+
+
+def test_the_limit_is_shared_by_the_nodes(store: StoreUnderTest) -> None:
+    finish(store, 1, 1, 2)
+    finish(store, 2, 1, 500)
+    reader = reads.stream(url=store.url, maxRowsPerBatch=100)
+
+    assert reader.getDefaultReadLimit() == ReadMaxRows(100)
+    assert reader.latestOffset({"1": 0, "2": 0}, ReadMaxRows(100)) == {"1": 2, "2": 98}
+
+
+def test_available_now_ends_where_it_was_frozen(store: StoreUnderTest) -> None:
+    finish(store, 1, 1, 5)
+    reader = reads.stream(url=store.url)
+
+    reader.prepareForTriggerAvailableNow()
+    finish(store, 1, 6, 9)
+    finish(store, 2, 1, 1)
+
+    end = reader.latestOffset({"1": 0}, ReadMaxRows(3))
+    assert end["1"] == 3
+    end = reader.latestOffset(end, ReadMaxRows(3))
+    assert end == reader.latestOffset(end, ReadMaxRows(3)) == {"1": 5, "2": 0}
+
+
+def test_a_node_that_appears_is_read_from_its_first_row(store: StoreUnderTest) -> None:
+    finish(store, 1, 1, 2)
+    reader = reads.stream(url=store.url, columns="node,seq", start="latest")
+    start = reader.initialOffset()
+
+    finish(store, 2, 1, 2)
+    end = reader.latestOffset(start, ALL)
+
+    assert [(row["node"], row["seq"]) for row in reads.between(reader, start, end)] == [(2, 1), (2, 2)]
+
+
+def test_rows_that_are_gone_end_the_stream(store: StoreUnderTest) -> None:
+    finish(store, 1, 1, 9)
+    remove(store, 1, 2, 3)
+    remove(store, 1, 7, 7)
+    reader = reads.stream(url=store.url, start="beginning")
+
+    with pytest.raises(HistoryGap) as raised:
+        reads.between(reader, {"1": 0}, {"1": 9})
+    assert "3 rows" in raised.value.message
+    assert "node 1, seq 2 to 3 and 1 more places" in raised.value.message
+    assert "onGap=report" in raised.value.remedy
+
+
+def test_rows_that_are_gone_are_said_in_rows(store: StoreUnderTest) -> None:
+    finish(store, 1, 1, 9)
+    remove(store, 1, 2, 3)
+    remove(store, 1, 9, 9)
+    reader = reads.stream(url=store.url, start="beginning", onGap="report", columns="gid", states="failed")
+
+    assert reads.between(reader, {"1": 0}, {"1": 9}) == [
+        {"gid": None, "node": 1, "seq": 3, "gap_rows": 2},
+        {"gid": None, "node": 1, "seq": 9, "gap_rows": 1},
+    ]
+
+
+def test_a_whole_stretch_may_be_gone(store: StoreUnderTest) -> None:
+    reach(store, 1, 4)
+    reader = reads.stream(url=store.url, onGap="report", columns="gid")
+
+    assert [row["gap_rows"] for row in reads.between(reader, {"1": 0}, {"1": 4})] == [4]
+
+
+def test_filters_make_no_gap(store: StoreUnderTest) -> None:
+    finish(store, 1, 1, 9)
+    reader = reads.stream(url=store.url, columns="seq", gidPrefix="n1-000000", states="failed")
+
+    assert reads.between(reader, {"1": 0}, {"1": 9}) == []
+
+
+def test_a_store_that_went_back_is_refused(store: StoreUnderTest) -> None:
+    finish(store, 1, 1, 3)
+
+    with pytest.raises(CannotRead, match="restored from a backup"):
+        reads.stream(url=store.url).latestOffset({"1": 5}, ALL)
+    with pytest.raises(CannotRead, match="restored from a backup"):
+        reads.stream(url=store.url).latestOffset({"1": 3, "7": 1}, ALL)
+
+
+def test_a_batch_is_cut_into_tasks_that_cover_it_once(store: StoreUnderTest) -> None:
+    reader = reads.stream(url=store.url, partitions=3)
+
+    parts: list[Any] = list(reader.partitions({"1": 10}, {"1": 100_010, "2": 5}))
+    stretches = [part.stretch for part in parts]
+
+    covered = [(one.node, seq) for one in stretches for seq in range(one.first, one.last + 1)]
+    assert covered == [*((1, seq) for seq in range(11, 100_011)), *((2, seq) for seq in range(1, 6))]
+    assert len(stretches) == 4

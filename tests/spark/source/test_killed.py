@@ -1,0 +1,79 @@
+"""The stream survives kill -9 of its driver, Java and Python both: every row of history once, whatever was cut off.
+
+The sink is the one Spark's guide recommends: a batch overwrites the folder of its own number. So a batch that is
+repeated must hold the very rows it held before, although the store has grown meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.spark.source.stores import SqliteUnderTest, finish
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(400)]
+START_SECONDS_MAX = 120
+KILLS = (("before", 0), ("written", 1), ("reading", 2), ("before", 3), ("written", 3))
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below `pid`, which Spark partly puts into groups of their own."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found, left = [], [pid]
+    while left:
+        below = children.get(left.pop(), [])
+        found += below
+        left += below
+    return found
+
+
+def follower(store: SqliteUnderTest, folder: Path, point: str, batch: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.spark.source.follower", store.url, str(folder), point, str(batch)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=(folder / "stderr").open("ab"))
+
+
+def run_until_killed(store: SqliteUnderTest, folder: Path, point: str, batch: int) -> None:
+    """Let it come to the point, then kill all of it at once."""
+    mark = folder / "at-point"
+    mark.unlink(missing_ok=True)
+    with follower(store, folder, point, batch) as process:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not mark.exists():
+            assert process.poll() is None, (folder / "stderr").read_text()[-2_000:]
+            assert time.monotonic() < deadline, f"it never came to {point} of batch {batch}"
+            time.sleep(0.05)
+        for pid in [process.pid, *descendants(process.pid)]:
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_every_row_once_whatever_is_killed(sqlite_store: SqliteUnderTest, tmp_path: Path) -> None:
+    last = 2_500
+    finish(sqlite_store, 1, 1, last)
+    for point, batch in KILLS:
+        run_until_killed(sqlite_store, tmp_path, point, batch)
+        finish(sqlite_store, 1, last + 1, last + 700)  # a batch that is read again must not take these in
+        last += 700
+    finish(sqlite_store, 2, 1, 300)
+
+    with follower(sqlite_store, tmp_path, "none", -1) as process:
+        assert process.wait(START_SECONDS_MAX) == 0, (tmp_path / "stderr").read_text()[-2_000:]
+
+    rows = pq.read_table(tmp_path / "rows", partitioning="hive").select(["node", "seq"]).to_pylist()
+    assert sorted((row["node"], row["seq"]) for row in rows) == [
+        *((1, seq) for seq in range(1, last + 1)),
+        *((2, seq) for seq in range(1, 301)),
+    ]

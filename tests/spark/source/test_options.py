@@ -1,0 +1,108 @@
+"""The options: what they mean, and what is refused before anything is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from twophase.core.errors import ConfigurationError
+from twophase.spark.datasource.address import locate, require_no_secret
+from twophase.spark.datasource.wanted import parse
+
+URL = "sqlite:///tp.db"
+
+
+def test_times_are_iso_or_milliseconds() -> None:
+    wanted = parse(
+        {"url": URL, "table": "history", "createdAfter": "2027-01-15T08:00:00Z", "createdBefore": "1800000000001"}
+    )
+
+    assert (wanted.created_after_ms, wanted.created_before_ms) == (1_800_000_000_000, 1_800_000_000_001)
+
+
+def test_names_are_taken_in_any_case() -> None:
+    assert parse({"URL": URL, "Table": "HISTORY", "gidprefix": "tp"}).gid_prefix == "tp"
+
+
+def test_a_stream_is_of_history_unless_said() -> None:
+    assert parse({"url": URL}, streaming=True).kind == "history"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"table": "history"}, "url is missing"),
+        ({"url": URL}, "table is one of message, history"),
+        ({"url": URL, "table": "journl"}, "table is one of"),
+        ({"url": URL, "table": "history", "stats": "failed"}, "no option 'stats'"),
+        ({"url": URL, "table": "history", "states": "done"}, "states is one of prepared"),
+        ({"url": URL, "table": "history", "asOf": "yesterday"}, "asOf is a time"),
+        ({"url": URL, "table": "journal", "asOf": '{"1": 2}'}, "is for table history"),
+        ({"url": URL, "table": "history", "asOf": '{"1": "x"}'}, "JSON, node to seq"),
+        ({"url": URL, "table": "history", "partitions": "0"}, "from 1 to 1024"),
+        ({"url": URL, "table": "history", "maxRowsPerBatch": "5"}, "maxRowsPerBatch is not one of read"),
+        ({"url": URL, "table": "history", "tableName": "x"}, "tableName is not one of table history"),
+        ({"url": URL, "table": "attempt", "states": "failed"}, "states is not one of table attempt"),
+        ({"url": URL, "table": "ledger"}, "tableName is missing"),
+        ({"url": URL, "table": "ledger", "tableName": "x; drop"}, "not a name"),
+        ({"url": URL, "table": "ledger", "tableName": "x", "asOf": "1"}, "which column is the time"),
+        ({"url": URL, "table": "barrier", "gidColumn": "x"}, "gidColumn is not one of table barrier"),
+        ({"url": URL, "table": "history", "snapshot": "1'; drop"}, "pg_export_snapshot"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_what_it_may_be(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse(options)
+    assert said in raised.value.message
+
+
+def test_only_history_can_be_followed() -> None:
+    with pytest.raises(ConfigurationError, match="Only table history"):
+        parse({"url": URL, "table": "message"}, streaming=True)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:s3cret@db/bank",
+        "postgresql://me:s3%zzcret@db/bank",
+        "postgresql://me:s3c/ret@db/bank",
+        "postgresql://me:s3c@ret@db/bank",
+        "postgresql://me:s3cret@db:port/bank",
+        "postgresql://db/bank?user=me&password=s3cret",
+        "postgresql://db/bank?sslpassword=s3cret",
+        "mysql://me:@db/bank?passwd=s3cret",
+    ],
+)
+def test_a_password_in_the_option_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        require_no_secret(url)
+    for piece in ("s3", "cret"):
+        assert piece not in str(raised.value).replace("secrets", "")
+    assert "env:" in raised.value.message
+
+
+def test_a_url_stands_in_the_environment_or_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    file.write_text("postgresql+psycopg://me:s3cret@db/bank\n")
+
+    for reference in ("env:STORE", f"file:{file}"):
+        location = locate(reference, "source", {"STORE": "postgresql+psycopg://me:s3cret@db/bank"})
+        assert location.url == "postgresql://me:s3cret@db/bank"
+        assert "s3cret" not in location.shown
+
+
+@pytest.mark.parametrize(
+    ("held", "said"), [("", "does not have"), ("no url s3cret", "holds no URL"), ("redis://x", "must begin with")]
+)
+def test_a_reference_to_nothing_useful_is_refused(held: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        locate("env:STORE", "source", {"STORE": held})
+    assert said in raised.value.message
+    assert "s3cret" not in str(raised.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
+        locate(f"file:{tmp_path / 'none'}", "source")
