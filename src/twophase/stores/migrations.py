@@ -21,8 +21,8 @@ def released(folder: Traversable) -> tuple[Migration, ...]:
     """The migrations of a folder in their order, from version 2 on: `0002_what_it_does.sql`, `0003_…`.
 
     >>> from importlib.resources import files
-    >>> released(files("twophase.stores.sqlite") / "migrations")
-    ()
+    >>> [one.version for one in released(files("twophase.stores.sqlite") / "migrations")]
+    [2]
     """
     found = [
         Migration(int(match[1]), entry.read_text())

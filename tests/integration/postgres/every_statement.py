@@ -62,6 +62,13 @@ async def _read_all(store: Store, gid: str) -> None:
     await _look_for(store, Search(frozenset({State.FAILED}), gid_prefix=gid, destination="b", created_from_ms=5))
     await store.moved([(gid, 1), ("nobody's", 2)])
     await store.moved([(f"{gid}-{number}", 1) for number in range(400)])
+    topics = await store.topics()
+    assert topics is not None
+    await store.topics(topics.revision)
+    await store.change_topic(topics.revision, "t", [Subscriber("http://b/in")])
+    await store.change_topic(topics.revision + 1, "t", [])
+    await store.change_topic(topics.revision + 2, "t", None)
+    await store.change_topic(topics.revision, "t", None)
     await store.heartbeat()
     await store.purge(1, 100)
 

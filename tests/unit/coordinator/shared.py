@@ -16,8 +16,20 @@ import psycopg
 
 from tests.servers.database import Database
 from twophase.core.errors import StoreFenced, StoreUnavailable
-from twophase.stores.base import Attempt, Batch, FlushResult, HistoryRow, LiveRow, Overview, Purged, Store
+from twophase.stores.base import (
+    Attempt,
+    Batch,
+    FlushResult,
+    HistoryRow,
+    LiveRow,
+    Overview,
+    Purged,
+    Store,
+    Subscriber,
+    Topics,
+)
 from twophase.stores.postgres.store import PostgresStore
+from twophase.stores.search import Found, Search
 from twophase.stores.sqlite.store import SqliteStore
 from twophase.testing.clock import VirtualClock
 
@@ -29,7 +41,6 @@ class Gates:
     """What a test may do to one node's store."""
 
     def __init__(self) -> None:
-from twophase.stores.search import Found, Search
         self.open = asyncio.Event()
         self.open.set()
         self.answers = asyncio.Event()
@@ -209,6 +220,14 @@ class SharedFileStore:
 
     # ---- the same for every node --------------------------------------------------------------------
 
+    async def topics(self, known: int = -1) -> Topics | None:
+        self.gates.pass_through()
+        return await self._all.file.topics(known)
+
+    async def change_topic(self, revision: int, name: str, subscribers: Sequence[Subscriber] | None) -> bool:
+        self.gates.pass_through()
+        return await self._all.file.change_topic(revision, name, subscribers)
+
     async def attempts(self, gid: str, limit: int = 100) -> Sequence[Attempt]:
         return await self._all.file.attempts(gid, limit)
 
@@ -226,6 +245,12 @@ class SharedFileStore:
 
     async def oldest_undecided(self, before_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
         return await self._all.file.oldest_undecided(before_ms, after, limit)
+
+    async def search(self, wanted: Search, position: str, limit: int) -> Found:
+        return await self._all.file.search(wanted, position, limit)
+
+    async def later(self, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
+        return [self._seen(row) for row in await self._all.file.later(after, limit)]
 
 
 # ---- PostgreSQL -----------------------------------------------------------------------------------------
@@ -246,12 +271,6 @@ class SharedDatabase:
         await self._outsider.stop()
 
     def store(self, number: int) -> GatedStore:
-    async def search(self, wanted: Search, position: str, limit: int) -> Found:
-        return await self._all.file.search(wanted, position, limit)
-
-    async def later(self, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
-        return [self._seen(row) for row in await self._all.file.later(after, limit)]
-
         return GatedPostgresStore(self._database.dsn, self._clock)
 
     async def get(self, gid: str) -> LiveRow | HistoryRow | None:

@@ -294,8 +294,10 @@ class Readers:
             lane.open()
             self._free.put_nowait(lane)
 
-    async def ask(self, question: Callable[[Connection], Awaitable[T]], doing: str = "reading") -> T:
-        """Put a question, again when the connection is lost before the answer came.
+    async def ask(
+        self, question: Callable[[Connection], Awaitable[T]], doing: str = "reading", *, repeat: bool = True
+    ) -> T:
+        """Put a question, again when the connection is lost before the answer came; once, when not `repeat`.
 
         Raises:
             StoreError: as it is.
@@ -307,7 +309,7 @@ class Readers:
         except TimeoutError as error:
             raise StoreUnavailable(f"{self._lanes[0].place}: no answer in {deadline.wait_ms} ms.") from error
         try:
-            return await _ask(lane, question, deadline, doing)
+            return await _ask(lane, question, deadline, doing, repeat=repeat)
         finally:
             self._free.put_nowait(lane)
 
@@ -317,7 +319,9 @@ class Readers:
             await lane.close()
 
 
-async def _ask(lane: Lane, question: Callable[[Connection], Awaitable[T]], deadline: Deadline, doing: str) -> T:
+async def _ask(
+    lane: Lane, question: Callable[[Connection], Awaitable[T]], deadline: Deadline, doing: str, *, repeat: bool
+) -> T:
     while True:
         connection = await lane.connected(deadline)
         try:
@@ -325,5 +329,6 @@ async def _ask(lane: Lane, question: Callable[[Connection], Awaitable[T]], deadl
         except FAILURES as error:
             if is_lost(error):
                 lane.drop()
-            if not (is_lost(error) or is_beaten(error)) or deadline.left_s() == 0:
+            again = is_beaten(error) or (repeat and is_lost(error))
+            if not again or deadline.left_s() == 0:
                 raise store_error(error, lane.place, doing) from error

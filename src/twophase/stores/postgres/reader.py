@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from twophase.core.lifecycle import State
-from twophase.stores.base import Attempt, AttemptKind, HistoryRow, LiveRow, Overview
+from twophase.stores.base import Attempt, AttemptKind, HistoryRow, LiveRow, Overview, Topics
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
+from twophase.stores.topic_rows import topics_of
 
 
 class Tenure(msgspec.Struct, frozen=True):

@@ -22,10 +22,11 @@ from twophase.stores.migrations import Migration, released
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 _FOLDER = importlib.resources.files("twophase.stores.postgres")
-_TABLES: Final = ("message", "history", "attempt", "node", "store_meta")
+_TABLES: Final = {"message": 1, "history": 1, "attempt": 1, "node": 1, "store_meta": 1, "topic": 2}
+"""Each with the version that brought it."""
 _FUNCTIONS: Final = ("twophase_flush", "twophase_adopt")
 _LOCK: Final = 0x32504D53
 """The four letters 2PMS; the other half of the lock's key is the schema."""
@@ -71,7 +72,8 @@ async def identify(connection: Connection, place: str, newest: int = SCHEMA_VERS
     version = await connection.fetchval("select value from store_meta where name = 'schema_version'")
     if version is not None and version > newest:
         raise SchemaTooNew(f"{place} has schema version {version}; this twophase knows {newest} at most.")
-    missing = sorted({*_TABLES, *_FUNCTIONS} - {*present, *functions})
+    expected = {table for table, since in _TABLES.items() if version is None or since <= version}
+    missing = sorted({*expected, *_FUNCTIONS} - {*present, *functions})
     if version is None or missing:
         raise SchemaMissing(
             f"{place}: the schema is incomplete ({', '.join(missing) or 'no schema_version'}).",

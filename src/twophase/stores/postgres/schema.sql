@@ -91,4 +91,19 @@ create table store_meta (
     value bigint not null,
     constraint store_meta_pkey primary key (name)
 );
-insert into store_meta (name, value) values ('schema_version', 1), ('history_horizon_ms', 0);
+insert into store_meta (name, value) values ('schema_version', 2), ('history_horizon_ms', 0);
+
+-- Topics: who is called for `topic://name`. `id` is the revision that made it, so a topic that is made anew is another;
+-- `version` counts its changes.
+create table topic (
+    id bigint not null,
+    created_ms bigint not null,
+    changed_ms bigint not null,
+    version integer not null,
+    name text collate "C" not null,
+    subscribers text not null,
+    constraint topic_pkey primary key (name)
+);
+
+-- Grows by one with every change of any topic, in the same commit.
+insert into store_meta (name, value) values ('topics_revision', 0);

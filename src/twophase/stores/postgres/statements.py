@@ -43,6 +43,9 @@ OLDEST_HISTORY: Final = read("oldest_history")
 OLDEST_ATTEMPTS: Final = read("oldest_attempts")
 FORGET: Final = read("forget")
 
+TOPICS: Final = read("topics")
+CHANGE_TOPIC: Final = read("change_topic")
+
 WHAT_IS_THERE: Final = read("what_is_there", "catalog")
 LOCK_SCHEMA: Final = read("lock_schema", "catalog")
 SET_VERSION: Final = read("set_version", "catalog")

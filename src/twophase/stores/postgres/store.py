@@ -179,6 +179,23 @@ class PostgresStore:
         tenure = self._writer.tenure
         return await readers.ask(lambda connection: reader.moved(connection, known, tenure))
 
+    async def topics(self, known: int = -1) -> Topics | None:
+        """See `Store.topics`."""
+        readers = await self._settled_readers()
+        return await readers.ask(lambda connection: reader.topics(connection, known))
+
+    async def change_topic(self, revision: int, name: str, subscribers: Sequence[Subscriber] | None) -> bool:
+        """See `Store.change_topic`. No fence: the revision says all, and a topic is no node's own."""
+        readers = await self._settled_readers()
+        text = None if subscribers is None else subscribers_text(subscribers)
+        clock_ms = self._clock.now_ms() if self._clock else None
+        next_revision: int | None = await readers.ask(
+            lambda connection: connection.fetchval(statements.CHANGE_TOPIC, revision, name, text, clock_ms),
+            "changing a topic",
+            repeat=False,
+        )
+        return next_revision is not None
+
     async def heartbeat(self) -> int:
         """See `Store.heartbeat`."""
         return await self._writer.heartbeat()

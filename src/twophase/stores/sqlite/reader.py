@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from twophase.core.lifecycle import State
-from twophase.stores.base import Attempt, AttemptKind, HistoryRow, LiveRow, Overview
+from twophase.stores.base import Attempt, AttemptKind, HistoryRow, LiveRow, Overview, Topics
 from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.statements import ROWS_MAX
+from twophase.stores.topic_rows import topics_of
 
 
 def get(connection: sqlite3.Connection, gid: str) -> LiveRow | HistoryRow | None:

@@ -16,7 +16,7 @@ from twophase.stores.migrations import Migration, released
 
 APPLICATION_ID = 0x32504D53
 """The four letters 2PMS in the header of every file of ours."""
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _FOLDER = importlib.resources.files("twophase.stores.sqlite")
 

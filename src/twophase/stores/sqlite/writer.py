@@ -14,19 +14,21 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from twophase.core.errors import StoreCorrupt, StoreError, StoreFenced
 from twophase.core.hooks import Clock
-from twophase.stores.base import Attempt, Batch, FlushResult, Forgotten, Refusal
+from twophase.stores.base import Attempt, Batch, FlushResult, Forgotten, Refusal, Subscriber
 from twophase.stores.sqlite import connection as opening
 from twophase.stores.sqlite import reader, schema, statements
 from twophase.stores.sqlite.changes import Applying, Changes, CountShort, sort_by_kind
 from twophase.stores.sqlite.failures import OPENING, is_busy, reported, store_error
 from twophase.stores.sqlite.purge import Found
 from twophase.stores.sqlite.statements import NODE, ROWS_MAX
+from twophase.stores.topic_rows import subscribers_text
 
 _Identity = tuple[int, int]
 
@@ -171,6 +173,27 @@ class Writer:
                 raise
             self._commit(connection, commit_count)
         return horizon_ms
+
+    def change_topic(self, revision: int, name: str, subscribers: Sequence[Subscriber] | None) -> bool:
+        """Change one topic in a commit of its own, see `Store.change_topic`."""
+        self._check_files()
+        with reported(self._path, "changing a topic"):
+            connection = self._ready()
+            try:
+                begun, commit_count, _ = self._begin(connection, 0)
+                if connection.execute(statements.BUMP_TOPICS, (revision,)).rowcount != 1:
+                    self._roll_back(connection)
+                    return False
+                if subscribers is None:
+                    connection.execute(statements.REMOVE_TOPIC, (name,))
+                else:
+                    row = (name, revision + 1, begun.at_ms, subscribers_text(subscribers))
+                    connection.execute(statements.PUT_TOPIC, row)
+            except BaseException:
+                self._roll_back(connection)
+                raise
+            self._commit(connection, commit_count)
+        return True
 
     def _transaction(
         self, connection: sqlite3.Connection, changes: Changes, attempts: list[Attempt], *, sifting: bool

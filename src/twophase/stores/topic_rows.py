@@ -1,0 +1,38 @@
+"""Topics as they stand in a database: rows of `topics.sql`, and subscribers as JSON text, the same in every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from twophase.stores.base import Subscriber, Topic, Topics
+
+_decode: Final = msgspec.json.Decoder(tuple[Subscriber, ...]).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def subscribers_text(subscribers: Sequence[Subscriber]) -> str:
+    """Subscribers as text, as dtm writes them.
+
+    >>> subscribers_text([Subscriber("http://b/in", "the bank")])
+    '[{"url":"http://b/in","remark":"the bank"}]'
+    """
+    return _encode(subscribers).decode()
+
+
+def topics_of(rows: Sequence[Sequence[Any]]) -> Topics | None:
+    """What the rows of `topics.sql` say; None when there are none.
+
+    >>> topics_of([(7, None, None, None, None, None, None)])
+    Topics(revision=7, by_name={})
+    """
+    if not rows:
+        return None
+    topics = [
+        Topic(name, id_, version, created_ms, changed_ms, _decode(text))
+        for _, name, id_, version, created_ms, changed_ms, text in rows
+        if name is not None
+    ]
+    return Topics(rows[0][0], {topic.name: topic for topic in topics})
