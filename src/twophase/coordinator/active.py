@@ -92,7 +92,7 @@ class Active:
             message = decode(row.body)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise StoreCorrupt(f"the stored body of message {row.gid!r} cannot be read.", gid=row.gid) from error
-        entry.message = message
+        entry.become(message)
         entry.state = row.state
         entry.created_ms = row.created_ms
         entry.decided_by = row.decided_by

@@ -75,6 +75,18 @@ class Calls:
         return found
 
 
+def why_not_callable(destinations: Mapping[str, Destination], url: str) -> str | None:
+    """None when one of the destinations can call `url`, now and later; else why not, naming what is wrong with it."""
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        return f"{url[:200]!r} is no URL."
+    destination = destinations.get(scheme.lower())
+    if destination is None:
+        missing = " gRPC needs `pip install 'twophase[grpc]'`." if scheme.lower() in {"grpc", "grpcs"} else ""
+        return f"no destination for {scheme[:45]!r}; there are {', '.join(sorted(destinations))}.{missing}"
+    return destination.accepts(url)
+
+
 class _OneCall(msgspec.Struct, eq=False):
     """A call from the moment it wants a place until it is answered."""
 

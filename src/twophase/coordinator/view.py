@@ -14,7 +14,8 @@ from twophase.stores.base import Attempt, HistoryRow, LiveRow
 class MessageView(msgspec.Struct, frozen=True):
     """A message as stored, with what went wrong on its way. Times in milliseconds since 1970.
 
-    `done`: bit i is set when branch i has succeeded. `finished_ms` and `due_ms` are None where they do not apply.
+    `done`: bit i is set when call i has succeeded (a call is a branch, or one subscriber of its topic: see
+    `core.topic.expansion_of`). `finished_ms` and `due_ms` are None where they do not apply.
     """
 
     message: Message

@@ -140,7 +140,7 @@ class Decoder:
     def _examine(self, field: str, url: str, gid: str) -> None:
         require(URL_BYTES_MAX, len(url.encode()), gid=gid)
         if url.startswith(TOPIC_PREFIX) and field != "query_prepared":
-            validate_topic(topic_in(url))  # whether there is one is said when the message is inserted
+            validate_topic(topic_in(url), field)  # whether there is one is said when the message is inserted
             return
         reason = self._check_address(url)
         if reason is not None:

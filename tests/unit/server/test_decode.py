@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from twophase.core.errors import InvalidRequest, LimitExceeded, TopicNotFound, TwophaseError, UnsupportedType
+from twophase.core.errors import InvalidRequest, LimitExceeded, TwophaseError, UnsupportedType
 from twophase.core.message import Branch, Durability, Message, Options
 from twophase.server.decode import Decoder
 
 NOW_S = 1_800_000_000
 STEP = {"action": "http://b/in"}
+TOPIC_STEP = {"action": "topic://rates"}
 RPC_STEP = {"action": "http://b/rpc?method=in"}
 
 
@@ -245,7 +246,11 @@ BAD: list[tuple[str, bytes, type[TwophaseError], str]] = [
     ("address too long", body(steps=[{"action": "http://b/" + "x" * 2048}]), LimitExceeded, "url is 2057 bytes"),
     ("address not callable", body(steps=[{"action": "ftp://b"}]), InvalidRequest, "steps[0].action: no destination"),
     ("check not callable", body(query_prepared="ftp://b"), InvalidRequest, "query_prepared: no destination"),
-    ("topic", body(steps=[{"action": "topic://nosuch"}]), TopicNotFound, "topic not found"),
+    ("topic without a name", body(steps=[{"action": "topic://"}]), InvalidRequest, "steps[0].action: the topic's name"),
+    ("topic not printable", body(steps=[{"action": "topic://a\n"}]), InvalidRequest, "steps[0].action: the topic's"),
+    ("topic too long", body(steps=[{"action": "topic://" + "x" * 129}]), LimitExceeded, "topic is 129 bytes"),
+    ("check to a topic", body(query_prepared="topic://t"), InvalidRequest, "query_prepared: no destination"),
+    ("topic json-rpc", body(protocol="json-rpc", steps=[TOPIC_STEP], payloads=["[1]"]), InvalidRequest, "payloads[0]"),
     ("protocol", body(protocol="smtp"), InvalidRequest, "protocol is 'smtp'"),
     ("json-rpc list", body(protocol="json-rpc", steps=[RPC_STEP], payloads=["[1]"]), InvalidRequest, "payloads[0]: a"),
     ("json-rpc text", body(protocol="json-rpc", steps=[RPC_STEP], payloads=["x"]), InvalidRequest, "JSON object"),

@@ -1,0 +1,274 @@
+"""Topics in memory, and every change of them.
+
+Promise: a message goes to the subscribers its topic had at one moment, at most `topics_interval_ms` before it came (at
+once on the node that changed them); a change is durable when it is told, compared and set against all others on every
+node. What memory holds is one revision as a whole, never a mixture; it is read again when the store has another one.
+While the store does not answer, memory stays as it was: then no message can be inserted either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from twophase.coordinator.committer import as_store_error, told
+from twophase.coordinator.observer import Observer
+from twophase.core.errors import (
+    InvalidRequest,
+    Overloaded,
+    StoreError,
+    StoreUnavailable,
+    TopicNotFound,
+    TopicRefused,
+)
+from twophase.core.hooks import Chance
+from twophase.core.limits import CALLS_MAX, REMARK_BYTES_MAX, SUBSCRIBERS_MAX, TOPICS_MAX, URL_BYTES_MAX, require
+from twophase.core.message import Branch, Message, scheme_of
+from twophase.core.topic import TOPIC_PREFIX, topic_in, validate_topic
+from twophase.stores.base import Store, Subscriber, Topic
+from twophase.stores.base import Topics as AllTopics
+
+_TRIES_MAX: Final = 30
+"""Of one change. Each time it does not come through, another one did, on another node."""
+_PAUSE_S: Final = 0.002
+_PAUSE_DOUBLED_MAX: Final = 5
+
+NewSubscribers = Callable[[Topic | None], Sequence[Subscriber] | None]
+"""From a topic as it is, None where there is none, to its subscribers as they shall be; None removes it."""
+
+
+class Topics:
+    """A coordinator's topics.
+
+    Arguments:
+        store: keeps them.
+        interval_ms: how old what memory holds may be, where others may change it too.
+        chance: spreads nodes that change topics at the same moment.
+        observer: hears when the store cannot be asked.
+        check_address: why nobody can call an address; None when somebody can.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        interval_ms: int,
+        chance: Chance,
+        observer: Observer,
+        check_address: Callable[[str], str | None],
+    ) -> None:
+        self._store = store
+        self._interval_s = interval_ms / 1000
+        self._chance = chance
+        self._observer = observer
+        self._check_address = check_address
+        self._now = AllTopics(-1, {})
+        self._urls: dict[str, tuple[str, ...]] = {}
+        self._store_is_asked = asyncio.Lock()
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    # ---- life -----------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Read all topics; then follow the store, where others may change them.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        await self.refresh()
+        if self._store.shared:
+            self._task = asyncio.create_task(self._loop(), name="twophase topics")
+
+    async def stop(self) -> None:
+        """Follow the store no more. Safe to call twice."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def wake(self) -> None:
+        """Look now."""
+        self._woken.set()
+
+    async def _loop(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval_s):
+                    await self._woken.wait()
+            self._woken.clear()
+            try:
+                await self.refresh()
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the next round asks again
+                self._observer.topics_failed(as_store_error(error).code, told(error))
+
+    # ---- what is known --------------------------------------------------------------------------------
+
+    async def refresh(self) -> AllTopics:
+        """All topics as the store has them now, which memory has from now on.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        async with self._store_is_asked:
+            return await self._read()
+
+    async def _read(self) -> AllTopics:
+        found = await self._store.topics(self._now.revision)
+        if found is not None:
+            self._now = found
+            self._urls = {
+                topic.name: tuple([subscriber.url for subscriber in topic.subscribers])
+                for topic in found.by_name.values()
+            }
+        return self._now
+
+    def expand(self, message: Message) -> Message:
+        """A new message with the subscribers of its topics in its branches.
+
+        Raises:
+            TopicNotFound: a topic has no subscriber. LimitExceeded: they are too many together.
+        """
+        branches = tuple([self._expanded(branch, message.protocol) for branch in message.branches])
+        for branch in branches:
+            if branch.subscribers is None and branch.url.startswith(TOPIC_PREFIX):
+                remedy = f"Subscribe an address to {branch.url[:200]} first; nothing was stored."
+                raise TopicNotFound(gid=message.gid, remedy=remedy)
+        require(CALLS_MAX, _calls(branches), gid=message.gid)
+        return msgspec.structs.replace(message, branches=branches)
+
+    def expand_late(self, message: Message) -> Message:
+        """A decided message, with the subscribers of topics among the branches that came late, as far as may be.
+
+        Its local transaction is committed, so nothing is refused any more: a topic without subscribers, or with more
+        than there is room for, stays one call, which goes to whoever has subscribed by then (`late_topics`).
+        """
+        room = CALLS_MAX.value - _calls(message.branches)
+        branches: list[Branch] = []
+        for branch in message.branches:
+            expanded = self._expanded(branch, message.protocol)
+            more = _calls((expanded,)) - 1
+            if expanded is not branch and more <= room:
+                room -= more
+                branches.append(expanded)
+            else:
+                branches.append(branch)
+        return msgspec.structs.replace(message, branches=tuple(branches))
+
+    def subscribers(self, url: str, protocol: str) -> tuple[str, ...]:
+        """The addresses behind `topic://name` for a message of `protocol`; none when it has no subscriber."""
+        urls = self._urls.get(topic_in(url), ())
+        if protocol == "grpc":
+            return urls
+        # dtm's gRPC clients subscribe host:port/package.Service/Method, which only a message of theirs understands.
+        return tuple([url if scheme_of(url, protocol) else f"grpc://{url}" for url in urls])
+
+    def _expanded(self, branch: Branch, protocol: str) -> Branch:
+        if branch.subscribers is not None or not branch.url.startswith(TOPIC_PREFIX):
+            return branch  # one that was expanded elsewhere stays as it is
+        urls = self.subscribers(branch.url, protocol)
+        return Branch(branch.url, branch.payload, urls) if urls else branch
+
+    # ---- changes --------------------------------------------------------------------------------------
+
+    async def subscribe(self, name: str, url: str, remark: str = "") -> None:
+        """Call `url` for every message to the topic from now on; a topic is made by its first subscriber.
+
+        Raises:
+            TopicRefused: a name or address is missing, or it is subscribed already.
+            InvalidRequest, LimitExceeded: what nobody could call, or too much.
+            Overloaded: other nodes were faster, again and again. StoreError: as it is.
+        """
+        _require_both(name, url)
+        validate_topic(name)
+        require(URL_BYTES_MAX, len(url.encode()))
+        require(REMARK_BYTES_MAX, len(remark.encode()))
+        why_not = self._check_address(url if "://" in url else f"grpc://{url}")
+        if why_not is not None:
+            raise InvalidRequest(f"url: {why_not}")
+        subscriber = Subscriber(url, remark)
+
+        def added(known: Topic | None) -> Sequence[Subscriber]:
+            if known is None:
+                require(TOPICS_MAX, len(self._now.by_name) + 1)
+                return (subscriber,)
+            if any(one.url == url for one in known.subscribers):
+                raise TopicRefused("this url exists")
+            require(SUBSCRIBERS_MAX, len(known.subscribers) + 1)
+            return (*known.subscribers, subscriber)
+
+        await self._change(name, added)
+
+    async def unsubscribe(self, name: str, url: str) -> None:
+        """Call `url` no more for new messages to the topic. The topic stays, also without subscribers.
+
+        Raises:
+            TopicRefused: there is no such topic, or `url` is not subscribed. Overloaded, StoreError: as `subscribe`.
+        """
+        _require_both(name, url)
+
+        def without(known: Topic | None) -> Sequence[Subscriber]:
+            if known is None:
+                raise TopicRefused("no such a topic")
+            if not known.subscribers:
+                raise TopicRefused("this topic is empty")
+            left = tuple([one for one in known.subscribers if one.url != url])
+            if len(left) == len(known.subscribers):
+                raise TopicRefused("no such an url ")  # dtm's text, with its blank
+            return left
+
+        await self._change(name, without)
+
+    async def delete(self, name: str) -> None:
+        """Remove a topic with its subscribers.
+
+        Raises:
+            TopicRefused: there is none. Overloaded, StoreError: as `subscribe`.
+        """
+
+        def nobody(known: Topic | None) -> None:
+            if known is None:
+                raise TopicRefused("storage: NotFound")
+
+        await self._change(name, nobody)
+
+    async def _change(self, name: str, change: NewSubscribers) -> None:
+        """Change a topic as it stands now; again, as it stands then, when another change came in between."""
+        async with self._store_is_asked:
+            wanted: Sequence[Subscriber] | None = ()
+            lost: StoreError | None = None
+            for tries in range(_TRIES_MAX):
+                known = (await self._read()).by_name.get(name)
+                if lost is not None and _is_so(known, wanted):
+                    return  # the answer was lost, the change was not
+                wanted = change(known)
+                try:
+                    done = await self._store.change_topic(self._now.revision, name, wanted)
+                    lost = None
+                except StoreUnavailable as error:
+                    done, lost = False, error
+                if done:
+                    await self._read()
+                    return
+                await asyncio.sleep(self._chance() * _PAUSE_S * 2 ** min(tries, _PAUSE_DOUBLED_MAX))
+        raise lost or Overloaded("other nodes change topics at this moment; nothing was changed.")
+
+
+def _require_both(name: str, url: str) -> None:
+    if not name:
+        raise TopicRefused("empty topic")
+    if not url:
+        raise TopicRefused("empty url")
+
+
+def _is_so(known: Topic | None, wanted: Sequence[Subscriber] | None) -> bool:
+    if known is None or wanted is None:
+        return known is None and wanted is None
+    return tuple(known.subscribers) == tuple(wanted)
+
+
+def _calls(branches: Sequence[Branch]) -> int:
+    return sum([1 if branch.subscribers is None else len(branch.subscribers) for branch in branches])

@@ -1,0 +1,449 @@
+"""Messages to topics: who is called, under which id, and what a change of a topic means for messages of before."""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.unit.coordinator.rig import CHECK, IN, Rig, message
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.core import limits
+from twophase.core.errors import (
+    InvalidRequest,
+    LimitExceeded,
+    Overloaded,
+    StoreUnavailable,
+    TopicNotFound,
+    TopicRefused,
+    TwophaseError,
+)
+from twophase.core.lifecycle import State
+from twophase.core.message import Branch, Durability, encode_branches
+from twophase.core.topic import late_id
+from twophase.destinations.base import Answer
+from twophase.stores.base import Subscriber, Topics
+
+ONE, TWO, THREE = "http://b/1", "http://b/2", "http://c/3"
+RATES = "topic://rates"
+BROKEN = Answer(500, b"no")
+
+
+def ids(rig: Rig) -> list[tuple[str, str]]:
+    """The calls in their order: (branch id, address)."""
+    return [(dict(call.query)["branch_id"], call.url) for call in rig.destination.calls]
+
+
+async def subscribe(rig: Rig, *urls: str, name: str = "rates") -> None:
+    for url in urls:
+        await rig.coordinator.topics.subscribe(name, url)
+
+
+# ---- delivery -----------------------------------------------------------------------------------------
+
+
+async def test_every_subscriber_is_called_in_order_with_dtms_ids(rig: Rig) -> None:
+    await subscribe(rig, ONE, TWO)
+    await subscribe(rig, THREE, name="one")
+
+    reply = await rig.submit(message("g", RATES, IN, "topic://one"))
+
+    assert reply.error is None
+    await rig.until_state("g", State.SUCCEEDED)
+    assert ids(rig) == [("01-01", ONE), ("01-02", TWO), ("02", IN), ("03", THREE)]
+    view = await rig.coordinator.query("g")
+    assert view is not None
+    assert (view.done, view.message.branches[0].url) == (0b1111, RATES)
+    assert view.message.branches[0].subscribers == (ONE, TWO)
+
+
+async def test_concurrent_calls_reach_every_subscriber(rig: Rig) -> None:
+    await subscribe(rig, ONE, TWO, THREE)
+
+    await rig.submit(message("g", RATES, concurrent=True))
+
+    await rig.until_state("g", State.SUCCEEDED)
+    assert sorted(ids(rig)) == [("01-01", ONE), ("01-02", TWO), ("01-03", THREE)]
+
+
+async def test_a_subscriber_that_has_succeeded_is_not_called_again(rig: Rig) -> None:
+    await subscribe(rig, ONE, TWO)
+    rig.destination.script[TWO].append(BROKEN)
+    await rig.submit(message("g", RATES))
+    await rig.settled()
+
+    await rig.restart()
+    rig.clock.advance(2_000)
+
+    await rig.until_state("g", State.SUCCEEDED)
+    assert ids(rig) == [("01-01", ONE), ("01-02", TWO), ("01-02", TWO)]
+    view = await rig.coordinator.query("g")
+    assert view is not None
+    assert [(one.branch_id, one.target) for one in view.log] == [("01-02", TWO)]
+
+
+async def test_wait_result_waits_for_every_subscriber(rig: Rig) -> None:
+    await subscribe(rig, ONE, TWO)
+    rig.destination.script[TWO].append(BROKEN)
+
+    reply = await rig.submit(message("g", RATES, wait_result=True))
+
+    assert isinstance(reply.error, TwophaseError)
+    assert rig.destination.urls() == [ONE, TWO]
+
+
+async def test_messages_of_before_are_not_changed_by_a_subscription(rig: Rig) -> None:
+    await subscribe(rig, ONE)
+    await rig.prepare(message("g", RATES))
+    await subscribe(rig, TWO)
+    await rig.coordinator.topics.unsubscribe("rates", ONE)
+
+    await rig.submit(message("g", RATES))
+
+    await rig.until_state("g", State.SUCCEEDED)
+    assert ids(rig) == [("01", ONE)]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_prepared_message_is_submitted_though_its_topic_has_gone(rig: Rig, restarts: bool) -> None:
+    await subscribe(rig, ONE, TWO)
+    assert (await rig.prepare(message("g", RATES))).error is None
+    await rig.coordinator.topics.delete("rates")
+    if restarts:
+        await rig.restart()
+
+    assert (await rig.prepare(message("g", RATES))).error is None
+    assert (await rig.submit(message("g", RATES))).error is None
+
+    await rig.until_state("g", State.SUCCEEDED)
+    assert rig.destination.urls() == [ONE, TWO]
+
+
+async def test_check_back_durability_calls_the_subscribers_of_prepare(rig: Rig) -> None:
+    await subscribe(rig, ONE, TWO)
+    said = message("g", RATES, durability=Durability.CHECK_BACK)
+    await rig.prepare(said)
+    await rig.coordinator.topics.delete("rates")
+    await rig.submit(said)
+
+    await rig.until_state("g", State.SUCCEEDED)
+    assert ids(rig) == [("01-01", ONE), ("01-02", TWO)]
+
+
+async def test_a_body_of_a_subscription_is_each_subscribers(rig: Rig) -> None:
+    await subscribe(rig, ONE, TWO)
+    await rig.submit(message("g", RATES, payload=b'{"rate":1}'))
+
+    await rig.until_state("g", State.SUCCEEDED)
+    assert {call.payload for call in rig.destination.calls} == {b'{"rate":1}'}
+
+
+# ---- refusals at the door -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+async def test_a_topic_without_subscribers_is_not_found(rig: Rig, prepared: bool) -> None:
+    await subscribe(rig, ONE, name="empty")
+    await rig.coordinator.topics.unsubscribe("empty", ONE)
+    ask = rig.prepare if prepared else rig.submit
+
+    for number, topic in enumerate(("nosuch", "empty")):
+        reply = await ask(message(f"g{number}", IN, f"topic://{topic}"))
+        assert isinstance(reply.error, TopicNotFound)
+        assert (str(reply.error.message), f"topic://{topic}" in reply.error.remedy) == ("topic not found", True)
+        assert await rig.state(f"g{number}") is None
+
+    assert rig.coordinator.gauges().active == 0, "nothing of it stays in memory"
+    await subscribe(rig, ONE, name="nosuch")
+    assert (await ask(message("g0", IN, "topic://nosuch"))).error is None
+
+
+async def test_a_refusal_leaves_those_who_wait_behind_it_alone(rig: Rig) -> None:
+    rig.coordinator.abort("g", lambda _reply: None)  # looks the gid up, and the next ones wait for it
+    refused, accepted = rig.submit_soon(message("g", "topic://nosuch")), rig.submit_soon(message("g", IN))
+
+    assert isinstance((await refused).error, TopicNotFound)
+    assert (await accepted).error is None
+    await rig.until_state("g", State.SUCCEEDED)
+
+
+async def test_63_calls_are_the_most(rig: Rig) -> None:
+    await subscribe(rig, *(f"http://b/{number}" for number in range(62)))
+
+    assert (await rig.submit(message("g", RATES, IN))).error is None
+    await rig.until_state("g", State.SUCCEEDED)
+    assert len(rig.destination.calls) == 63
+
+    reply = await rig.submit(message("h", RATES, IN, IN))
+    assert isinstance(reply.error, LimitExceeded)
+    assert "64" in reply.error.message
+    assert await rig.state("h") is None
+
+
+# ---- branches that come late --------------------------------------------------------------------------
+
+
+async def test_a_late_branch_to_a_topic_is_expanded_when_it_comes(rig: Rig) -> None:
+    await subscribe(rig, ONE, TWO)
+    await rig.prepare(message("g", IN, RATES, open=True))
+    await rig.coordinator.topics.unsubscribe("rates", ONE)
+    await subscribe(rig, THREE)
+
+    await rig.submit(message("g", IN, RATES, RATES, open=True))
+
+    await rig.until_state("g", State.SUCCEEDED)
+    assert ids(rig) == [("01", IN), ("02-01", ONE), ("02-02", TWO), ("03-01", TWO), ("03-02", THREE)]
+
+
+async def test_a_late_branch_from_the_check_back_is_expanded(rig: Rig) -> None:
+    await subscribe(rig, ONE, TWO)
+    added = binascii.b2a_base64(encode_branches((Branch(RATES, b"{}", ("http://evil/",)),))).decode()
+    body = msgspec.json.encode({"branches": added})
+    rig.destination.script[CHECK].append(Answer(200, body, "committed"))
+    await rig.prepare(message("g", IN, open=True))
+
+    rig.clock.advance(35_000)
+
+    await rig.until_state("g", State.SUCCEEDED)
+    assert ids(rig)[1:] == [("01", IN), ("02-01", ONE), ("02-02", TWO)]
+
+
+async def test_a_late_branch_to_an_unknown_topic_is_tried_until_somebody_subscribes(rig: Rig) -> None:
+    await rig.prepare(message("g", IN, open=True))
+    assert (await rig.submit(message("g", IN, RATES, open=True))).error is None
+    await rig.settled()
+    assert await rig.state("g") is State.SUBMITTED
+    view = await rig.coordinator.query("g")
+    assert view is not None
+    assert [(one.branch_id, one.target, "topic not found" in one.error) for one in view.log] == [("02", RATES, True)]
+
+    await rig.restart()
+    rig.destination.script[TWO].append(BROKEN)
+    await subscribe(rig, ONE, TWO)
+    rig.clock.advance(2_000)
+    await rig.settled()
+    await rig.coordinator.topics.unsubscribe("rates", ONE)
+    rig.clock.advance(4_000)
+
+    await rig.until_state("g", State.SUCCEEDED)
+    one, two = late_id("02", ONE), late_id("02", TWO)
+    assert ids(rig) == [("01", IN), (one, ONE), (two, TWO), (two, TWO)]
+
+
+async def test_late_subscribers_that_there_is_no_room_for_are_called_all_the_same(rig: Rig) -> None:
+    await subscribe(rig, *(f"http://b/{number}" for number in range(40)))
+    await rig.prepare(message("g", RATES, open=True))
+    assert (await rig.submit(message("g", RATES, RATES, open=True))).error is None
+
+    await rig.until_state("g", State.SUCCEEDED)
+    assert len(rig.destination.calls) == 80
+    assert len(set(ids(rig))) == 80
+
+
+async def test_late_subscribers_of_a_slow_destination_are_waited_for(rig: Rig) -> None:
+    await rig.prepare(message("g", IN, open=True))
+    await rig.submit(message("g", IN, RATES, open=True))
+    await rig.settled()
+    rig.destination.hold(TWO)
+    rig.destination.script[THREE].append(BROKEN)
+    await subscribe(rig, ONE, TWO, THREE)
+    rig.clock.advance(2_000)
+    await rig.until(lambda: len(rig.destination.calls) == 4)
+    assert await rig.state("g") is State.SUBMITTED
+
+    rig.destination.release(TWO)
+    await rig.settled()
+    assert await rig.state("g") is State.SUBMITTED, "one of them has failed"
+    rig.clock.advance(4_000)
+    await rig.until_state("g", State.SUCCEEDED)
+
+
+# ---- changes ------------------------------------------------------------------------------------------
+
+
+async def test_changes_are_refused_in_dtms_words(rig: Rig) -> None:
+    topics = rig.coordinator.topics
+    refusals = {
+        "empty topic": topics.subscribe("", ONE),
+        "empty url": topics.subscribe("rates", ""),
+        "no such a topic": topics.unsubscribe("rates", ONE),
+        "storage: NotFound": topics.delete("rates"),
+    }
+    for text, change in refusals.items():
+        with pytest.raises(TopicRefused) as caught:
+            await change
+        assert caught.value.message == text
+
+    await topics.subscribe("rates", ONE)
+    for text, change in {
+        "this url exists": topics.subscribe("rates", ONE, "again"),
+        "no such an url ": topics.unsubscribe("rates", TWO),
+        "empty url": topics.unsubscribe("rates", ""),
+        "empty topic": topics.unsubscribe("", ONE),
+    }.items():
+        with pytest.raises(TopicRefused) as caught:
+            await change
+        assert caught.value.message == text
+
+    await topics.unsubscribe("rates", ONE)
+    with pytest.raises(TopicRefused, match="this topic is empty"):
+        await topics.unsubscribe("rates", ONE)
+    assert (await topics.refresh()).by_name["rates"].version == 2, "what was refused counts for nothing"
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "remark"),
+    [
+        ("rates", "nowhere", ""),
+        ("rates", RATES, ""),
+        ("rates", "ftp://b/in", ""),
+        ("rates", f"http://b/{'x' * 2048}", ""),
+        ("rates", ONE, "x" * 513),
+        ("x" * 129, ONE, ""),
+        ("a\0b", ONE, ""),
+    ],
+)
+async def test_what_nobody_can_call_or_keep_is_refused(rig: Rig, name: str, url: str, remark: str) -> None:
+    with pytest.raises(InvalidRequest):
+        await rig.coordinator.topics.subscribe(name, url, remark)
+
+    assert (await rig.coordinator.topics.refresh()).by_name == {}
+
+
+async def test_a_topic_has_as_many_subscribers_as_a_message_has_calls(rig: Rig) -> None:
+    await subscribe(rig, *(f"http://b/{number}" for number in range(63)))
+
+    with pytest.raises(LimitExceeded, match="63"):
+        await subscribe(rig, THREE)
+
+
+async def test_topics_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    least = msgspec.structs.replace(limits.TOPICS_MAX, value=1)
+    monkeypatch.setattr("twophase.coordinator.topics.TOPICS_MAX", least)
+    await subscribe(rig, ONE)
+    await subscribe(rig, TWO)
+
+    with pytest.raises(LimitExceeded, match="topics"):
+        await subscribe(rig, ONE, name="another")
+
+
+async def test_changes_at_once_all_come_through(rig: Rig) -> None:
+    topics = rig.coordinator.topics
+    await asyncio.gather(*(topics.subscribe("rates", f"http://b/{number}") for number in range(30)))
+
+    rates = (await topics.refresh()).by_name["rates"]
+    assert {one.url for one in rates.subscribers} == {f"http://b/{number}" for number in range(30)}
+    assert rates.version == 30
+
+
+async def test_a_change_whose_answer_was_lost_is_not_told_as_a_failure(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = rig.store.change_topic
+
+    async def lost(revision: int, name: str, subscribers: list[Subscriber] | None) -> bool:
+        await change(revision, name, subscribers)
+        raise StoreUnavailable
+
+    monkeypatch.setattr(rig.store, "change_topic", lost)
+    topics = rig.coordinator.topics
+    await topics.subscribe("rates", ONE)
+    await topics.subscribe("rates", TWO)
+    await topics.unsubscribe("rates", ONE)
+    assert [one.url for one in (await topics.refresh()).by_name["rates"].subscribers] == [TWO]
+    await topics.delete("rates")
+    assert (await topics.refresh()).by_name == {}
+
+
+async def test_who_always_comes_too_late_is_told_so_in_the_end(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def beaten(revision: int, name: str, subscribers: list[Subscriber] | None) -> bool:
+        return False
+
+    monkeypatch.setattr(rig.store, "change_topic", beaten)
+    with pytest.raises(Overloaded, match="nothing was changed"):
+        await subscribe(rig, ONE)
+
+
+async def test_a_database_that_stays_away_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(revision: int, name: str, subscribers: list[Subscriber] | None) -> bool:
+        raise StoreUnavailable
+
+    monkeypatch.setattr(rig.store, "change_topic", away)
+    with pytest.raises(StoreUnavailable):
+        await subscribe(rig, ONE)
+
+
+# ---- life ---------------------------------------------------------------------------------------------
+
+
+async def test_topics_are_there_after_a_restart(rig: Rig) -> None:
+    await subscribe(rig, ONE)
+    await rig.restart()
+
+    assert (await rig.submit(message("g", RATES))).error is None
+    await rig.until_state("g", State.SUCCEEDED)
+
+
+async def test_what_another_node_changes_is_used_within_the_interval(tmp_path: Path) -> None:
+    rig = SharedRig(tmp_path, CoordinatorSettings(topics_interval_ms=20))
+    await rig.coordinator.start()
+    try:
+        assert await rig.store.change_topic(0, "rates", [Subscriber(ONE)])
+        async with asyncio.timeout(5):
+            while not rig.coordinator.topics.subscribers(RATES, "http"):
+                await asyncio.sleep(0.005)
+    finally:
+        await rig.coordinator.stop()
+
+
+async def test_a_look_that_fails_is_repeated_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = SharedRig(tmp_path, CoordinatorSettings(topics_interval_ms=5))
+    failures: list[str] = []
+    monkeypatch.setattr(rig.watcher, "topics_failed", lambda code, what: failures.append(code))
+    await rig.coordinator.start()
+    ask = rig.store.topics
+    try:
+
+        async def away(known: int = -1) -> Topics | None:
+            raise StoreUnavailable
+
+        monkeypatch.setattr(rig.store, "topics", away)
+        await rig.until(lambda: len(failures) > 1)
+        monkeypatch.setattr(rig.store, "topics", ask)
+        assert await rig.store.change_topic(0, "rates", [Subscriber(ONE)])
+        await rig.until(lambda: rig.coordinator.topics.subscribers(RATES, "http") == (ONE,))
+    finally:
+        await rig.coordinator.stop()
+    assert set(failures) == {StoreUnavailable.code}
+
+
+class SharedRig(Rig):
+    """A rig whose topics others may change: the coordinator is made as on a shared store, which it then is not."""
+
+    def __init__(self, folder: Path, settings: CoordinatorSettings) -> None:
+        super().__init__(folder, settings)
+        shared: Any = _Shared(self.store)
+        self.coordinator.topics._store = shared
+
+
+class _Shared:
+    def __init__(self, store: object) -> None:
+        self._store = store
+
+    shared = True
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+
+async def test_grpc_addresses_without_a_scheme_are_called_by_messages_of_any_protocol(rig: Rig) -> None:
+    topics = rig.coordinator.topics
+    await rig.store.change_topic(0, "rates", [Subscriber("b:1/bank.Bank/In"), Subscriber(ONE)])
+    await topics.refresh()
+
+    assert topics.subscribers(RATES, "http") == ("grpc://b:1/bank.Bank/In", ONE)
+    assert topics.subscribers(RATES, "grpc") == ("b:1/bank.Bank/In", ONE)
