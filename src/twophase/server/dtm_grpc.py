@@ -65,8 +65,8 @@ class GrpcDoor:
         requests: the coordinator.
         decoder: turns requests into messages.
         clock: gives new gids their birth time.
-        topics: what Subscribe and its like change.
         on_refused: hears the error code of each request refused here.
+        topics: what Subscribe and its like change; None: they are not served.
         connections_max: clients connected at once; beyond, they are cut off.
         calls_max: requests under way at once; beyond, they get RESOURCE_EXHAUSTED.
         idle_timeout_ms: a connection may rest so long between two requests.
@@ -78,9 +78,9 @@ class GrpcDoor:
         requests: Requests,
         decoder: Decoder,
         clock: Clock,
-        topics: Topics,
         *,
         on_refused: Callable[[str], None],
+        topics: Topics | None = None,
         connections_max: int = 1_000,
         calls_max: int = 10_000,
         idle_timeout_ms: int = 75_000,
@@ -161,7 +161,8 @@ class GrpcDoor:
             "NewGid": self._new_gid,
         }
         methods |= {name: self._not_served(what) for name, what in _NOT_SERVED.items()}
-        methods |= {"Subscribe": self._subscribe, "Unsubscribe": self._unsubscribe, "DeleteTopic": self._delete_topic}
+        if self._topics is not None:
+            methods |= _topic_methods(self._topics)
         # Bytes in, bytes out: a request that is no protobuf is then refused in our words.
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             name: grpc.unary_unary_rpc_method_handler(self._guarded(one)) for name, one in methods.items()
@@ -210,25 +211,29 @@ class GrpcDoor:
     async def _new_gid(self, _raw: bytes, _context: Context) -> bytes:
         return encode_gid(make_gid(self._clock.now_ms(), os.urandom(RANDOM_BYTES)))
 
-    async def _subscribe(self, raw: bytes, _context: Context) -> bytes:
-        said = _read_topic(raw)
-        await self._topics.subscribe(said.topic, said.url, said.remark)
-        return _EMPTY
-
-    async def _unsubscribe(self, raw: bytes, _context: Context) -> bytes:
-        said = _read_topic(raw)
-        await self._topics.unsubscribe(said.topic, said.url)
-        return _EMPTY
-
-    async def _delete_topic(self, raw: bytes, _context: Context) -> bytes:
-        await self._topics.delete(_read_topic(raw).topic)
-        return _EMPTY
-
     def _not_served(self, what: str) -> Method:
         async def refuse(_raw: bytes, _context: Context) -> bytes:
             raise UnsupportedType(what)
 
         return refuse
+
+
+def _topic_methods(topics: Topics) -> dict[str, Method]:
+    async def subscribe(raw: bytes, _context: Context) -> bytes:
+        said = _read_topic(raw)
+        await topics.subscribe(said.topic, said.url, said.remark)
+        return _EMPTY
+
+    async def unsubscribe(raw: bytes, _context: Context) -> bytes:
+        said = _read_topic(raw)
+        await topics.unsubscribe(said.topic, said.url)
+        return _EMPTY
+
+    async def delete(raw: bytes, _context: Context) -> bytes:
+        await topics.delete(_read_topic(raw).topic)
+        return _EMPTY
+
+    return {"Subscribe": subscribe, "Unsubscribe": unsubscribe, "DeleteTopic": delete}
 
 
 class _Unknown(grpc.GenericRpcHandler):

@@ -23,6 +23,7 @@ from twophase.core.errors import (
     StateConflict,
     StoreError,
     TopicNotFound,
+    TopicRefused,
     TwophaseError,
     Unavailable,
     UnknownMessage,
@@ -152,7 +153,7 @@ def failure(
 
 def _status(error: TwophaseError) -> int:
     match error:
-        case UnknownMessage() | TopicNotFound():
+        case UnknownMessage() | TopicNotFound() | TopicRefused():
             return 500  # what dtm answers, and its clients' tests expect
         case ForgottenMessage():
             return 410  # not 409: that would claim the message was refused, and nobody can tell

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from twophase.coordinator.topics import Topics
 from twophase.core.errors import ConfigurationError
 from twophase.core.hooks import Clock
 from twophase.server.decode import Decoder
@@ -40,7 +41,7 @@ class GrpcPort:
 
     Arguments:
         settings: the part that begins with `grpc_`, `host`, and whether the HTTP port is a private one.
-        requests, decoder, clock, on_refused: as `GrpcDoor`.
+        requests, decoder, clock, topics, on_refused: as `GrpcDoor`.
     """
 
     def __init__(
@@ -49,10 +50,12 @@ class GrpcPort:
         requests: Requests,
         decoder: Decoder,
         clock: Clock,
+        topics: Topics,
         on_refused: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._parts = (requests, decoder, clock)
+        self._topics = topics
         self._on_refused = on_refused
         self._door: GrpcDoor | None = None
 
@@ -89,6 +92,7 @@ class GrpcPort:
         return GrpcDoor(
             *self._parts,
             on_refused=self._on_refused,
+            topics=self._topics,
             connections_max=settings.grpc_connections_max,
             calls_max=settings.connections_max,
             idle_timeout_ms=settings.idle_timeout_ms,

@@ -253,9 +253,6 @@ async def test_an_unknown_method_is_refused_with_the_services_name(dtm: Dtm, pat
     [
         ("RegisterBranch", "SAGA and TCC"),
         ("PrepareWorkflow", "workflow"),
-        ("Subscribe", "topics"),
-        ("Unsubscribe", "topics"),
-        ("DeleteTopic", "topics"),
     ],
 )
 async def test_what_is_not_served_says_why(dtm: Dtm, method: str, reason: str) -> None:
