@@ -1,0 +1,123 @@
+"""Commands that speak with a running server, over its HTTP API.
+
+Promise: whatever happens, one sentence says what, with the next command to run: nobody answers, it is no twophase
+server, or it refuses and says why. Proxies of the environment are not used: a server is asked directly.
+"""
+
+from __future__ import annotations
+
+import urllib.request
+from typing import Annotated, Any, Final, NoReturn, TypeVar
+from urllib.error import HTTPError
+from urllib.parse import quote, urlencode
+
+import msgspec
+import typer
+
+SERVER_VARIABLE: Final = "TWOPHASE_URL"
+DEFAULT_SERVER: Final = "http://localhost:36789"
+EXIT_REFUSED: Final = 1
+EXIT_UNREACHABLE: Final = 3
+_TIMEOUT_S: Final = 30.0
+_ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+ServerOption = Annotated[
+    str,
+    typer.Option("--server", help="Address of a server's HTTP port; of several nodes, any.", envvar=SERVER_VARIABLE),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+T = TypeVar("T")
+
+
+class _Failure(msgspec.Struct):
+    message: str = ""
+    code: str = ""
+    remedy: str = ""
+
+
+class Api:
+    """One server.
+
+    Arguments:
+        server: its address, such as `http://localhost:36789`.
+    """
+
+    def __init__(self, server: str) -> None:
+        if not server.startswith(("http://", "https://")):
+            _fail(
+                f"--server: {server!r} is no http:// or https:// address; such as {DEFAULT_SERVER}.", EXIT_UNREACHABLE
+            )
+        self._server = server.rstrip("/")
+
+    def get(self, path: str, answer: type[T], *, query: dict[str, str] | None = None) -> T:
+        """GET `path`, its answer as `answer`; ends the process with a sentence when there is none."""
+        return self._read(self._ask("GET", f"{path}?{urlencode(query)}" if query else path, None), answer)
+
+    def post(self, path: str, body: object, answer: type[T]) -> T:
+        """POST `body` as JSON; as `get`."""
+        return self._read(self._ask("POST", path, msgspec.json.encode(body)), answer)
+
+    def delete(self, path: str, answer: type[T]) -> T:
+        """DELETE `path`; as `get`."""
+        return self._read(self._ask("DELETE", path, None), answer)
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> bytes:
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(f"{self._server}{path}", body, headers, method=method)  # noqa: S310 -- checked
+        try:
+            with _direct.open(request, timeout=_TIMEOUT_S) as response:
+                read: bytes = response.read(_ANSWER_BYTES_MAX)
+        except HTTPError as error:
+            with error:
+                self._refused(error.code, error.read(_ANSWER_BYTES_MAX))
+        except (OSError, ValueError) as error:
+            why = getattr(error, "reason", None) or error
+            _fail(
+                f"No server answers at {self._server}: {why}.\n"
+                f"Start one with `twophase server`, or name another with --server URL or {SERVER_VARIABLE}.",
+                EXIT_UNREACHABLE,
+            )
+        return read
+
+    def _refused(self, status: int, body: bytes) -> NoReturn:
+        try:
+            said = msgspec.json.decode(body, type=_Failure)
+        except msgspec.MsgspecError:
+            said = _Failure()
+        if not said.code:
+            self._stranger(f"answered {status}")
+        _fail(f"{said.code}: {said.message.rstrip('. ')}. {said.remedy}", EXIT_REFUSED)
+
+    def _read(self, body: bytes, answer: type[T]) -> T:
+        try:
+            return msgspec.json.decode(body, type=answer)
+        except msgspec.MsgspecError:
+            self._stranger("answered something else than was asked")
+
+    def _stranger(self, what: str) -> NoReturn:
+        _fail(
+            f"{self._server} {what}: is it a twophase server, of this version?\n"
+            f"See `curl {self._server}/api/dtmsvr/version`.",
+            EXIT_UNREACHABLE,
+        )
+
+
+def path_of(*parts: str) -> str:
+    """A path below `/api/twophase/`, its parts escaped.
+
+    >>> path_of("topics", "rates eur")
+    '/api/twophase/topics/rates%20eur'
+    """
+    return "/api/twophase/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def print_json(value: Any) -> None:
+    """`value` as indented JSON."""
+    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    typer.echo(text, err=True)
+    raise typer.Exit(code)
