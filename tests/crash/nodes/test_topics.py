@@ -1,0 +1,178 @@
+"""Topics on three nodes: changed at one they are used at all within the bound, and kill -9 leaves no half of a change."""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import itertools
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash.nodes.cluster import Cluster, Node, cluster, pause
+from tests.servers.plugin import running
+from tests.servers.postgres import PostgresServer
+from twophase.coordinator.settings import CoordinatorSettings
+
+pytestmark = [pytest.mark.crash, pytest.mark.postgres, pytest.mark.timeout(240)]
+
+BOUND_S = CoordinatorSettings().topics_interval_ms / 1000
+BUSY_S = 1.5
+"""What a busy machine may add."""
+KILLS = 6
+TOPICS = 8
+SUBSCRIBERS = 50
+
+
+class _Called(http.server.BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        calls: list[str] = self.server.calls  # type: ignore[attr-defined]
+        calls.append(self.path)
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class Subscriber:
+    """Somebody who is called, and remembers it."""
+
+    def __init__(self) -> None:
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Called)
+        self.calls: list[str] = []
+        self._server.calls = self.calls  # type: ignore[attr-defined]
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, name="subscriber", daemon=True)
+        self._thread.start()
+
+    def wait_called(self, path: str, timeout_s: float = 20.0) -> str:
+        """The first call of a path."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for call in list(self.calls):
+                if call.startswith(path):
+                    return call
+            pause(0.02)
+        raise AssertionError(f"{path} was not called")
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Cluster]:
+    with running(PostgresServer()) as server, cluster(tmp_path, server) as three:
+        three.start()
+        yield three
+
+
+@pytest.fixture
+def subscriber() -> Iterator[Subscriber]:
+    one = Subscriber()
+    yield one
+    one.stop()
+
+
+def _ask(node: Node, path: str, body: object = None) -> tuple[int, Any]:
+    """Status and JSON; (0, None) when nobody answered: it may have happened."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(f"{node.service.url}{path}", data, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=15) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+    except (OSError, http.client.HTTPException):
+        return 0, None
+
+
+def _subscribe(node: Node, topic: str, url: str) -> tuple[int, Any]:
+    return _ask(node, "/api/twophase/topics/subscribe", {"topic": topic, "url": url})
+
+
+def _submit(node: Node, gid: str, topic: str) -> int:
+    steps = [{"action": f"topic://{topic}"}]
+    body = {"gid": gid, "trans_type": "msg", "steps": steps, "payloads": ["{}"]}
+    return _ask(node, "/api/dtmsvr/submit", body)[0]
+
+
+def _until(node: Node, topic: str, status: int) -> float:
+    """Seconds until a message to the topic is answered with `status` at a node."""
+    began_s = time.monotonic()
+    for number in itertools.count():
+        if _submit(node, f"{topic}-{node.number}-{status}-{number}", topic) == status:
+            return time.monotonic() - began_s
+        assert time.monotonic() - began_s < 30, "it never comes"
+        pause(0.02)
+    raise AssertionError
+
+
+def test_what_one_node_changes_the_others_use_within_the_bound(nodes: Cluster, subscriber: Subscriber) -> None:
+    took_s: list[float] = []
+    for number, (first, *others) in enumerate(itertools.islice(itertools.permutations(nodes.nodes), 6)):
+        topic = f"t{number}"
+        assert _subscribe(first, topic, f"{subscriber.url}/{topic}")[0] == 200
+        assert _submit(first, f"{topic}-at-once", topic) == 200, "the node that changed it knows at once"
+        took_s += [_until(node, topic, 200) for node in others]
+        gone = urllib.request.Request(f"{first.service.url}/api/dtmsvr/topic/{topic}", method="DELETE")
+        with urllib.request.urlopen(gone, timeout=15) as answer:
+            assert answer.status == 200
+        took_s += [_until(node, topic, 500) for node in others]
+        assert f"gid={topic}-at-once" in subscriber.wait_called(f"/{topic}")
+
+    print(f"\na change was used elsewhere after {max(took_s):.2f} s at most, {sum(took_s) / len(took_s):.2f} s on average")
+    assert max(took_s) < BOUND_S + BUSY_S
+    nodes.wait_rest(20)
+    assert nodes.unfinished() == 0
+
+
+def test_kill_9_during_changes_leaves_every_topic_whole(nodes: Cluster) -> None:
+    acknowledged: set[tuple[str, str]] = set()
+    asked: set[tuple[str, str]] = set()
+    enough = threading.Event()
+
+    def change(topic: str) -> None:
+        turns = itertools.cycle(nodes.nodes)
+        for number in range(SUBSCRIBERS):
+            url = f"http://127.0.0.1:9/{number}"
+            asked.add((topic, url))
+            status, said = _subscribe(next(turns), topic, url)
+            assert status in {0, 200, 409, 503}, (status, said)
+            if status == 200:
+                acknowledged.add((topic, url))
+            if enough.is_set():
+                return
+
+    with ThreadPoolExecutor(TOPICS) as workers:
+        under_way = [workers.submit(change, f"t{number}") for number in range(TOPICS)]
+        for _, node in zip(range(KILLS), itertools.cycle(nodes.nodes), strict=False):
+            pause(0.3)
+            node.service.kill()
+            node.start()
+        enough.set()
+        for one in under_way:
+            one.result(60)
+
+    shown = [_ask(node, "/api/twophase/topics")[1] for node in nodes.nodes]
+    assert shown[0] == shown[1] == shown[2]
+    found = {(topic["name"], one["url"]) for topic in shown[0]["topics"] for one in topic["subscribers"]}
+    print(f"\n{len(acknowledged)} of {len(asked)} changes were acknowledged, {len(found)} are there")
+    assert len(acknowledged) > 2 * KILLS, "changes went on"
+    assert acknowledged <= found <= asked
+    assert all(topic["version"] == len(topic["subscribers"]) for topic in shown[0]["topics"]), "each change once"
+    assert shown[0]["revision"] == len(found)
