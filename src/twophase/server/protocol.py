@@ -43,7 +43,7 @@ class Connection(Reader):
         self._unread = False
         self._lingers = False
         self._gone = False
-        self._half_closed = False
+        self.half_closed = False
 
     # ---- the transport --------------------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ class Connection(Reader):
         """The client sends no more; what it has asked for is still answered."""
         if self._lingers or not self._line:
             return None
-        self._half_closed = True
+        self.half_closed = True
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -208,9 +208,11 @@ class Connection(Reader):
 
     def _rest(self) -> None:
         """Nothing is left to answer."""
-        if self.reading == NOTHING:
+        if self.half_closed:
+            self.transport.close()  # what was begun will never be whole
+        elif self.reading == NOTHING:
             self.since_s = self.listener.now_s
-            if self._half_closed or self.listener.draining:
+            if self.listener.draining:
                 self.transport.close()
         elif self._owes_continue:
             self._owes_continue = False

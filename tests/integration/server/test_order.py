@@ -203,6 +203,22 @@ async def test_a_client_gone_before_its_answer_harms_nobody(wire: Wire) -> None:
     assert (await other.ask(get("/api/ping"))).status == 200
 
 
+async def test_a_client_that_half_closes_in_the_middle_of_a_request_is_answered_what_is_whole_and_let_go(
+    wire: Wire,
+) -> None:
+    wire.coordinator.holds = True
+    client = await wire.connect()
+    await client.send(prepare("g1") + prepare("g2")[:-5])
+    client.writer.write_eof()
+    async with asyncio.timeout(5):
+        while not wire.connection().half_closed:
+            await asyncio.sleep(0)
+    wire.coordinator.release("g1")
+
+    assert (await client.response()).status == 200
+    assert await client.is_closed(timeout_s=2)
+
+
 async def test_a_client_that_half_closes_still_gets_its_answer(wire: Wire) -> None:
     wire.coordinator.holds = True
     client = await wire.connect()
