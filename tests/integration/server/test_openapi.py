@@ -15,8 +15,8 @@ from starlette.routing import Route
 from tests.integration.server.pretend import Client, get
 from tests.integration.server.running import running
 from twophase.server.app import Server
-from twophase.server.openapi import FIELDS, document
-from twophase.server.operations import OPENAPI_PATH
+from twophase.server.openapi import OPENAPI_PATH, document
+from twophase.server.openapi.document import FIELDS
 from twophase.server.reader import HOT_ROUTES
 from twophase.server.settings import Settings
 from twophase.server.wire import WireRequest
@@ -40,8 +40,8 @@ def _documented() -> set[tuple[str, str]]:
 def test_every_route_is_documented_and_everything_documented_is_served(tmp_path: Path) -> None:
     served, documented = _served(tmp_path), _documented()
 
-    assert served - documented == set(), "missing in server/operations.py"
-    assert documented - served == set(), "in server/operations.py, but not served"
+    assert served - documented == set(), "missing in server/openapi"
+    assert documented - served == set(), "in server/openapi, but not served"
 
 
 def test_every_field_of_a_request_is_described() -> None:

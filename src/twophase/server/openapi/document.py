@@ -1,13 +1,14 @@
 """The OpenAPI document of the HTTP port, published by the port itself: `GET /api/twophase/openapi.json`.
 
-Made from the types that requests are read into and answers are written from, and from the list in `operations`. What
-is looser or stricter on the wire than its type says is put right here: unknown fields are ignored, keys may be written
-in any case, a refusal is the same object everywhere.
+Made from the types that requests are read into and answers are written from, and from the lists in `dtm` and `own`.
+What is looser or stricter on the wire than its type says is put right here: unknown fields are ignored, keys may be
+written in any case, a refusal is the same object everywhere.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from importlib.metadata import version
@@ -21,11 +22,16 @@ from starlette.routing import Route
 from twophase.core.limits import GID_BYTES_MAX
 from twophase.server.dtm_jsonrpc import RpcCall
 from twophase.server.encode import Failure
-from twophase.server.operations import OPENAPI_PATH, OPERATIONS, Operation, Parameter
+from twophase.server.openapi.dtm import DTM
+from twophase.server.openapi.operation import OPENAPI_PATH, Operation, Parameter
+from twophase.server.openapi.own import OWN
 from twophase.server.wire import WireRequest
 
+OPERATIONS: Final = (*DTM, *OWN)
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
+_ANY_TEXT: Final[Mapping[str, Any]] = {"schema": {"type": "string"}}
+_WORD: Final = re.compile("[A-Za-z]+")
 _SCHEMAS: Final = "#/components/schemas/"
 _RESPONSES: Final = "#/components/responses/"
 
@@ -157,7 +163,7 @@ def _describable(kind: Any) -> Any:
 def _correct(component: dict[str, Any], narrowed: Mapping[str, Mapping[str, Any]]) -> None:
     """A type as the wire has it: unknown fields are ignored, and what has no value is left out."""
     component.pop("additionalProperties", None)
-    for name, field in component["properties"].items():
+    for name, field in component.get("properties", {}).items():
         if name in narrowed:
             field.clear()
             field.update(narrowed[name])
@@ -167,7 +173,7 @@ def _correct(component: dict[str, Any], narrowed: Mapping[str, Mapping[str, Any]
 
 def _operation(operation: Operation, method: str, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
     said: dict[str, Any] = {
-        "operationId": f"{method}{''.join(part.capitalize() for part in operation.path.strip('/{}').split('/'))}",
+        "operationId": "".join([method, *(word.capitalize() for word in _WORD.findall(operation.path))]),
         "tags": [operation.tag],
         "summary": operation.summary,
     }
@@ -176,7 +182,10 @@ def _operation(operation: Operation, method: str, schemas: Mapping[Any, dict[str
     if operation.parameters:
         said["parameters"] = [_parameter(one, schemas) for one in operation.parameters]
     if operation.request is not None:
-        said["requestBody"] = {"required": True, "content": {_JSON: {"schema": schemas[operation.request]}}}
+        said["requestBody"] = {
+            "required": operation.needs_body,
+            "content": {_JSON: {"schema": schemas[operation.request]}},
+        }
     said["responses"] = dict(sorted(_responses(operation, schemas)))
     return said
 
@@ -193,14 +202,17 @@ def _parameter(parameter: Parameter, schemas: Mapping[Any, dict[str, Any]]) -> d
 
 def _responses(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
     if operation.answer is None:
-        yield "200", {"description": "text", "content": {_TEXT: {"schema": {"type": "string"}}}}
+        yield "200", {"description": "text", "content": {_TEXT: _ANY_TEXT}}
     else:
         yield "200", {"description": "done", "content": {_JSON: {"schema": schemas[operation.answer]}}}
-    if any(parameter.where == "path" for parameter in operation.parameters):
-        yield "404", {"description": "a part of the path is empty", "content": {_TEXT: {"schema": {"type": "string"}}}}
     own = {status: ANYWHERE[status] for status in operation.shapes if status in ANYWHERE} | dict(operation.refusals)
     for status in ANYWHERE.keys() - own.keys():
         yield str(status), {"$ref": f"{_RESPONSES}{_name(status)}"}
+    if any(parameter.where == "path" for parameter in operation.parameters):
+        said = _refusal(own[404], schemas[Failure]) if 404 in own else {"description": "no such path", "content": {}}
+        said["content"][_TEXT] = _ANY_TEXT  # a part of the path is empty, so it is another path
+        own.pop(404, None)
+        yield "404", said
     for status, text in own.items():
         shapes = [schemas[shape] for shape in operation.shapes.get(status, (Failure,))]
         yield str(status), _refusal(text, shapes[0] if len(shapes) == 1 else {"anyOf": shapes})

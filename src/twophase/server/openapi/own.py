@@ -1,0 +1,115 @@
+"""The requests of ours, under `/api/twophase/`: what the command line speaks, and whoever moves over."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twophase.core import takeover
+from twophase.server.messages_http import MESSAGES, Said
+from twophase.server.openapi.operation import FORGOTTEN, NO_MESSAGE, Done, Operation, Parameter
+from twophase.server.shown import Acted, ManyMessages, OneMessage
+from twophase.server.topics_http import OWN_PREFIX, ShownTopic, ShownTopics, Subscription
+
+_GID: Final = Parameter("gid", "the message's name", where="path")
+_NAME: Final = Parameter("name", "the topic's name", where="path")
+_NO_TOPIC: Final = "TP-1003: there is no such topic"
+_STANDS_OTHERWISE: Final = "TP-1004: the topic stands otherwise, such as an address that it has already"
+
+OPERATORS: Final = (
+    Operation(
+        path=MESSAGES,
+        tag="operators",
+        summary="Messages, a page at a time: unfinished ones first",
+        parameters=(
+            Parameter("state", "only these, separated by commas: `prepared`, `submitted`, `succeed`, `failed`"),
+            Parameter("parked", "`true` or `false`: only those that are parked, or are not"),
+            Parameter("gid", "only gids that begin so"),
+            Parameter("destination", "only messages with a branch whose address begins so"),
+            Parameter("created_after", "milliseconds since 1970", int),
+            Parameter("created_before", "milliseconds since 1970", int),
+            Parameter("position", "`position` of the page before"),
+            Parameter("limit", "rows of a page, 1 to 1000", int),
+        ),
+        answer=ManyMessages,
+    ),
+    Operation(
+        path=f"{MESSAGES}/{{gid}}",
+        tag="operators",
+        summary="One message, with what went wrong",
+        parameters=(_GID,),
+        answer=OneMessage,
+        refusals={404: NO_MESSAGE},
+    ),
+    *(
+        Operation(
+            path=f"{MESSAGES}/{{gid}}/{name}",
+            methods=("post",),
+            tag="operators",
+            summary=summary,
+            parameters=(_GID,),
+            request=Said,
+            needs_body=False,
+            answer=Acted,
+            refusals={404: NO_MESSAGE, 409: "the message's state refuses it; `state` says which", 410: FORGOTTEN},
+        )
+        for name, summary in (
+            ("stop", "Fail a message; a prepared one's producer is asked first"),
+            ("park", "Leave a message alone until it is redriven"),
+            ("redrive", "Take up a parked message again"),
+            ("retry-now", "Try a message now"),
+        )
+    ),
+)
+
+TOPICS: Final = (
+    Operation(path=OWN_PREFIX, tag="topics", summary="All topics", answer=ShownTopics),
+    Operation(
+        path=f"{OWN_PREFIX}/subscribe",
+        methods=("post",),
+        tag="topics",
+        summary="Add an address to a topic",
+        request=Subscription,
+        answer=Done,
+        refusals={404: _NO_TOPIC, 409: _STANDS_OTHERWISE},
+    ),
+    Operation(
+        path=f"{OWN_PREFIX}/unsubscribe",
+        methods=("post",),
+        tag="topics",
+        summary="Take an address from a topic",
+        request=Subscription,
+        answer=Done,
+        refusals={404: _NO_TOPIC, 409: _STANDS_OTHERWISE},
+    ),
+    Operation(
+        path=f"{OWN_PREFIX}/{{name}}",
+        tag="topics",
+        summary="One topic",
+        parameters=(_NAME,),
+        answer=ShownTopic,
+        refusals={404: _NO_TOPIC},
+    ),
+    Operation(
+        path=f"{OWN_PREFIX}/{{name}}",
+        methods=("delete",),
+        tag="topics",
+        summary="Delete a topic",
+        parameters=(_NAME,),
+        answer=Done,
+        refusals={404: _NO_TOPIC, 409: _STANDS_OTHERWISE},
+    ),
+)
+
+MOVING: Final = (
+    Operation(
+        path=takeover.PATH,
+        methods=("post",),
+        tag="moving over",
+        summary="Take over unfinished messages of another coordinator",
+        description="The outcome of each stands in the answer; what is here already is not changed.",
+        request=takeover.TakeoverRequest,
+        answer=takeover.TakeoverReply,
+    ),
+)
+
+OWN: Final = (*OPERATORS, *TOPICS, *MOVING)
