@@ -80,6 +80,7 @@ def dtm(
         target = Target(server)
         target.check()
         source = open_source(url, prefix=prefix, zone=zone)
+        console.print(f"From dtm's store at {shown(url)} to {target.shown}.", soft_wrap=True)
         try:
             code = _run(source, target, console, watch_s=watch, apply=apply, force=force, as_json=as_json)
         finally:
@@ -92,7 +93,6 @@ def dtm(
             raise
         typer.echo(str(unusable(error, url)), err=True)
         raise typer.Exit(EXIT_UNUSABLE) from None
-    console.print(f"Read: {shown(url) if '@' in url else url}. Server: {target.shown}.", soft_wrap=True)
     raise typer.Exit(code)
 
 
@@ -168,7 +168,7 @@ def _zone(name: str) -> ZoneInfo | None:
         return None
     try:
         return ZoneInfo(name)
-    except (OSError, ValueError):
+    except (OSError, ValueError, KeyError):
         raise typer.BadParameter(f"{name!r} is no time zone; write one such as Asia/Shanghai.") from None
 
 

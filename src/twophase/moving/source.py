@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import Any, Final
+from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
 from twophase.core.credentials import shown, without_credentials
@@ -22,7 +23,21 @@ _REMEDY: Final = (
 )
 _BOLT: Final = "dtm's file store (boltdb) cannot be read by others; let dtm finish what it holds instead."
 _TEXT_MAX: Final = 300
-_DENIED: Final = frozenset({"42501", "28P01", "28000", 1044, 1045, 1142, 1143})
+_DENIED: Final = frozenset(
+    {
+        "42501",
+        "28P01",
+        "28000",
+        1044,
+        1045,
+        1142,
+        1143,
+        "AuthenticationError",
+        "AuthorizationError",
+        "NoPermissionError",
+    }
+)
+"""SQLSTATEs, MySQL's error numbers, and the names of Redis' errors."""
 
 
 def open_source(url: str, *, prefix: str, zone: ZoneInfo | None) -> Source:
@@ -76,14 +91,15 @@ def unusable(error: Exception, url: str) -> SourceError:
     for secret in _secrets(url):
         text = text.replace(secret, "***")
     remedy = "See to it, then run this again; what was copied stays."
-    code = getattr(origin, "sqlstate", None) or (origin.args[0] if origin.args else None)
-    if code in _DENIED or "NOAUTH" in text or "WRONGPASS" in text or "NOPERM" in text:
+    codes = {getattr(origin, "sqlstate", None), *origin.args[:1]}
+    if codes & _DENIED or type(origin).__name__ in _DENIED or "password authentication failed" in text:
         remedy = (
-            "Reading is enough: select on trans_global, trans_branch_op and kv; for Redis +@read and +multi, +exec."
+            "See to user, password and rights. Reading is enough: select on trans_global, trans_branch_op and kv; for "
+            "Redis +@read, +multi and +exec."
         )
     elif "MOVED" in text:
         remedy = "This is one node of a cluster: name the one that holds dtm's keys."
-    return SourceError(f"dtm's store at {shown(url)} cannot be read: {text[:_TEXT_MAX]}.", remedy=remedy)
+    return SourceError(f"dtm's store at {shown(url)} cannot be read: {text[:_TEXT_MAX].rstrip('.')}.", remedy=remedy)
 
 
 def _sql_url(text: str, backend: str) -> Any:
@@ -96,7 +112,5 @@ def _sql_url(text: str, backend: str) -> Any:
 
 
 def _secrets(url: str) -> list[str]:
-    from urllib.parse import unquote  # noqa: PLC0415
-
     password = url.partition("://")[2].rpartition("@")[0].partition(":")[2]
     return [one for one in {password, unquote(password)} if one]

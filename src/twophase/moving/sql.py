@@ -14,7 +14,6 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import sqlalchemy
-from sqlalchemy.exc import SQLAlchemyError
 
 from twophase.core.errors import SourceError
 from twophase.moving.found import Found, FoundBranch, Others, Topic, topic
@@ -134,15 +133,6 @@ class SqlSource:
     def _statement(self, name: str, *lists: str) -> sqlalchemy.TextClause:
         text = _COMMENT.sub("", (_FOLDER / self._engine_name / f"{name}.sql").read_text())
         return sqlalchemy.text(text).bindparams(*(sqlalchemy.bindparam(one, expanding=True) for one in lists))
-
-
-def why_not(error: SQLAlchemyError | OSError) -> bool:
-    """Whether a right is missing, and not the database."""
-    code = (
-        getattr(getattr(error, "orig", None), "sqlstate", None)
-        or getattr(getattr(error, "orig", None), "args", [None])[0]
-    )
-    return code in {"42501", 1142, 1044, 1143}
 
 
 def _found(row: Any, branches: list[FoundBranch]) -> Found:
