@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from pathlib import Path
-from typing import BinaryIO
+
+import redis
 
 from tests.servers.database import Address, Database
 from tests.servers.server import DatabaseServer, ServerUnavailable
@@ -47,58 +47,27 @@ class RedisServer(DatabaseServer):
 
     def try_connection(self, address: Address) -> bool:
         try:
-            return ask(address, "PING") == "PONG"
-        except (OSError, RedisError):
+            with connected(address) as connection:
+                return bool(connection.ping())
+        except redis.RedisError:
             return False
 
     def create_database(self, name: str) -> Database:
         return self.database(name)
 
     def drop_database(self, name: str) -> None:
-        keys = ask(self.address, "KEYS", f"{name}*")
-        assert isinstance(keys, list)
-        if keys:
-            ask(self.address, "DEL", *(str(key) for key in keys))
+        with connected(self.address) as connection:
+            for key in connection.scan_iter(f"{name}*"):
+                connection.delete(key)
 
 
-class RedisError(Exception):
-    """Redis refused a command."""
-
-
-Reply = str | int | None | list["Reply"]
-
-
-def ask(address: Address, *words: str) -> Reply:
-    """One command on a connection of its own; what it answers.
-
-    Raises:
-        RedisError: it refused.
-        OSError: it cannot be reached.
-    """
-    with socket.create_connection((address.host, address.port), timeout=5) as connection:
-        answers = connection.makefile("rb")
-        connection.sendall(_command("AUTH", address.password) + _command(*words))
-        _reply(answers)
-        return _reply(answers)
-
-
-def _command(*words: str) -> bytes:
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word.encode()), word.encode()) for word in words)
-
-
-def _reply(answers: BinaryIO) -> Reply:
-    line = answers.readline().decode().rstrip("\r\n")
-    if not line:
-        raise ConnectionError("Redis closed the connection")
-    kind, rest = line[0], line[1:]
-    match kind:
-        case "-":
-            raise RedisError(rest)
-        case ":":
-            return int(rest)
-        case "$":
-            return None if rest == "-1" else answers.read(int(rest) + 2)[:-2].decode()
-        case "*":
-            return [_reply(answers) for _ in range(int(rest))]
-        case _:
-            return rest
+def connected(address: Address) -> redis.Redis:
+    """A client of a running server; a context manager."""
+    return redis.Redis(
+        host=address.host,
+        port=address.port,
+        password=address.password,
+        decode_responses=True,
+        socket_connect_timeout=5,
+        socket_timeout=5,
+    )

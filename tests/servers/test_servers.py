@@ -20,7 +20,7 @@ from tests.servers.missing import REQUIRE_VARIABLE, not_tested
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
-from tests.servers.redis import ask
+from tests.servers.redis import connected
 
 ROOT = Path(__file__).parents[2]
 _PROGRAM = """
@@ -43,10 +43,9 @@ def test_postgres_database_is_fresh_and_durable(postgres_database: Database) -> 
 
 
 def test_redis_database_is_fresh_and_durable(redis_database: Database) -> None:
-    address = redis_database.address
-    assert ask(address, "KEYS", f"{redis_database.name}*") == []
-    assert ask(address, "CONFIG", "GET", "appendonly") == ["appendonly", "yes"]
-    assert ask(address, "CONFIG", "GET", "appendfsync") == ["appendfsync", "always"]
+    with connected(redis_database.address) as connection:
+        assert list(connection.scan_iter(f"{redis_database.name}*")) == []
+        assert connection.config_get("appendonly", "appendfsync") == {"appendonly": "yes", "appendfsync": "always"}
 
 
 def test_mariadb_database_is_fresh_and_durable(mariadb_database: Database) -> None:

@@ -1,0 +1,56 @@
+"""What the Python banks have in common: a branch that refuses or waits as its payload says, and talking to a test."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+
+import msgspec
+
+from tests.clients.wish import Payload
+
+MEETS_WITHIN_S = 2.0
+
+
+class Refused(Exception):
+    """This call is refused."""
+
+
+class Behaviour:
+    """Counts calls of each message; for several threads."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._refused: Counter[str] = Counter()
+        self._present: Counter[str] = Counter()
+
+    def follow(self, gid: str, branch_id: str, payload: Payload) -> None:
+        """Refuse, wait for the others, or go on.
+
+        Raises:
+            Refused: as the payload wants it.
+            TimeoutError: the other calls did not come.
+        """
+        with self._changed:
+            if self._refused[gid + branch_id] < payload.refusals:
+                self._refused[gid + branch_id] += 1
+                raise Refused
+            if not payload.meet:
+                return
+            self._present[gid] += 1
+            self._changed.notify_all()
+            if not self._changed.wait_for(lambda: self._present[gid] >= payload.meet, MEETS_WITHIN_S):
+                self._present[gid] -= 1
+                raise TimeoutError(f"{payload.meet} calls of {gid} were to be here at once")
+
+
+def say(line: msgspec.Struct) -> None:
+    """One line that the test reads."""
+    sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
+    sys.stdout.flush()
+
+
+def end_with_the_test() -> None:
+    """Return when whoever started this process is gone: our standard input is a pipe from there."""
+    sys.stdin.read()

@@ -1,0 +1,49 @@
+"""The room's scene, made once a worker; whatever this machine lacks is told by name."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from tests.clients import go_program
+from tests.clients.ledgers import MariadbLedger, PostgresLedger, RedisLedger
+from tests.clients.scene import Coordinator, Scene, coordinating
+from tests.servers.mariadb import MariadbServer
+from tests.servers.missing import not_tested
+from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
+
+
+@pytest.fixture(scope="session")
+def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator]:
+    """A server process."""
+    with coordinating(tmp_path_factory.mktemp("coordinator")) as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def scene(
+    coordinator: Coordinator,
+    mariadb_server: MariadbServer,
+    postgres_server: PostgresServer,
+    redis_server: RedisServer,
+) -> Iterator[Scene]:
+    """Everything that a test needs is started when the first one needs it."""
+    name = f"clients_{secrets.token_hex(4)}"
+    mariadb = MariadbLedger(mariadb_server.create_database(name))
+    postgres = PostgresLedger(postgres_server.create_database(name))
+    mariadb.make()
+    postgres.make()
+    ledgers = {"mysql": mariadb, "postgres": postgres, "redis": RedisLedger(redis_server.create_database(name))}
+    with contextlib.ExitStack() as stack:
+        yield Scene(coordinator, ledgers, _go_bank, stack)
+
+
+def _go_bank() -> str:
+    try:
+        return str(go_program.program())
+    except go_program.CannotBuild as error:
+        not_tested(go_program.PART, str(error))

@@ -1,0 +1,175 @@
+"""The bank by Python's published dtmcli: its message, its barrier, its check-back; on MariaDB, all that it can do.
+
+`python -m tests.clients.dtmcli_bank serve | transfer WISH`; the database is in `BANK_MYSQL_URL`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+import pymysql
+from dtmcli.barrier import BranchBarrier
+from dtmcli.msg import Msg
+from dtmcli.utils import DTMFailureError, gen_gid
+from pymysql.cursors import Cursor
+
+from tests.clients.branches import Behaviour, Refused, end_with_the_test, say
+from tests.clients.wish import PAYEE, PAYER, Addresses, Holds, Payload, Told, Wish
+
+_INSERT = "insert into movement(gid, account, amount) values (%s, %s, %s)"
+
+
+@contextmanager
+def cursor() -> Iterator[Cursor]:
+    """A connection of its own; dtmcli commits it."""
+    at = urlsplit(os.environ["BANK_MYSQL_URL"])
+    connection = pymysql.connect(
+        host=at.hostname,
+        port=at.port or 3306,
+        user=at.username,
+        password=at.password or "",
+        database=at.path.removeprefix("/"),
+    )
+    try:
+        yield connection.cursor()
+    finally:
+        if connection.open:
+            connection.close()
+
+
+def transfer(wish: Wish) -> Told:
+    """One transfer, and how it ended."""
+    if not wish.gid:
+        wish = msgspec.structs.replace(wish, gid=gen_gid(wish.server))
+    message = Msg(wish.server, wish.gid)
+    for step in wish.steps:
+        message.add(msgspec.to_builtins(step.payload), f"topic://{step.topic}" if step.topic else step.action)
+    # For these it has no methods.
+    message.trans_base.concurrent = wish.concurrent
+    message.trans_base.timeout_to_fail = wish.timeout_to_fail
+    message.trans_base.branch_headers = wish.headers
+    if wish.delay:
+        message.trans_base.custom_data = msgspec.json.encode({"delay": wish.delay}).decode()
+    if wish.wait_result:
+        message.set_wait_result()
+    try:
+        with cursor() as own:
+            message.do_and_submit(wish.check, lambda barrier: _pay(own, barrier, wish))
+    except Exception as error:  # noqa: BLE001 -- it raises plain Exception; whatever it is, the test reads it
+        return Told(wish.gid, str(error) or type(error).__name__)
+    return Told(wish.gid)
+
+
+def _pay(own: Cursor, barrier: BranchBarrier, wish: Wish) -> None:
+    """The local transaction: it takes the money, and goes wrong where the wish says so."""
+    if wish.ending == "asked first":
+        try:
+            barrier.query_prepared(own)
+        except DTMFailureError:
+            """So it must answer: rolled back."""
+
+    def work(inside: Cursor) -> None:
+        inside.execute(_INSERT, (wish.gid, PAYER, -wish.amount))
+        match wish.ending:
+            case "business error":
+                raise ValueError("there is no money")
+            case "failure":
+                raise DTMFailureError("FAILURE")
+            case "hold before commit":
+                _hold("before commit")
+            case "commit fails":
+                _sever(inside)
+
+    barrier.call(own, work)
+    if wish.ending == "hold after commit":
+        _hold("after commit")
+    if wish.ending == "error after commit":
+        raise ValueError("the commit is said to have failed")
+
+
+def _hold(where: str) -> None:
+    say(Holds(where))
+    end_with_the_test()
+
+
+def _sever(inside: Cursor) -> None:
+    """Let the database end this connection, so that its commit fails."""
+    inside.execute("select connection_id()")
+    row = inside.fetchone()
+    assert row is not None
+    with cursor() as other:
+        other.execute(f"kill {int(row[0])}")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """`/mysql/in` and `/mysql/check`."""
+
+    protocol_version = "HTTP/1.1"
+    behaviour = Behaviour()
+
+    def do_GET(self) -> None:
+        self._answer(lambda own, barrier: barrier.query_prepared(own))
+
+    def do_POST(self) -> None:
+        payload = msgspec.json.decode(self.rfile.read(int(self.headers["content-length"])), type=Payload)
+
+        def take(own: Cursor, barrier: BranchBarrier) -> None:
+            self.behaviour.follow(barrier.gid, barrier.branch_id, payload)
+            barrier.call(own, lambda inside: inside.execute(_INSERT, (barrier.gid, PAYEE, payload.amount)))
+
+        self._answer(take)
+
+    def _answer(self, work: Any) -> None:
+        said = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+        barrier = BranchBarrier(said["trans_type"], said["gid"], said["branch_id"], said["op"])
+        # A check-back of twophase's own client is answered in a header too: status and body could be a proxy's.
+        explicit = "barrier" in said
+        try:
+            with cursor() as own:
+                work(own, barrier)
+        except (DTMFailureError, Refused):
+            self._reply(409, b'{"dtm_result":"FAILURE"}', "rolled_back" if explicit else "")
+        except Exception as error:  # noqa: BLE001 -- the coordinator comes again
+            self._reply(500, str(error).encode())
+        else:
+            self._reply(200, b'{"dtm_result":"SUCCESS"}', "committed" if explicit else "")
+
+    def _reply(self, status: int, body: bytes, verdict: str = "") -> None:
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        if verdict:
+            self.send_header("x-twophase-verdict", verdict)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class's name
+        """Tests speak for themselves."""
+
+
+def serve() -> None:
+    """Answer until the test is gone."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    say(Addresses(f"http://127.0.0.1:{server.server_address[1]}"))
+    end_with_the_test()
+
+
+def main() -> None:
+    """The command line."""
+    if sys.argv[1] == "serve":
+        serve()
+    else:
+        say(transfer(msgspec.json.decode(sys.argv[2], type=Wish)))
+
+
+if __name__ == "__main__":
+    main()

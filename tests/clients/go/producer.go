@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/dtm-labs/client/dtmcli"
+	"github.com/dtm-labs/client/dtmcli/dtmimp"
+	"github.com/dtm-labs/client/dtmgrpc"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// wish is what a test wants of one transfer.
+type wish struct {
+	Server   string `json:"server"`
+	Protocol string `json:"protocol"` // http, json-rpc, grpc
+	Store    string `json:"store"`
+	Gid      string `json:"gid"` // empty: the server makes one
+	Check    string `json:"check"`
+	Steps    []step `json:"steps"`
+	Amount   int    `json:"amount"`
+	Ending   string `json:"ending"`
+
+	WaitResult    bool              `json:"wait_result"`
+	Concurrent    bool              `json:"concurrent"`
+	Delay         uint64            `json:"delay"`
+	TimeoutToFail int64             `json:"timeout_to_fail"`
+	Headers       map[string]string `json:"headers"`
+}
+
+// step is one branch: an address, or a topic.
+type step struct {
+	Action  string   `json:"action"`
+	Topic   string   `json:"topic"`
+	Payload incoming `json:"payload"`
+}
+
+// told is how a transfer ended for the producer.
+type told struct {
+	Gid   string `json:"gid"`
+	Error string `json:"error"`
+}
+
+var errNoMoney = errors.New("there is no money")
+
+func transfer(s shelf, w wish) error {
+	own, err := s.named(w.Store)
+	if err != nil {
+		return err
+	}
+	if w.Gid == "" && w.Protocol == "grpc" {
+		w.Gid = dtmgrpc.MustGenGid(w.Server)
+	} else if w.Gid == "" {
+		w.Gid = dtmcli.MustGenGid(w.Server)
+	}
+	answer := told{Gid: w.Gid}
+	if err := send(w, func(bb *dtmcli.BranchBarrier) error { return pay(own, bb, w) }); err != nil {
+		answer.Error = err.Error()
+	}
+	say(answer)
+	return nil
+}
+
+// send is the client's whole sequence around the local transaction `work`.
+func send(w wish, work func(*dtmcli.BranchBarrier) error) error {
+	if w.Protocol == "grpc" {
+		message := dtmgrpc.NewMsgGrpc(w.Server, w.Gid)
+		for _, one := range w.Steps {
+			text, err := json.Marshal(one.Payload)
+			if err != nil {
+				return err
+			}
+			if one.Topic != "" {
+				message.AddTopic(one.Topic, wrapperspb.String(string(text)))
+			} else {
+				message.Add(one.Action, wrapperspb.String(string(text)))
+			}
+		}
+		choose(&message.TransBase, w)
+		message.SetDelay(w.Delay)
+		return message.DoAndSubmit(w.Check, work)
+	}
+	message := dtmcli.NewMsg(w.Server, w.Gid)
+	for _, one := range w.Steps {
+		if one.Topic != "" {
+			message.AddTopic(one.Topic, one.Payload)
+		} else {
+			message.Add(one.Action, one.Payload)
+		}
+	}
+	choose(&message.TransBase, w)
+	if w.Protocol == dtmimp.Jrpc {
+		message.Protocol = w.Protocol
+	}
+	message.SetDelay(w.Delay)
+	return message.DoAndSubmit(w.Check, work)
+}
+
+func choose(base *dtmimp.TransBase, w wish) {
+	base.WaitResult = w.WaitResult
+	base.Concurrent = w.Concurrent
+	base.TimeoutToFail = w.TimeoutToFail
+	base.BranchHeaders = w.Headers
+}
+
+// pay is the local transaction: it takes the money, and goes wrong where the wish says so.
+func pay(own books, bb *dtmcli.BranchBarrier, w wish) error {
+	if w.Ending == "asked first" {
+		if err := own.asked(bb); !errors.Is(err, dtmcli.ErrFailure) {
+			return err
+		}
+	}
+	err := own.enter(bb, entry{w.Gid, payer, -w.Amount}, func(sever func() error) error {
+		switch w.Ending {
+		case "business error":
+			return errNoMoney
+		case "failure":
+			return dtmcli.ErrFailure
+		case "hold before commit":
+			hold("before commit")
+		case "commit fails":
+			return sever()
+		}
+		return nil
+	})
+	if err == nil && w.Ending == "hold after commit" {
+		hold("after commit")
+	}
+	if err == nil && w.Ending == "error after commit" {
+		return errors.New("the commit is said to have failed")
+	}
+	return err
+}

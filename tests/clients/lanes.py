@@ -1,0 +1,100 @@
+"""Which published clients are driven, in which protocols, over which databases, in which scenarios.
+
+The tests take their parameters from here, and `docs/reference/dtm-clients.md` its tables (`make docs`), so the page
+claims what the tests do and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from tests.clients.scene import Lane
+
+_GO_MODULE: Final = "github.com/dtm-labs/client"
+_CLIENTS: Final = {"go": "Go", "dtmcli": "Python", "sdk": "twophase"}
+_PROTOCOLS: Final = {"http": "HTTP", "json-rpc": "JSON-RPC", "grpc": "gRPC"}
+_STORES: Final = {"mysql": "MariaDB", "postgres": "PostgreSQL", "redis": "Redis"}
+
+LANES: Final = (
+    *(Lane("go", protocol, store) for protocol in _PROTOCOLS for store in _STORES),
+    Lane("dtmcli", "http", "mysql"),
+)
+_WITH_TRANSACTIONS: Final = tuple(lane for lane in LANES if lane.store != "redis")
+_WITH_GIDS: Final = tuple(lane for lane in _WITH_TRANSACTIONS if lane.protocol != "json-rpc")
+_WITH_CONCURRENCY: Final = tuple(lane for lane in LANES if lane.protocol != "grpc")
+
+SHARED: Final = (
+    *((Lane("sdk", protocol, store), "go") for protocol in ("http", "grpc") for store in ("mysql", "postgres")),
+    *((Lane("go", protocol, store), "sdk") for protocol in ("http", "grpc") for store in ("mysql", "postgres")),
+    (Lane("sdk", "http", "mysql"), "dtmcli"),
+    (Lane("dtmcli", "http", "mysql"), "sdk"),
+)
+"""A producer's lane, and whose service answers its check-backs and branches on the same barrier table."""
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """What is driven in `test_NAME`, for people, and in which lanes."""
+
+    title: str
+    lanes: tuple[Lane, ...] = LANES
+
+
+SCENARIOS: Final = {
+    "money_moves_once": Scenario("happy path: both accounts change, once"),
+    "gid_may_be_the_servers": Scenario("gid made by the server", _WITH_GIDS),
+    "business_error_has_no_effect": Scenario("business error, and business refusal"),
+    "producer_killed_after_its_commit_is_made_up_for_by_the_check_back": Scenario("`kill -9` after the commit"),
+    "producer_killed_before_its_commit_is_rolled_back_by_the_check_back": Scenario("`kill -9` before the commit"),
+    "producer_that_comes_after_the_check_back_is_refused_as_a_duplicate": Scenario("checked back before it began"),
+    "commit_that_fails_has_no_effect": Scenario("the commit fails", _WITH_TRANSACTIONS),
+    "error_after_the_commit_is_told_and_the_message_delivered": Scenario("committed, yet an error is reported"),
+    "wait_result_returns_when_the_money_has_moved": Scenario("`wait_result`, success"),
+    "wait_result_tells_of_a_refusal_and_the_branch_is_called_again": Scenario("`wait_result`, a branch refuses"),
+    "delayed_message_waits": Scenario("delay"),
+    "concurrent_branches_are_called_at_once": Scenario("concurrent branches", _WITH_CONCURRENCY),
+    "business_does_not_run_when_prepare_does_not_get_through": Scenario("prepare does not get through"),
+}
+
+
+def driven(test: Callable[..., Any]) -> Any:
+    """The test, once for each lane of its scenario."""
+    lanes = SCENARIOS[test.__name__.removeprefix("test_")].lanes
+    return pytest.mark.parametrize("lane", lanes, ids=[lane.name for lane in lanes])(test)
+
+
+def versions() -> list[tuple[str, str, str]]:
+    """Language, package and version of each client that is driven."""
+    lines = (Path(__file__).parent / "go" / "go.mod").read_text().splitlines()
+    go = next(line.split()[1] for line in lines if line.strip().startswith(_GO_MODULE))
+    return [("Go", f"`{_GO_MODULE}`", go.removeprefix("v")), ("Python", "`dtmcli`", version("dtmcli"))]
+
+
+def scenarios_table() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Heads and rows: the databases in which each scenario was driven, a column for each client and protocol."""
+    ways = list(dict.fromkeys((lane.client, lane.protocol) for lane in LANES))
+    heads = ("Scenario", *(f"{_CLIENTS[client]}, {_PROTOCOLS[protocol]}" for client, protocol in ways))
+    rows = []
+    for scenario in SCENARIOS.values():
+        stores = {
+            way: [_STORES[lane.store] for lane in scenario.lanes if (lane.client, lane.protocol) == way] for way in ways
+        }
+        rows.append((scenario.title, *(", ".join(stores[way]) or "–" for way in ways)))
+    return heads, rows
+
+
+def shared_table() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Heads and rows: who was driven together on one barrier table."""
+    pairs: dict[tuple[str, str, str], list[str]] = {}
+    for lane, service in SHARED:
+        pairs.setdefault((lane.client, service, lane.protocol), []).append(_STORES[lane.store])
+    rows: list[tuple[str, ...]] = [
+        (_CLIENTS[client], _CLIENTS[service], _PROTOCOLS[protocol], ", ".join(stores))
+        for (client, service, protocol), stores in pairs.items()
+    ]
+    return ("Producer", "Who answers check-backs and branches", "Protocol", "Barrier table in"), rows

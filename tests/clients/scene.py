@@ -1,0 +1,192 @@
+"""The scene of the room: a real `twophase server` process, the banks of all clients, and their ledgers.
+
+A *lane* is one client speaking one protocol with its barrier in one database. `Scene.wish` makes a transfer of a lane;
+check-backs and branches are answered by the same client's service, or by another's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.clients.ledgers import Ledger
+from tests.clients.programs import PYTHON_BANKS, ROOT, Program
+from tests.clients.wish import AMOUNT, PAYEE, PAYER, Addresses, Payload, Step, Told, Wish
+
+PATIENCE_S = 30.0
+MOVED = {PAYER: -AMOUNT, PAYEE: AMOUNT}
+NOTHING: dict[str, int] = {}
+KILLED_IS_ASKED_AFTER_S = 2
+"""When a killed producer's message is checked back: long enough for a slow machine to reach the commit before."""
+# Check-backs wait for those who are still alive; what failed is tried again soon.
+_SETTINGS = {
+    "TWOPHASE_CHECK_BACK_FIRST_MS": "100",
+    "TWOPHASE_CHECK_BACK_CAP_MS": "500",
+    "TWOPHASE_RETRY_FIRST_MS": "200",
+    "TWOPHASE_RETRY_CAP_MS": "500",
+}
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """One client, one protocol, one database."""
+
+    client: str
+    protocol: str
+    store: str
+
+    @property
+    def name(self) -> str:
+        """For test ids."""
+        return f"{self.client}-{self.protocol}-{self.store}"
+
+
+class Coordinator(msgspec.Struct, frozen=True):
+    """A running server."""
+
+    http: str
+    grpc: str
+    """Host and port."""
+
+    def address(self, lane: Lane) -> str:
+        """What the lane's client is told to use as its server."""
+        if lane.client == "sdk":
+            return f"grpc://{self.grpc}" if lane.protocol == "grpc" else self.http
+        if lane.protocol == "grpc":
+            return self.grpc
+        return f"{self.http}/api/{'json-rpc' if lane.protocol == 'json-rpc' else 'dtmsvr'}"
+
+    def get(self, path: str, method: str = "GET") -> tuple[int, Any]:
+        """Status and decoded body."""
+        request = urllib.request.Request(f"{self.http}{path}", method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+
+    def state(self, gid: str) -> str | None:
+        """What a query shows; None for an unknown gid."""
+        _, found = self.get(f"/api/dtmsvr/query?gid={gid}")
+        return None if found["transaction"] is None else str(found["transaction"]["status"])
+
+    def until(self, gid: str, wanted: str) -> None:
+        """Wait until a query shows this state."""
+        deadline, pause = time.monotonic() + PATIENCE_S, threading.Event()
+        while (state := self.state(gid)) != wanted:
+            assert time.monotonic() < deadline, f"{gid} is {state} after {PATIENCE_S:g} s, not {wanted}"
+            pause.wait(0.02)
+
+
+@contextlib.contextmanager
+def coordinating(folder: Path) -> Iterator[Coordinator]:
+    """A server process of its own, with its store in `folder`, for the block's time."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TWOPHASE_")}
+    command = [sys.executable, "-m", "twophase", "server", "--store", f"sqlite:///{folder / 'coordinator.db'}"]
+    with (folder / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--http-port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=ROOT,
+            env={**inherited, **_SETTINGS, "TWOPHASE_GRPC_PORT": "0"},
+        )
+    assert process.stdout is not None
+    try:
+        ready = process.stdout.readline().decode()
+        found = re.search(r"(http://\S+) grpc://(\S+)", ready)
+        assert found, f"{ready!r}: {(folder / 'server.log').read_text()[-2000:]}"
+        yield Coordinator(found[1], found[2])
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+class Scene:
+    """What a test drives."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        ledgers: Mapping[str, Ledger],
+        go_bank: Callable[[], str],
+        stack: contextlib.ExitStack,
+    ) -> None:
+        """Put it together; a program is found, and its service started, when one is needed.
+
+        Arguments:
+            go_bank: finds the bank in Go, or ends the test.
+            stack: the services end with it.
+        """
+        self.coordinator = coordinator
+        self._ledgers = ledgers
+        self._go_bank = go_bank
+        self._stack = stack
+        self._services: dict[str, Addresses] = {}
+        self._numbers = itertools.count()
+
+    def program(self, client: str) -> Program:
+        """One client's bank."""
+        environment = {name: value for ledger in self._ledgers.values() for name, value in ledger.environment().items()}
+        if client in PYTHON_BANKS:
+            return Program.python(client, environment)
+        return Program(client, (self._go_bank(),), environment)
+
+    def service(self, client: str) -> Addresses:
+        """Where its service is."""
+        if client not in self._services:
+            self._services[client] = self._stack.enter_context(self.program(client).serving())
+        return self._services[client]
+
+    def address(self, lane: Lane, what: str, service: str | None = None) -> str:
+        """Where a service (the lane's own client's, if not another is named) answers `in` or `check`."""
+        found = self.service(service or lane.client)
+        if lane.protocol == "grpc":
+            scheme = "grpc://" if lane.client == "sdk" else ""
+            return f"{scheme}{found.grpc}/{lane.store}.Bank/{what.capitalize()}"
+        if lane.protocol == "json-rpc" and what == "in":
+            return f"{found.http}/{lane.store}/rpc?method=in"
+        return f"{found.http}/{lane.store}/{what}"
+
+    def wish(self, lane: Lane, *payloads: Payload, service: str | None = None, topic: str = "", **others: Any) -> Wish:
+        """A transfer with one branch for each payload, one with the usual payload if none is given."""
+        action = "" if topic else self.address(lane, "in", service)
+        wish = Wish(
+            server=self.coordinator.address(lane),
+            protocol=lane.protocol,
+            store=lane.store,
+            gid=f"{lane.name}-{next(self._numbers)}-{secrets.token_hex(4)}",
+            check=self.address(lane, "check", service),
+            steps=[Step(action=action, topic=topic, payload=payload) for payload in payloads or (Payload(),)],
+        )
+        wish = msgspec.structs.replace(wish, **others)
+        self._ledgers[lane.store].open(wish.gid)
+        return wish
+
+    def transfer(self, lane: Lane, wish: Wish) -> Told:
+        """Let the lane's client make it."""
+        return self.program(lane.client).transfer(wish)
+
+    def moved(self, wish: Wish) -> dict[str, int]:
+        """What it has moved by now."""
+        return self._ledgers[wish.store].moved(wish.gid)
+
+    def until(self, wish: Wish, state: str) -> None:
+        """Wait until the server shows this state."""
+        self.coordinator.until(wish.gid, state)
