@@ -1,0 +1,80 @@
+"""Which messages a command means: its filter options, and the query they make."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+_AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d)")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_TIME: Final = "A time such as 2026-01-31T12:00 (UTC unless it says), or how long ago: 90s, 10m, 2h, 7d."
+
+StateOption = Annotated[
+    list[str] | None, typer.Option("--state", help="prepared, submitted, succeed or failed; may be repeated.")
+]
+PrefixOption = Annotated[str, typer.Option("--gid-prefix", metavar="TEXT", help="The beginning of the gid.")]
+DestinationOption = Annotated[
+    str,
+    typer.Option("--destination", metavar="URL", help="The beginning of a branch's address, with or without http://."),
+]
+AfterOption = Annotated[str, typer.Option("--created-after", metavar="WHEN", help=_TIME)]
+BeforeOption = Annotated[str, typer.Option("--created-before", metavar="WHEN", help=_TIME)]
+
+
+class Filters(msgspec.Struct, frozen=True):
+    """The query parameters of a question."""
+
+    query: dict[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        states: list[str] | None,
+        gid_prefix: str,
+        destination: str,
+        created_after: str,
+        created_before: str,
+        *,
+        parked: bool | None,
+    ) -> Filters:
+        """From the options; ends the process with a sentence when a time cannot be read."""
+        query = {
+            "state": ",".join(states or ()),
+            "gid": gid_prefix,
+            "destination": destination,
+            "created_after": _milliseconds("--created-after", created_after),
+            "created_before": _milliseconds("--created-before", created_before),
+            "parked": "" if parked is None else str(parked).lower(),
+        }
+        return cls({name: value for name, value in query.items() if value})
+
+
+def milliseconds_of(text: str, now_s: float) -> int:
+    """Milliseconds since 1970 of a time as a person writes it.
+
+    Raises:
+        ValueError: it is none.
+
+    >>> milliseconds_of("10m", 1_700_000_000), milliseconds_of("2023-11-14T22:03:20", 0)
+    (1699999400000, 1699999400000)
+    """
+    ago = _AGO.fullmatch(text.strip())
+    if ago is not None:
+        return int((now_s - int(ago[1]) * _SECONDS[ago[2]]) * 1000)
+    when = datetime.fromisoformat(text.strip())
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _milliseconds(option: str, text: str) -> str:
+    if not text:
+        return ""
+    try:
+        return str(max(0, milliseconds_of(text, time.time())))
+    except (ValueError, OverflowError):
+        typer.echo(f"{option}: {text!r} is no time. {_TIME}", err=True)
+        raise typer.Exit(2) from None

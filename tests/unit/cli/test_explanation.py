@@ -1,0 +1,339 @@
+"""Every situation of a message, and what is said about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from twophase.cli.explain import text_of
+from twophase.cli.explanation import Explanation, clock, explain
+from twophase.server.shown import ShownAttempt, ShownBranch, ShownMessage
+
+NOW = 1_700_000_100_000
+MINUTE = 60_000
+IN, MAIL, CHECK = "http://bank-b/in", "http://mail/send", "http://bank-a/check"
+
+
+def message(state: str = "prepared", **changes: Any) -> ShownMessage:
+    fields: dict[str, Any] = {
+        "gid": "order-17",
+        "state": state,
+        "created_ms": NOW - MINUTE,
+        "check_url": CHECK,
+        "branches": [ShownBranch("01", IN, 2), ShownBranch("02", MAIL, 2)],
+    }
+    if state == "submitted":
+        fields |= {"decided_ms": NOW - 50_000, "decided_by": "submit"}
+    if state in {"succeed", "failed"}:
+        fields |= {"decided_ms": NOW - 50_000, "finished_ms": NOW - 40_000}
+    return ShownMessage(**(fields | changes))
+
+
+def asked(result: str, status: int = 0, error: str = "") -> ShownAttempt:
+    return ShownAttempt(NOW - 5_000, "check-back", "00", CHECK, status, 3, result, error)
+
+
+def called(branch_id: str, result: str, status: int = 0, error: str = "", target: str = IN) -> ShownAttempt:
+    return ShownAttempt(NOW - 5_000, "branch", branch_id, target, status, 3, result, error)
+
+
+def acted(verb: str, told: str) -> ShownAttempt:
+    return ShownAttempt(NOW - 9_000, "operator", result=verb, error=told)
+
+
+PREPARED = "order-17 is prepared: its producer has not said yet whether the local transaction committed."
+ONE = "(1 min ago)"
+RETRY, REDRIVE, STOP = (f"twophase messages {act} order-17" for act in ("retry-now", "redrive", "stop"))
+PARKED_BY_HAND = acted("park", "parked by eve: a fault")
+
+# name, message, headline, said in `happened`, in `blocked`, in `then`, commands
+SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
+    (
+        "prepared, its time has not come",
+        message(due_ms=NOW + 23_000, earliest_ms=NOW + 23_000),
+        PREPARED,
+        f"The producer prepared it at 2023-11-14 22:14:00 UTC {ONE}.",
+        "",
+        "Its producer is asked at 2023-11-14 22:15:23 UTC (in 23 s)",
+        [],
+    ),
+    ("prepared, being asked", message(due_ms=NOW - 10), PREPARED, "", "", "is being asked now", []),
+    (
+        "prepared, transaction open",
+        message(due_ms=NOW + 9_000, attempts=4, log=[asked("in_progress", 425)]),
+        PREPARED,
+        "",
+        "answered that the transaction is still open. 4 questions brought no verdict.",
+        "asked at 2023-11-14 22:15:09 UTC (in 9 s), and again until there is a verdict",
+        [RETRY, STOP],
+    ),
+    (
+        "prepared, producer unreachable",
+        message(due_ms=NOW + 9_000, attempts=1, log=[asked("unknown", 0, "connection refused")]),
+        PREPARED,
+        "",
+        f"its producer ({CHECK}) gave no verdict: no answer, connection refused.",
+        "in 9 s",
+        [RETRY, STOP],
+    ),
+    (
+        "prepared, producer answers something else",
+        message(due_ms=NOW + 1_000, attempts=2, log=[asked("unknown", 404, "not found")]),
+        PREPARED,
+        "",
+        'gave no verdict: status 404, "not found". 2 questions',
+        "in 1 s",
+        [STOP],
+    ),
+    (
+        "prepared, check-back durability",
+        message(due_ms=NOW + 9_000, check_back_durability=True),
+        PREPARED,
+        "its submit may have come",
+        "",
+        "in 9 s",
+        [],
+    ),
+    (
+        "prepared, nobody to ask, not yet parked",
+        message(check_url="", due_ms=NOW + 9_000),
+        PREPARED,
+        "",
+        "",
+        "it is parked, because it has no check-back address",
+        [],
+    ),
+    (
+        "prepared, parked because nobody can be asked",
+        message(check_url="", parked=True, log=[asked("unknown", 0, "the message has no check-back address")]),
+        PREPARED,
+        "",
+        "It is parked: it has no check-back address, so nobody can be asked",
+        "Nothing happens by itself",
+        [STOP],
+    ),
+    (
+        "prepared, parked by hand",
+        message(parked=True, log=[PARKED_BY_HAND]),
+        PREPARED,
+        "Parked by eve: a fault, at 2023-11-14 22:14:51 UTC (9 s ago).",
+        "It is parked by eve: a fault.",
+        "Nothing happens by itself",
+        [REDRIVE, STOP],
+    ),
+    (
+        "submitted, being delivered",
+        message("submitted", due_ms=NOW - 1),
+        "order-17 is submitted: 2 branches of 2 left to be called with success.",
+        "The producer submitted it at 2023-11-14 22:14:10 UTC (50 s ago): its local transaction is committed.",
+        "",
+        "being called now",
+        [],
+    ),
+    (
+        "submitted by the check-back",
+        message("submitted", decided_by="check-back"),
+        "order-17 is submitted: 2 branches of 2",
+        "The check-back decided it",
+        "",
+        "being called now",
+        [],
+    ),
+    (
+        "submitted, with a delay",
+        message("submitted", due_ms=NOW + 3_600_000, earliest_ms=NOW + 3_600_000),
+        "order-17 is submitted: 2 branches",
+        "",
+        "",
+        "called at 2023-11-14 23:15:00 UTC (in 1 h): it was sent with a delay",
+        [STOP],
+    ),
+    (
+        "submitted, a branch fails",
+        message(
+            "submitted",
+            due_ms=NOW + 30_000,
+            attempts=3,
+            branches=[ShownBranch("01", IN, done=True), ShownBranch("02", MAIL)],
+            log=[called("01", "error", 502), called("02", "error", 500, "no such box", MAIL)],
+        ),
+        "order-17 is submitted: 1 branch of 2 left to be called with success.",
+        "Succeeded so far: 01.",
+        f'Branch 02 ({MAIL}) fails: status 500, "no such box", at 2023-11-14 22:14:55 UTC (5 s ago).',
+        "called again at 2023-11-14 22:15:30 UTC (in 30 s), and for ever after until it succeeds",
+        [RETRY, STOP],
+    ),
+    (
+        "submitted, a branch is not reached",
+        message("submitted", due_ms=NOW + 30_000, log=[called("01", "error", 0, "timed out after 3000 ms")]),
+        "order-17",
+        "",
+        f"Branch 01 ({IN}) fails: no answer, timed out after 3000 ms",
+        "in 30 s",
+        [RETRY, STOP],
+    ),
+    (
+        "submitted, a branch refuses",
+        message("submitted", due_ms=NOW + 30_000, log=[called("01", "failed", 409, "FAILURE")]),
+        "order-17",
+        "",
+        "It refused (409), but a committed transaction cannot be taken back.",
+        "in 30 s",
+        [RETRY, STOP],
+    ),
+    (
+        "submitted, a branch is not done yet",
+        message("submitted", due_ms=NOW + 1_000, log=[called("01", "ongoing", 425)]),
+        "order-17",
+        "",
+        f"Branch 01 ({IN}) asked to be called again later",
+        "in 1 s",
+        [STOP],
+    ),
+    (
+        "submitted, parked by its limit",
+        message("submitted", parked=True, attempts=5, log=[called("01", "error", 500, "down")]),
+        "order-17",
+        "",
+        "It is parked: its branches have failed as often in a row as allowed.",
+        "Nothing happens by itself",
+        [REDRIVE, STOP],
+    ),
+    (
+        "submitted, parked by hand",
+        message("submitted", parked=True, log=[PARKED_BY_HAND]),
+        "order-17",
+        "Parked by eve",
+        "It is parked by eve: a fault.",
+        "Nothing happens by itself",
+        [REDRIVE, STOP],
+    ),
+    (
+        "succeeded",
+        message("succeed", decided_by="submit"),
+        "order-17 has succeeded: all 2 branches are delivered.",
+        "Every branch had succeeded at 2023-11-14 22:14:20 UTC (40 s ago), 20 s after it was first heard of.",
+        "",
+        "Nothing: it is final.",
+        [],
+    ),
+    (
+        "failed by its producer",
+        message("failed", decided_by="abort", reason="the producer aborted"),
+        "order-17 has failed: its branches are not called.",
+        "The producer aborted it at 2023-11-14 22:14:20 UTC (40 s ago): the producer aborted.",
+        "",
+        "a new message",
+        [],
+    ),
+    (
+        "failed by the check-back",
+        message("failed", decided_by="check-back", reason="the producer answered rolled_back"),
+        "order-17 has failed",
+        "The check-back decided it at 2023-11-14 22:14:20 UTC (40 s ago): the producer answered rolled_back.",
+        "",
+        "final",
+        [],
+    ),
+    (
+        "stopped by an operator after a part was delivered",
+        message(
+            "failed",
+            decided_by="operator",
+            reason="stopped by eve: cancelled",
+            branches=[ShownBranch("01", IN, done=True), ShownBranch("02", MAIL)],
+        ),
+        "order-17 has failed",
+        "Branches 01 had succeeded before, and stay so; the others are not called.",
+        "",
+        "final",
+        [],
+    ),
+    (
+        "stopped by an operator while a call was under way",
+        message(
+            "failed",
+            decided_by="operator",
+            reason="stopped by eve",
+            log=[called("01", "succeeded", 200, "succeeded arrived late, the message was failed")],
+        ),
+        "order-17 has failed",
+        "succeeded arrived late, the message was failed.",
+        "",
+        "final",
+        [],
+    ),
+    (
+        "contradicted",
+        message(
+            "failed",
+            decided_by="abort",
+            log=[ShownAttempt(NOW, "incident", error="submit arrived when the message was failed")],
+        ),
+        "order-17 has failed",
+        "Incident at 2023-11-14 22:15:00 UTC (now): submit arrived when the message was failed.",
+        "",
+        "final",
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("shown", "headline", "happened", "blocked", "then", "commands"),
+    [row[1:] for row in SITUATIONS],
+    ids=[row[0] for row in SITUATIONS],
+)
+def test_a_situation_is_told(
+    shown: ShownMessage, headline: str, happened: str, blocked: str, then: str, commands: list[str]
+) -> None:
+    told = explain(shown, NOW)
+
+    assert told.headline.startswith(headline)
+    assert happened in " ".join(told.happened)
+    assert blocked in " ".join(told.blocked)
+    assert bool(told.blocked) == bool(blocked)
+    assert then in " ".join(told.then)
+    assert [one.command for one in told.remedies] == commands
+
+
+def test_commands_can_be_pasted_whatever_the_gid() -> None:
+    told = explain(message(gid="o'brien; rm -rf", parked=True, log=[PARKED_BY_HAND]), NOW)
+
+    assert told.remedies[0].command == "twophase messages redrive 'o'\"'\"'brien; rm -rf'"
+
+
+def test_the_text_has_the_four_questions_and_names_the_server() -> None:
+    told = explain(message(parked=True, log=[PARKED_BY_HAND]), NOW)
+
+    text = text_of(told, "http://pay:36789")
+
+    assert [line for line in text.splitlines() if line and not line.startswith(" ")] == [
+        PREPARED,
+        "What happened",
+        "What blocks it",
+        "What comes next",
+        "What to do",
+    ]
+    assert f"  {REDRIVE} --server http://pay:36789\n      when the cause is repaired" in text
+    assert "--server" not in text_of(told)
+    assert "What blocks it\n  Nothing." in text_of(explain(message(due_ms=NOW + 9_000), NOW))
+
+
+def test_every_kind_of_record_is_understood() -> None:
+    # A record of a newer server, of a kind nobody knows here, changes nothing that is said.
+    strange = ShownAttempt(NOW, "something new", error="?")
+    one, other = message(due_ms=NOW + 9_000), message(due_ms=NOW + 9_000, log=[strange])
+
+    assert explain(one, NOW) == explain(other, NOW)
+    assert isinstance(msgspec.convert(msgspec.to_builtins(explain(one, NOW)), Explanation), Explanation)
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "told"),
+    [(NOW, "now"), (NOW + 59_999, "in 59 s"), (NOW - 7_200_000, "2 h ago"), (NOW + 10 * 86_400_000, "in 10 d")],
+)
+def test_times_say_how_far_away_they_are(at_ms: int, told: str) -> None:
+    assert clock(at_ms, NOW).endswith(f"UTC ({told})")
