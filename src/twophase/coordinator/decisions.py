@@ -32,7 +32,7 @@ from twophase.core.errors import InvalidRequest, NotYetDelivered, StoreError, St
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, Reply, State
 from twophase.core.message import Durability, Message, encode, same_content, same_prepared
-from twophase.core.topic import fans_out
+from twophase.core.topic import TOPIC_PREFIX, fans_out
 from twophase.core.verdict import BranchResult
 from twophase.stores.base import (
     Attempt,
@@ -178,14 +178,16 @@ class Decisions:
     def _insert(self, entry: Entry, occurrence: Occurrence, next_state: State) -> None:
         said = occurrence.said
         assert said is not None, "only requests insert"
-        if fans_out(said.branches):
-            expanded = self._expanded(occurrence, said)
-            if expanded is None:
-                return
-            said = expanded
+        # `fans_out`, nearly: here it is on the way of every message, and so costs half as much.
+        for branch in said.branches:
+            if TOPIC_PREFIX in branch.url or branch.subscribers is not None:
+                expanded = self._expanded(occurrence, said)
+                if expanded is None:
+                    return
+                said = expanded
+                break
+        if entry.message is not said:
             entry.become(said)
-        else:
-            entry.message, entry.calls_to, entry.call_ids = said, said.branches, None
         options = said.options
         if next_state is _PREPARED:
             due_in_ms = options.timeout_to_fail_ms or self._settings.timeout_to_fail_ms
@@ -496,7 +498,7 @@ class Decisions:
         elif entry.state is State.FAILED:
             self.answer_waiters(entry, ReplyOf(refusal.of(entry, _SUBMIT, Reply.CONFLICT), entry.state))
         elif entry.round is None and not entry.busy:
-            error = NotYetDelivered("the branches are called later: wait result not return success.")
+            error = NotYetDelivered("the branches are called later.")
             self.answer_waiters(entry, ReplyOf(error, entry.state, entry.created_ms, BranchResult.ONGOING))
 
     def used_up(self, entry: Entry) -> bool:
