@@ -1,0 +1,118 @@
+"""The parsers by themselves: what they raise is theirs, and pieces read as the whole does."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from tests.fuzz import messages
+from tests.fuzz.play import Target
+from twophase.core.errors import TwophaseError
+from twophase.core.message import Message, decode, encode
+from twophase.destinations.grpc import GrpcDestination
+from twophase.http import HttpError
+from twophase.http.address import parse_address
+from twophase.http.outcome import HttpResponse
+from twophase.http.reader import ResponseReader
+from twophase.rpc.messages import BrokenMessage, encode_request, parse_request, parse_topic
+from twophase.server.decode import Decoder
+from twophase.server.wire import parse_steps
+
+_ROOM: Final = 1 << 20
+_RESPONSES: Final = (
+    b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx: y\r\n\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\nx: y\r\n\r\n",
+    b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\n\r\nuntil the end",
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    b"HTTP/1.1 409 Conflict\r\ncontent-length: 0\r\ncontent-length: 0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+)
+_responses = st.sampled_from(_RESPONSES)
+
+
+def parser_targets() -> list[Target]:
+    """Those that need no server."""
+    cuts = st.lists(st.integers(0, 400), max_size=8)
+    whole = st.one_of(_responses, messages.damaged(_responses), st.binary(max_size=300))
+    grpc = st.one_of(
+        messages.grpc_requests(_nowhere).map(encode_request),
+        messages.damaged(messages.grpc_requests(_nowhere).map(encode_request)),
+        st.binary(max_size=200),
+    )
+    return [
+        Target("responses of branches", st.tuples(whole, cuts), _read_in_pieces),
+        Target("JSON of requests", messages.bodies(_nowhere), _decode_json),
+        Target("steps of gRPC requests", messages.values.map(messages.as_json) | st.binary(max_size=80), _decode_steps),
+        Target("gRPC messages", grpc, _decode_grpc),
+        Target("addresses", messages.addresses(_nowhere) | messages.texts | st.text(max_size=60), _parse_addresses),
+    ]
+
+
+def _nowhere(number: int) -> str:
+    return f"http://127.0.0.1:1/{number}"
+
+
+def _read(pieces: list[bytes]) -> tuple[Any, ...]:
+    """What a reader makes of these reads, the end of the stream after them."""
+    reader = ResponseReader(body_bytes_max=_ROOM, header_bytes_max=_ROOM)
+    reader.begin()
+    response: HttpResponse | None = None
+    try:
+        for piece in pieces:
+            if piece and (response := reader.feed(piece)) is not None:
+                break
+        if response is None:
+            response = reader.end_of_stream()
+    except HttpError as error:
+        return ("refused", error.kind)
+    finally:
+        reader.dispose()
+    return ("incomplete",) if response is None else (response.status, response.body)
+
+
+def _read_in_pieces(case: tuple[bytes, list[int]]) -> None:
+    whole, cuts = case
+    edges = sorted({0, len(whole), *(min(cut, len(whole)) for cut in cuts)})
+    once = _read([whole])
+
+    assert _read([whole[start:end] for start, end in itertools.pairwise(edges)]) == once
+    assert _read([whole[at : at + 1] for at in range(len(whole))]) == once
+
+
+def _decoder() -> Decoder:
+    return Decoder(lambda url: None if "://" in url else "no URL.")
+
+
+def _taken(message: Message) -> None:
+    """What is taken is stored, and read again as the same."""
+    assert decode(encode(message)) == message
+
+
+def _decode_json(body: bytes) -> None:
+    with contextlib.suppress(TwophaseError):
+        _taken(_decoder().message(body))
+    with contextlib.suppress(TwophaseError):
+        assert len(_decoder().gid(body).encode()) <= 128
+
+
+def _decode_steps(text: bytes) -> None:
+    with contextlib.suppress(TwophaseError, UnicodeDecodeError):
+        parse_steps(text.decode())
+
+
+def _decode_grpc(raw: bytes) -> None:
+    with contextlib.suppress(BrokenMessage):
+        said = parse_request(raw)
+        assert parse_request(encode_request(said)) == said
+    with contextlib.suppress(BrokenMessage):
+        parse_topic(raw)
+
+
+def _parse_addresses(text: str) -> None:
+    with contextlib.suppress(HttpError):
+        parse_address(text)
+    why = GrpcDestination().accepts(text)
+    assert why is None or why.startswith("bad_url: ")

@@ -1,0 +1,45 @@
+"""A few examples of every target; `make fuzz` plays many more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fuzz.play import Target, play
+from tests.fuzz.process import Fuzzed
+from tests.fuzz.targets import all_targets
+
+_EXAMPLES = 40
+_NAMES = (
+    "OpenAPI, requests that fit",
+    "OpenAPI, requests that do not",
+    "HTTP as bytes",
+    "JSON over HTTP",
+    "JSON-RPC",
+    "gRPC",
+    "bytes on the gRPC port",
+    "responses of branches",
+    "JSON of requests",
+    "steps of gRPC requests",
+    "gRPC messages",
+    "addresses",
+)
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[tuple[Fuzzed, dict[str, Target]]]:
+    with all_targets() as (server, targets):
+        yield server, {target.name: target for target in targets}
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_nothing_that_is_sent_is_answered_wrongly(stage: tuple[Fuzzed, dict[str, Target]], name: str) -> None:
+    server, targets = stage
+
+    assert play(targets[name], _EXAMPLES).cases > 0
+    server.check()
+
+
+def test_every_target_is_played(stage: tuple[Fuzzed, dict[str, Target]]) -> None:
+    assert set(stage[1]) == set(_NAMES)

@@ -1,0 +1,186 @@
+"""The wires of a running server: HTTP as bytes, JSON-RPC, gRPC, and bytes on the gRPC port."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any, Final
+
+import grpc
+import httptools
+from hypothesis import strategies as st
+
+from tests.fuzz import messages, rules
+from tests.fuzz.branches import Branches
+from tests.fuzz.play import Target
+from tests.fuzz.process import Fuzzed
+from tests.fuzz.streams import streams
+from twophase.rpc.messages import SERVICE, encode_request
+
+_ANSWER_S: Final = 20.0
+_METHODS: Final = (
+    "Prepare", "Submit", "Abort", "NewGid", "Subscribe", "Unsubscribe", "DeleteTopic", "RegisterBranch",
+    "PrepareWorkflow", "Nothing",
+)  # fmt: skip
+_TOPIC_METHODS: Final = ("Subscribe", "Subscribe", "Unsubscribe", "DeleteTopic")
+_DECISIONS: Final = frozenset({"/api/dtmsvr/prepare", "/api/dtmsvr/submit", "/api/dtmsvr/abort"})
+_JSON_PATHS: Final = (
+    *sorted(_DECISIONS), *sorted(_DECISIONS), "/api/dtmsvr/forceStop", "/api/dtmsvr/resetNextCronTime",
+    "/api/dtmsvr/registerBranch", "/api/twophase/import", "/api/twophase/topics/subscribe",
+    *(f"/api/twophase/messages/fuzz-{n}/{act}" for n in range(3) for act in ("stop", "park", "redrive", "retry-now")),
+)  # fmt: skip
+_HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_OF_THE_SERVER: Final = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS})
+
+
+class Wires:
+    """The clients of one server."""
+
+    def __init__(self, server: Fuzzed, branches: Branches) -> None:
+        self._server = server
+        self._branches = branches
+        self._http = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=_ANSWER_S)
+        self._grpc = grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", [("grpc.enable_retries", 0)])
+
+    def close(self) -> None:
+        """Hang up."""
+        self._http.close()
+        self._grpc.close()
+
+    def targets(self) -> list[Target]:
+        """What is fuzzed over them."""
+        url = self._branches.url
+        request = messages.grpc_requests(url).map(encode_request)
+        topic = messages.topic_requests(url)
+        some = st.one_of(request, topic, messages.damaged(request), messages.damaged(topic), st.binary(max_size=100))
+        calls = st.one_of(
+            st.tuples(st.sampled_from(_METHODS[:3]), request),
+            st.tuples(st.sampled_from(_TOPIC_METHODS), topic),
+            st.tuples(st.sampled_from(_METHODS), some),
+        )
+        routes = st.sampled_from(_JSON_PATHS)
+        frames = st.lists(st.binary(max_size=60), max_size=5).map(lambda some: _HTTP2_PREFACE + b"".join(some))
+        return [
+            Target("HTTP as bytes", streams(), self.http_bytes),
+            Target("JSON over HTTP", st.tuples(routes, messages.bodies(url)), self.json),
+            Target("JSON-RPC", self._rpc_bodies(), self.json_rpc),
+            Target("gRPC", calls, self.grpc),
+            Target("bytes on the gRPC port", frames | st.binary(max_size=200), self.grpc_bytes),
+        ]
+
+    def _rpc_bodies(self) -> st.SearchStrategy[bytes]:
+        url = self._branches.url
+        call = st.fixed_dictionaries(
+            {"jsonrpc": st.just("2.0") | messages.values, "id": st.just("7") | messages.values},
+            optional={
+                "method": st.sampled_from(["newGid", "prepare", "submit", "abort", "registerBranch"]) | messages.values,
+                "params": messages.sensible(url) | messages.hostile(url) | messages.values,
+            },
+        ).map(messages.as_json)
+        return st.one_of(call, call, messages.damaged(call), messages.bodies(url))
+
+    # ---- HTTP -----------------------------------------------------------------------------------------------------
+
+    def http_bytes(self, pieces: list[bytes]) -> None:
+        """Whatever is sent, what comes back is HTTP, and then an end."""
+        raw = b""
+        with socket.create_connection(("127.0.0.1", self._server.http_port), timeout=_ANSWER_S) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with contextlib.suppress(ConnectionError):
+                for piece in pieces:
+                    connection.sendall(piece)
+                connection.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionError):
+                while data := connection.recv(65536):
+                    raw += data
+        for status, body in _responses(raw):
+            rules.require_ours(status, body, repr(pieces)[:2000])
+
+    def json(self, case: tuple[str, bytes]) -> None:
+        """A body for whoever reads JSON: one answer, which says what became of it."""
+        path, body = case
+        status, said = self._post(path, body)
+        rules.require_ours(status, said, repr(case)[:2000])
+        assert status in {200, 400, 404, 409, 410, 413, 500}, f"{status}, to {case!r}"[:2000]
+        result = json.loads(said)
+        if path not in _DECISIONS:
+            assert status == 200 or result["message"]
+            return
+        assert (status == 200) == (result.get("dtm_result") == "SUCCESS")
+        assert (status == 409) == (result.get("dtm_result") == "FAILURE")
+        assert status == 200 or (result["message"] and result["code"])
+
+    def json_rpc(self, body: bytes) -> None:
+        """Always 200 but for what cannot be parsed; codes that are documented, and no fault."""
+        status, said = self._post("/api/json-rpc", body)
+        assert status in {200, 400, 413}, f"{status} {said[:300]!r}, to {body[:2000]!r}"
+        reply: dict[str, Any] = json.loads(said)
+        error = reply.get("error")
+        if error is not None:
+            assert error["code"] in rules.ALLOWED_JSON_RPC
+            assert error.get("data", {}).get("code") != rules.FAULT, f"{error}, to {body[:2000]!r}"
+
+    def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """On a connection that is kept; answered by one response."""
+        try:
+            self._http.request("POST", path, body, {"content-type": "application/json"})
+            response = self._http.getresponse()
+            return response.status, response.read()
+        except (OSError, http.client.HTTPException):
+            self._http.close()
+            raise
+
+    # ---- gRPC -----------------------------------------------------------------------------------------------------
+
+    def grpc(self, case: tuple[str, bytes]) -> None:
+        """Bytes for a method: a status of the documented ones, and no fault."""
+        method, raw = case
+        call: Any = self._grpc.unary_unary(f"/{SERVICE}/{method}")
+        try:
+            call(raw, timeout=_ANSWER_S)
+        except grpc.RpcError as error:
+            code = error.code()
+            trailing: Any = error.trailing_metadata() or ()
+            said = {str(name): str(value) for name, value in trailing}
+            where = f"{code} {error.details()} {said}, to {method} {raw[:2000]!r}"
+            assert code not in _OF_THE_SERVER, where
+            if code is grpc.StatusCode.UNKNOWN:
+                assert said.get("twophase-code") in rules.ALLOWED_500, where
+            assert said.get("twophase-code") != rules.FAULT, where
+            assert code not in {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE}, where
+
+    def grpc_bytes(self, raw: bytes) -> None:
+        """No HTTP/2, or hardly: the port answers others."""
+        with (
+            contextlib.suppress(ConnectionError, TimeoutError),
+            socket.create_connection(("127.0.0.1", self._server.grpc_port), timeout=1.0) as connection,
+        ):
+            connection.sendall(raw)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(65536):
+                pass
+        new_gid: Any = self._grpc.unary_unary(f"/{SERVICE}/NewGid")
+        assert new_gid(b"", timeout=_ANSWER_S)
+
+
+def _responses(raw: bytes) -> Iterator[tuple[int, bytes]]:
+    """The responses in a stream, each with its body; fails on anything that is not HTTP."""
+    found: list[tuple[int, bytes]] = []
+    body = bytearray()
+
+    class Collector:
+        def on_message_begin(self) -> None:
+            body.clear()
+
+        def on_body(self, piece: bytes) -> None:
+            body.extend(piece)
+
+        def on_message_complete(self) -> None:
+            found.append((parser.get_status_code(), bytes(body)))
+
+    parser = httptools.HttpResponseParser(Collector())
+    parser.feed_data(raw)
+    return (one for one in found if one[0] >= 200)
