@@ -74,7 +74,7 @@ def program() -> Path:
 
 
 def _build(go: str, wanted: Path) -> None:
-    unfinished = wanted.with_suffix(".unfinished")
+    unfinished = BUILT / "unfinished"
     command = [go, "build", "-mod=readonly", "-trimpath", "-ldflags=-s -w", "-o", str(unfinished), "."]
     try:
         done = subprocess.run(
