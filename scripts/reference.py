@@ -14,10 +14,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from tests.clients import lanes
+from tests.wire import differences
 from twophase.core import failpoint
 from twophase.core.errors import Fate, TwophaseError
 from twophase.core.limits import LIMITS
 from twophase.server.settings import describe
+from twophase.spark.datasource.described import OPTIONS
+from twophase.spark.datasource.tables import COLUMNS, IN_BODY, Column, arrow_schema
 from twophase.spark.taxonomy import MEANINGS
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
@@ -95,13 +101,57 @@ def failpoints_list() -> str:
     return "".join(f"* `{name}`\n" for name in sorted(failpoint.NAMES))
 
 
+def clients_table() -> str:
+    """The published clients of dtm that the tests drive, and in what."""
+    return _table(("Language", "Package", "Version"), lanes.versions()) + "\n" + _table(*lanes.scenarios_table())
+
+
+def shared_table() -> str:
+    """Which clients the tests drive together on one barrier table."""
+    return _table(*lanes.shared_table())
+
+
+def source_options_table() -> str:
+    """Every option of the Spark source."""
+    rows = [(f"`{one.name}`", one.fits.value, one.default, one.meaning) for one in OPTIONS]
+    return _table(("Option", "For", "Default", "What it does"), rows)
+
+
+def source_columns_table() -> str:
+    """Every column of the Spark source's tables."""
+
+    def listed(columns: Sequence[Column]) -> str:
+        fields = from_arrow_schema(arrow_schema(tuple(columns))).fields
+        return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
+
+    rows = [(f"`{kind}`", listed([one for one in columns if one not in IN_BODY])) for kind, columns in COLUMNS.items()]
+    return _table(("Table", "Columns"), [*rows, ("a message's body", listed(IN_BODY))])
+
+
+def compatibility_table() -> str:
+    """Where ours answers otherwise than dtm, request by request."""
+    rows = [(one.what, one.dtm, one.ours, one.why) for one in differences.PARTICULAR]
+    return _table(("Request", "dtm", "twophase", "Why"), rows)
+
+
+def compatibility_list() -> str:
+    """What is different everywhere."""
+    return _table(("What", "Why"), differences.GENERAL)
+
+
 GENERATORS = {
+    "compatibility": compatibility_table,
+    "everywhere": compatibility_list,
     "errors": errors_table,
     "fates": fates_table,
     "limits": limits_table,
     "settings": settings_table,
     "audit": audit_table,
+    "source_options": source_options_table,
+    "source_columns": source_columns_table,
     "failpoints": failpoints_list,
+    "clients": clients_table,
+    "shared": shared_table,
 }
 
 

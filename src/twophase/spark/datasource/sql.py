@@ -70,6 +70,4 @@ def stored_columns(table: str, wanted: Iterable[str], body_columns: frozenset[st
     """
     names = list(wanted)
     taken = [name for name in names if name in STORED[table]]
-    if table == "message" and "seq" in names:  # of the journal: a live row has no place in history
-        taken = [name for name in taken if name != "node"]
     return [*taken, BODY] if body_columns.intersection(names) else taken or ["gid"]

@@ -18,6 +18,7 @@ from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import STORED
 from twophase.spark.datasource.address import require_no_secret
+from twophase.spark.datasource.described import KNOWN, Fits, names_of
 from twophase.spark.datasource.tables import HAS_STATE, OF_COORDINATOR, TIME_OF_CREATION, Kind
 
 PARTITIONS_DEFAULT = 8
@@ -28,26 +29,7 @@ AUTO, ADBC, PYTHON = "auto", "adbc", "python"
 _Value = TypeVar("_Value")
 _SNAPSHOT = re.compile(r"[0-9A-Fa-f-]{1,64}")
 _STATES = {state.name.lower(): int(state) for state in STORED}
-STREAM_ONLY = ("maxRowsPerBatch", "start", "onGap")
-_BATCH_ONLY = ("asOf", "snapshot")
-_BUSINESS_ONLY = ("tableName", "gidColumn", "branchColumn", "keyColumn")
-KNOWN = (
-    *(
-        "url",
-        "table",
-        "name",
-        "columns",
-        "states",
-        "createdAfter",
-        "createdBefore",
-        "gidPrefix",
-        "partitions",
-        "driver",
-    ),
-    *STREAM_ONLY,
-    *_BATCH_ONLY,
-    *_BUSINESS_ONLY,
-)
+STREAM_ONLY = names_of(Fits.STREAM)
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -145,9 +127,9 @@ def _require_fitting(given: Mapping[str, str], kind: Kind, *, streaming: bool) -
     """Refuse options that would silently do nothing."""
     if streaming and kind is not Kind.HISTORY:
         raise ConfigurationError(f"Only table history can be followed as a stream, not {kind}: its rows never change.")
-    _refuse(given, _BATCH_ONLY if streaming else STREAM_ONLY, f"of {'readStream' if streaming else 'read'}")
+    _refuse(given, names_of(Fits.BATCH) if streaming else STREAM_ONLY, f"of {'readStream' if streaming else 'read'}")
     if kind in OF_COORDINATOR:
-        _refuse(given, _BUSINESS_ONLY, f"of table {kind}")
+        _refuse(given, names_of(Fits.BUSINESS, Fits.LEDGER), f"of table {kind}")
     if kind not in HAS_STATE:
         _refuse(given, ("states",), f"of table {kind}")
     if kind not in TIME_OF_CREATION:
@@ -155,7 +137,7 @@ def _require_fitting(given: Mapping[str, str], kind: Kind, *, streaming: bool) -
             given, ("createdAfter", "createdBefore", "asOf"), f"of table {kind}: which column is the time is not known"
         )
     if kind is Kind.BARRIER:
-        _refuse(given, ("gidColumn", "branchColumn"), f"of table {kind}")
+        _refuse(given, names_of(Fits.LEDGER), f"of table {kind}")
 
 
 def _refuse(given: Mapping[str, str], names: Iterable[str], where: str) -> None:
