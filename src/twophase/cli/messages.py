@@ -252,7 +252,8 @@ def _chosen(
 def _act(api: Api, act: str, done: str, gids: list[str], said: Said, *, as_json: bool) -> None:
     acted: list[Acted] = []
     refused = 0
-    with Progress(console=Console(stderr=True), transient=True, disable=len(gids) < 2) as progress:
+    quiet = len(gids) < 2 or not sys.stderr.isatty()
+    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as progress:
         task = progress.add_task(act, total=len(gids))
         for gid in gids:
             try:
