@@ -1,9 +1,9 @@
 # Everything sets itself up: a target that needs .venv makes it, or renews it when it is stale.
 .DEFAULT_GOAL := help
-.PHONY: help setup ready servers demo test soak check fix bench docs lock clean distclean
+.PHONY: help setup ready servers demo test soak check fix bench bench-spark docs lock clean distclean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Make .venv with everything, from nothing but Python 3.11 or newer
 	@scripts/setup
@@ -31,6 +31,9 @@ fix: ready ## Format, and repair what the linter can repair
 
 bench: ready ## Measure everything that has a bar, and write docs/benchmarks.md (ARGS=--quick: a short look)
 	@.venv/bin/python -m benchmarks $(ARGS)
+
+bench-spark: ready ## Audit ten million messages a side beside DuckDB (ARGS="--messages N --report FILE")
+	@.venv/bin/python -m tests.spark.bench $(ARGS)
 
 docs: ready ## Write the generated pages of docs/reference anew
 	@.venv/bin/python -m scripts.reference && .venv/bin/python -m scripts.lifecycle

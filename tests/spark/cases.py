@@ -86,6 +86,7 @@ def _message(case: Case, state: State) -> dict[str, Any]:
         "parked": case.parked,
         "delay_ms": case.delay_ms,
         "checked": case.checked,
+        "producer": "bank-a" if case.checked else "",
         "identity": case.identity,
         "branches": [{"branch_id": branch_id, "url": url} for branch_id, url in case.branches],
     }

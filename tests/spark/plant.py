@@ -72,7 +72,8 @@ def make_system(folder: Path) -> System:
 def plant(system: System, cases: list[Case]) -> None:
     """Write what each side says about these messages."""
     with closing(sqlite3.connect(system.coordinator)) as connection, connection:
-        for seq, case in enumerate(cases, 1):
+        [(last,)] = connection.execute("select coalesce(max(seq), 0) from history")
+        for seq, case in enumerate((case for case in cases if case.state is not None), last + 1):
             _plant_message(connection, seq, case)
     with closing(sqlite3.connect(system.bank_a)) as connection, connection:
         rows = [(case.gid, case.producer, case.prepared_ms) for case in cases if case.producer is not None]

@@ -3,42 +3,59 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.cases import ALL, BROKEN, IN_ORDER, MOVING, SCOPE, Case, inputs_of
+from twophase.core.errors import CannotRead
 from twophase.core.lifecycle import State
-from twophase.spark.audit import SAMPLES_PER_FLAG, audit
+from twophase.spark.audit import Again, AuditResult, audit
 from twophase.spark.classify import Scope
 from twophase.spark.facts import Inputs
+from twophase.spark.samples import SAMPLES_PER_FLAG
 from twophase.spark.taxonomy import Flag
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 NONE: tuple[tuple[str, str], ...] = ()
 
 
-class Second:
-    """The second pass of a test: what the databases say then, and what was asked of them."""
+class Databases:
+    """What the databases say: at first `before`, and from the second time that suspects are read on, `after`."""
 
-    def __init__(self, spark: SparkSession, cases: list[Case]) -> None:
+    def __init__(self, spark: SparkSession, before: list[Case], after: list[Case]) -> None:
         self.spark = spark
-        self.cases = cases
-        self.asked: list[str] = []
+        self.saying = [before, after]
+        self.asked: list[list[str]] = []
         self.order: list[str] = []
 
-    def reread(self, gids: Sequence[str]) -> tuple[Inputs, Scope]:
-        self.order.append("reread")
-        self.asked = list(gids)
-        return inputs_of(self.spark, [case for case in self.cases if case.gid in set(gids)]), SCOPE
+    def rows(self, gids: DataFrame, count: int) -> Inputs:
+        wanted = sorted(row["gid"] for row in gids.collect())
+        assert count == len(wanted)
+        cases = self.saying[min(len(self.asked), 1)]
+        self.order.append("read")
+        self.asked.append(wanted)
+        return inputs_of(self.spark, [case for case in cases if case.gid in wanted])
 
     def wait(self) -> None:
         self.order.append("wait")
 
+    def audit(self) -> AuditResult:
+        again = Again(self.rows, lambda: SCOPE)
+        return told(inputs_of(self.spark, self.saying[0]), SCOPE, again, self.wait)
+
+
+def told(
+    inputs: Inputs, scope: Scope, again: Again | None = None, wait: Callable[[], None] = lambda: None
+) -> AuditResult:
+    audited = audit(inputs, scope, again, wait)
+    audited.release()
+    return audited.result
+
 
 def test_counts_of_all_classes(spark: SparkSession) -> None:
-    result = audit(inputs_of(spark, ALL), SCOPE)
+    result = told(inputs_of(spark, ALL), SCOPE)
 
     expected = Counter(flag for case in ALL for flag in case.flags)
     assert result.counts == {flag.value: expected[flag.value] for flag in Flag}
@@ -49,7 +66,7 @@ def test_counts_of_all_classes(spark: SparkSession) -> None:
 
 
 def test_counts_the_rows_of_every_source(spark: SparkSession) -> None:
-    result = audit(inputs_of(spark, IN_ORDER), SCOPE)
+    result = told(inputs_of(spark, IN_ORDER), SCOPE)
 
     assert {(row.role, row.source): row.rows for row in result.rows} == {
         ("coordinator", "coordinator"): sum(case.state is not None for case in IN_ORDER),
@@ -63,7 +80,7 @@ def test_counts_the_rows_of_every_source(spark: SparkSession) -> None:
 def test_a_sample_tells_what_each_side_says(spark: SparkSession) -> None:
     lost = Case("lost", "lost contrary_verdict", State.FAILED, "msg", NONE, (), decided_by="abort")
 
-    [sample] = audit(inputs_of(spark, [lost]), SCOPE).samples
+    [sample] = told(inputs_of(spark, [lost]), SCOPE).samples
 
     assert sample.gid == "lost"
     assert sample.flags == ("lost", "contrary_verdict")
@@ -76,52 +93,50 @@ def test_a_sample_tells_what_each_side_says(spark: SparkSession) -> None:
 def test_samples_are_bounded(spark: SparkSession) -> None:
     many = [Case(f"g{number:03}", "lost", None, "msg", NONE, ()) for number in range(SAMPLES_PER_FLAG + 5)]
 
-    result = audit(inputs_of(spark, many), SCOPE)
+    result = told(inputs_of(spark, many), SCOPE)
 
     assert result.counts["lost"] == len(many)
     assert len(result.samples) == SAMPLES_PER_FLAG
 
 
 def test_of_nothing_nothing_is_wrong(spark: SparkSession) -> None:
-    result = audit(inputs_of(spark, []), SCOPE)
+    result = told(inputs_of(spark, []), SCOPE)
 
     assert (result.messages, result.violations, result.samples) == (0, 0, ())
 
 
 def test_a_clean_first_pass_needs_no_second(spark: SparkSession) -> None:
-    second = Second(spark, [])
+    databases = Databases(spark, IN_ORDER + MOVING, [])
 
-    result = audit(inputs_of(spark, IN_ORDER + MOVING), SCOPE, second.reread, second.wait)
+    result = databases.audit()
 
-    assert second.order == []
+    assert databases.order == ["read"]
     assert (result.violations, result.suspects) == (0, 0)
 
 
 def test_what_the_second_pass_finds_in_order_does_not_count(spark: SparkSession) -> None:
     """The producer was read before its commit, the coordinator after it decided."""
     skewed = Case("g", "", State.SUBMITTED, None, NONE, ())
-    second = Second(spark, [Case("g", "", State.SUBMITTED, "msg", NONE, ())])
-
-    result = audit(inputs_of(spark, [skewed]), SCOPE, second.reread, second.wait)
+    result = Databases(spark, [skewed], [Case("g", "", State.SUBMITTED, "msg", NONE, ())]).audit()
 
     assert (result.suspects, result.settled, result.violations) == (1, 1, 0)
     assert (result.counts["ghost"], result.counts["in_flight"]) == (0, 1)
 
 
 def test_what_both_passes_find_counts_once(spark: SparkSession) -> None:
-    second = Second(spark, ALL)
+    databases = Databases(spark, ALL, ALL)
 
-    result = audit(inputs_of(spark, ALL), SCOPE, second.reread, second.wait)
+    result = databases.audit()
 
-    assert second.asked == sorted(case.gid for case in BROKEN)
-    assert result.counts == dict(audit(inputs_of(spark, ALL), SCOPE).counts)
+    assert databases.asked[1] == sorted(case.gid for case in BROKEN)
+    assert result.counts == told(inputs_of(spark, ALL), SCOPE).counts
 
 
 def test_a_class_only_the_second_pass_finds_is_still_moving(spark: SparkSession) -> None:
     first = Case("g", "lost", None, "msg", NONE, ())
-    second = Second(spark, [Case("g", "missing_effect", State.SUCCEEDED, "msg", NONE, ())])
+    second = Case("g", "missing_effect", State.SUCCEEDED, "msg", NONE, ())
 
-    result = audit(inputs_of(spark, [first]), SCOPE, second.reread, second.wait)
+    result = Databases(spark, [first], [second]).audit()
 
     assert result.violations == 0
     assert result.counts["in_flight"] == 1
@@ -129,21 +144,21 @@ def test_a_class_only_the_second_pass_finds_is_still_moving(spark: SparkSession)
 
 def test_waits_before_reading_again_when_something_is_in_flight(spark: SparkSession) -> None:
     lost = Case("lost", "lost", None, "msg", NONE, ())
-    second = Second(spark, [lost])
+    databases = Databases(spark, [lost, MOVING[0]], [lost])
 
-    result = audit(inputs_of(spark, [lost, MOVING[0]]), SCOPE, second.reread, second.wait)
+    result = databases.audit()
 
-    assert second.order == ["wait", "reread"]
+    assert databases.order == ["read", "wait", "read"]
     assert result.waited
 
 
 def test_does_not_wait_when_nothing_is_in_flight(spark: SparkSession) -> None:
     lost = Case("lost", "lost", None, "msg", NONE, ())
-    second = Second(spark, [lost])
+    databases = Databases(spark, [lost, *IN_ORDER], [lost])
 
-    result = audit(inputs_of(spark, [lost, *IN_ORDER]), SCOPE, second.reread, second.wait)
+    result = databases.audit()
 
-    assert second.order == ["reread"]
+    assert databases.order == ["read", "read"]
     assert (result.waited, result.violations) == (False, 1)
 
 
@@ -152,6 +167,32 @@ def test_a_message_read_live_and_final_is_final(spark: SparkSession) -> None:
     final = Case("g", "", State.SUCCEEDED)
     journal = inputs_of(spark, [live]).journal.unionByName(inputs_of(spark, [final]).journal)
 
-    result = audit(inputs_of(spark, [final])._replace(journal=journal), SCOPE)
+    result = told(inputs_of(spark, [final])._replace(journal=journal), SCOPE)
 
     assert (result.messages, result.clean) == (1, 1)
+
+
+def test_a_suspect_whose_rows_are_cleaned_meanwhile_is_not_clean(spark: SparkSession) -> None:
+    lost = Case("lost", "lost", None, "msg", NONE, ())
+
+    result = Databases(spark, [lost], []).audit()
+
+    assert (result.violations, result.clean) == (0, 0)
+    assert result.unknown == {"cleaned meanwhile": 1}
+
+
+def test_all_findings_are_a_frame_with_a_primary_class(spark: SparkSession) -> None:
+    audited = audit(inputs_of(spark, ALL), SCOPE)
+
+    found = {row["gid"]: (row["primary"], row["flags"]) for row in audited.findings.collect()}
+    audited.release()
+
+    assert found == {case.gid: (case.flags[0], case.flags) for case in ALL if case.flags}
+
+
+def test_rows_without_a_gid_are_refused(spark: SparkSession) -> None:
+    inputs = inputs_of(spark, IN_ORDER)
+    nameless = inputs.producers.selectExpr("source", "cast(null as string) as gid", "reason", "prepared_ms")
+
+    with pytest.raises(CannotRead, match="no gid"):
+        told(inputs._replace(producers=inputs.producers.unionByName(nameless)), SCOPE)

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from tests.spark.cases import BROKEN, IN_ORDER, MOVING, UNKNOWABLE
 from tests.spark.plant import System, make_system, one_service, plant
+from tests.spark.truth import nowadays
 from twophase.cli.spark import app
 from twophase.spark.locations import Location
 from twophase.spark.readers.probe import Source, probe
@@ -37,7 +39,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_violations_end_with_1_and_stand_in_both_reports(system: System) -> None:
-    plant(system, [*GOOD, *BAD, *MOVING, *UNKNOWABLE])
+    plant(system, nowadays([*GOOD, *BAD, *MOVING, *UNKNOWABLE]))
     html, report = system.folder / "report.html", system.folder / "report.json"
 
     done = run("audit", *system.arguments, "--grace=0", "--late=1e12", f"--html={html}", f"--json={report}")
@@ -72,7 +74,7 @@ def shared_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("shared_spark")
 def test_a_clean_system_ends_with_0(system: System) -> None:
-    plant(system, [*GOOD, *MOVING])
+    plant(system, nowadays([*GOOD, *MOVING]))
 
     done = CliRunner().invoke(app, ["audit", *system.arguments])
 
@@ -88,7 +90,7 @@ def test_a_violation_is_found_when_it_is_the_only_row_of_its_side(system: System
     """The second pass then reads no row at all from some of the sides."""
     alone = [case for case in BAD if case.gid == name]
     assert len(alone) == 1
-    plant(system, alone)
+    plant(system, nowadays(alone))
 
     done = CliRunner().invoke(app, ["audit", *system.arguments])
 
@@ -135,11 +137,15 @@ def test_doctor_names_a_library_that_is_too_new(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--coordinator=sqlite:///none.db"], "there is no file none.db"),
+        (["--coordinator=sqlite:///none.db", "--producer=a=sqlite:///a.db"], "there is no file none.db"),
         (["--coordinator=mongo://x"], "must begin with"),
         (["--coordinator=sqlite:///x.db", "--producer=sqlite:///a.db"], "NAME=URL"),
         (["--coordinator=sqlite:///x.db", "--ledger=b=sqlite:///b.db#ledger"], "no --consumer b"),
-        (["--coordinator=sqlite:///x.db", "--html=/nowhere/at/all.html"], "no folder /nowhere/at"),
+        (["--coordinator=sqlite:///x.db", "--producer=a=sqlite:///a.db", "--html=/no/x.html"], "no folder /no;"),
+        (["--coordinator=sqlite:///x.db"], "nothing to compare"),
+        (["--producer=a=sqlite:///a.db"], "No coordinator"),
+        (["--config=/no/audit.toml"], "/no/audit.toml cannot be read"),
+        (["--coordinator=sqlite:///x.db", "--producer=a=sqlite:///a.db", "--every=5"], "--every needs --state"),
     ],
 )
 def test_what_cannot_be_checked_ends_with_2_and_a_remedy(arguments: list[str], said: str) -> None:
@@ -148,6 +154,39 @@ def test_what_cannot_be_checked_ends_with_2_and_a_remedy(arguments: list[str], s
     assert result.exit_code == 2
     assert "Could not check." in result.stderr
     assert said in result.stderr
+
+
+def test_the_junit_file_of_an_audit_that_could_not_be_made_is_an_error(tmp_path: Path) -> None:
+    junit = tmp_path / "audit.xml"
+    junit.write_text("<testsuite/>")
+
+    result = CliRunner().invoke(app, ["audit", "--coordinator=mongo://x", f"--junit={junit}"])
+
+    assert result.exit_code == 2
+    suite = ET.parse(junit).getroot()
+    assert (suite.get("errors"), suite.get("tests")) == ("1", "1")
+
+
+@pytest.mark.usefixtures("shared_spark")
+@pytest.mark.parametrize(("option", "code", "word"), [([], 2, "NOTHING"), (["--allow-empty"], 0, "CLEAN")])
+def test_empty_databases_prove_nothing_unless_that_is_expected(
+    system: System, option: list[str], code: int, word: str
+) -> None:
+    done = CliRunner().invoke(app, ["audit", *system.arguments, *option])
+
+    assert done.exit_code == code, done.stderr
+    assert done.stdout.startswith(word)
+
+
+@pytest.mark.usefixtures("shared_spark")
+def test_an_empty_store_beside_full_banks_is_no_clean_one(system: System) -> None:
+    plant(system, nowadays(GOOD))
+    system.execute(system.coordinator, "delete from history")
+
+    done = CliRunner().invoke(app, ["audit", *system.arguments])
+
+    assert done.exit_code == 1, done.stderr
+    assert "lost" in done.stdout
 
 
 def test_a_crash_of_ours_is_no_violation(system: System, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ def test_several_coordinators_may_be_named() -> None:
         (Role.PRODUCER, "a=sqlite:///a.db#x;drop table y", "no table or column"),
         (Role.LEDGER, "a=sqlite:///a.db", "name the table"),
         (Role.LEDGER, "a=sqlite:///a.db#t?gid=1;--", "no table or column"),
-        (Role.LEDGER, "a=sqlite:///a.db#t?key=gid", "unknown ['key']"),
+        (Role.LEDGER, "a=sqlite:///a.db#t?colour=red", "unknown ['colour']"),
     ],
 )
 def test_a_wrong_location_is_refused_with_what_is_expected(role: Role, text: str, said: str) -> None:

@@ -21,10 +21,11 @@ from tests.spark.plant import System, make_system, plant
 from twophase.barrier.install import install
 from twophase.core.errors import CannotRead
 from twophase.core.lifecycle import State
+from twophase.core.message import Branch, Message
 from twophase.spark.locations import Role, parse_coordinator, parse_named
 from twophase.spark.readers.database import open_database
 from twophase.spark.readers.probe import ROWS_PER_SLICE_MIN, Slice, Source, horizon_ms, probe
-from twophase.spark.readers.rows import read_gids, read_slice
+from twophase.spark.readers.rows import calls_of, read_gids, read_slice
 
 pytestmark = pytest.mark.spark
 
@@ -286,3 +287,66 @@ def test_postgresql_is_read(postgres_database: ServerDatabase) -> None:
 @pytest.mark.mariadb
 def test_mariadb_is_read(mariadb_database: ServerDatabase) -> None:
     _read_from_server(mariadb_database.sqlalchemy_url("pymysql"))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ("(x'ff00', '01')", "wrong type for gid: bytes instead of string"),
+        ("(1.5, '01')", "wrong type for gid: float instead of string"),
+    ],
+)
+def test_a_value_that_is_no_gid_is_refused_by_name(system: System, values: str, said: str) -> None:
+    system.execute(system.bank_b, "create table odd (gid, branch_id)")
+    system.execute(system.bank_b, f"insert into odd values {values}")
+
+    with pytest.raises(CannotRead) as raised:
+        everything(business(Role.LEDGER, system.bank_b, "#odd"))
+    assert said in raised.value.message
+
+
+def test_a_time_that_is_text_is_refused_by_name(system: System) -> None:
+    plant(system, [Case("g", "")])
+    system.execute(system.bank_a, "update barrier set prepared_at = 'yesterday'")
+
+    with pytest.raises(CannotRead, match="prepared_ms: str instead of int64"):
+        everything(business(Role.PRODUCER, system.bank_a))
+
+
+def test_rows_of_a_barrier_without_a_gid_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "dtm.db"
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("create table barrier (trans_type, gid, branch_id, op, barrier_id, reason)")
+        connection.execute("insert into barrier values ('msg', null, '00', 'msg', '01', 'msg')")
+
+    with pytest.raises(CannotRead, match="rows without a gid"):
+        everything(business(Role.PRODUCER, file))
+
+
+def test_ids_as_bytes_and_filled_up_with_spaces_are_the_text_they_stand_for(system: System) -> None:
+    system.execute(system.bank_b, "create table odd (gid, branch_id)")
+    system.execute(system.bank_b, "insert into odd values (x'6731', '01  ')")
+
+    assert everything(business(Role.LEDGER, system.bank_b, "#odd")) == [
+        {"source": "bank", "gid": "g1", "branch_id": "01"}
+    ]
+
+
+def test_a_key_that_is_no_integer_is_refused(system: System) -> None:
+    system.execute(system.bank_b, "insert into ledger (gid, branch_id, account) values ('g', '01', 'B')")
+
+    with pytest.raises(CannotRead, match="account is no integer column"):
+        business(Role.LEDGER, system.bank_b, "#ledger?key=account")
+
+
+def test_calls_of_an_expanded_topic_are_its_subscribers() -> None:
+    one = Branch("topic://one", subscribers=("http://b/1",))
+    two = Branch("topic://two", subscribers=("http://b/2", "http://c/2"))
+    none = Branch("topic://none")
+
+    assert [(call["branch_id"], call["url"]) for call in calls_of(Message("g", (one, two, none)))] == [
+        ("01", "http://b/1"),
+        ("02-01", "http://b/2"),
+        ("02-02", "http://c/2"),
+        ("03", "topic://none"),
+    ]

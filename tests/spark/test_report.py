@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
 
 import msgspec
+import pytest
 
-from twophase.spark.audit import AuditResult, Finding, RowCount
+from twophase.cli.app import COMMANDS
+from twophase.cli.messages import app as messages
+from twophase.spark.audit import AuditResult, RowCount
+from twophase.spark.increment import Run
+from twophase.spark.junit import to_junit
 from twophase.spark.locations import Role, parse_coordinator, parse_named
+from twophase.spark.page import to_html
 from twophase.spark.readers.probe import Source
-from twophase.spark.report import Report, make_report, to_html, to_json
-from twophase.spark.taxonomy import Flag
+from twophase.spark.repairs import repairs_of
+from twophase.spark.report import Report, Terms, Verdict, make_report, to_json
+from twophase.spark.samples import Finding
+from twophase.spark.source import scope_of
+from twophase.spark.taxonomy import MEANINGS, Flag
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 SOURCES = [
@@ -33,7 +44,7 @@ RESULT = AuditResult(
     rows=(RowCount("coordinator", "coordinator", 9), RowCount("producer", "bank-a", 8)),
     samples=(),
 )
-LOST = Finding("<script>gid</script>", ("lost",), None, ({"source": "bank-a", "reason": "msg"},), (), ())
+LOST = Finding("<script>gid</script>", ("lost",), (), None, ({"source": "bank-a", "reason": "msg"},), (), (), ())
 
 
 class WellFormed(HTMLParser):
@@ -56,7 +67,7 @@ class WellFormed(HTMLParser):
 
 
 def report_of(result: AuditResult) -> Report:
-    return make_report(result, SOURCES, grace_s=5, late_s=60, duration_s=1.26)
+    return make_report(result, SOURCES, Terms(grace_s=5, late_s=60), duration_s=1.26)
 
 
 def broken() -> AuditResult:
@@ -67,7 +78,7 @@ def broken() -> AuditResult:
 def test_json_holds_verdict_counts_and_coverage() -> None:
     plain = json.loads(to_json(report_of(broken())))
 
-    assert (plain["format"], plain["verdict"], plain["as_of"]) == (1, "violations", "2027-01-15T08:00:00.000Z")
+    assert (plain["format"], plain["verdict"], plain["as_of"]) == (2, "violations", "2027-01-15T08:00:00.000Z")
     assert plain["result"]["counts"]["lost"] == 1
     assert plain["result"]["samples"][0]["producers"] == [{"source": "bank-a", "reason": "msg"}]
     assert {line["what"]: line["checked"] for line in plain["coverage"]} == {
@@ -102,3 +113,128 @@ def test_html_says_the_verdict_first() -> None:
 
 def test_an_audit_of_nothing_proves_nothing() -> None:
     assert "nothing is proven" in report_of(msgspec.structs.replace(RESULT, messages=0, clean=0)).sentence
+
+
+def test_no_message_since_the_last_run_is_clean() -> None:
+    empty = msgspec.structs.replace(RESULT, messages=0, clean=0)
+
+    report = make_report(empty, SOURCES, Terms(since_ms=1_700_000_000_000), duration_s=1)
+
+    assert (report.verdict, report.verdict.exit_code) == (Verdict.CLEAN, 0)
+    assert report.sentence == "No message came since the last run."
+
+
+def test_where_nothing_could_be_told_nothing_is_clean() -> None:
+    unchecked = msgspec.structs.replace(RESULT, clean=0, counts=RESULT.counts | {"unchecked": 9})
+
+    assert report_of(unchecked).verdict.exit_code == 2
+
+
+def test_who_asks_for_completeness_gets_no_clean_without_it() -> None:
+    partly = make_report(RESULT, SOURCES, Terms(), duration_s=1)
+    wholly = make_report(RESULT, SOURCES, Terms(complete=True), duration_s=1)
+
+    assert [partly.verdict.exit_code, wholly.verdict.exit_code] == [0, 2]
+
+
+def test_clocks_that_differ_are_told_and_widen_the_horizon() -> None:
+    store, bank = SOURCES
+    late_bank = msgspec.structs.replace(bank, skew_ms=-42_000, horizon_ms=1_000_000)
+
+    report = make_report(RESULT, [store, late_bank], Terms(), duration_s=1)
+
+    [line] = [line for line in report.coverage if line.what.startswith("clock")]
+    assert (line.what, line.checked) == ("clock of producer bank-a", False)
+    assert line.note.startswith("42.0 s behind the coordinators'")
+    assert scope_of([store, late_bank], 0, 0).producer_horizon_ms == 1_042_000
+    assert scope_of([store, msgspec.structs.replace(late_bank, skew_ms=900)], 0, 0).producer_horizon_ms == 1_000_000
+
+
+def test_the_form_of_the_json_is_stable() -> None:
+    """Whoever changes this raises FORMAT when a reader could break."""
+    plain = json.loads(to_json(report_of(broken())))
+
+    assert sorted(plain) == [
+        *("as_of", "coverage", "duration_s", "format", "grace_s", "late_s", "result", "runs", "sentence", "since"),
+        *("sources", "verdict"),
+    ]
+    assert sorted(plain["result"]) == [
+        *("as_of_ms", "clean", "counts", "messages", "primary", "rows", "samples", "settled", "suspects", "unknown"),
+        *("violations", "waited"),
+    ]
+    assert sorted(plain["result"]["samples"][0]) == [
+        *("barriers", "flags", "gid", "ledger", "message", "producers", "repairs", "unknown"),
+    ]
+    assert set(plain["result"]["counts"]) == {flag.value for flag in Flag}
+
+
+def test_junit_has_a_case_for_every_promise_and_survives_any_gid() -> None:
+    strange = msgspec.structs.replace(LOST, gid="a\x00b<&>\ud800")
+    suite = ET.fromstring(to_junit(report_of(msgspec.structs.replace(broken(), samples=(strange,)))))
+
+    cases = {case.get("name"): case for case in suite}
+    assert (suite.get("failures"), suite.get("errors")) == ("1", "0")
+    assert {meaning.title for meaning in MEANINGS if meaning.violation} <= set(cases)
+    failure = cases["lost"].find("failure")
+    assert failure is not None
+    assert failure.text is not None
+    assert "a\ufffdb<&>" in failure.text
+    assert cases["history cleaned"].find("skipped") is not None
+
+
+def test_junit_of_an_empty_audit_is_an_error() -> None:
+    suite = ET.fromstring(to_junit(report_of(msgspec.structs.replace(RESULT, messages=0, clean=0))))
+
+    assert suite.get("errors") == "1"
+
+
+@pytest.mark.parametrize("flag", [flag for flag in Flag if flag not in {Flag.IN_FLIGHT, Flag.UNCHECKED}])
+def test_every_class_has_a_command(flag: Flag) -> None:
+    message = {"branches": [{"branch_id": "01", "url": "http://b/in?x=1"}]}
+
+    steps = repairs_of("it's; rm -rf /", [flag.value], message)
+
+    assert steps
+    for step in steps:
+        assert shlex.split(step.command) if not step.command.startswith("--") else "'it''s; rm -rf /'" in step.command
+
+
+def test_the_call_that_repairs_a_missing_effect_goes_through_the_barrier() -> None:
+    message = {"branches": [{"branch_id": "01", "url": "http://b/in?x=1"}]}
+
+    [step] = repairs_of("g 1", ["missing_effect"], message)
+
+    assert shlex.split(step.command)[:4] == [
+        *("curl", "-X", "POST", "http://b/in?x=1&gid=g+1&trans_type=msg&branch_id=01&op=action"),
+    ]
+
+
+def test_every_command_that_is_recommended_exists() -> None:
+    commands = {
+        tuple(shlex.split(step.command)[1:-1])
+        for flag in Flag
+        for step in repairs_of("g", [flag.value], None)
+        if step.command.startswith("twophase ")
+    }
+
+    assert commands == {("explain",), ("messages", "redrive"), ("messages", "retry-now")}
+    assert {name for name, *_ in commands} <= {command.name for command in COMMANDS}
+    known = {command.name or command.callback.__name__ for command in messages.registered_commands if command.callback}
+    assert {"redrive", "retry-now"} <= known
+
+
+def test_a_gid_that_would_break_out_of_a_command_gets_none() -> None:
+    assert repairs_of("g\nrm -rf /", ["orphan"], None) == ()
+
+
+def test_charts_are_drawn_of_what_there_is() -> None:
+    runs = tuple(Run(1_800_000_000_000 + 60_000 * number, 9, 9 - number, number, 0, number) for number in range(3))
+    report = make_report(broken(), SOURCES, Terms(since_ms=1, runs=runs), duration_s=1)
+    page = to_html(report)
+
+    assert page.count("<polyline") == 2
+    assert "broken: 1 (11 %)" in page
+    parsed = WellFormed()
+    parsed.feed(page)
+    parsed.close()
+    assert (parsed.open, parsed.links) == ([], [])

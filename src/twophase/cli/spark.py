@@ -6,10 +6,6 @@ never in 1: a crash must not look like a violation, nor like a clean run.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -17,8 +13,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from twophase.core.errors import ConfigurationError, TwophaseError
-from twophase.spark.locations import Location, Role, parse_coordinator, parse_named, require_distinct
+from twophase.cli.spark_audit import perform, read_order
+from twophase.cli.spark_exit import EXIT_NOT_CHECKED, exit_codes, say
+from twophase.cli.spark_slo import SLO_EXAMPLES, slo
+from twophase.spark.fleet import Options as AuditOptions
+from twophase.spark.locations import Role
 
 if TYPE_CHECKING:
     from twophase.spark.report import Report
@@ -31,9 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-EXIT_VIOLATIONS = 1
-EXIT_NOT_CHECKED = 2
-EXIT_INTERRUPTED = 130
+_SAMPLES_SHOWN = 5
 _COLOURS = {"bad": "bold red", "wait": "yellow", "good": "green"}
 
 
@@ -44,38 +41,65 @@ Examples:
   twophase spark audit --coordinator sqlite:////var/lib/twophase/twophase.db \\
       --producer bank_a=postgresql://audit:password@db-a/bank_a#pay.barrier \\
       --html report.html
+  twophase spark audit --config fleet.toml --state audit.state --every 300
 
 \b
 Locations:
   --coordinator  URL of its store
   --producer     NAME=URL[#TABLE]                TABLE is barrier by default
   --consumer     NAME=URL[#TABLE?urls=PREFIX]    only branches that begin so
-  --ledger       NAME=URL#TABLE?gid=COLUMN&branch=COLUMN
+  --ledger       NAME=URL#TABLE?gid=COLUMN&branch=COLUMN&key=COLUMN
                  NAME is a consumer's; its rows are the real effects
   URL is sqlite:///file.db, postgresql://user:password@host/name or
-  mysql://user:password@host/name. Quote what contains ? or &."""
+  mysql://user:password@host/name. Quote what contains ? or &.
+  --config FILE  the same in TOML, with ${NAME} for the environment"""
+_Locations = list[str] | None
 
 
 @app.command(epilog=_EXAMPLES)
 def audit(
     coordinator: Annotated[
-        list[str], typer.Option(metavar="LOCATION", help="A coordinator's store; give all that call these consumers.")
-    ],
+        _Locations, typer.Option(metavar="LOCATION", help="A coordinator's store; give all that call these consumers.")
+    ] = None,
     producer: Annotated[
-        list[str] | None, typer.Option(metavar="LOCATION", help="A producer's barrier; may be repeated.")
+        _Locations, typer.Option(metavar="LOCATION", help="A producer's barrier; may be repeated.")
     ] = None,
     consumer: Annotated[
-        list[str] | None, typer.Option(metavar="LOCATION", help="A consumer's barrier; may be repeated.")
+        _Locations, typer.Option(metavar="LOCATION", help="A consumer's barrier; may be repeated.")
     ] = None,
     ledger: Annotated[
-        list[str] | None, typer.Option(metavar="LOCATION", help="A consumer's business table; may be repeated.")
+        _Locations, typer.Option(metavar="LOCATION", help="A consumer's business table; may be repeated.")
     ] = None,
-    grace: Annotated[float, typer.Option(min=0, help="Seconds before suspects are read again.")] = 5.0,
-    late: Annotated[float, typer.Option(min=0, help="Seconds after which an unfinished message is late.")] = 3600.0,
+    config: Annotated[Path | None, typer.Option(help="A TOML file with all of this; options win.")] = None,
+    grace: Annotated[
+        float | None, typer.Option(min=0, help="Seconds before suspects are read again.", show_default="5")
+    ] = None,
+    late: Annotated[
+        float | None,
+        typer.Option(min=0, help="Seconds after which an unfinished message is late.", show_default="3600"),
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as a page to this file.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the report as JSON to this file.")] = None,
-    memory: Annotated[int, typer.Option(min=512, help="Memory for Spark in MiB.")] = 2048,
-    cores: Annotated[int, typer.Option(min=1, help="Cores for Spark.")] = min(os.cpu_count() or 1, 8),
+    junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML to this file.")] = None,
+    findings: Annotated[Path | None, typer.Option(help="Write every finding as Parquet to this folder.")] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Audit what came since the run that wrote this file, and renew it.")
+    ] = None,
+    every: Annotated[
+        float | None, typer.Option(min=0, help="With --state: again after so many seconds, until stopped.")
+    ] = None,
+    overlap: Annotated[
+        float | None,
+        typer.Option(min=0, help="Seconds a transaction may stay open, with --state.", show_default="900"),
+    ] = None,
+    complete: Annotated[
+        bool | None, typer.Option("--complete", help="Exit code 2 when anything could not be checked.")
+    ] = None,
+    allow_empty: Annotated[
+        bool | None, typer.Option("--allow-empty", help="Databases without any message are clean.")
+    ] = None,
+    memory: Annotated[int | None, typer.Option(min=512, help="Memory for Spark in MiB.", show_default="2048")] = None,
+    cores: Annotated[int | None, typer.Option(min=1, help="Cores for Spark.", show_default="all, at most 8")] = None,
 ) -> None:
     """Compare coordinators, producers, consumers and ledgers.
 
@@ -83,17 +107,36 @@ def audit(
 
     Exit code 0: clean; 1: a promise is broken; 2: could not check.
     """
-    with _exit_codes():
-        started = time.monotonic()
-        locations = [parse_coordinator(text) for text in coordinator]
-        for role, texts in ((Role.PRODUCER, producer), (Role.CONSUMER, consumer), (Role.LEDGER, ledger)):
-            locations += [parse_named(role, text) for text in texts or ()]
-        _require_sound(locations, [path for path in (html, json) if path is not None])
-        report = _run(locations, grace_s=grace, late_s=late, memory_mb=memory, cores=cores, started=started)
-        _write(report, html, json)
-        _show(report, html)
-    if report.result.violations:
-        raise typer.Exit(EXIT_VIOLATIONS)
+    texts = {
+        Role.COORDINATOR: coordinator or [],
+        Role.PRODUCER: producer or [],
+        Role.CONSUMER: consumer or [],
+        Role.LEDGER: ledger or [],
+    }
+    said = AuditOptions(
+        grace=grace,
+        late=late,
+        memory=memory,
+        cores=cores,
+        overlap=overlap,
+        every=every,
+        complete=complete,
+        allow_empty=allow_empty,
+        **{name: str(path) for name, path in _paths(html, json, junit, state, findings).items() if path is not None},
+    )
+    with exit_codes(junit):
+        order = read_order(said, texts, config)
+    with exit_codes(order.plan.junit):
+        code = perform(order, say, _show)
+    if code:
+        raise typer.Exit(code)
+
+
+def _paths(*paths: Path | None) -> dict[str, Path | None]:
+    return dict(zip(("html", "json", "junit", "state", "findings"), paths, strict=True))
+
+
+app.command(epilog=SLO_EXAMPLES)(slo)
 
 
 @app.command()
@@ -102,11 +145,11 @@ def doctor() -> None:
 
     Exit code 0 when it works, else 2.
     """
-    with _exit_codes():
+    with exit_codes():
         from twophase.spark.doctor import examine  # noqa: PLC0415 -- costs nothing when another command runs
 
         console, good = Console(), True
-        _say("looking; the small job takes some seconds")
+        say("looking; the small job takes some seconds")
         for finding in examine():
             good = good and finding.good
             mark = "[green]good[/]" if finding.good else "[bold red]bad[/] "
@@ -117,62 +160,13 @@ def doctor() -> None:
         raise typer.Exit(EXIT_NOT_CHECKED)
 
 
-def _require_sound(locations: list[Location], outputs: list[Path]) -> None:
-    require_distinct(locations)
-    consumers = {location.name for location in locations if location.role is Role.CONSUMER}
-    for location in locations:
-        if location.role is Role.LEDGER and location.name not in consumers:
-            raise ConfigurationError(
-                f"--ledger {location.name}: there is no --consumer {location.name}; names must match."
-            )
-    for path in outputs:
-        if not path.absolute().parent.is_dir():
-            raise ConfigurationError(f"{path}: there is no folder {path.absolute().parent}; make it first.")
-
-
-def _run(
-    locations: list[Location], *, grace_s: float, late_s: float, memory_mb: int, cores: int, started: float
-) -> Report:
-    from twophase.spark.audit import audit as compare  # noqa: PLC0415 -- PySpark is slow to import: arguments first
-    from twophase.spark.readers.probe import is_small, probe  # noqa: PLC0415 -- the same
-    from twophase.spark.report import make_report  # noqa: PLC0415 -- the same
-    from twophase.spark.session import SessionSettings, open_session  # noqa: PLC0415 -- the same
-    from twophase.spark.source import read_all, rereading, scope_of  # noqa: PLC0415 -- the same
-
-    as_of_ms = time.time_ns() // 1_000_000
-    sources = [probe(location, slices_max=cores * 2) for location in locations]
-    scope = scope_of(sources, as_of_ms, int(late_s * 1000))
-
-    def wait() -> None:
-        _say(f"waiting {grace_s:g} s, because messages are in flight, then reading the suspects again")
-        time.sleep(grace_s)
-
-    _say("starting Spark")
-    settings = SessionSettings(
-        cores=cores, memory_mb=memory_mb, name="twophase audit", short=all(map(is_small, sources))
-    )
-    with open_session(settings) as spark:
-        _say(f"comparing {len(sources)} sources")
-        result = compare(read_all(spark, sources), scope, rereading(spark, sources, scope), wait)
-    return make_report(result, sources, grace_s=grace_s, late_s=late_s, duration_s=time.monotonic() - started)
-
-
-def _write(report: Report, html: Path | None, json: Path | None) -> None:
-    from twophase.spark.report import to_html, to_json  # noqa: PLC0415 -- PySpark is slow to import
-
-    if html is not None:
-        html.write_text(to_html(report), "utf-8")
-    if json is not None:
-        json.write_bytes(to_json(report))
-
-
 def _show(report: Report, html: Path | None) -> None:
-    from twophase.spark.report import rank  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase.spark.page import rank  # noqa: PLC0415 -- PySpark is slow to import
     from twophase.spark.taxonomy import MEANINGS  # noqa: PLC0415 -- the same
 
     console, result = Console(), report.result
-    verdict = "[bold red]VIOLATIONS[/]" if result.violations else "[bold green]CLEAN[/]"
-    console.print(f"{verdict}  {report.sentence}", highlight=False)
+    colour = {0: "bold green", 1: "bold red"}.get(report.verdict.exit_code, "bold yellow")
+    console.print(f"[{colour}]{report.verdict.value.upper()}[/]  {report.sentence}", highlight=False)
     table = Table(show_edge=False, pad_edge=False)
     table.add_column("class")
     table.add_column("messages", justify="right")
@@ -185,44 +179,9 @@ def _show(report: Report, html: Path | None) -> None:
     for line in report.coverage:
         if not line.checked:
             console.print(f"not checked: {line.what}: {line.note}", highlight=False, markup=False, soft_wrap=True)
-    for one in result.samples[:5]:
+    for one in result.samples[:_SAMPLES_SHOWN]:
         console.print(f"{', '.join(one.flags)}: {one.gid}", highlight=False, markup=False, soft_wrap=True)
+        for step in one.repairs:
+            console.print(f"    {step.why}: {step.command}", highlight=False, markup=False, soft_wrap=True)
     if html is not None:
         console.print(f"report: {html}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _say(text: str) -> None:
-    typer.echo(f"twophase: {text} …", err=True)
-
-
-@contextlib.contextmanager
-def _exit_codes() -> Iterator[None]:
-    try:
-        yield
-    except ConfigurationError as error:
-        typer.echo(
-            f"Could not check. {error.code}: {error.message} `twophase spark audit --help` explains it.", err=True
-        )
-        raise typer.Exit(EXIT_NOT_CHECKED) from None
-    except TwophaseError as error:
-        typer.echo(f"Could not check. {error.code}: {error.message} {error.remedy}", err=True)
-        raise typer.Exit(EXIT_NOT_CHECKED) from None
-    except KeyboardInterrupt:
-        typer.echo("Stopped; nothing can be said.", err=True)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-    except typer.Exit:
-        raise
-    except Exception as error:  # noqa: BLE001 -- a crash must end in 2, not in 1
-        typer.echo(f"Could not check. {_last_line(error)}", err=True)
-        typer.echo("`twophase spark doctor` says whether Spark itself works here.", err=True)
-        raise typer.Exit(EXIT_NOT_CHECKED) from None
-
-
-def _last_line(error: Exception) -> str:
-    """What went wrong: of an error in a Spark worker, the line that names it, not the whole trace."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line for line in lines if "TP-" in line]
-    chosen = ours[-1].partition("TP-") if ours else None
-    if chosen is not None:
-        return chosen[1] + chosen[2]
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"

@@ -1,46 +1,52 @@
-"""The audit: DataFrames in, a verdict out. Nothing is a violation until it was seen twice.
+"""The audit: DataFrames in, a verdict and a DataFrame of findings out. Nothing is a violation until it was seen twice.
 
 **Why twice.** The databases are read at slightly different moments while transfers go on, so one may already show what
 another does not yet. Every condition of `classify` reads "E was seen, and C, which must have come before E, was not".
-In a correct system C was there when E was seen; the second pass reads C again for these gids only, *after* the first
-pass has ended, and then finds it, whatever the order of reading. So a class counts only when both passes give it, and
+In a correct system C was there when E was seen; the second look reads C again for these gids only, *after* the first
+look has ended, and then finds it, whatever the order of reading. So a class counts only when both looks give it, and
 a system may be audited while it runs. What waiting is for: a replica that lags, and a branch called before its submit
-was flushed (`durability = "check-back"`), where E may precede C by a moment; so the second pass waits for the grace
+was flushed (`durability = "check-back"`), where E may precede C by a moment; so the second look waits for the grace
 time, unless nothing was in flight, when nothing can arrive any more.
 
-What is final and stays wrong is seen by every pass, so a violation older than the audit is not missed. A message that
-becomes final during the first pass may count as in flight.
+**How much.** `ordinary` sets apart, in one pass over everything, the few messages that are not plainly in order; only
+these are looked at in full. The driver holds counts and a bounded number of samples, whatever the number of
+violations: suspects stay in DataFrames, on disk when they do not fit into memory.
+
+What is final and stays wrong is seen by every look, so a violation older than the audit is not missed. A message that
+becomes final during the first look may count as in flight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
-from pyspark.sql import Column, DataFrame
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
-from twophase.spark.classify import UNKNOWN, Scope, classify
+from twophase.spark.classify import Scope, classify
 from twophase.spark.facts import Inputs, by_gid, long_form
-from twophase.spark.locations import Role
-from twophase.spark.taxonomy import OPEN, VIOLATIONS, Flag, primary_of
+from twophase.spark.ordinary import separate, sources
+from twophase.spark.samples import Finding, sample
+from twophase.spark.settle import settle, with_the_vanished
+from twophase.spark.taxonomy import OPEN, VIOLATIONS, Flag
 
-SAMPLES_PER_FLAG = 20
-
-Reread = Callable[[Sequence[str]], tuple[Inputs, Scope]]
-"""The second pass' inputs: only the rows of these gids, read again, and the scope as it then is."""
+_OPEN_NAMES = frozenset(flag.value for flag in OPEN)
+_KEPT = StorageLevel.MEMORY_AND_DISK
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """One message that breaks a promise, with what each side says about it."""
+class Again(NamedTuple):
+    """How to look closer, or once more.
 
-    gid: str
-    flags: tuple[str, ...]
-    message: dict[str, Any] | None
-    producers: tuple[dict[str, Any], ...]
-    barriers: tuple[dict[str, Any], ...]
-    ledger: tuple[dict[str, Any], ...]
+    `rows`: the rows of these gids as they are now, already read: (a DataFrame with the column gid, how many they are)
+    -> the inputs; `scope`: what may be concluded, asked after the rows were read, because whoever cleans raises the
+    horizon in the transaction of its deletes.
+    """
+
+    rows: Callable[[DataFrame, int], Inputs]
+    scope: Callable[[], Scope]
 
 
 class RowCount(msgspec.Struct, frozen=True):
@@ -55,8 +61,8 @@ class AuditResult(msgspec.Struct, frozen=True):
     """What was found.
 
     `counts`: messages by class, one message counted in each of its classes; `primary`: violating messages by their
-    first class; `suspects`: of the first pass, `settled`: those the second found in order; `unknown`: messages by
-    what could not be told about them; `samples`: some messages of every violated class.
+    first class; `unchecked`: messages of which something could not be told, `unknown` says what; `suspects`: of the
+    first look, `settled`: those the second found in order; `samples`: some messages of every class but in flight.
     """
 
     as_of_ms: int
@@ -72,149 +78,105 @@ class AuditResult(msgspec.Struct, frozen=True):
     rows: tuple[RowCount, ...]
     samples: tuple[Finding, ...]
 
-
-class _Pass(msgspec.Struct, frozen=True):
-    """One pass: the flags of every suspect, and how many of the other messages have which."""
-
-    suspects: dict[str, frozenset[Flag]]
-    others: dict[Flag, int]
-    others_clean: int
-    messages: int
-    unknown: dict[str, int]
-    rows: tuple[RowCount, ...]
-    findings: DataFrame
-
     @property
-    def has_open(self) -> bool:
-        """Whether anything was not final, so that something could still arrive."""
-        return any(self.others[flag] for flag in OPEN) or any(
-            not flags.isdisjoint(OPEN) for flags in self.suspects.values()
-        )
+    def unchecked(self) -> int:
+        """Messages of which something could not be compared."""
+        return self.counts[Flag.UNCHECKED.value]
 
 
-def audit(
-    inputs: Inputs, scope: Scope, reread: Reread | None = None, wait: Callable[[], None] = lambda: None
-) -> AuditResult:
-    """Compare all sides and count.
+class Audited(NamedTuple):
+    """`findings`: every message that is not plainly in order: gid, primary, flags, unknown, and both sides' rows.
+
+    `held` is what is persisted for it, until `release`.
+    """
+
+    result: AuditResult
+    findings: DataFrame
+    held: DataFrame
+
+    def release(self) -> None:
+        """Let go of what the findings are kept in; they cannot be used afterwards."""
+        self.held.unpersist()
+
+
+def audit(inputs: Inputs, scope: Scope, again: Again | None = None, wait: Callable[[], None] = lambda: None) -> Audited:
+    """Compare all sides.
 
     Arguments:
         inputs: the rows of every side.
         scope: what may be concluded from them.
-        reread: reads the suspects again; None takes the first pass as it is, for data that does not change.
-        wait: lets the grace time pass; called before `reread` when something was in flight.
+        again: reads rows closer and once more; None takes `inputs` as data that does not change.
+        wait: lets the grace time pass; called before the second look when something was in flight.
+
+    Raises:
+        CannotRead: a source cannot be read, or has rows without a gid.
     """
-    first = _look(inputs, scope)
-    if reread is None or not first.suspects:
-        return _result(scope, first, first, waited=False)
-    in_flight = first.has_open
-    if in_flight:
-        wait()
-    second = _look(*reread(sorted(first.suspects)), everything=True)
-    return _result(scope, first, second, waited=in_flight)
-
-
-def _look(inputs: Inputs, scope: Scope, *, everything: bool = False) -> _Pass:
-    """Read all rows once. One job: messages that say the same are counted, of suspects (or `everything`) also named."""
-    sources = _sources(scope)
-    rows = {f"rows{place}": _is_from(role, name) for place, (role, name) in enumerate(sources)}
-    findings = classify(by_gid(long_form(inputs), rows), scope)
-    named = F.lit(True) if everything else F.col("violation")
-    alike = (
-        findings.groupBy("flags", "unknown")
-        .agg(
-            F.count("*").alias("messages"),
-            F.collect_list(F.when(named, F.col("gid"))).alias("gids"),
-            *[F.sum(name).alias(name) for name in rows],
-        )
-        .collect()
-    )
-    suspects: dict[str, frozenset[Flag]] = {}
-    others, unknown = dict.fromkeys(Flag, 0), dict.fromkeys(UNKNOWN, 0)
-    others_clean = 0
-    for row in alike:
-        flags = frozenset(Flag(name) for name in row["flags"])
-        suspects |= dict.fromkeys(row["gids"], flags)
-        rest = row["messages"] - len(row["gids"])
-        others_clean += 0 if flags else rest
-        for flag in flags:
-            others[flag] += rest
-        for reason in row["unknown"]:
-            unknown[reason] += row["messages"]
-    return _Pass(
-        suspects=suspects,
-        others=others,
-        others_clean=others_clean,
-        messages=sum(row["messages"] for row in alike),
-        unknown={reason: count for reason, count in unknown.items() if count},
-        rows=tuple(
-            RowCount(role.value, source, sum(row[column] for row in alike))
-            for column, (role, source) in zip(rows, sources, strict=True)
-        ),
-        findings=findings,
-    )
-
-
-def _sources(scope: Scope) -> list[tuple[Role, str]]:
-    return [
-        (Role.COORDINATOR, "coordinator"),
-        *((Role.PRODUCER, name) for name in scope.producers),
-        *((Role.CONSUMER, consumer.name) for consumer in scope.consumers),
-        *((Role.LEDGER, name) for name in scope.ledgers),
-    ]
-
-
-def _is_from(role: Role, source: str) -> Column:
-    return (F.col("role") == role.value) & (F.col("source") == source)
-
-
-def _result(scope: Scope, first: _Pass, second: _Pass, *, waited: bool) -> AuditResult:
-    final = {gid: _settle(flags, second.suspects.get(gid, frozenset())) for gid, flags in first.suspects.items()}
-    counts = {flag: first.others[flag] + sum(flag in flags for flags in final.values()) for flag in Flag}
-    broken = {gid: flags for gid, flags in final.items() if not flags.isdisjoint(VIOLATIONS)}
-    primary = [primary_of(flags) for flags in broken.values()]
-    return AuditResult(
+    separated = separate(inputs, scope)
+    first = _look(separated.others, separated.others_count, again or _unchanging(inputs, scope))
+    counted = _count(first)
+    separated.held.unpersist()
+    suspects_count = sum(row["messages"] for row in counted if row["violation"])
+    suspects = first.where("violation").select("gid", "flags")
+    waited = False
+    if again is None or not suspects_count:
+        settled, final = 0, first
+    else:
+        waited = any(not _OPEN_NAMES.isdisjoint(row["flags"]) for row in counted)
+        if waited:
+            wait()
+        second = _look(suspects.select("gid"), suspects_count, again)
+        final = first.where(~F.col("violation")).unionByName(settle(suspects, second)).persist(_KEPT)
+        counted = _count(final)
+        settled = suspects_count - sum(row["messages"] for row in counted if row["violation"])
+        second.unpersist()
+        first.unpersist()
+    counts, primary, unknown = _totals(counted)
+    rows = zip(sources(scope), separated.rows, strict=True)
+    result = AuditResult(
         as_of_ms=scope.as_of_ms,
-        messages=first.messages,
-        clean=first.others_clean + sum(not flags for flags in final.values()),
-        violations=len(broken),
-        counts={flag.value: count for flag, count in counts.items()},
-        primary={flag.value: primary.count(flag) for flag in VIOLATIONS if flag in primary},
-        unknown=first.unknown,
-        suspects=len(final),
-        settled=len(final) - len(broken),
+        messages=separated.ordinary + separated.others_count,
+        clean=separated.ordinary + sum(row["messages"] for row in counted if not row["flags"]),
+        violations=sum(row["messages"] for row in counted if row["violation"]),
+        counts=counts,
+        primary=primary,
+        unknown=unknown,
+        suspects=suspects_count,
+        settled=settled,
         waited=waited,
-        rows=first.rows,
-        samples=_samples(second.findings, broken),
+        rows=tuple(RowCount(role.value, name, count) for (role, name), count in rows),
+        samples=sample(final, counts),
     )
+    return Audited(result, final.where(F.size("flags") > 0).withColumn("primary", F.col("flags")[0]), final)
 
 
-def _settle(first: frozenset[Flag], second: frozenset[Flag]) -> frozenset[Flag]:
-    """What a suspect is after both passes: violations that both saw; what only the second saw is still moving."""
-    confirmed = first & second & frozenset(VIOLATIONS)
-    rest = second - frozenset(VIOLATIONS)
-    unconfirmed = second - rest - first
-    if unconfirmed and not confirmed and rest.isdisjoint(OPEN):
-        rest |= {Flag.IN_FLIGHT}
-    return confirmed | rest
+def _look(gids: DataFrame, count: int, again: Again) -> DataFrame:
+    """Everything about these gids, classified and persisted; a row for every one of them."""
+    facts = by_gid(long_form(again.rows(gids, count)))
+    return with_the_vanished(gids, classify(facts, again.scope())).persist(_KEPT)
 
 
-def _samples(findings: DataFrame, broken: dict[str, frozenset[Flag]]) -> tuple[Finding, ...]:
-    chosen: set[str] = set()
-    for flag in VIOLATIONS:
-        chosen.update(sorted(gid for gid, flags in broken.items() if flag in flags)[:SAMPLES_PER_FLAG])
-    if not chosen:
-        return ()
-    rows = [row.asDict(recursive=True) for row in findings.where(F.col("gid").isin(*sorted(chosen))).collect()]
-    samples = [
-        Finding(
-            gid=row["gid"],
-            flags=tuple(flag.value for flag in Flag if flag in broken[row["gid"]]),
-            message=row["message"],
-            producers=tuple(row["producers"]),
-            barriers=tuple(row["barriers"]),
-            ledger=tuple(row["ledger"]),
-        )
-        for row in rows
-    ]
-    order = list(VIOLATIONS)
-    return tuple(sorted(samples, key=lambda one: (order.index(Flag(one.flags[0])), one.gid)))
+def _unchanging(inputs: Inputs, scope: Scope) -> Again:
+    def rows(gids: DataFrame, _: int) -> Inputs:
+        return Inputs(*(frame.join(gids, "gid", "left_semi") for frame in inputs))
+
+    return Again(rows, lambda: scope)
+
+
+def _count(findings: DataFrame) -> list[Any]:
+    """How many messages say the same; as many rows as there are combinations of classes."""
+    return findings.groupBy("flags", "unknown", "violation").agg(F.count("*").alias("messages")).collect()
+
+
+def _totals(counted: list[Any]) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    counts = {flag.value: 0 for flag in Flag}
+    primary: dict[str, int] = {}
+    unknown: dict[str, int] = {}
+    for row in counted:
+        for flag in row["flags"]:
+            counts[flag] += row["messages"]
+        for reason in row["unknown"]:
+            unknown[reason] = unknown.get(reason, 0) + row["messages"]
+        if row["violation"]:
+            primary[row["flags"][0]] = primary.get(row["flags"][0], 0) + row["messages"]
+    order = [flag.value for flag in VIOLATIONS]
+    return counts, dict(sorted(primary.items(), key=lambda item: order.index(item[0]))), unknown

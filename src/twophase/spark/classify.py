@@ -24,11 +24,17 @@ UNKNOWN = (
     "consumer's barrier cleaned",
     "branch of a service not given",
     "unreadable message",
+    "born in the future",
+    "cleaned meanwhile",
 )
 """What may be impossible to tell about a message, as it stands in `unknown`."""
 _OUR_GID = "^tp[0-9a-hjkmnp-tv-z]{26}$"
 _BIRTH_CHARACTERS = 12
 _IDS_TYPE = "array<string>"
+_STAGED = "staged_"
+_BRANCHES_TYPE = "array<struct<branch_id:string,url:string>>"
+FUTURE_MS = 3_600_000
+"""An audit may last, and messages go on being made; what is born later than this after its begin has a wrong clock."""
 
 
 class ServiceScope(msgspec.Struct, frozen=True):
@@ -41,10 +47,10 @@ class ServiceScope(msgspec.Struct, frozen=True):
 class Scope(msgspec.Struct, frozen=True):
     """What may be concluded from the inputs.
 
-    `as_of_ms`: when the reading began; `late_ms`: the age above which a message that is not final is late;
-    `…_horizon_ms`: below it rows may have been cleaned, 0 for never; `identities`: of the given producers'
-    databases, None when one of them has none, so that no message can be told to belong elsewhere; `ledgers`: the
-    names of the consumers whose ledger was given.
+    `as_of_ms`: when the reading began, by the coordinators' clock; `late_ms`: the age above which a message that is
+    not final is late; `…_horizon_ms`: below it rows may have been cleaned, 0 for never; `identities`: of the given
+    producers' databases, None when one of them has none, so that no message can be told to belong elsewhere;
+    `ledgers`: the names of the consumers whose ledger was given.
     """
 
     as_of_ms: int
@@ -89,13 +95,17 @@ class _Columns(msgspec.Struct, frozen=True):
 
 def classify(facts: DataFrame, scope: Scope) -> DataFrame:
     """Add `flags` (values of `Flag`, in the order of precedence), `violation`, and `unknown` (values of `UNKNOWN`)."""
-    columns = _columns(scope)
-    unknown = _unknown(columns)
-    facts = facts.withColumn("unknown", _names_where(unknown))
+    made = msgspec.structs.asdict(_columns(scope))
+    # Columns of their own first: else every condition would carry a copy of what it is made of, and Spark would spend
+    # more time on planning than on a small audit.
+    staged = facts.withColumns({_STAGED + name: column for name, column in made.items()})
+    columns = _Columns(**{name: F.col(_STAGED + name) for name in made})
+    unknown = staged.withColumn("unknown", _names_where(_unknown(columns, scope)))
     conditions = _conditions(columns, scope) | {Flag.UNCHECKED: F.size("unknown") > 0}
-    flagged = facts.withColumn("flags", _names_where({flag.value: conditions[flag] for flag in Flag}))
+    flagged = unknown.withColumn("flags", _names_where({flag.value: conditions[flag] for flag in Flag}))
     violations = F.array(*[F.lit(flag.value) for flag in VIOLATIONS])
-    return flagged.withColumn("violation", F.arrays_overlap("flags", violations))
+    judged = flagged.withColumn("violation", F.arrays_overlap("flags", violations))
+    return judged.drop(*[_STAGED + name for name in made])
 
 
 def _conditions(c: _Columns, scope: Scope) -> dict[Flag, Column]:
@@ -127,7 +137,7 @@ def _conditions(c: _Columns, scope: Scope) -> dict[Flag, Column]:
     }
 
 
-def _unknown(c: _Columns) -> dict[str, Column]:
+def _unknown(c: _Columns, scope: Scope) -> dict[str, Column]:
     verdict_due = c.checked & c.in_state(State.SUBMITTED, State.SUCCEEDED, State.FAILED) & ~c.committed & ~c.rolled_back
     succeeded, lacking = c.in_state(State.SUCCEEDED), F.size(c.missing) > 0
     conditions = (
@@ -137,6 +147,8 @@ def _unknown(c: _Columns) -> dict[str, Column]:
         succeeded & lacking & c.consumer_cleaned,
         succeeded & c.branches_elsewhere,
         c.known & F.col("message")["checked"].isNull(),
+        c.known & _sure(born_too_late(F.col("message")["created_ms"], scope)),
+        F.lit(False),
     )
     return dict(zip(UNKNOWN, conditions, strict=True))
 
@@ -145,10 +157,8 @@ def _columns(scope: Scope) -> _Columns:
     message = F.col("message")
     known = message["state"].isNotNull()
     reasons = F.transform("producers", lambda row: row["reason"])
-    branches = F.coalesce(message["branches"], F.array().cast("array<struct<branch_id:string,url:string>>"))
-    expected = (
-        F.filter(branches, lambda branch: _served(branch["url"], scope)) if scope.consumers else F.slice(branches, 1, 0)
-    )
+    branches = branches_of(message["branches"])
+    expected = served_branches(branches, scope)
     effects = F.array_distinct(F.concat(_branch_ids("barriers"), _branch_ids("ledger")))
     booked = F.filter("barriers", lambda row: row["source"].isin(*scope.ledgers)) if scope.ledgers else None
     ledger_sources = F.array_distinct("ledger")
@@ -172,8 +182,25 @@ def _columns(scope: Scope) -> _Columns:
     )
 
 
+def branches_of(branches: Column) -> Column:
+    """A message's branches, none when they are not known."""
+    return F.coalesce(branches, F.array().cast(_BRANCHES_TYPE))
+
+
+def served_branches(branches: Column, scope: Scope) -> Column:
+    """Those whose effects the given consumers must have."""
+    if not scope.consumers:
+        return F.slice(branches, 1, 0)
+    return F.filter(branches, lambda branch: _served(branch["url"], scope))
+
+
+def born_too_late(created_ms: Column, scope: Scope) -> Column:
+    """Whether this cannot be: a clock of the coordinators' goes wrong, and ages and horizons mean nothing."""
+    return created_ms > scope.as_of_ms + FUTURE_MS
+
+
 def _served(url: Column, scope: Scope) -> Column:
-    """Whether one of the consumers serves this address. A topic's subscribers are not in the message."""
+    """Whether one of the consumers serves this address. A topic that was not expanded yet names nobody."""
     direct = ~url.startswith("topic://")
     if any(not consumer.urls for consumer in scope.consumers):
         return direct

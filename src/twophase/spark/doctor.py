@@ -40,6 +40,9 @@ def examine() -> Iterator[Finding]:
         lambda: _package(*PANDAS),
         _bash,
         _java,
+        lambda: _driver("SQLite", "", "adbc-driver-sqlite", "spark-sqlite"),
+        lambda: _driver("PostgreSQL", "psycopg", "adbc-driver-postgresql", "spark-postgres"),
+        lambda: _driver("MySQL", "PyMySQL", "", "mysql"),
     ):
         finding = look()
         good = good and finding.good
@@ -76,6 +79,25 @@ def _java() -> Finding:
         except TwophaseError as error:
             return Finding("Java", good=False, found="none", remedy=error.message)
         return Finding("Java", good=True, found=f"{java.version}, by {java.found}")
+
+
+def _driver(what: str, driver: str, adbc: str, extra: str) -> Finding:
+    """By what a database is read. None is no fault: not everybody has such a database."""
+    plain = _version(driver) if driver else "sqlite3"
+    if plain is None:
+        return Finding(what, good=True, found=f"no driver; to read it: pip install 'twophase[{extra}]'")
+    fast = _version(adbc) if adbc else None
+    if fast is not None:
+        return Finding(what, good=True, found=f"{fast}, {plain}")
+    slow = f"; twice as fast with pip install 'twophase[{extra}]'" if adbc else ""
+    return Finding(what, good=True, found=f"{plain}{slow}")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return f"{name} {importlib.metadata.version(name)}"
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _job() -> Finding:

@@ -6,7 +6,6 @@ take three and measured slower. So a gid that only one side knows is a row like 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import reduce
 from typing import NamedTuple
 
@@ -84,12 +83,11 @@ def _part(
     )
 
 
-def by_gid(long: DataFrame, counted: Mapping[str, Column] | None = None) -> DataFrame:
-    """One row per gid: (gid, message, prepared_ms, producers, barriers, ledger) and the `counted` ones.
+def by_gid(long: DataFrame) -> DataFrame:
+    """One row per gid: (gid, message, prepared_ms, producers, barriers, ledger).
 
     `message` is the one of the highest state: a message that was read both live and final is final. `barriers` and
-    `producers` are sets, `ledger` keeps every row, because there a repetition is what is looked for. `counted`: how
-    many rows of the long form meet each condition.
+    `producers` are sets, `ledger` keeps every row, because there a repetition is what is looked for.
     """
     role, effect = F.col("role"), F.col("effect")
     booked = ~effect["branch_id"].isin("", PRODUCER_ROW_OF_LEDGER)
@@ -99,5 +97,4 @@ def by_gid(long: DataFrame, counted: Mapping[str, Column] | None = None) -> Data
         F.collect_set("producer").alias("producers"),
         F.collect_set(F.when(role == Role.CONSUMER.value, effect)).alias("barriers"),
         F.collect_list(F.when((role == Role.LEDGER.value) & booked, effect)).alias("ledger"),
-        *[F.sum(condition.cast("bigint")).alias(name) for name, condition in (counted or {}).items()],
     )

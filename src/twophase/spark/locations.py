@@ -23,7 +23,7 @@ _SCHEMES = {
     "mysql": "mysql",
     "mariadb": "mysql",
 }
-_PARAMETERS = {"gid", "branch", "urls"}
+_PARAMETERS = {"gid", "branch", "urls", "key"}
 
 
 class Role(enum.StrEnum):
@@ -39,7 +39,8 @@ class Location(msgspec.Struct, frozen=True):
     """One place to read.
 
     `name` is the service's; `engine` is sqlite, postgresql or mysql; `url` is without `+driver` and `#…`; `table` is
-    empty for a coordinator; `urls`: the branches this consumer serves begin so, empty for every one.
+    empty for a coordinator; `urls`: the branches this consumer serves begin so, empty for every one; `key_column`: of a
+    ledger, an indexed integer that grows with every row, by which it is cut and followed; empty for none.
     """
 
     role: Role
@@ -50,6 +51,7 @@ class Location(msgspec.Struct, frozen=True):
     gid_column: str = "gid"
     branch_column: str = "branch_id"
     urls: tuple[str, ...] = ()
+    key_column: str = ""
 
     @property
     def shown(self) -> str:
@@ -137,7 +139,7 @@ def _parse(role: Role, name: str, text: str) -> Location:
     unknown = set(parameters) - _PARAMETERS
     if unknown:
         raise ConfigurationError(
-            f"--{role} {name}: unknown {sorted(unknown)} behind the table; known: gid, branch, urls."
+            f"--{role} {name}: unknown {sorted(unknown)} behind the table; known: gid, branch, key, urls."
         )
     return Location(
         role=role,
@@ -148,6 +150,7 @@ def _parse(role: Role, name: str, text: str) -> Location:
         gid_column=_identifier(role, name, parameters.get("gid", ["gid"])[0]),
         branch_column=_identifier(role, name, parameters.get("branch", ["branch_id"])[0]),
         urls=tuple(parameters.get("urls", ())),
+        key_column=_identifier(role, name, parameters["key"][0]) if "key" in parameters else "",
     )
 
 

@@ -23,12 +23,14 @@ JOURNAL = pa.schema(
         pa.field("parked", pa.bool_()),
         pa.field("delay_ms", pa.int64()),
         pa.field("checked", pa.bool_()),
+        pa.field("producer", pa.string()),
         pa.field("identity", pa.string()),
         pa.field("branches", pa.list_(pa.struct([("branch_id", pa.string()), ("url", pa.string())]))),
     ]
 )
 """Messages of a coordinator, live and final. `checked`: there is a check address (null: the body cannot be read);
-`identity`: of the producer's database, as it stands in that address."""
+`producer`: its host, empty for none; `identity`: of the producer's database, as it stands in that address; `branches`:
+the calls, of an expanded topic one for each subscriber."""
 
 PRODUCER = pa.schema(
     [

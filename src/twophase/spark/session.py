@@ -42,6 +42,8 @@ class SessionSettings(msgspec.Struct, frozen=True):
     name: str = "twophase"
     short: bool = False
     """For small inputs: compile little, because a job that runs once is over before compiled code pays."""
+    extra: tuple[tuple[str, str], ...] = ()
+    """Spark options of one's own; they win."""
 
 
 @contextlib.contextmanager
@@ -98,7 +100,8 @@ def _build(settings: SessionSettings, place: Path) -> SparkSession:
         "spark.local.dir": str(place),
         "spark.sql.warehouse.dir": str(place / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(max(2, settings.cores)),
+        # Many small partitions rather than few that spill; those that turn out to be tiny are put together again.
+        "spark.sql.shuffle.partitions": str(16 * settings.cores),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -111,6 +114,7 @@ def _build(settings: SessionSettings, place: Path) -> SparkSession:
             "spark.sql.adaptive.enabled": "false",
             "spark.sql.shuffle.partitions": "1",
         }
+    options |= dict(settings.extra)
     builder = SparkSession.builder.master(f"local[{settings.cores}]").appName(settings.name)
     for name, value in options.items():
         builder = builder.config(name, value)

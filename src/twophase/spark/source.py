@@ -8,12 +8,14 @@ use of a source leak into its other uses, which would make an anti join say "not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
+from twophase.spark.audit import Again
 from twophase.spark.classify import Scope, ServiceScope
 from twophase.spark.facts import Inputs
 from twophase.spark.locations import Role
@@ -21,6 +23,14 @@ from twophase.spark.readers.probe import Slice, Source, horizon_ms
 from twophase.spark.readers.rows import arrow_schema, read_gids, read_slice
 from twophase.spark.schemas import spark_schema
 
+GIDS_ON_DRIVER_MAX = 10_000
+"""Up to so many gids are looked up by key on the driver, which needs no Python worker."""
+GIDS_BY_KEY_MAX = 200_000
+"""Up to so many are looked up by key by Spark's tasks. More are found by reading everything once more: a ledger without
+an index on its gid would else be read whole for every few thousand of them."""
+BROADCAST_GIDS_MAX = 1_000_000
+SKEW_TOLERATED_MS = 2_000
+"""Reading a clock over a network takes time; two seconds are no skew to speak of."""
 _ROLES = (Role.COORDINATOR, Role.PRODUCER, Role.CONSUMER, Role.LEDGER)
 
 
@@ -39,16 +49,44 @@ def read_again(spark: SparkSession, sources: Sequence[Source], gids: Sequence[st
     )
 
 
+def rows_of(spark: SparkSession, sources: Sequence[Source], gids: DataFrame, count: int) -> Inputs:
+    """The rows of these gids in every source: by key while they are few, else by reading everything once more."""
+    if count <= GIDS_ON_DRIVER_MAX:
+        return read_again(spark, sources, sorted(row["gid"] for row in gids.collect()))
+    if count <= GIDS_BY_KEY_MAX:
+        return Inputs(*(_by_key(spark, role, _with_role(sources, role), gids) for role in _ROLES))
+    wanted = F.broadcast(gids) if count <= BROADCAST_GIDS_MAX else gids
+    return Inputs(*(frame.join(wanted, "gid", "left_semi") for frame in read_all(spark, sources)))
+
+
+def _by_key(spark: SparkSession, role: Role, sources: list[Source], gids: DataFrame) -> DataFrame:
+    if not sources:
+        return _local(spark, role, [])
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            wanted = batch.column(0).to_pylist()
+            for source in sources:
+                yield from read_gids(source, wanted)
+
+    return gids.select("gid").mapInArrow(read, spark_schema(arrow_schema(role)))
+
+
 def scope_of(sources: Sequence[Source], as_of_ms: int, late_ms: int) -> Scope:
-    """What may be concluded from these sources, with their horizons as they were found."""
+    """What may be concluded from these sources, with their horizons as they were found.
+
+    A horizon is compared with times that the coordinator's clock made: where a database's clock differs, what lies
+    between the two may have been cleaned as well.
+    """
     producers = _with_role(sources, Role.PRODUCER)
     identities = [source.identity for source in producers]
+    reference_ms = reference_skew_ms(sources)
     return Scope(
         as_of_ms=as_of_ms,
         late_ms=late_ms,
-        history_horizon_ms=_highest(_with_role(sources, Role.COORDINATOR)),
-        producer_horizon_ms=_highest(producers),
-        consumer_horizon_ms=_highest(_with_role(sources, Role.CONSUMER)),
+        history_horizon_ms=_highest(_with_role(sources, Role.COORDINATOR), reference_ms),
+        producer_horizon_ms=_highest(producers, reference_ms),
+        consumer_horizon_ms=_highest(_with_role(sources, Role.CONSUMER), reference_ms),
         producers=tuple(source.location.name for source in producers),
         identities=None if None in identities else tuple(identity for identity in identities if identity is not None),
         consumers=tuple(
@@ -58,29 +96,40 @@ def scope_of(sources: Sequence[Source], as_of_ms: int, late_ms: int) -> Scope:
     )
 
 
-def rereading(
-    spark: SparkSession, sources: Sequence[Source], scope: Scope
-) -> Callable[[Sequence[str]], tuple[Inputs, Scope]]:
-    """The second pass over these sources, for `audit.audit`.
+def reference_skew_ms(sources: Sequence[Source]) -> int:
+    """How far the coordinators' clock is ahead of ours; of several, the one furthest behind, which calls least late."""
+    return min((source.skew_ms for source in _with_role(sources, Role.COORDINATOR)), default=0)
 
-    The horizons are read after the rows: who cleans raises the horizon in the transaction of the deletes, so rows
-    that were cleaned meanwhile are known to be.
-    """
 
-    def again(gids: Sequence[str]) -> tuple[Inputs, Scope]:
-        inputs = read_again(spark, sources, gids)
-        now = [msgspec.structs.replace(source, horizon_ms=horizon_ms(source)) for source in sources]
-        return inputs, scope_of(now, scope.as_of_ms, scope.late_ms)
+def skew_against(source: Source, reference_ms: int) -> int:
+    """How far a database's clock is from the coordinators', 0 when it is not worth a word."""
+    skew_ms = source.skew_ms - reference_ms
+    return skew_ms if abs(skew_ms) > SKEW_TOLERATED_MS else 0
 
-    return again
+
+def again_from(spark: SparkSession, sources: Sequence[Source], scope: Scope) -> Again:
+    """Closer looks at these sources, for `audit.audit`."""
+
+    def rows(gids: DataFrame, count: int) -> Inputs:
+        inputs = rows_of(spark, sources, gids, count)
+        if count <= GIDS_ON_DRIVER_MAX:
+            return inputs
+        return Inputs(*(frame.localCheckpoint(eager=True) for frame in inputs))
+
+    def now() -> Scope:
+        found = [msgspec.structs.replace(source, horizon_ms=horizon_ms(source)) for source in sources]
+        return scope_of(found, scope.as_of_ms, scope.late_ms)
+
+    return Again(rows, now)
 
 
 def _with_role(sources: Iterable[Source], role: Role) -> list[Source]:
     return [source for source in sources if source.location.role is role]
 
 
-def _highest(sources: list[Source]) -> int:
-    return max((source.horizon_ms for source in sources), default=0)
+def _highest(sources: list[Source], reference_ms: int) -> int:
+    horizons = (source.horizon_ms + abs(skew_against(source, reference_ms)) for source in sources if source.horizon_ms)
+    return max(horizons, default=0)
 
 
 def _all_of(spark: SparkSession, role: Role, sources: list[Source]) -> DataFrame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 
 import msgspec
 
@@ -20,6 +21,11 @@ ROWS_PER_SLICE_MIN = 20_000
 _BARRIER_COLUMNS = {"trans_type", "gid", "branch_id", "op", "barrier_id", "reason"}
 _MESSAGE_COLUMNS = {"gid", "state", "created_ms", "decided_ms", "decided_by", "attempts", "parked", "body"}
 _HISTORY_COLUMNS = (_MESSAGE_COLUMNS - {"parked"}) | {"node", "seq", "finished_ms", "reason"}
+
+_CLOCKS = {
+    "postgresql": "select (extract(epoch from clock_timestamp()) * 1000)::bigint",
+    "mysql": "select timestampdiff(microsecond, timestamp '1970-01-01 00:00:00', utc_timestamp(6)) div 1000",
+}
 
 
 class Slice(msgspec.Struct, frozen=True):
@@ -35,11 +41,25 @@ class Slice(msgspec.Struct, frozen=True):
     node: int | None = None
 
 
+class Bound(msgspec.Struct, frozen=True):
+    """How far a table reaches: rows from `first` to `last` of its key; of history, those of one `node`.
+
+    `first` is above `last` when there are none any more; `last` counts also what was cleaned since.
+    """
+
+    first: int
+    last: int
+    key: str
+    node: int | None = None
+
+
 class Source(msgspec.Struct, frozen=True):
     """A location that was found readable.
 
     `identity`: of a business database, None when none was installed; `horizon_ms`: rows of messages born before it may
-    have been cleaned, 0 for never; `has_prepared_at`: the barrier table has that column of ours.
+    have been cleaned, 0 for never; `has_prepared_at`: the barrier table has that column of ours; `skew_ms`: how far
+    the database's clock is ahead of this machine's, 0 for SQLite, which has none of its own;
+    `bounds`: how far its growing tables reach, none when they have no key to follow.
     """
 
     location: Location
@@ -47,6 +67,8 @@ class Source(msgspec.Struct, frozen=True):
     horizon_ms: int
     has_prepared_at: bool
     slices: tuple[Slice, ...]
+    skew_ms: int = 0
+    bounds: tuple[Bound, ...] = ()
 
 
 def probe(location: Location, slices_max: int) -> Source:
@@ -56,9 +78,8 @@ def probe(location: Location, slices_max: int) -> Source:
         CannotRead: no such database or table, or not the expected columns.
     """
     with open_database(location) as database:
-        if location.role is Role.COORDINATOR:
-            return _coordinator(location, database, slices_max)
-        return _business(location, database, slices_max)
+        look = _coordinator if location.role is Role.COORDINATOR else _business
+        return msgspec.structs.replace(look(location, database, slices_max), skew_ms=_skew_ms(location, database))
 
 
 def horizon_ms(source: Source) -> int:
@@ -79,26 +100,57 @@ def is_small(source: Source) -> bool:
 def _coordinator(location: Location, database: Database, slices_max: int) -> Source:
     _require(location, database, "message", _MESSAGE_COLUMNS)
     _require(location, database, "history", _HISTORY_COLUMNS)
+    bounds = _history_bounds(database)
     slices = [Slice("message")]
-    for node, first, last in database.rows("select node, min(seq), max(seq) from history group by node"):
-        slices += [
-            Slice("history", "seq", part.first, part.end, int(node))
-            for part in cut("history", "seq", first, last, slices_max)
-        ]
-    return Source(location, None, _store_horizon(database), has_prepared_at=False, slices=tuple(slices))
+    for bound in bounds:
+        slices += history_slices(bound, slices_max)
+    horizon = _store_horizon(database)
+    return Source(location, None, horizon, has_prepared_at=False, slices=tuple(slices), bounds=bounds)
+
+
+def history_slices(bound: Bound, slices_max: int, *, after: bool = False) -> tuple[Slice, ...]:
+    """A node's history, cut; none when it has no rows. `after`: what lies before `bound.first` is left out."""
+    if bound.first > bound.last:
+        return ()
+    parts = cut("history", "seq", bound.first, bound.last, slices_max)
+    return tuple(
+        msgspec.structs.replace(part, node=bound.node, first=part.first or (bound.first if after else None))
+        for part in parts
+    )
+
+
+def _history_bounds(database: Database) -> tuple[Bound, ...]:
+    found = {
+        int(node): (int(first), int(last))
+        for node, first, last in database.rows("select node, min(seq), max(seq) from history group by node")
+    }
+    if {"id", "seq"} <= database.columns("node"):
+        for node, last in database.rows("select id, seq from node"):
+            found.setdefault(int(node), (int(last) + 1, int(last)))
+    return tuple(Bound(first, last, "seq", node) for node, (first, last) in sorted(found.items()))
 
 
 def _business(location: Location, database: Database, slices_max: int) -> Source:
-    wanted = {location.gid_column, location.branch_column} if location.role is Role.LEDGER else _BARRIER_COLUMNS
+    wanted = _ledger_columns(location) if location.role is Role.LEDGER else _BARRIER_COLUMNS
     columns = _require(location, database, location.table, wanted)
     identity, horizon = _meta(location, database)
     key = _key(location, database, columns)
     slices: tuple[Slice, ...] = (Slice(location.table),)
+    bounds: tuple[Bound, ...] = ()
     if key:
         [(first, last)] = database.rows(f"select min({key}), max({key}) from {location.table}")  # noqa: S608 -- validated
         if isinstance(first, int) and isinstance(last, int):
             slices = cut(location.table, key, first, last, slices_max)
-    return Source(location, identity, horizon, "prepared_at" in columns, slices)
+            bounds = (Bound(first, last, key),)
+        elif first is None:
+            bounds = (Bound(1, 0, key),)
+        else:
+            raise CannotRead(f"{location.role} {location.name}, {location.shown}: {key} is no integer column.")
+    return Source(location, identity, horizon, "prepared_at" in columns, slices, bounds=bounds)
+
+
+def _ledger_columns(location: Location) -> set[str]:
+    return {location.gid_column, location.branch_column} | ({location.key_column} if location.key_column else set())
 
 
 def _require(location: Location, database: Database, table: str, wanted: set[str]) -> frozenset[str]:
@@ -110,6 +162,16 @@ def _require(location: Location, database: Database, table: str, wanted: set[str
     if missing:
         raise CannotRead(f"{location.role} {location.name}, {location.shown}: table {table} has no column {missing}.")
     return columns
+
+
+def _skew_ms(location: Location, database: Database) -> int:
+    sql = _CLOCKS.get(location.engine)
+    if sql is None:
+        return 0
+    before_ms = time.time_ns() // 1_000_000
+    [(now_ms,)] = database.rows(sql)
+    after_ms = time.time_ns() // 1_000_000
+    return int(now_ms) - (before_ms + after_ms) // 2
 
 
 def _store_horizon(database: Database) -> int:
@@ -133,6 +195,8 @@ def _meta(location: Location, database: Database) -> tuple[str | None, int]:
 def _key(location: Location, database: Database, columns: frozenset[str]) -> str:
     if location.role is not Role.LEDGER:
         return "id" if "id" in columns else ""
+    if location.key_column:
+        return location.key_column
     if location.engine == "sqlite" and "rowid" not in columns:
         with contextlib.suppress(CannotRead):  # a table WITHOUT ROWID
             database.rows(f"select rowid from {location.table} limit 1")  # noqa: S608 -- validated

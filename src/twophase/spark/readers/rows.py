@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from twophase.core import message as codec
+from twophase.core.errors import CannotRead
+from twophase.core.topic import expansion_of
 from twophase.spark.locations import Role
 from twophase.spark.readers.database import Database, open_database
 from twophase.spark.readers.probe import Slice, Source
@@ -67,16 +72,59 @@ def _read(
     source: Source, database: Database, table: str, where: str, parameters: Sequence[object]
 ) -> Iterator[pa.RecordBatch]:
     location = source.location
-    schema = arrow_schema(location.role)
     for lot in database.lots(_statement(source, table, where), parameters):
         if location.role is Role.COORDINATOR:
             rows: Iterable[Sequence[Any]] = map(_journal_row, lot)
         else:
-            rows = ((location.name, *map(_text, row[:2]), *row[2:]) for row in lot)
-        columns = list(zip(*rows, strict=True))
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+            rows = ((location.name, *row) for row in lot)
+        yield _batch(source, table, list(zip(*rows, strict=True)))
+
+
+def _batch(source: Source, table: str, columns: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    schema = arrow_schema(source.location.role)
+    arrays = [_array(source, table, field, column) for column, field in zip(columns, schema, strict=True)]
+    if source.location.role is Role.LEDGER:  # a char(n) column is filled up with spaces, which no gid ends with
+        arrays[1:] = [pc.utf8_rtrim(array, " ") for array in arrays[1:]]
+    gids = arrays[schema.get_field_index("gid")]
+    if gids.null_count:
+        raise CannotRead(
+            f"{_named(source)}: table {table} has rows without a gid (null); they can be compared with nothing."
         )
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(source: Source, table: str, field: pa.Field, column: Sequence[Any]) -> pa.Array:
+    """A column of values as the databases give them: ids of any type become the text they stand for.
+
+    Raises:
+        CannotRead: what stands there is no such value, so that comparing it would say nonsense.
+    """
+    try:
+        return pa.array(column, type=field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        if pa.types.is_string(field.type):
+            try:
+                return pa.array([_text(value) for value in column], type=field.type)
+            except (UnicodeDecodeError, TypeError):
+                pass
+        kind = next((type(value).__name__ for value in column if not _fits(value, field.type)), "?")
+        raise CannotRead(
+            f"{_named(source)}: table {table} holds values of a wrong type for {field.name}: {kind} instead of "
+            f"{field.type}."
+        ) from error
+
+
+def _fits(value: object, kind: pa.DataType) -> bool:
+    try:
+        pa.scalar(value, type=kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return isinstance(value, (int, str, bytes)) and pa.types.is_string(kind)
+    return True
+
+
+def _named(source: Source) -> str:
+    location = source.location
+    return f"{location.role} {location.name}, {location.shown}"
 
 
 def _statement(source: Source, table: str, where: str) -> str:
@@ -92,8 +140,19 @@ def _statement(source: Source, table: str, where: str) -> str:
 
 
 def _text(value: object) -> str | None:
-    """A ledger may keep its keys in any type; gids are text."""
-    return value if value is None or isinstance(value, str) else str(value)
+    """A ledger may keep its ids in any column type that has one way of being written; gids are text.
+
+    Raises:
+        TypeError: a number with a fraction, a list or the like: no id.
+        UnicodeDecodeError: bytes that are no text.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).decode()
+    if isinstance(value, (int, uuid.UUID)) and not isinstance(value, bool):
+        return str(value)
+    raise TypeError(type(value).__name__)
 
 
 def _journal_row(row: Sequence[Any]) -> tuple[Any, ...]:
@@ -101,22 +160,40 @@ def _journal_row(row: Sequence[Any]) -> tuple[Any, ...]:
     known = (gid, state, created, decided, finished, decided_by, reason, attempts, bool(parked))
     try:
         message = codec.decode(bytes(body))
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        return (*known, 0, None, None, None)
-    branches = [
-        {"branch_id": message.branch_id(index), "url": branch.url} for index, branch in enumerate(message.branches)
+    except (msgspec.DecodeError, msgspec.ValidationError, TypeError):
+        return (*known, 0, None, None, None, None)
+    delay_ms = max(message.options.first_call_ms(created) - created, 0) if isinstance(created, int) else 0
+    origin, identity = asked_at(message.check_url)
+    return (*known, delay_ms, bool(message.check_url), origin, identity, calls_of(message))
+
+
+def calls_of(message: codec.Message) -> list[dict[str, str]]:
+    """What the message makes the coordinator call: of a topic that was expanded, each of its subscribers.
+
+    >>> calls_of(codec.Message("g", (codec.Branch("http://b/in"),)))
+    [{'branch_id': '01', 'url': 'http://b/in'}]
+    """
+    expansion = expansion_of(message.branches)
+    if expansion is None:
+        return [
+            {"branch_id": message.branch_id(index), "url": branch.url} for index, branch in enumerate(message.branches)
+        ]
+    return [
+        {"branch_id": branch_id, "url": branch.url}
+        for branch_id, branch in zip(expansion.ids, expansion.branches, strict=True)
     ]
-    return (*known, message.options.delay_ms, bool(message.check_url), identity_in(message.check_url), branches)
 
 
-def identity_in(check_url: str) -> str | None:
-    """The identity of the producer's database in its check address; None for a foreign producer's.
+@functools.lru_cache(maxsize=4096)  # a producer has one address, or one for each database, and a million messages
+def asked_at(check_url: str) -> tuple[str, str | None]:
+    """Whose check address it is, and the identity of the producer's database in it; None for a foreign producer's.
 
-    >>> identity_in("http://bank-a/check?barrier=7f3a"), identity_in("http://bank-a/check")
-    ('7f3a', None)
+    >>> asked_at("http://bank-a/check?barrier=7f3a"), asked_at("http://bank-a/check"), asked_at("")
+    (('bank-a', '7f3a'), ('bank-a', None), ('', None))
     """
     try:
-        found = parse_qs(urlsplit(check_url).query).get(IDENTITY_PARAMETER)
+        parts = urlsplit(check_url if "://" in check_url else f"//{check_url}")
+        found = parse_qs(parts.query).get(IDENTITY_PARAMETER)
     except ValueError:
-        return None
-    return found[-1] if found else None
+        return check_url, None
+    return parts.netloc.rpartition("@")[2], found[-1] if found else None

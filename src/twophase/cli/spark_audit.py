@@ -1,0 +1,171 @@
+"""The audit behind its command: what was ordered, checked before Spark starts, and done once or until it is stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from twophase.cli.spark_exit import EXIT_NOT_CHECKED, last_line
+from twophase.core.errors import ConfigurationError, SparkUnavailable
+from twophase.spark.fleet import Options, read_fleet
+from twophase.spark.locations import Location, Role, parse_coordinator, parse_named, require_distinct
+from twophase.spark.plan import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from twophase.spark.report import Report
+
+Say = Callable[[str], None]
+Show = Callable[["Report", Path | None], None]
+
+
+class Order(msgspec.Struct, frozen=True):
+    """A plan, and the Spark it gets. `every_s`: again and again, None for once."""
+
+    plan: Plan
+    memory_mb: int
+    cores: int
+    every_s: float | None
+
+
+def read_order(said: Options, texts: Mapping[Role, Sequence[str]], config: Path | None) -> Order:
+    """What options and file say together; an option wins over the file, and locations add up.
+
+    Raises:
+        ConfigurationError: something is missing, contradictory, or not to be understood.
+    """
+    locations: list[Location] = []
+    options = Options()
+    if config is not None:
+        fleet = read_fleet(config)
+        locations += fleet.locations
+        options = fleet.options
+    for role, given in texts.items():
+        parse = parse_coordinator if role is Role.COORDINATOR else _parser(role)
+        locations += [parse(text) for text in given]
+    told = {name: value for name, value in msgspec.structs.asdict(said).items() if value is not None}
+    options = msgspec.structs.replace(options, **told)
+    _require_sound(locations, options)
+    cores = options.cores or min(os.cpu_count() or 1, 8)
+    return Order(_plan(options, locations, cores), options.memory or 2048, cores, options.every)
+
+
+def perform(order: Order, say: Say, show: Show) -> int:
+    """Audit, once or until stopped; the exit code of the last round.
+
+    Raises:
+        TwophaseError: it could not be made; of many rounds, only the first one's failure.
+    """
+    from twophase.spark.readers.probe import is_small  # noqa: PLC0415 -- PySpark is slow to import: arguments first
+    from twophase.spark.run import look_into, run  # noqa: PLC0415 -- the same
+    from twophase.spark.session import SessionSettings, open_session  # noqa: PLC0415 -- the same
+
+    plan = order.plan
+    sources = look_into(plan)
+    small = order.every_s is None and all(map(is_small, sources))
+    settings = SessionSettings(cores=order.cores, memory_mb=order.memory_mb, name="twophase audit", short=small)
+    say("starting Spark")
+    with open_session(settings) as spark:
+        if order.every_s is None:
+            report = run(spark, plan, sources, say)
+            show(report, plan.html)
+            return report.verdict.exit_code
+        return _rounds(spark, order, say, show)
+
+
+def _rounds(spark: SparkSession, order: Order, say: Say, show: Show) -> int:
+    """Audit until SIGINT or SIGTERM, which end the wait at once, and a round when it is done."""
+    from twophase.spark.run import look_into, run  # noqa: PLC0415 -- PySpark is slow to import
+
+    assert order.every_s is not None, "called for many rounds only"
+    with _stop_requested() as stop:
+        while True:
+            started = time.monotonic()
+            try:
+                report = run(spark, order.plan, look_into(order.plan), say, pause=lambda seconds: _wait(stop, seconds))
+                show(report, order.plan.html)
+                code = report.verdict.exit_code
+            except (ConfigurationError, SparkUnavailable):
+                raise
+            except Exception as error:  # noqa: BLE001 -- a database that is away now may be back in the next round
+                code = EXIT_NOT_CHECKED
+                say(f"could not check in this round: {last_line(error)}")
+            if stop.wait(max(0.0, order.every_s - (time.monotonic() - started))):
+                say("stopped")
+                return code
+
+
+def _wait(stop: threading.Event, seconds: float) -> None:
+    stop.wait(seconds)
+
+
+@contextlib.contextmanager
+def _stop_requested() -> Iterator[threading.Event]:
+    stop = threading.Event()
+
+    def handle(*_: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _parser(role: Role) -> Callable[[str], Location]:
+    return lambda text: parse_named(role, text)
+
+
+def _plan(options: Options, locations: list[Location], cores: int) -> Plan:
+    defaults = Plan(())
+    return Plan(
+        locations=tuple(locations),
+        grace_s=defaults.grace_s if options.grace is None else options.grace,
+        late_s=defaults.late_s if options.late is None else options.late,
+        overlap_s=defaults.overlap_s if options.overlap is None else options.overlap,
+        complete=bool(options.complete),
+        allow_empty=bool(options.allow_empty),
+        cores=cores,
+        html=_path(options.html),
+        json=_path(options.json),
+        junit=_path(options.junit),
+        findings=_path(options.findings),
+        state=_path(options.state),
+    )
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
+def _require_sound(locations: list[Location], options: Options) -> None:
+    require_distinct(locations)
+    given = {role: {location.name for location in locations if location.role is role} for role in Role}
+    if not given[Role.COORDINATOR]:
+        raise ConfigurationError("No coordinator is named; give --coordinator, or [[coordinator]] in --config.")
+    if not given[Role.PRODUCER] and not given[Role.CONSUMER]:
+        raise ConfigurationError("There is nothing to compare the coordinator with; give --producer or --consumer.")
+    for name in sorted(given[Role.LEDGER] - given[Role.CONSUMER]):
+        raise ConfigurationError(f"--ledger {name}: there is no --consumer {name}; names must match.")
+    for path in (options.html, options.json, options.junit, options.state, options.findings):
+        if path is not None and not Path(path).absolute().parent.is_dir():
+            raise ConfigurationError(f"{path}: there is no folder {Path(path).absolute().parent}; make it first.")
+    if options.every is not None and options.state is None:
+        raise ConfigurationError("--every needs --state: without it every round would read everything again.")
+    for name in ("grace", "late", "overlap", "every"):
+        value = getattr(options, name)
+        if value is not None and value < 0:
+            raise ConfigurationError(f"{name} is {value}; seconds are not negative.")

@@ -1,0 +1,68 @@
+"""The report as JUnit XML, which CI systems show: one case for each class and each comparison.
+
+A class that breaks a promise fails its case; what was not checked is skipped, with the reason; an audit that could not
+be made is an error, so that a build never takes silence for success.
+"""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree as ET
+
+from twophase.spark.report import Report, Verdict
+from twophase.spark.samples import Finding
+from twophase.spark.taxonomy import MEANINGS
+
+_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 cannot hold at all, not even escaped; a gid of a foreign table may."""
+_SAMPLES_TOLD = 10
+
+
+def to_junit(report: Report) -> bytes:
+    """The report as one test suite."""
+    suite = ET.Element("testsuite", name="twophase audit", timestamp=report.as_of.removesuffix("Z"))
+    for meaning in MEANINGS:
+        if not meaning.violation:
+            continue
+        case = _case(suite, "promises", meaning.title)
+        count = report.result.counts[meaning.flag.value]
+        if count:
+            samples = [one for one in report.result.samples if meaning.flag.value in one.flags][:_SAMPLES_TOLD]
+            failure = ET.SubElement(case, "failure", message=_text(f"{count} messages. {meaning.what}"))
+            failure.text = _text("\n".join([meaning.remedy, *map(_told, samples)]))
+    for line in report.coverage:
+        case = _case(suite, "coverage", line.what)
+        if not line.checked:
+            ET.SubElement(case, "skipped", message=_text(line.note))
+    if report.verdict in {Verdict.NOTHING, Verdict.UNCHECKED, Verdict.INCOMPLETE}:
+        ET.SubElement(_case(suite, "coverage", "verdict"), "error", message=_text(report.sentence))
+    return _finished(suite, report.duration_s)
+
+
+def not_checked(message: str) -> bytes:
+    """The suite of an audit that could not be made."""
+    suite = ET.Element("testsuite", name="twophase audit")
+    ET.SubElement(_case(suite, "coverage", "the audit could be made"), "error", message=_text(message))
+    return _finished(suite, 0.0)
+
+
+def _case(suite: ET.Element, group: str, name: str) -> ET.Element:
+    return ET.SubElement(suite, "testcase", classname=f"twophase.{group}", name=_text(name))
+
+
+def _finished(suite: ET.Element, seconds: float) -> bytes:
+    for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(name, str(sum(1 for _ in suite.iter(tag))))
+    suite.set("time", f"{seconds:g}")
+    ET.indent(suite)
+    text: str = ET.tostring(suite, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()
+
+
+def _told(one: Finding) -> str:
+    commands = "".join(f"\n  {step.why}: {step.command}" for step in one.repairs)
+    return f"{one.gid}: {', '.join(one.flags)}{commands}"
+
+
+def _text(text: str) -> str:
+    return _ILLEGAL.sub("\ufffd", text)

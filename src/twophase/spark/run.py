@@ -1,0 +1,130 @@
+"""One audit from databases to reports, and the same again and again: what the command and a notebook both call.
+
+Order matters. The databases are probed before Spark starts, so that a wrong URL costs a second. The reports are written
+before the verified point moves, so that nothing is ever counted as audited that nobody was told about.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
+
+from twophase.spark.audit import Audited, audit
+from twophase.spark.coverage import Coverage
+from twophase.spark.facts import Inputs
+from twophase.spark.increment import CARRIED_MAX, Run, VerifiedPoint, advanced, increment_of, read_state, write_state
+from twophase.spark.junit import to_junit
+from twophase.spark.page import to_html
+from twophase.spark.plan import Plan
+from twophase.spark.readers import probe as probing
+from twophase.spark.readers.probe import Source
+from twophase.spark.report import Report, Terms, make_report, to_json
+from twophase.spark.source import again_from, read_all, reference_skew_ms, rows_of, scope_of
+from twophase.spark.taxonomy import OPEN, VIOLATIONS
+
+_CARRIED = [flag.value for flag in (*VIOLATIONS, *OPEN)]
+
+
+def look_into(plan: Plan) -> list[Source]:
+    """Every database of the plan, found readable.
+
+    Raises:
+        CannotRead: one of them is not, or is no such database.
+    """
+    return [probing.probe(location, slices_max=plan.cores * 2) for location in plan.locations]
+
+
+def run(
+    spark: SparkSession,
+    plan: Plan,
+    sources: list[Source],
+    say: Callable[[str], None] = lambda _: None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Report:
+    """Audit once, write the reports, and move the verified point.
+
+    Arguments:
+        spark: any session whose executors reach the databases.
+        sources: as `look_into` found them, just now.
+        say: is told what goes on.
+        pause: lets the grace time pass.
+
+    Raises:
+        CannotRead: a database cannot be read, or is not the one that was verified.
+        ConfigurationError: the state file is none.
+    """
+    started = time.monotonic()
+    as_of_ms = time.time_ns() // 1_000_000 + reference_skew_ms(sources)
+    scope = scope_of(sources, as_of_ms, int(plan.late_s * 1000))
+    state = read_state(plan.state) if plan.state else None
+    say(f"comparing {len(sources)} sources")
+    inputs, remarks, held = _inputs(spark, plan, sources, state)
+
+    def wait() -> None:
+        say(f"waiting {plan.grace_s:g} s, because messages are in flight, then looking at the suspects again")
+        pause(plan.grace_s)
+
+    audited = audit(inputs, scope, again_from(spark, sources, scope), wait)
+    try:
+        carried = _carried(audited) if plan.state else []
+        result = audited.result
+        line = Run(as_of_ms, result.messages, result.clean, result.violations, result.unchecked, len(carried))
+        if len(carried) > CARRIED_MAX:
+            why = f"stays where it was: more than {CARRIED_MAX} messages are to be carried over"
+            remarks.append(Coverage("the verified point", checked=True, note=why))
+        terms = Terms(
+            grace_s=plan.grace_s,
+            late_s=plan.late_s,
+            complete=plan.complete,
+            allow_empty=plan.allow_empty,
+            since_ms=state.as_of_ms if state else None,
+            remarks=tuple(remarks),
+            runs=(*(state.runs if state else ()), line) if plan.state else (),
+        )
+        report = make_report(result, sources, terms, duration_s=time.monotonic() - started)
+        write_reports(report, plan)
+        if plan.findings is not None:
+            audited.findings.write.mode("overwrite").parquet(str(plan.findings))
+    finally:
+        audited.release()
+        if held is not None:
+            held.unpersist()
+    if plan.state is not None:
+        overlap_ms = int(plan.overlap_s * 1000)
+        write_state(plan.state, advanced(state, sources, as_of_ms, overlap_ms, carried, line))
+    return report
+
+
+def write_reports(report: Report, plan: Plan) -> None:
+    """The files that were asked for."""
+    if plan.html is not None:
+        plan.html.write_text(to_html(report), "utf-8")
+    if plan.json is not None:
+        plan.json.write_bytes(to_json(report))
+    if plan.junit is not None:
+        plan.junit.write_bytes(to_junit(report))
+
+
+def _inputs(
+    spark: SparkSession, plan: Plan, sources: list[Source], state: VerifiedPoint | None
+) -> tuple[Inputs, list[Coverage], DataFrame | None]:
+    """The rows to compare: all of them, or those of every gid that is new or was carried over."""
+    if state is None:
+        return read_all(spark, sources), [], None
+    increment = increment_of(sources, state, int(plan.overlap_s * 1000), plan.cores * 2)
+    gids = spark.createDataFrame([(gid,) for gid in state.carried], "gid string")
+    for frame in read_all(spark, increment.sources):
+        gids = gids.unionByName(frame.select("gid"))
+    held = gids.distinct().persist(StorageLevel.MEMORY_AND_DISK)
+    return rows_of(spark, sources, held, held.count()), list(increment.remarks), held
+
+
+def _carried(audited: Audited) -> list[str]:
+    """What is broken or open: the next run looks at it again, also when it has vanished by then."""
+    wanted = F.arrays_overlap("flags", F.array(*[F.lit(name) for name in _CARRIED]))
+    rows = audited.findings.where(wanted).select("gid").limit(CARRIED_MAX + 1).collect()
+    return [row["gid"] for row in rows]

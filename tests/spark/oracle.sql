@@ -1,0 +1,86 @@
+-- The taxonomy once more, for DuckDB, written apart from the audit's own columns: full outer joins instead of a union,
+-- lists instead of hashes. Counts messages by class. Reads the Parquet of `scale`; needs no index.
+with
+branches as (
+    select gid, unnest(branches) as branch from read_parquet('{folder}/journal/*.parquet')
+),
+expected as (
+    select gid, list(branch.branch_id) filter (where not starts_with(branch.url, 'topic://')) as due,
+           count(*) as branch_count
+    from branches group by gid
+),
+verdicts as (
+    select gid, bool_or(reason = 'msg') as committed, bool_or(reason = 'rollback') as rolled_back
+    from read_parquet('{folder}/producers/*.parquet') group by gid
+),
+barriers as (
+    select gid, list(branch_id) as ids, count(*) as barrier_rows,
+           list(branch_id) filter (where source = 'bank-b') as to_book,
+           list(source || '/' || branch_id) as effects
+    from read_parquet('{folder}/consumers/*.parquet') group by gid
+),
+booked as (
+    select gid, list(branch_id) as ids, count(*) as ledger_rows, list(source || '/' || branch_id) as effects
+    from read_parquet('{folder}/ledgers/*.parquet')
+    where branch_id is not null and branch_id not in ('', '00') group by gid
+),
+named as (
+    select gid from read_parquet('{folder}/ledgers/*.parquet')
+    union select gid from read_parquet('{folder}/journal/*.parquet')
+    union select gid from verdicts
+    union select gid from barriers
+),
+facts as (
+    select named.gid, m.state is not null as known, m.state, coalesce(m.decided_by, '') as decided_by,
+           coalesce(m.checked, false) as checked, m.gid is not null and m.checked is null as unreadable,
+           coalesce(m.parked, false) as parked,
+           coalesce(m.created_ms + coalesce(m.delay_ms, 0) < {as_of_ms} - {late_ms}, false) as old,
+           coalesce(v.committed, false) as committed, coalesce(v.rolled_back, false) as rolled_back,
+           v.gid is not null or m.identity is null or m.identity = '{identity}' as given,
+           coalesce(e.due, []) as due, coalesce(e.branch_count, 0) as branch_count,
+           coalesce(b.ids, []) as barrier_ids, coalesce(b.to_book, []) as to_book,
+           coalesce(l.ids, []) as ledger_ids, coalesce(b.effects, []) as effects, coalesce(l.effects, []) as bookings
+    from named
+    left join read_parquet('{folder}/journal/*.parquet') m on m.gid = named.gid
+    left join expected e on e.gid = named.gid
+    left join verdicts v on v.gid = named.gid
+    left join barriers b on b.gid = named.gid
+    left join booked l on l.gid = named.gid
+),
+said as (
+    select *, state in (3, 4) as delivered, state = 5 as failed, state in (2, 3) as live,
+           not committed and not rolled_back and given as absent,
+           len(barrier_ids) + len(ledger_ids) > 0 as has_effect
+    from facts
+),
+judged as (
+    select
+        committed and (not known or (failed and decided_by <> 'operator')) as lost,
+        (known and checked and ((rolled_back and not committed) or absent) and (delivered or has_effect))
+            or (not known and rolled_back and not committed and has_effect) as ghost,
+        len(bookings) > len(list_distinct(bookings)) or len(barrier_ids) > len(list_distinct(barrier_ids))
+            as duplicate_effect,
+        (state = 4 and len(list_filter(due, x -> not list_contains(barrier_ids, x) and not list_contains(ledger_ids, x))) > 0)
+            or len(list_filter(to_book, x -> not list_contains(bookings, 'bank-b/' || x))) > 0 as missing_effect,
+        not known and has_effect as orphan,
+        (committed and failed and decided_by <> 'operator')
+            or (rolled_back and not committed and checked and delivered)
+            or (absent and checked and failed and decided_by = 'check-back') as contrary_verdict,
+        len(list_filter(bookings, x -> not list_contains(effects, x))) > 0 as unguarded_effect,
+        committed and failed and decided_by = 'operator' as stopped,
+        live and parked as parked,
+        live and not parked and old as late,
+        live and not parked and not old as in_flight,
+        (checked and state in (3, 4, 5) and not committed and not rolled_back and not given)
+            or (state = 4 and len(due) < branch_count) or unreadable as unchecked
+    from said
+)
+select count(*) as messages,
+       count(*) filter (where lost) as lost, count(*) filter (where ghost) as ghost,
+       count(*) filter (where duplicate_effect) as duplicate_effect,
+       count(*) filter (where missing_effect) as missing_effect, count(*) filter (where orphan) as orphan,
+       count(*) filter (where contrary_verdict) as contrary_verdict,
+       count(*) filter (where unguarded_effect) as unguarded_effect, count(*) filter (where stopped) as stopped,
+       count(*) filter (where parked) as parked, count(*) filter (where late) as late,
+       count(*) filter (where in_flight) as in_flight, count(*) filter (where unchecked) as unchecked
+from judged

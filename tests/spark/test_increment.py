@@ -1,0 +1,237 @@
+"""The verified point: what a run leaves behind, what the next one reads, and what it cannot have seen."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.cases import BROKEN, IN_ORDER, MOVING, Case
+from tests.spark.plant import System, make_system, one_service, plant
+from tests.spark.truth import nowadays
+from twophase.core.errors import CannotRead, ConfigurationError
+from twophase.core.lifecycle import State
+from twophase.spark.increment import (
+    CARRIED_MAX,
+    Run,
+    VerifiedPoint,
+    advanced,
+    increment_of,
+    read_state,
+    write_state,
+)
+from twophase.spark.locations import Location, Role, parse_coordinator, parse_named
+from twophase.spark.plan import Plan
+from twophase.spark.readers.probe import Bound, Slice, Source
+from twophase.spark.report import Report, Verdict
+from twophase.spark.run import look_into, run
+
+GOOD = [case for case in IN_ORDER if one_service(case)]
+RUN = Run(as_of_ms=1_000, messages=1, clean=1, violations=0, unchecked=0, carried=0)
+NONE: tuple[tuple[str, str], ...] = ()
+
+
+def store(*bounds: Bound) -> Source:
+    slices = (Slice("message"), Slice("history", "seq", node=1))
+    return Source(parse_coordinator("sqlite:///tp.db"), None, 0, has_prepared_at=False, slices=slices, bounds=bounds)
+
+
+def bank(*bounds: Bound) -> Source:
+    location = parse_named(Role.CONSUMER, "b=sqlite:///b.db")
+    return Source(location, None, 0, has_prepared_at=True, slices=(Slice("barrier", "id"),), bounds=bounds)
+
+
+def test_only_what_came_since_is_read() -> None:
+    seen = [store(Bound(1, 100, "seq", 1)), bank(Bound(1, 70, "id"))]
+    state = advanced(None, seen, as_of_ms=1_000, overlap_ms=0, carried=["g"], run=RUN)
+
+    now = [store(Bound(1, 130, "seq", 1), Bound(1, 5, "seq", 2)), bank(Bound(1, 90, "id"))]
+    increment = increment_of(now, state, overlap_ms=0, slices_max=2)
+
+    assert [source.slices for source in increment.sources] == [
+        (
+            Slice("message"),
+            Slice("history", "seq", 101, None, node=1),
+            Slice("history", "seq", 1, None, node=2),
+        ),
+        (Slice("barrier", "id", 71, None),),
+    ]
+    assert increment.remarks == ()
+    assert state.carried == ("g",)
+
+
+def test_keys_are_read_again_as_far_back_as_a_transaction_may_stay_open() -> None:
+    first = advanced(None, [bank(Bound(1, 70, "id"))], as_of_ms=10_000, overlap_ms=5_000, carried=[], run=RUN)
+    second = advanced(first, [bank(Bound(1, 80, "id"))], as_of_ms=14_000, overlap_ms=5_000, carried=[], run=RUN)
+    third = advanced(second, [bank(Bound(1, 90, "id"))], as_of_ms=16_000, overlap_ms=5_000, carried=[], run=RUN)
+
+    def begins_at(state: VerifiedPoint) -> int | None:
+        return increment_of([bank(Bound(1, 99, "id"))], state, 5_000, 1).sources[0].slices[0].first
+
+    assert [begins_at(state) for state in (first, second, third)] == [1, 1, 71]
+    assert [mark.as_of_ms for mark in third.marks] == [10_000, 14_000, 16_000]
+
+
+def test_history_that_was_cleaned_in_between_is_told() -> None:
+    state = advanced(None, [store(Bound(1, 100, "seq", 1))], 1_000, 0, [], RUN)
+
+    increment = increment_of([store(Bound(151, 160, "seq", 1))], state, 0, 2)
+
+    [gap] = increment.remarks
+    assert not gap.checked
+    assert gap.what == "coordinator coordinator: 50 messages of node 1"
+    assert "101 to 150 was cleaned before" in gap.note
+
+
+def test_history_that_was_cleaned_altogether_is_told() -> None:
+    state = advanced(None, [store(Bound(1, 100, "seq", 1))], 1_000, 0, [], RUN)
+
+    [gap] = increment_of([store(Bound(161, 160, "seq", 1))], state, 0, 2).remarks
+
+    assert "101 to 160" in gap.note
+
+
+@pytest.mark.parametrize("bounds", [(Bound(1, 99, "seq", 1),), (Bound(1, 200, "seq", 2),)])
+def test_a_store_that_lacks_what_was_verified_is_refused(bounds: tuple[Bound, ...]) -> None:
+    state = advanced(None, [store(Bound(1, 100, "seq", 1))], 1_000, 0, [], RUN)
+
+    with pytest.raises(CannotRead, match="verified"):
+        increment_of([store(*bounds)], state, 0, 2)
+
+
+def test_another_database_under_an_old_name_is_refused() -> None:
+    state = advanced(None, [bank(Bound(1, 1, "id"))], 1_000, 0, [], RUN)
+    other = msgspec.structs.replace(bank(), location=parse_named(Role.CONSUMER, "b=sqlite:///other.db"))
+
+    with pytest.raises(CannotRead, match="another"):
+        increment_of([other], state, 0, 2)
+
+
+def test_a_new_service_is_read_from_its_beginning_and_a_missing_one_is_told() -> None:
+    state = advanced(None, [bank(Bound(1, 1, "id"))], 1_000, 0, [], RUN)
+
+    increment = increment_of([store(Bound(1, 9, "seq", 1))], state, 0, 2)
+
+    assert {remark.what: remark.checked for remark in increment.remarks} == {
+        "coordinator coordinator is new": True,
+        "consumer b": False,
+    }
+
+
+def test_with_too_much_open_the_point_stays() -> None:
+    before = advanced(None, [store(Bound(1, 100, "seq", 1))], 1_000, 0, [], RUN)
+    many = [str(number) for number in range(CARRIED_MAX + 1)]
+
+    after = advanced(before, [store(Bound(1, 900, "seq", 1))], 2_000, 0, many, RUN)
+
+    assert (after.verified, after.carried, len(after.runs)) == (before.verified, (), 2)
+
+
+def test_the_state_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "state"
+    write_state(path, VerifiedPoint(as_of_ms=1))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("twophase.spark.increment.os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_state(path, VerifiedPoint(as_of_ms=2))
+
+    assert read_state(path) == VerifiedPoint(as_of_ms=1)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"format": 2}', '{"format": 1, "carried": 3}'])
+def test_a_file_that_is_no_state_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "state").write_text(content)
+
+    with pytest.raises(ConfigurationError):
+        read_state(tmp_path / "state")
+
+
+def test_no_state_yet_is_none(tmp_path: Path) -> None:
+    assert read_state(tmp_path / "state") is None
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_runs_extend_each_other_and_carry_over_what_is_open(spark: SparkSession, tmp_path: Path) -> None:
+    system = make_system(tmp_path)
+    plan = Plan(locations(system), grace_s=0, late_s=1e9, overlap_s=0, state=tmp_path / "state")
+    lost = Case("lost-at-first", "lost", None, "msg", NONE, ())
+    waiting = Case("waiting", "in_flight", State.SUBMITTED, "msg", NONE, ())
+
+    def audited() -> Report:
+        return run(spark, plan, look_into(plan))
+
+    plant(system, nowadays([*GOOD, lost, waiting]))
+    first = audited()
+    assert (first.verdict, first.result.messages, first.since) == (Verdict.VIOLATIONS, len(GOOD) + 2, None)
+
+    second = audited()
+    assert second.result.messages == 2, "the lost one is carried over, the waiting one is live"
+    assert (second.verdict, second.result.counts["lost"]) == (Verdict.VIOLATIONS, 1)
+
+    plant(system, nowadays([msgspec.structs.replace(GOOD[0], gid="new"), Case("lost-at-first", "", producer=None)]))
+    third = audited()
+    assert (third.verdict, third.result.messages) == (Verdict.CLEAN, 3)
+
+    system.execute(system.coordinator, "delete from message")
+    fourth = audited()
+    assert (fourth.verdict, fourth.result.messages) == (Verdict.VIOLATIONS, 1)
+    assert [one.gid for one in fourth.result.samples] == ["waiting"]
+    assert [line.violations for line in fourth.runs] == [1, 1, 0, 1]
+
+
+def locations(system: System) -> tuple[Location, ...]:
+    return (
+        parse_coordinator(f"sqlite:///{system.coordinator}"),
+        parse_named(Role.PRODUCER, f"bank-a=sqlite:///{system.bank_a}"),
+        parse_named(Role.CONSUMER, f"bank-b=sqlite:///{system.bank_b}"),
+        parse_named(Role.LEDGER, f"bank-b=sqlite:///{system.bank_b}#ledger"),
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_rounds_find_what_comes_and_stop_when_asked(tmp_path: Path) -> None:
+    system = make_system(tmp_path)
+    plant(system, nowadays([*GOOD, *(case for case in MOVING if one_service(case))]))
+    report = tmp_path / "report.json"
+    command = [
+        *(sys.executable, "-m", "twophase", "spark", "audit", *system.arguments, "--every=0.1", "--overlap=0"),
+        *("--grace=0", "--late=1e12", "--cores=1", f"--state={tmp_path / 'state'}", f"--json={report}"),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        timer = threading.Timer(500, process.kill)
+        timer.start()
+        wait_for(process.stdout, "CLEAN")
+        plant(system, nowadays([case for case in BROKEN if one_service(case)]))
+        wait_for(process.stdout, "VIOLATIONS")
+        process.send_signal(signal.SIGTERM)
+        rest = process.stdout.read()
+        timer.cancel()
+
+    assert process.returncode == 1, rest
+    assert "stopped" in rest
+    assert "Traceback" not in rest
+    plain = json.loads(report.read_bytes())
+    assert plain["result"]["counts"]["lost"] == sum("lost" in case.flags for case in BROKEN if one_service(case))
+    assert len(plain["runs"]) >= 2
+
+
+def wait_for(stream: IO[str], word: str) -> None:
+    for line in stream:
+        if line.startswith(word):
+            return
+    raise AssertionError(f"{word} was never said")
