@@ -1,0 +1,102 @@
+"""A time to deliver at, seen from outside: by the client, by a real server that is killed, by JSON-RPC and gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import msgspec
+import pytest
+
+from tests.integration.server.pretend import Client, get, post
+from tests.integration.server.process import BranchService, branch_service, serving
+from tests.integration.server.running import running
+from tests.integration.server.test_grpc import Dtm, grpc_url, message
+from twophase import Message
+from twophase.core.lifecycle import State
+
+HOUR_MS = 3_600_000
+
+
+async def _called_at_ms(service: BranchService, path: str, gid: str) -> float:
+    """When the first call of this address was seen."""
+    async with asyncio.timeout(60):
+        while (path, gid) not in service.calls:
+            await asyncio.sleep(0.005)
+    return time.time() * 1000
+
+
+async def test_a_server_that_is_killed_keeps_the_time_on_both_paths(tmp_path: Path) -> None:
+    async with branch_service() as service:
+        called_at_ms = [asyncio.ensure_future(_called_at_ms(service, "/in", gid)) for gid in ("plain", "asked")]
+        async with serving(tmp_path) as first:
+            at_ms = round(time.time() * 1000) + 6_000
+            at = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()
+            steps = {"steps": [{"action": service.url("/in")}], "payloads": ["{}"], "next_cron_time": at}
+            asked = {"query_prepared": service.url("/check"), "timeout_to_fail_ms": 1}
+            assert (await first.post("submit", gid="plain", **steps)).status == 200
+            assert (await first.post("prepare", gid="asked", **steps, **asked)).status == 200
+            await first.until_state("asked", "submitted")
+            await first.kill()
+        async with serving(tmp_path) as second:
+            for gid in ("plain", "asked"):
+                await second.post("submit", gid=gid, **steps)
+                await second.until_state(gid, "succeed")
+    assert min(await asyncio.gather(*called_at_ms)) >= at_ms
+    assert sorted(call for call in service.calls if call[0] == "/in") == [("/in", "asked"), ("/in", "plain")]
+
+
+async def test_the_client_names_a_time_over_http_and_grpc(tmp_path: Path) -> None:
+    async with branch_service() as service, running(tmp_path, grpc_port=0) as server:
+        at = datetime.now(UTC) + timedelta(hours=1)
+        for gid, url in (("http", server.server.urls[0]), ("grpc", grpc_url(server))):
+            await Message(url, gid, deliver_at=at, attempts_max=7).add(service.url("/in"), {"a": 1}).asubmit()
+            options = (await server.view(gid)).message.options
+            assert options.not_before_ms / 1000 == pytest.approx(at.timestamp(), abs=0.001)
+            assert options.not_before_ms / 1000 >= at.timestamp() - 1e-6
+            assert options.attempts_max == 7
+        server.advance(HOUR_MS - 5_000)
+        await asyncio.sleep(0.05)
+        assert service.calls == []
+        server.advance(6_000)
+        for gid in ("http", "grpc"):
+            await server.until(gid, State.SUCCEEDED)
+
+
+@pytest.mark.parametrize("spelled", ["rfc", "seconds"])
+async def test_json_rpc_and_grpc_take_it_as_text_or_number(tmp_path: Path, spelled: str) -> None:
+    at_s = int(time.time()) + 3600
+    text = datetime.fromtimestamp(at_s, UTC).isoformat() if spelled == "rfc" else str(at_s)
+    params = {
+        "gid": "rpc",
+        "trans_type": "msg",
+        "steps": [{"action": "http://127.0.0.1:1/in"}],
+        "payloads": ["{}"],
+        "next_cron_time": text if spelled == "rfc" else at_s,
+    }
+    call = msgspec.json.encode({"jsonrpc": "2.0", "id": "1", "method": "submit", "params": params})
+    async with running(tmp_path, grpc_port=0) as server:
+        client = Client(*await asyncio.open_connection("127.0.0.1", server.port))
+        answer = msgspec.json.decode((await client.ask(post("/api/json-rpc", call))).body)
+        client.close()
+        assert answer["error"] is None
+        async with grpc.aio.insecure_channel(grpc_url(server).removeprefix("grpc://")) as channel:
+            await Dtm(channel).ask("Submit", **message("grpc", next_cron_time=text))
+        for gid in ("rpc", "grpc"):
+            view = await server.view(gid)
+            assert view.message.options.not_before_ms == at_s * 1000
+            assert view.due_ms == pytest.approx(at_s * 1000, abs=50)
+
+
+async def test_a_query_shows_when_it_is_delivered(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        at = (datetime.now(UTC) + timedelta(hours=1)).replace(microsecond=0)
+        fields = {"steps": [{"action": "http://127.0.0.1:1/in"}], "payloads": ["{}"], "attempts_max": 4}
+        assert (await server.post("submit", gid="g", next_cron_time=at.isoformat(), **fields)).status == 200
+        shown = msgspec.json.decode((await server.ask(get("/api/dtmsvr/query?gid=g"))).body)["transaction"]
+    assert (shown["not_before"], shown["attempts_max"]) == (f"{at:%Y-%m-%dT%H:%M:%S}.000Z", 4)
+    assert shown["next_cron_time"][:16] == shown["not_before"][:16]
