@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from twophase.cli.http_api import DEFAULT_SERVER, JsonOption, ServerOption
 from twophase.core.credentials import shown
 from twophase.core.errors import TwophaseError
 from twophase.moving.found import Source
@@ -56,9 +57,7 @@ def dtm(
     url: Annotated[
         str, typer.Argument(help="dtm's store: mysql://, postgresql:// or redis://.", envvar="DTM_STORE_URL")
     ],
-    server: Annotated[
-        str, typer.Option(help="The twophase server that takes over.", envvar="TWOPHASE_URL")
-    ] = "http://localhost:36789",
+    server: ServerOption = DEFAULT_SERVER,
     prefix: Annotated[str, typer.Option(help="Redis: dtm's setting Store.RedisPrefix.")] = "{a}",
     time_zone: Annotated[
         str,
@@ -67,8 +66,14 @@ def dtm(
     watch: Annotated[float, typer.Option(help="Seconds to look whether dtm still works on its rows.")] = WATCH_S,
     *,
     apply: Annotated[bool, typer.Option("--apply", help="Copy. Without it, only say what would be copied.")] = False,
+    never_imported: Annotated[
+        bool,
+        typer.Option(
+            "--never-imported", help="Nothing was imported here before: copy also what is older than history."
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Copy although dtm still works on its rows.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Copy dtm's unfinished messages and its topics to a running twophase server. May be repeated.
 
@@ -77,7 +82,7 @@ def dtm(
     console = Console(stderr=True, highlight=False)
     try:
         zone = _zone(time_zone)
-        target = Target(server)
+        target = Target(server, never_taken=never_imported)
         target.check()
         source = open_source(url, prefix=prefix, zone=zone)
         console.print(f"From dtm's store at {shown(url)} to {target.shown}.", soft_wrap=True)

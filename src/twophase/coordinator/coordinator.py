@@ -286,6 +286,10 @@ class Coordinator:
         """Up to when all is decided and delivered; see `coordinator.horizon`."""
         return await horizon(self._store, check_prefix, identity)
 
+    async def history_horizon_ms(self) -> int:
+        """What was finished before this may have been forgotten; 0 when history was never cleaned."""
+        return await self._store.history_horizon_ms()
+
     def gauges(self) -> Gauges:
         """How full everything is."""
         return Gauges(

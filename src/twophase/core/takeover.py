@@ -33,11 +33,15 @@ class TakenBranch(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TakenMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message, with its options as they stand in a prepare or submit; `delay_ms` counts from now on."""
+    """One message, with its options as they stand in a prepare or submit; `delay_ms` counts from now on.
+
+    `created_ms` is when it was begun there, milliseconds since 1970; 0 when nobody knows.
+    """
 
     gid: str
     state: TakenState
     branches: tuple[TakenBranch, ...] = ()
+    created_ms: int = 0
     query_prepared: str = ""
     protocol: str = ""
     concurrent: bool = False
@@ -49,10 +53,15 @@ class TakenMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TakeoverRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Some messages; `dry_run`: change nothing, only say what would become of each."""
+    """Some messages.
+
+    `dry_run`: change nothing, only say what would become of each. `never_taken`: none of them was handed over before,
+    so that also one may be new which is older than what the server remembers.
+    """
 
     messages: tuple[TakenMessage, ...]
     dry_run: bool = False
+    never_taken: bool = False
 
 
 class Outcome(enum.StrEnum):

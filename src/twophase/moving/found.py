@@ -22,7 +22,8 @@ class Found(msgspec.Struct, frozen=True):
     """One transaction that is not finished, with its branches as they stand there.
 
     `options` and `custom_data` are dtm's JSON texts. `step_urls` are the addresses as the producer wrote them, where
-    the store still has them. `expired`: the store names the gid, and has lost what it stood for.
+    the store still has them. `expired`: the store names the gid, and has lost what it stood for; `broken`: what it
+    holds cannot be read.
     """
 
     gid: str
@@ -38,6 +39,7 @@ class Found(msgspec.Struct, frozen=True):
     interval_s: int = 0
     step_urls: tuple[str, ...] = ()
     expired: bool = False
+    broken: bool = False
 
 
 class Subscriber(msgspec.Struct, frozen=True):

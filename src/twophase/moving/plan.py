@@ -92,6 +92,7 @@ def plan(found: Found, topics: Sequence[Topic], now_ms: int) -> Planned | Skippe
             found.gid,
             TakenState(found.status),
             _branches(found, topics),
+            created_ms=found.created_ms or 0,
             query_prepared=found.query_prepared,
             protocol=found.protocol,
             concurrent=bool(options and options.concurrent),
@@ -117,6 +118,8 @@ def _require_message(found: Found) -> None:
             "its content has expired in Redis (dtm keeps it seven days from its last change)",
             "dtm has lost it too. Ask its producer whether it committed, and send it again.",
         )
+    if found.broken:
+        raise _Unreadable("what stands in Redis for it cannot be read", _LOOK)
     if found.trans_type != "msg":
         raise _Unreadable(
             "it is no message, and only messages live here",

@@ -151,8 +151,9 @@ class RedisSource:
         try:
             known = _global.decode(body)
             rows = tuple(_found_branch(_branch.decode(one)) for one in branches)
-        except (msgspec.MsgspecError, RecursionError):
-            return Found(gid, status="unreadable")
+            name.decode()
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return Found(gid, broken=True)
         steps = tuple(step.action for step in known.steps or ())
         if steps and not rows:
             return Found(gid, expired=True)

@@ -58,12 +58,15 @@ class Target:
 
     Arguments:
         server: its address, such as `http://localhost:36789`.
+        never_taken: nothing was handed over to it before, so what it does not know is new, however old.
     """
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, *, never_taken: bool = False) -> None:
         if not server.startswith(("http://", "https://")):
             raise ConfigurationError(f"--server: {without_credentials(server)!r} is no http:// or https:// address.")
         self._server = server.rstrip("/")
+        self._never_taken = never_taken
+        self._patience_s = PATIENCE_S
         self.shown = without_credentials(self._server)
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -89,12 +92,17 @@ class Target:
                 outcomes[message.gid] = TakenResult(message.gid, Outcome.REFUSED, message=reason)
             else:
                 waiting.append(message)
-        ends_s = time.monotonic() + PATIENCE_S
+        ends_s = time.monotonic() + self._patience_s
         for attempt in range(1_000_000):
             for some in _requests(waiting):
                 outcomes |= {one.gid: one for one in self._take(some, dry_run=dry_run)}
             waiting = [one for one in waiting if outcomes[one.gid].outcome is Outcome.LATER]
-            if not waiting or time.monotonic() > ends_s:
+            if not waiting:
+                break
+            if time.monotonic() > ends_s:
+                self._patience_s = (
+                    0.0  # the rest is tried once: a server that is down need not be awaited a page at a time
+                )
                 break
             time.sleep(_PAUSES_S[min(attempt, len(_PAUSES_S) - 1)])
         return [outcomes[message.gid] for message in messages]
@@ -134,7 +142,7 @@ class Target:
     def _take(self, messages: Sequence[TakenMessage], *, dry_run: bool) -> Sequence[TakenResult]:
         request = urllib.request.Request(  # noqa: S310 -- the scheme was looked at
             self._server + PATH,
-            _encode(TakeoverRequest(tuple(messages), dry_run)),
+            _encode(TakeoverRequest(tuple(messages), dry_run, self._never_taken)),
             {"content-type": "application/json"},
             method="POST",
         )

@@ -5,6 +5,10 @@ the work, and what stands here already is looked at first, so that a repeated co
 is told. And a branch that was called there keeps its place here without a call: its step is stored with its address,
 and with an empty one as the only place to call, as if it were a topic whose subscriber has nothing to do.
 
+History is not kept for ever, and another coordinator's gids do not say when they were made. So a message that is
+unknown here, and was begun before what history remembers, may have been delivered and forgotten: it is refused
+(correctness 15).
+
 All a request holds goes to the coordinator at once, so a hundred messages share a flush.
 """
 
@@ -24,6 +28,7 @@ from twophase.coordinator.view import MessageView
 from twophase.core.errors import (
     ContentConflict,
     ContraryDecision,
+    ForgottenMessage,
     InvalidRequest,
     StoreError,
     TwophaseError,
@@ -48,7 +53,13 @@ from twophase.server.dtm_jsonrpc import answers
 from twophase.server.encode import WIRE_STATES, failure
 from twophase.server.wire import WireRequest, WireStep
 
+CLOCKS_APART_MS: Final = 5 * 60_000
+"""What the other coordinator's clock and the store's may differ by."""
 _TYPE: Final = "application/json; charset=utf-8"
+_OLDER_THAN_HISTORY: Final = (
+    "It is older than this server's history: had it been imported before, and delivered, nobody would know. If it "
+    "never was, say --never-imported."
+)
 _decode = msgspec.json.Decoder(TakeoverRequest).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -61,6 +72,8 @@ class Coordinates(Protocol):
     def submit(self, message: Message, on_reply: OnReply) -> None: ...
 
     async def query(self, gid: str) -> MessageView | None: ...
+
+    async def history_horizon_ms(self) -> int: ...
 
 
 class TakeoverDoor:
@@ -87,10 +100,10 @@ class TakeoverDoor:
         except InvalidRequest as error:
             refused = failure(error)
             return Response(refused.body, refused.status, media_type=_TYPE)
-        results = await asyncio.gather(*(self._take(one, dry_run=asked.dry_run) for one in asked.messages))
+        results = await asyncio.gather(*(self._take(one, asked) for one in asked.messages))
         return Response(_encode(TakeoverReply(tuple(results))), media_type=_TYPE)
 
-    async def _take(self, taken: TakenMessage, *, dry_run: bool) -> TakenResult:
+    async def _take(self, taken: TakenMessage, asked: TakeoverRequest) -> TakenResult:
         try:
             message = self._message(taken)
             view = await self._coordinator.query(message.gid)
@@ -100,7 +113,9 @@ class TakeoverDoor:
                     return known
                 # Prepared here, and submitted there meanwhile: that is the producer's word. What is stored counts.
                 message = Message(message.gid, ())
-            if dry_run:
+            elif not asked.never_taken:
+                await self._require_remembered(taken)
+            if asked.dry_run:
                 return TakenResult(taken.gid, Outcome.COPIED)
             reply = await self._hand_in(taken.state, message)
             if reply.error is None:
@@ -110,6 +125,11 @@ class TakeoverDoor:
             return _failed(taken.gid, error)
         except Exception as error:  # noqa: BLE001 -- the store's library may raise anything; each message has an outcome
             return _failed(taken.gid, as_store_error(error))
+
+    async def _require_remembered(self, taken: TakenMessage) -> None:
+        horizon_ms = await self._coordinator.history_horizon_ms()
+        if horizon_ms and taken.created_ms < horizon_ms + CLOCKS_APART_MS:
+            raise ForgottenMessage(gid=taken.gid, remedy=_OLDER_THAN_HISTORY)
 
     async def _hand_in(self, state: TakenState, message: Message) -> ReplyOf:
         future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()

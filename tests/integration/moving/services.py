@@ -56,7 +56,11 @@ def service() -> Iterator[Service]:
             asked = parse_qs(target.query)
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            made.calls.append(Call(self.command, target.path, asked["gid"][0], asked["branch_id"][0], body, headers))
+            made.calls.append(
+                Call(
+                    self.command, target.path, asked.get("gid", [""])[0], asked.get("branch_id", [""])[0], body, headers
+                )
+            )
             self.send_response(made.answers.get(target.path, 200))
             self.send_header("content-length", "0")
             self.end_headers()

@@ -272,6 +272,59 @@ def test_a_delay_ends_when_it_would_have(dtm: DtmStore, coordinator: InProcessCo
     assert coordinator.wait_final("delayed") is State.SUCCEEDED
 
 
+def test_a_prepared_message_that_nobody_can_be_asked_about_is_parked(
+    dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    """dtm would call it committed."""
+    dtm.put("silent", "prepared", [("01", "prepared", branches.url("/in"), b"{}")])
+
+    code, said = report(dtm, coordinator.url, "--apply")
+
+    assert (code, [(one["gid"], one["what"]) for one in said["told"]]) == (0, [("silent", "note")])
+    until(lambda: (view := coordinator.query("silent")) is not None and view.parked)
+    assert branches.calls == []
+
+
+def test_grpc_and_json_rpc_branches_come_as_they_are(
+    mysql: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    method = "127.0.0.1:1/bank.Bank/TransferIn"
+    rows = [("01", "succeed", method, bytes(range(256))), ("02", "prepared", method, bytes(range(256)))]
+    mysql.put("rpc", "submitted", rows, protocol="grpc")
+    rows = [("01", "prepared", branches.url("/rpc?method=transfer_in"), b'{"amount":30}')]
+    mysql.put("json", "submitted", rows, protocol="json-rpc")
+
+    assert report(mysql, coordinator.url, "--apply")[0] == 0
+
+    view = coordinator.query("rpc")
+    assert view is not None
+    assert (view.message.protocol, view.state) == ("grpc", State.SUBMITTED)
+    assert [(one.url, one.payload) for one in view.message.branches] == [(method, bytes(range(256)))] * 2
+    until(lambda: bool(branches.calls))
+    assert msgspec.json.decode(branches.calls[0].body)["params"] == {
+        "amount": 30, "gid": "json", "branch_id": "01", "op": "action", "trans_type": "msg"
+    }  # fmt: skip
+
+
+def test_what_is_older_than_history_is_not_taken_for_new(mysql: DtmStore, branches: Service) -> None:
+    """It was imported, delivered and forgotten; dtm's rows are still there."""
+    rows = [("01", "prepared", branches.url("/in"), b"{}")]
+    mysql.put("old", "submitted", rows)
+    with InProcessCoordinator(retention_ms=2 * 3_600_000, retention_interval_ms=1_000) as coordinator:
+        assert report(mysql, coordinator.url, "--apply")[0] == 0
+        assert coordinator.wait_final("old") is State.SUCCEEDED
+        coordinator.advance(3 * 3_600_000)
+        until(lambda: coordinator.query("old") is None)
+
+        for options in ((), ("--apply",)):
+            code, said = report(mysql, coordinator.url, *options)
+            assert (code, said["counts"]) == (1, {"refused submitted": 1})
+            assert "--never-imported" in said["told"][0]["remedy"]
+        assert branches.branches("old") == [("/in", "01")]
+
+        assert report(mysql, coordinator.url, "--apply", "--never-imported")[1]["counts"] == {"copied submitted": 1}
+
+
 def test_what_is_no_message_is_counted_and_named(
     dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
 ) -> None:
@@ -359,12 +412,16 @@ def test_what_redis_has_let_expire_is_named(
     keys.put("whole", "submitted", rows)
     keys.put("gone", "submitted", rows)
     keys.put("bare", "submitted", rows, steps=[branches.url("/in")])
+    keys.put("torn", "submitted", rows)
     keys.run("DEL", f"{keys.database.name}_g_gone", f"{keys.database.name}_b_bare")
+    keys.run("SET", f"{keys.database.name}_g_torn", '{"gid":')
 
     code, said = report(keys, coordinator.url, "--apply")
 
-    assert (code, said["counts"]) == (1, {"copied submitted": 1, "skipped msg": 2})
-    assert {one["gid"]: "expired in Redis" in one["reason"] for one in said["told"]} == {"gone": True, "bare": True}
+    assert (code, said["counts"]) == (1, {"copied submitted": 1, "skipped msg": 3})
+    assert {one["gid"]: "expired in Redis" in one["reason"] for one in said["told"]} == {
+        "gone": True, "bare": True, "torn": False
+    }  # fmt: skip
 
 
 def test_steps_in_redis_name_the_topic(keys: RedisStore, coordinator: InProcessCoordinator, branches: Service) -> None:
