@@ -34,7 +34,7 @@ from twophase.coordinator.stopping import Stopping
 from twophase.coordinator.store_clock import StoreClock
 from twophase.coordinator.timers import Timers
 from twophase.coordinator.topics import Topics
-from twophase.coordinator.view import MessageView, view_of
+from twophase.coordinator.view import MessageView, listed, view_of
 from twophase.core.errors import InvalidRequest, Overloaded, ShuttingDown, StoreError, StoreFenced, TwophaseError
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import Event, State
@@ -276,7 +276,7 @@ class Coordinator:
             StoreError: the store cannot be read.
         """
         found = await self._store.search(wanted, position, limit)
-        return [view_of(row, ()) for row in found.rows], found.position
+        return [listed(row) for row in found.rows], found.position
 
     async def overview(self) -> Overview:
         """Counts and ages of what is unfinished, from the store."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from twophase.core.lifecycle import State
-from twophase.core.message import Message, decode
+from twophase.core.message import Message, decode, encode
 from twophase.stores.base import Attempt, HistoryRow, LiveRow
 
 
@@ -30,6 +30,14 @@ class MessageView(msgspec.Struct, frozen=True):
     parked: bool
     done: int
     log: Sequence[Attempt]
+
+
+def listed(row: LiveRow | HistoryRow) -> MessageView:
+    """The view of one row among many, without its log; one that cannot be read is shown without branches."""
+    try:
+        return view_of(row, ())
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return view_of(msgspec.structs.replace(row, body=encode(Message(row.gid, ()))), ())
 
 
 def view_of(row: LiveRow | HistoryRow, log: Sequence[Attempt]) -> MessageView:

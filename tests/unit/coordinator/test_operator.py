@@ -14,7 +14,8 @@ from twophase.core.errors import ContraryDecision, Overloaded, StateConflict, Un
 from twophase.core.lifecycle import State
 from twophase.core.message import Durability
 from twophase.destinations.base import Answer
-from twophase.stores.base import AttemptKind, DecidedBy
+from twophase.stores.base import AttemptKind, Batch, DecidedBy, Insert
+from twophase.stores.search import Search
 
 EVE = Act("eve", "the order was cancelled")
 REFUSED = Answer(500, b"no such account")
@@ -389,6 +390,25 @@ async def test_what_waits_too_long_is_tried_now_and_what_has_its_time_is_not(rig
         await rig.until_state(gid, State.SUCCEEDED)
     assert await operator.retry_later_ones(100_000, 2, EVE) == (0, False)
     assert await rig.state("delayed") is State.SUBMITTED
+
+
+# ---- what is found ----------------------------------------------------------------------------------------
+
+
+async def test_messages_are_found_with_what_cannot_be_read_among_them(rig: Rig) -> None:
+    await rig.submit(message("done"))
+    await rig.until_state("done", State.SUCCEEDED)
+    await rig.prepare(message("waits"))
+    await rig.store.flush(Batch([Insert("broken", State.PREPARED, 60_000, b"\xc1")], []))
+
+    views, position = await rig.coordinator.search(Search(), "", 10)
+
+    assert [(view.message.gid, len(view.message.branches)) for view in views] == [
+        ("waits", 1),
+        ("broken", 0),
+        ("done", 1),
+    ]
+    assert position == ""
 
 
 # ---- what is recorded ------------------------------------------------------------------------------------
