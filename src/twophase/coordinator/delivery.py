@@ -227,7 +227,7 @@ class Delivery:
             self._decisions.happen(entry, Occurrence(Event.BRANCH_NOT_DONE))
         if entry.waiters:
             result = round_.worst or BranchResult.ONGOING
-            error = NotYetDelivered(f"a branch answered {result.value}: wait result not return success.")
+            error = NotYetDelivered(_why_not(round_.failed, result))
             self._decisions.answer_waiters(entry, ReplyOf(error, entry.state, entry.created_ms, result))
 
     def _note_late(self, entry: Entry, index: int, answer: Answer, result: BranchResult) -> None:
@@ -259,3 +259,11 @@ class Delivery:
         if result is not BranchResult.ONGOING:
             round_.failed = attempt
         self._decisions.committer.record(attempt)
+
+
+def _why_not(failed: Attempt | None, result: BranchResult) -> str:
+    """What a submit that waited is told: which branch, and the beginning of what it said."""
+    if failed is None:
+        return f"a branch answered {result.value}."
+    answered = f" answered {failed.status}" if failed.status else ""
+    return f"branch {failed.branch_id}{answered}: {failed.error or 'without a word'}"

@@ -120,8 +120,8 @@ def refusal(
     elif isinstance(error, UnknownMessage):
         message = f"no TransGlobal with gid: {error.gid or ''} found"
     elif isinstance(error, NotYetDelivered):
-        said = "wait result not return success"
-        message = f"{said}: FAILURE" if status == HTTPStatus.CONFLICT else f"{said}: {message}"
+        why = "" if result in {None, BranchResult.ONGOING} else f"{message} "
+        message = f"wait result not return success: {why}{'FAILURE' if status == HTTPStatus.CONFLICT else ''}".rstrip()
     elif status == HTTPStatus.CONFLICT and not message.endswith("FAILURE"):
         message = f"{message} FAILURE"
     return Refusal(status, message, error.code, WIRE_STATES.get(state, ""), error.remedy)

@@ -86,6 +86,17 @@ class Transaction(msgspec.Struct, omit_defaults=True):
     log: list[Attempt] = []
 
 
+class Said(msgspec.Struct, omit_defaults=True):
+    """The options of a message as dtm keeps them: a JSON text in `Transaction.options`."""
+
+    wait_result: bool = False
+    timeout_to_fail: int = 0
+    request_timeout: int = 0
+    retry_interval: int = 0
+    branch_headers: dict[str, str] = {}
+    concurrent: bool | None = None
+
+
 class Found(msgspec.Struct):
     """The answer to a query for a message that is known."""
 
@@ -218,4 +229,13 @@ def _seconds(milliseconds: int) -> int:
 
 
 def _options(options: Options) -> str:
-    return '{"concurrent":true}' if options.concurrent else '{"concurrent":false}'
+    """dtm's column of options: a JSON text, without what was not said but for `concurrent`."""
+    said = Said(
+        wait_result=options.wait_result,
+        timeout_to_fail=_seconds(options.timeout_to_fail_ms),
+        request_timeout=_seconds(options.request_timeout_ms),
+        retry_interval=_seconds(options.retry_interval_ms),
+        branch_headers=dict(options.headers),
+        concurrent=options.concurrent,
+    )
+    return _encoder.encode(said).decode()

@@ -1,0 +1,63 @@
+"""The recorded requests and answers of a real dtm server, as data. They lie beside the project, not in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tests.servers.missing import not_tested
+
+PLACE: Final = Path(__file__).parents[3] / "shared" / "reference" / "dtm-transcripts.json"
+RECORDED_SINK: Final = "127.0.0.1:39001"
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request as it was sent."""
+
+    method: str
+    path: str
+    body: str | None = None
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """What came back."""
+
+    status: int
+    body: str
+    content_type: str | None = None
+
+
+class SinkCall(msgspec.Struct, frozen=True):
+    """What the branch service received because of a request."""
+
+    method: str
+    path: str
+    body: str = ""
+
+
+class Vector(msgspec.Struct, frozen=True):
+    """One request with its answer."""
+
+    name: str
+    request: Asked
+    response: Answered
+    sink_calls: tuple[SinkCall, ...] | None = None
+
+
+class _Recording(msgspec.Struct, frozen=True):
+    vectors: tuple[Vector, ...]
+
+
+def recorded(sink: str) -> tuple[Vector, ...]:
+    """All vectors in the order in which they were sent, with the branch service at `sink` (`host:port`).
+
+    Ends the test where the recording is not there: it is no part of the project.
+    """
+    if not PLACE.is_file():
+        not_tested("dtm's transcripts", f"the recording is not at {PLACE}")
+    text = PLACE.read_text()
+    for was, now in ((RECORDED_SINK, sink), (RECORDED_SINK.replace(":", "%3A"), sink.replace(":", "%3A"))):
+        text = text.replace(was, now)
+    return msgspec.json.decode(text, type=_Recording).vectors
