@@ -97,19 +97,25 @@ class Reader(HttpToolsProtocol, ABC):
             try:
                 self.parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
-                data = self._decline_upgrade() + data[upgrade.args[0] :]
+                if not self.deaf:
+                    data = self._decline_upgrade() + data[upgrade.args[0] :]
                 continue
             except httptools.HttpParserCallbackError as error:
                 self.listener.crashed(error)
-                self.refuse(500, TwophaseError("internal error."))
+                self._refuse_once(500, TwophaseError("internal error."))
             except httptools.HttpParserError as error:
-                self.refuse(400, InvalidRequest(f"this is not HTTP/1.1: {error}."))
+                self._refuse_once(400, InvalidRequest(f"this is not HTTP/1.1: {error}."))
             if self.reading:
                 self._wait_for_more(len(data))
             return
         self._discarded_bytes += len(data)
         if self._discarded_bytes > _DISCARD_MAX:
             self.transport.abort()
+
+    def _refuse_once(self, status: int, error: TwophaseError) -> None:
+        """Nothing, when what came before in the same read has been refused, or was the last request."""
+        if not self.deaf:
+            self.refuse(status, error)
 
     def _wait_for_more(self, size_bytes: int) -> None:
         """A request has not come whole: keep its bounds.

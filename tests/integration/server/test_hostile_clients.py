@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.integration.server.pretend import Client, Wire, get, listening, message, post, prepare
+from twophase.core.limits import REQUEST_HEADER_BYTES_MAX
 from twophase.server.listener import Timeouts
 
 PATIENT_S = 60.0
@@ -319,3 +320,29 @@ async def _drip(client: Client, drop: bytes) -> None:
             await asyncio.sleep(0.02)
     except ConnectionError:
         return
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"Upgrade: h2c\r\nConnection: upgrade\r\n\r\nmore",
+        b"Transfer-Encoding: chunked\r\n\r\nno chunk size\r\n",
+        b"Content-Length: 2\r\n\r\n{}\x00 and no request",
+    ],
+)
+@pytest.mark.parametrize("method", [b"CONNECT a:1", b"POST /api/dtmsvr/prepare"])
+async def test_what_follows_a_head_that_was_refused_is_not_refused_again(
+    wire: Wire, method: bytes, rest: bytes
+) -> None:
+    """A second answer would be written to a connection whose sending side is closed."""
+    client = await wire.connect()
+    async with asyncio.timeout(5):
+        while not wire.listener.connections:
+            await asyncio.sleep(0)
+
+    # In one read, which a socket does not promise.
+    head = method + b" HTTP/1.1\r\nHost: a\r\nX: " + b"y" * REQUEST_HEADER_BYTES_MAX.value + b"\r\n"
+    wire.connection().data_received(head + rest)
+
+    assert (await client.response()).status == 431
+    assert await client.is_closed()
