@@ -9,6 +9,7 @@ import pytest
 from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.rig import CHECK, IN, Rig, message
 from twophase.coordinator.entry import Occurrence
+from twophase.coordinator.operator import Act
 from twophase.core.errors import NotYetDelivered
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Durability
@@ -121,6 +122,17 @@ async def test_redriving_a_parked_message_does_not_call_before(rig: Rig) -> None
     for event in (Event.PARK, Event.REDRIVE):
         rig.coordinator._decisions.happen(entry, Occurrence(event, decided_by="operator"))
         await rig.settled()
+    await not_yet(rig, HOUR_MS - 1_000)
+    rig.clock.advance(1_064)
+    await rig.until_state("g", State.SUCCEEDED)
+
+
+@pytest.mark.parametrize("options", [{"delay_ms": HOUR_MS}, {"not_before_ms": HOUR_MS}], ids=["delay", "time"])
+async def test_an_operators_retry_now_does_not_call_before(rig: Rig, options: dict[str, Any]) -> None:
+    if "not_before_ms" in options:
+        options = {"not_before_ms": rig.clock.now_ms() + HOUR_MS}
+    await rig.submit(message("g", **options))
+    assert (await rig.coordinator.operator.retry_now("g", Act())).error is None
     await not_yet(rig, HOUR_MS - 1_000)
     rig.clock.advance(1_064)
     await rig.until_state("g", State.SUCCEEDED)
