@@ -18,6 +18,7 @@ TITLES: Final = {
     "latency": "Latency at 500 messages a second, open loop",
     "rates": "Latency against rate",
     "transfers": "Whole transfers by the SDK: asyncpg, one UPDATE and the barrier row, 32 at a time",
+    "grpc": "Over gRPC, beside a coordinator that commits once a call, 128 requests at a time",
     "sdk": "CPU of the SDK",
     "start": "From the command to ready",
     "abandoned": "Producers that died between prepare and submit",

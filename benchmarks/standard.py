@@ -191,6 +191,7 @@ PARTS: Final[dict[str, Callable[[Effort, Results], None]]] = {
     "latency": _scenario("latency", BOTH, seconds=lambda effort: effort.seconds),
     "rates": rates,
     "transfers": transfers,
+    "grpc": _scenario("grpc", BOTH, seconds=lambda effort: effort.seconds, often=False),
     "sdk": _scenario("sdk", ()),
     "start": _scenario("start", BOTH, size=lambda effort: effort.start_rows),
     "abandoned": _scenario("abandoned", ("postgres",), size=lambda effort: effort.messages),

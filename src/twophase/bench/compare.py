@@ -15,10 +15,11 @@ from typing import Final
 import msgspec
 import uvloop
 
+from twophase.bench.grpc_run import GrpcRun
 from twophase.bench.measurement import Measurement
 from twophase.bench.processes import Process
 from twophase.bench.run import Run
-from twophase.bench.started import Started
+from twophase.bench.started import Scheme, Started
 from twophase.bench.transfers import Transfers
 from twophase.bench.window import OnProgress, silent
 from twophase.bench.workload import PAYLOAD_BYTES_MIN, Workload
@@ -93,11 +94,14 @@ def measure(
         ConfigurationError: the URL or the workload cannot be used.
         BenchmarkFailed: the server cannot be reached, or every request fails.
     """
+    scheme, _, rest = server_url.partition("://")
+    kind, url = (GrpcRun, f"http://{rest}") if scheme == Scheme.GRPC else (Run, api_url(server_url))
     try:
-        address = parse_address(api_url(server_url))
+        address = parse_address(url)
     except HttpError as error:
-        raise ConfigurationError(f"--server {server_url}: {error}.", remedy="Write http://host:port.") from error
-    return _run(Run(address, workload, _told(on_step, name)).measure(processes))
+        remedy = "Write http://host:port, or grpc://host:port."
+        raise ConfigurationError(f"--server {server_url}: {error}.", remedy=remedy) from error
+    return _run(kind(address, workload, _told(on_step, name)).measure(processes))
 
 
 def _told(on_step: OnStep | None, name: str) -> OnProgress:

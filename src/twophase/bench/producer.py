@@ -43,11 +43,23 @@ class Source(Protocol):
     submits: bool
     heads: dict[bytes, int]
 
-    def connected(self, producer: Producer) -> None: ...
+    def connected(self, producer: Sender) -> None: ...
 
-    def finished(self, producer: Producer, *, failed: bool) -> None: ...
+    def finished(self, producer: Sender, *, failed: bool) -> None: ...
 
-    def lost(self, producer: Producer) -> None: ...
+    def lost(self, producer: Sender) -> None: ...
+
+
+class Sender(Protocol):
+    """Whoever sends the requests of one message after the other."""
+
+    def prepare(self, number: int, body: bytes, since_s: float) -> None: ...
+
+    def submit(self, number: int, body: bytes, since_s: float) -> None: ...
+
+    def abort(self, body: bytes) -> None: ...
+
+    def cut(self) -> None: ...
 
 
 class Producer(asyncio.Protocol):
@@ -92,6 +104,10 @@ class Producer(asyncio.Protocol):
         """Take a prepared message back."""
         self.step = Step.ABORT
         self.write(self._source.template.abort_head + body)
+
+    def cut(self) -> None:
+        """The run is over."""
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Nearly always the whole answer, with a head seen before."""

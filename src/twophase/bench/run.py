@@ -21,11 +21,11 @@ from typing import Final
 from twophase.bench.ledger import Ledger
 from twophase.bench.measurement import Measurement
 from twophase.bench.processes import Meter, Process
-from twophase.bench.producer import Producer
+from twophase.bench.producer import Producer, Sender
 from twophase.bench.sink import IN_PROGRESS, ROLLED_BACK, Sink
 from twophase.bench.ticker import Ticker
 from twophase.bench.window import OnProgress, Watch, drained, silent
-from twophase.bench.workload import Gids, Mode, Template, Workload
+from twophase.bench.workload import Bodies, Gids, Mode, Template, Workload
 from twophase.core.errors import BenchmarkFailed
 from twophase.http.address import Address
 
@@ -46,6 +46,9 @@ class Run:
         ledger: keeps the account.
     """
 
+    makes_cycles = False
+    """Whether what it uses leaves cycles behind, which only the garbage collector would free."""
+
     def __init__(
         self, address: Address, workload: Workload, on_progress: OnProgress = silent, ledger: Ledger | None = None
     ) -> None:
@@ -57,8 +60,8 @@ class Run:
         self.sink = Sink(self.ledger, workload.payload_bytes, IN_PROGRESS if self.submits else ROLLED_BACK)
         self._on_progress = on_progress
         self._gids = Gids()
-        self._producers: set[Producer] = set()
-        self._idle: list[Producer] = []
+        self._producers: set[Sender] = set()
+        self._idle: list[Sender] = []
         self._due: deque[float] = deque()
         self._prepared: list[tuple[bytes, int]] = []
         self._tls = ssl.create_default_context() if address.tls else None
@@ -68,6 +71,11 @@ class Run:
         self._under_way = 0
         self._left = sys.maxsize
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def place(self) -> str:
+        """Where the server is, for people."""
+        return self.address.key
 
     # ---- life -------------------------------------------------------------------------------------------
 
@@ -86,10 +94,11 @@ class Run:
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """Connections and sink for as long as it lasts."""
-        self.template = Template(self.address, self.workload, await self.sink.start(self._own_address()))
+        self._body = self._bodies(await self.sink.start(self._own_address()))
         gc.collect()
         gc.freeze()
-        gc.disable()  # nothing here makes cycles; a collection would be counted as the server's latency
+        if not self.makes_cycles:
+            gc.disable()  # a collection would be counted as the server's latency
         try:
             await self._connect()
             yield
@@ -101,7 +110,8 @@ class Run:
                 task.cancel()
             self.sink.stop()
             for producer in self._producers:
-                producer.transport.abort()
+                producer.cut()
+            await self._hang_up()
 
     async def burst(self, messages: int) -> float:
         """Begin so many messages, as fast as they are answered; the seconds until all are. Needs `opened`."""
@@ -149,10 +159,18 @@ class Run:
             while self._prepared and self._idle:
                 gid, number = self._prepared.pop()
                 self._under_way += 1
-                self._idle.pop().abort(self.template.body(gid, number))
+                self._idle.pop().abort(self._body(gid, number))
             await asyncio.sleep(0)
 
     # ---- connections ------------------------------------------------------------------------------------
+
+    def _bodies(self, sink_url: str) -> Bodies:
+        """What writes the body of each request."""
+        self.template = Template(self.address, self.workload, sink_url)
+        return self.template.body
+
+    async def _hang_up(self) -> None:
+        """Close what the producers shared."""
 
     async def _connect(self) -> None:
         try:
@@ -160,7 +178,7 @@ class Run:
                 await asyncio.gather(*(self._dial() for _ in range(self.workload.connections)))
         except (OSError, TimeoutError) as error:
             why = str(error) or "no answer in time"
-            raise BenchmarkFailed(f"no connection to {self.address.key}: {why}") from error
+            raise BenchmarkFailed(f"no connection to {self.place}: {why}") from error
 
     def _own_address(self) -> str:
         """The address of this machine on the way to the server: where the server can call branches."""
@@ -169,7 +187,7 @@ class Run:
             try:
                 probe.connect((host, self.address.port))  # nothing is sent: it only chooses a way
             except OSError as error:
-                raise BenchmarkFailed(f"no way to {self.address.key}: {error.strerror}") from error
+                raise BenchmarkFailed(f"no way to {self.place}: {error.strerror}") from error
             own: str = probe.getsockname()[0]
             return own
 
@@ -189,7 +207,7 @@ class Run:
             else:
                 return
 
-    def connected(self, producer: Producer) -> None:
+    def connected(self, producer: Sender) -> None:
         """A producer can begin."""
         self._producers.add(producer)
         if self._generating:
@@ -197,7 +215,7 @@ class Run:
         else:
             self._idle.append(producer)
 
-    def lost(self, producer: Producer) -> None:
+    def lost(self, producer: Sender) -> None:
         """A producer's connection is gone; another takes its place."""
         self._producers.discard(producer)
         if producer in self._idle:
@@ -211,7 +229,7 @@ class Run:
 
     # ---- messages ---------------------------------------------------------------------------------------
 
-    def finished(self, producer: Producer, *, failed: bool) -> None:
+    def finished(self, producer: Sender, *, failed: bool) -> None:
         """A producer has finished a message, or failed to."""
         self._under_way -= 1
         if failed and not self.workload.rate:
@@ -220,12 +238,12 @@ class Run:
         else:
             self._next(producer, time.perf_counter())
 
-    def _resume(self, producer: Producer) -> None:
+    def _resume(self, producer: Sender) -> None:
         if producer in self._idle and self._generating:
             self._idle.remove(producer)
             self._next(producer, time.perf_counter())
 
-    def _next(self, producer: Producer, now_s: float) -> None:
+    def _next(self, producer: Sender, now_s: float) -> None:
         if not self._generating or not self._left:
             self._idle.append(producer)
         elif not self.workload.rate:
@@ -249,12 +267,12 @@ class Run:
             else:
                 self._due.append(intended_s)
 
-    def _begin(self, producer: Producer, intended_s: float) -> None:
+    def _begin(self, producer: Sender, intended_s: float) -> None:
         self._under_way += 1
         self._left -= 1
         number = self.ledger.begin(intended_s)
         gid = self._new_gid()
-        body = self.template.body(gid, number)
+        body = self._body(gid, number)
         if self.workload.mode is Mode.SUBMIT:
             producer.submit(number, body, intended_s)
         else:

@@ -16,7 +16,7 @@ import msgspec
 
 from twophase.bench.postgres import Postgres, postgres
 from twophase.bench.processes import Process
-from twophase.bench.started import Started, coordinator, directory_on_disk
+from twophase.bench.started import Scheme, Started, coordinator, directory_on_disk
 from twophase.core.errors import ConfigurationError
 
 STORE_DATABASE: Final = "coordinator"
@@ -34,9 +34,9 @@ class Store(msgspec.Struct, frozen=True):
     business_url: str = ""
 
     @contextlib.contextmanager
-    def served(self, settings: Sequence[str] = ()) -> Iterator[Started]:
+    def served(self, settings: Sequence[str] = (), scheme: Scheme = Scheme.HTTP) -> Iterator[Started]:
         """A server on it, for as long as it lasts."""
-        with coordinator(self.kind, self.url, settings) as started:
+        with coordinator(self.kind, self.url, settings, scheme) as started:
             processes = (*started.processes, *self.processes)
             yield msgspec.structs.replace(started, processes=processes, business_url=self.business_url)
 
@@ -83,7 +83,7 @@ def store(kind: str, parent: Path | None = None) -> AbstractContextManager[Store
 
 
 @contextlib.contextmanager
-def set_up(kind: str, parent: Path | None = None) -> Iterator[Started]:
+def set_up(kind: str, parent: Path | None = None, scheme: Scheme = Scheme.HTTP) -> Iterator[Started]:
     """The server on a new store; raises as `store`."""
-    with store(kind, parent) as made, made.served() as started:
+    with store(kind, parent) as made, made.served(scheme=scheme) as started:
         yield started

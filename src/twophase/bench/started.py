@@ -7,6 +7,7 @@ real disk, and is removed.
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import select
 import shutil
@@ -28,6 +29,16 @@ _READY_S: Final = 30.0
 _STOP_S: Final = 15.0
 _SAID_MAX: Final = 1500
 _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+
+
+class Scheme(enum.StrEnum):
+    """How a server is spoken to."""
+
+    HTTP = "http"
+    GRPC = "grpc"
+
+
+_PORTS: Final[dict[Scheme, tuple[str, ...]]] = {Scheme.HTTP: (), Scheme.GRPC: ("--grpc-port", "0")}
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -66,8 +77,12 @@ def filesystem(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def server(name: str, command: Sequence[str], cwd: Path | None = None) -> Iterator[Started]:
+def server(
+    name: str, command: Sequence[str], cwd: Path | None = None, scheme: Scheme = Scheme.HTTP
+) -> Iterator[Started]:
     """A server of ours: the command runs until its ready line, and is told to end afterwards.
+
+    `scheme` says which of its addresses is wanted.
 
     Raises:
         BenchmarkFailed: it does not become ready; the text holds what it said.
@@ -77,7 +92,7 @@ def server(name: str, command: Sequence[str], cwd: Path | None = None) -> Iterat
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, cwd=cwd)
         try:
             line = _ready_line(process)
-            url = next((word for word in line.split() if word.startswith("http://")), "")
+            url = next((word for word in line.split() if word.startswith(f"{scheme}://")), "")
             if not url:
                 stop(process)
                 errors.seek(0)
@@ -107,18 +122,18 @@ def stop(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM)
 
 
 @contextlib.contextmanager
-def null_server() -> Iterator[Started]:
+def null_server(scheme: Scheme = Scheme.HTTP) -> Iterator[Started]:
     """The server that keeps nothing."""
-    with server("null", [sys.executable, "-m", "twophase.server.null"]) as started:
+    with server("null", [sys.executable, "-m", "twophase.server.null", *_PORTS[scheme]], scheme=scheme) as started:
         yield started
 
 
 @contextlib.contextmanager
-def coordinator(name: str, store: str, settings: Sequence[str] = ()) -> Iterator[Started]:
+def coordinator(name: str, store: str, settings: Sequence[str] = (), scheme: Scheme = Scheme.HTTP) -> Iterator[Started]:
     """The server on a store that is there."""
     options = [part for setting in settings for part in ("--set", setting)]
-    command = [sys.executable, "-m", "twophase", "server", "--http-port", "0", "--log-level", "error"]
-    with server(name, [*command, "--store", store, *options]) as started:
+    command = [sys.executable, "-m", "twophase", "server", "--http-port", "0", *_PORTS[scheme], "--log-level", "error"]
+    with server(name, [*command, "--store", store, *options], scheme=scheme) as started:
         yield started
 
 

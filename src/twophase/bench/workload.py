@@ -10,6 +10,7 @@ import enum
 import json
 import random
 import time
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -78,6 +79,22 @@ class Workload(msgspec.Struct, frozen=True):
         return self
 
 
+Bodies = Callable[[bytes, int], bytes]
+"""The body of the requests of one message, by gid and number."""
+
+
+def steps(workload: Workload, sink_url: str) -> list[dict[str, str]]:
+    """The branches of each message."""
+    return [{"action": f"{sink_url}/{branch + 1:0{BRANCH_DIGITS}}"} for branch in range(workload.branches)]
+
+
+def payload(workload: Workload, number: str) -> str:
+    """The payload of each branch, `workload.payload_bytes` long once its number has its digits."""
+    pad = workload.payload_bytes - PAYLOAD_BYTES_MIN - _PAD
+    filling = f',"pad":"{"x" * pad}"' if pad >= 0 else " " * (workload.payload_bytes - PAYLOAD_BYTES_MIN)
+    return f'{{"message":{number}{filling}}}'
+
+
 class Template:
     """The requests of a workload, ready but for gid and number.
 
@@ -88,14 +105,11 @@ class Template:
     """
 
     def __init__(self, server: Address, workload: Workload, sink_url: str) -> None:
-        pad = workload.payload_bytes - PAYLOAD_BYTES_MIN - _PAD
-        filling = f',"pad":"{"x" * pad}"' if pad >= 0 else " " * (workload.payload_bytes - PAYLOAD_BYTES_MIN)
-        payload = f'{{"message":@number@{filling}}}'
         request: dict[str, object] = {
             "gid": "@gid@",
             "trans_type": "msg",
-            "steps": [{"action": f"{sink_url}/{branch + 1:0{BRANCH_DIGITS}}"} for branch in range(workload.branches)],
-            "payloads": [payload] * workload.branches,
+            "steps": steps(workload, sink_url),
+            "payloads": [payload(workload, "@number@")] * workload.branches,
             "query_prepared": f"{sink_url}/check",
         }
         if workload.durability:

@@ -37,6 +37,7 @@ Examples:
   twophase bench --setup sqlite                     starts a server, measures it, removes it
   twophase bench --server http://127.0.0.1:36789    measures a server that runs
   twophase bench --null                             the ceiling of this machine alone
+  twophase bench --setup sqlite --protocol grpc     prepare and submit over gRPC
   twophase bench --setup sqlite --rate 500          latency at 500 messages a second
   twophase bench --setup sqlite --rate 250 --rate 1000 --rate 4000 --plots .
   twophase bench --setup postgres --durability check-back --rounds 3 --json result.json
@@ -57,12 +58,25 @@ class _Subject(msgspec.Struct, frozen=True):
     beside_null: bool
     directory: Path | None
     database: str | None
+    protocol: started.Scheme
 
-    def check(self) -> None:
-        """Raises ConfigurationError unless exactly one is named."""
+    @property
+    def scheme(self) -> started.Scheme:
+        """How it is spoken to: as the URL says, if there is one."""
+        if not self.server:
+            return self.protocol
+        over_grpc = self.server.startswith(f"{started.Scheme.GRPC}://")
+        return started.Scheme.GRPC if over_grpc else started.Scheme.HTTP
+
+    def check(self, mode: Mode) -> None:
+        """Raises ConfigurationError unless exactly one is named, and can be measured so."""
         if [bool(self.server), bool(self.setup), self.null].count(True) != 1:
             remedy = f"Give one of --server URL, --setup {'|'.join(SETUPS)}, --null."
             raise ConfigurationError("bench: what is to be measured?", remedy=remedy)
+        if self.protocol is started.Scheme.GRPC and self.server and self.scheme is not self.protocol:
+            raise ConfigurationError(f"--server {self.server}: no gRPC port.", remedy="Write grpc://host:port.")
+        if mode is Mode.APP and self.scheme is started.Scheme.GRPC:
+            raise ConfigurationError("--mode app: over HTTP only.", remedy="Leave --protocol away.")
 
 
 @app.command(epilog=_EXAMPLES)
@@ -86,6 +100,9 @@ def bench(
     scenario: Annotated[str | None, typer.Option(help="Play a scenario instead; `list` names them.")] = None,
     size: Annotated[int, typer.Option(help="Messages or rows of a scenario; 0: its own.")] = 0,
     rounds: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 1,
+    protocol: Annotated[
+        started.Scheme, typer.Option(help="How prepare and submit are sent; branches are called over HTTP.")
+    ] = started.Scheme.HTTP,
     database: Annotated[str | None, typer.Option(help="--mode app: PostgreSQL URL; one is started without.")] = None,
     directory: Annotated[Path | None, typer.Option(help="Where --setup keeps its data, for the time it runs.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write everything that was found to this file.")] = None,
@@ -109,9 +126,9 @@ def bench(
     workloads = [
         Workload(mode, producers, one, seconds, warmup, payload, branches, durability) for one in rate or [0.0]
     ]
-    subject = _Subject(server, setup, null, beside_null, directory, database)
+    subject = _Subject(server, setup, null, beside_null, directory, database, protocol)
     try:
-        subject.check()
+        subject.check(mode)
         for workload in workloads:
             workload.check()
         comparisons = _measured(console, workloads, subject, rounds)
@@ -160,11 +177,11 @@ def _measured(console: Console, workloads: Sequence[Workload], subject: _Subject
     with contextlib.ExitStack() as running:
         ceiling = None
         if subject.null or (subject.beside_null and not is_app):
-            ceiling = running.enter_context(started.null_server())
+            ceiling = running.enter_context(started.null_server(subject.scheme))
         if subject.server:
             target = _running(subject.server)
         elif subject.setup:
-            target = running.enter_context(set_up(subject.setup, subject.directory))
+            target = running.enter_context(set_up(subject.setup, subject.directory, subject.scheme))
         else:
             assert ceiling is not None, "--null was given"
             target, ceiling = ceiling, None
@@ -189,10 +206,12 @@ def _business(target: started.Started, subject: _Subject, running: contextlib.Ex
 
 def _running(url: str) -> started.Started:
     """A server somebody else runs; its processes, and those it is connected to, when it is on this machine."""
+    is_grpc = url.startswith(f"{started.Scheme.GRPC}://")
     try:
-        address = parse_address(url)
+        address = parse_address(f"http{url.removeprefix(started.Scheme.GRPC)}" if is_grpc else url)
     except HttpError as error:
-        raise ConfigurationError(f"--server {url}: {error}.", remedy="Write http://host:port.") from error
+        remedy = "Write http://host:port, or grpc://host:port."
+        raise ConfigurationError(f"--server {url}: {error}.", remedy=remedy) from error
     pid = listening(address.port) if address.host in {"127.0.0.1", "localhost", "::1"} else None
     if pid is None:
         return started.Started("server", url, ())

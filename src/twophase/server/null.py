@@ -56,26 +56,40 @@ def _ignore(_outcome: Outcome) -> None:
     """Whatever the branch answered."""
 
 
+def _refused(_code: str) -> None:
+    """Nobody counts."""
+
+
 async def _pong(_scope: Scope, _receive: Receive, send: Send) -> None:
     """Answer every other route."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
     await send({"type": "http.response.body", "body": b'{"msg":"pong"}'})
 
 
-async def serve(host: str, port: int) -> None:
-    """Serve until told to stop."""
+async def serve(host: str, port: int, grpc_port: int | None = None) -> None:
+    """Serve until told to stop; over gRPC too when it has a port."""
     client = HttpClient(connections_per_host=256, connections_max=4096, queue_per_host=1 << 20)
-    listener = Listener(NullCoordinator(client), Decoder(lambda _url: None), _pong, on_refused=lambda _code: None)
+    coordinator, decoder = NullCoordinator(client), Decoder(lambda _url: None)
+    listener = Listener(coordinator, decoder, _pong, on_refused=_refused)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     urls = await listener.start(host, port)
+    door = None
+    if grpc_port is not None:
+        from twophase.server.app import WallClock  # noqa: PLC0415 -- an extra, and only where it is asked for
+        from twophase.server.dtm_grpc import GrpcDoor  # noqa: PLC0415 -- the same
+
+        door = GrpcDoor(coordinator, decoder, WallClock(), on_refused=_refused)
+        urls.append(await door.start(host, grpc_port))
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     print(f"twophase null server ready: {' '.join(urls)} (keeps nothing)", flush=True)  # noqa: T201 -- the ready line
     await stop.wait()
     listener.stop()
+    if door is not None:
+        await door.stop()
     await client.close()
 
 
@@ -84,8 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Answer everything, keep nothing: the ceiling for benchmarks.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--http-port", type=int, default=0)
+    parser.add_argument("--grpc-port", type=int)
     options = parser.parse_args(arguments)
-    uvloop.run(serve(options.host, options.http_port))
+    uvloop.run(serve(options.host, options.http_port, options.grpc_port))
 
 
 if __name__ == "__main__":

@@ -50,6 +50,28 @@ def test_null_alone_is_measured() -> None:
     assert "part of null" not in done.stdout
 
 
+def test_sqlite_is_measured_over_grpc_beside_null(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+
+    done = _bench(*_short("--setup", "sqlite", "--protocol", "grpc", "--json", str(file)))
+
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(file.read_text())["comparisons"][0]
+    for run in (found["runs"][0], found["runs_beside"][0]):
+        assert run["findings"]["delivered"] == run["findings"]["begun"] > 0
+        assert (run["findings"]["lost"], run["findings"]["duplicates"], run["findings"]["errors"]) == (0, 0, {})
+        assert {"prepare", "submit", "submit → branch"} <= set(run["latencies"])
+    assert found["ratio"]["middle"] > 0
+
+
+@pytest.mark.parametrize("mode", ["submit", "prepare"])
+def test_a_part_of_a_message_is_measured_over_grpc(mode: str) -> None:
+    done = _bench(*_short("--null", "--protocol", "grpc", "--mode", mode))
+
+    assert done.returncode == 0, done.stderr
+    assert "errors / unanswered" in done.stdout
+
+
 @pytest.mark.postgres
 @pytest.mark.parametrize("mode", ["pair", "app"])
 def test_postgres_is_set_up_measured_and_removed(tmp_path: Path, mode: str) -> None:
@@ -68,6 +90,12 @@ def test_postgres_is_set_up_measured_and_removed(tmp_path: Path, mode: str) -> N
         (("--server", "http://127.0.0.1:9"), "TP-9000: no connection to http://127.0.0.1:9"),
         (("--server", "http://no.such.host.invalid"), "TP-9000: no way to http://no.such.host.invalid:80"),
         (("--server", "ftp://127.0.0.1"), "TP-7000: --server ftp://127.0.0.1: bad_url"),
+        (("--server", "grpc://127.0.0.1:9"), "TP-9000: no connection to grpc://127.0.0.1:9: no answer in time"),
+        (
+            ("--server", "http://127.0.0.1:9", "--protocol", "grpc"),
+            "TP-7000: --server http://127.0.0.1:9: no gRPC port.",
+        ),
+        (("--setup", "sqlite", "--protocol", "grpc", "--mode", "app"), "TP-7000: --mode app: over HTTP only."),
         (("--setup", "oracle"), "TP-7000: --setup oracle: sqlite or postgres is possible."),
         (("--setup", "sqlite", "--payload", "3"), "TP-7000: --payload 3: from 22 to"),
         (("--null", "--setup", "sqlite"), "TP-7000: bench: what is to be measured?"),
@@ -111,6 +139,7 @@ def test_scenarios_are_listed() -> None:
         ("sdk", ("--size", "200")),
         ("filled", ("--size", "200", "--seconds", "0.3")),
         ("latency", ("--size", "100", "--seconds", "0.5")),
+        ("grpc", ("--size", "8", "--seconds", "0.3")),
     ],
 )
 def test_a_small_scenario_is_played_on_sqlite(scenario: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
@@ -125,7 +154,7 @@ def test_a_small_scenario_is_played_on_sqlite(scenario: str, arguments: tuple[st
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("scenario", ["filled", "start"])
+@pytest.mark.parametrize("scenario", ["filled", "start", "grpc"])
 def test_a_small_scenario_is_played_on_postgres(scenario: str, tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
 

@@ -11,6 +11,7 @@ from twophase.bench.scenarios.figure import Scenario
 from twophase.bench.scenarios.filled import play_filled
 from twophase.bench.scenarios.latency import play_latency
 from twophase.bench.scenarios.memory import play_memory
+from twophase.bench.scenarios.plain import play_plain
 from twophase.bench.scenarios.receiver import play_receiver_down
 from twophase.bench.scenarios.sdk import play_sdk
 from twophase.bench.scenarios.stalled import play_stalled
@@ -27,6 +28,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 SCENARIOS: Final[dict[str, Entry]] = {
     "latency": Entry(play_latency, "500 msg/s, open loop: what a user waits for"),
+    "grpc": Entry(play_plain, "over gRPC, beside a coordinator that commits once a call"),
     "sdk": Entry(play_sdk, "CPU of the SDK for prepare and submit, sync and async", stores=False),
     "filled": Entry(play_filled, "throughput with 1 M live and 5 M finished messages in the store"),
     "abandoned": Entry(play_abandoned, "10 000 prepares whose producers died; one producer hangs"),

@@ -1,0 +1,35 @@
+"""What a run over gRPC sends is what a run over HTTP sends, in protobuf."""
+
+from __future__ import annotations
+
+import pytest
+
+from twophase.bench.grpc_run import bodies
+from twophase.bench.workload import FIRST_NUMBER, NUMBER_AT, NUMBER_DIGITS, Gids, Workload
+from twophase.rpc.messages import parse_request
+from twophase.server.wire import parse_steps
+
+_SINK = "http://127.0.0.1:5000/a1b2c3d4"
+
+
+# 37 bytes have the length `%`, which must not be taken for a place to fill.
+@pytest.mark.parametrize("payload_bytes", [22, 28, 37, 500])
+@pytest.mark.parametrize("branches", [1, 2, 17])
+def test_a_body_is_a_request_with_its_gid_and_number(payload_bytes: int, branches: int) -> None:
+    gid = Gids().new()
+    raw = bodies(Workload(payload_bytes=payload_bytes, branches=branches), _SINK)(gid, 7)
+    request = parse_request(raw)
+
+    assert (request.gid, request.trans_type, request.query_prepared) == (gid.decode(), "msg", f"{_SINK}/check")
+    steps = parse_steps(request.steps)
+    assert steps is not None
+    assert [step.action for step in steps] == [f"{_SINK}/{number:02}" for number in range(1, branches + 1)]
+    for payload in request.payloads:
+        assert len(payload) == payload_bytes
+        assert payload[NUMBER_AT : NUMBER_AT + NUMBER_DIGITS] == b"%d" % (FIRST_NUMBER + 7)
+
+
+def test_options_go_with_the_message() -> None:
+    request = parse_request(bodies(Workload(durability="check-back", timeout_to_fail_s=10), _SINK)(Gids().new(), 0))
+
+    assert (request.durability, request.timeout_to_fail) == ("check-back", 10)
