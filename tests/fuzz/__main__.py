@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("--report", type=Path, default=_REPORT)
     options = parser.parse_args()
     os.nice(19)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))  # the server ends too
     began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     with all_targets() as (server, targets):
         chosen = [one for one in targets if _is_chosen(one, options.only)]

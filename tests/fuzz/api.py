@@ -27,7 +27,7 @@ _CHECKS: Final = [
     response_schema_conformance,
 ]
 Case = Any  # schemathesis.Case, whose parameters are its own affair
-_TIMEOUT_S: Final = 20.0
+_TIMEOUT_S: Final = 60.0
 _ADDRESSES: Final = frozenset({"action", "query_prepared", "url"})
 
 

@@ -19,7 +19,7 @@ from twophase.bench.processes import memory_bytes
 MEMORY_BYTES_MAX: Final = 400 * 1024 * 1024
 """What the server may hold after any number of cases; it begins at about 60 MB."""
 
-_START_S: Final = 30.0
+_START_S: Final = 180.0
 _STOP_S: Final = 30.0
 _SETTINGS: Final = (
     "retry_first_ms=200",
@@ -64,7 +64,7 @@ class Fuzzed:
     def check(self) -> None:
         """It lives, answers, has logged no fault, and has not grown beyond its bound."""
         assert self.process.poll() is None, f"the server ended with {self.process.returncode}: {self.faults()}"
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=60)
         try:
             connection.request("GET", "/api/ping")
             answer = connection.getresponse()

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -20,7 +21,9 @@ from tests.fuzz.process import Fuzzed
 from tests.fuzz.streams import streams
 from twophase.rpc.messages import SERVICE, encode_request
 
-_ANSWER_S: Final = 20.0
+_ANSWER_S: Final = 60.0
+"""Long, because it may run at the lowest priority beside others."""
+_REST_S: Final = 10.0
 _METHODS: Final = (
     "Prepare", "Submit", "Abort", "NewGid", "Subscribe", "Unsubscribe", "DeleteTopic", "RegisterBranch",
     "PrepareWorkflow", "Nothing",
@@ -43,6 +46,7 @@ class Wires:
         self._server = server
         self._branches = branches
         self._http = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=_ANSWER_S)
+        self._used_s = 0.0
         self._grpc = grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", [("grpc.enable_retries", 0)])
 
     def close(self) -> None:
@@ -125,6 +129,9 @@ class Wires:
 
     def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
         """On a connection that is kept; answered by one response."""
+        if time.monotonic() - self._used_s > _REST_S:
+            self._http.close()  # the server lets go of those that rest; the next request connects again
+        self._used_s = time.monotonic()
         try:
             self._http.request("POST", path, body, {"content-type": "application/json"})
             response = self._http.getresponse()
