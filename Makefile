@@ -1,6 +1,6 @@
 # Everything sets itself up: a target that needs .venv makes it, or renews it when it is stale.
 .DEFAULT_GOAL := help
-.PHONY: help setup ready servers demo test soak check fix bench bench-spark docs lock clean distclean
+.PHONY: help setup ready servers demo test soak fuzz check fix bench bench-spark docs lock clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ test: ready ## Run every test, on real database servers of its own
 
 soak: ready ## Half a million messages through three nodes that fail in turn; ARGS="--messages N --report FILE"
 	@.venv/bin/python -m tests.crash.nodes.soak $(ARGS)
+
+fuzz: ready ## Ten minutes of wrong requests, and docs/fuzz-report.md; ARGS="--seconds N --only NAME"
+	@.venv/bin/python -m tests.fuzz $(ARGS)
 
 check: ready ## Format, lint, types and import contracts
 	@scripts/check

@@ -209,9 +209,8 @@ def _responses(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> I
     for status in ANYWHERE.keys() - own.keys():
         yield str(status), {"$ref": f"{_RESPONSES}{_name(status)}"}
     if any(parameter.where == "path" for parameter in operation.parameters):
-        said = _refusal(own[404], schemas[Failure]) if 404 in own else {"description": "no such path", "content": {}}
+        said = _refusal(own.pop(404, "no such path"), schemas[Failure])
         said["content"][_TEXT] = _ANY_TEXT  # a part of the path is empty, so it is another path
-        own.pop(404, None)
         yield "404", said
     for status, text in own.items():
         shapes = [schemas[shape] for shape in operation.shapes.get(status, (Failure,))]
