@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -70,15 +71,18 @@ class Coordinator(msgspec.Struct, frozen=True):
             return self.grpc
         return f"{self.http}/api/{'json-rpc' if lane.protocol == 'json-rpc' else 'dtmsvr'}"
 
-    def get(self, path: str, method: str = "GET") -> tuple[int, Any]:
+    def get(self, path: str) -> tuple[int, Any]:
         """Status and decoded body."""
-        request = urllib.request.Request(f"{self.http}{path}", method=method)
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(f"{self.http}{path}", timeout=20) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.load(error)
+
+    def subscribe(self, topic: str, url: str) -> int:
+        """Put a subscriber to a topic; the status of the answer."""
+        return self.get(f"/api/dtmsvr/subscribe?{urllib.parse.urlencode({'topic': topic, 'url': url})}")[0]
 
     def state(self, gid: str) -> str | None:
         """What a query shows; None for an unknown gid."""

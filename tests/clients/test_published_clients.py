@@ -5,6 +5,7 @@ The scenarios are those of dtm's own tests of its clients (correctness rows 12 t
 
 from __future__ import annotations
 
+import secrets
 import time
 from typing import Final
 
@@ -126,3 +127,28 @@ def test_business_does_not_run_when_prepare_does_not_get_through(scene: Scene, l
     wish = scene.wish(lane, server=nobody)
     assert scene.transfer(lane, wish).error
     assert scene.moved(wish) == NOTHING
+
+
+@driven
+def test_topic_reaches_every_subscriber(scene: Scene, lane: Lane) -> None:
+    wish = scene.wish(lane, topic=f"paid-{secrets.token_hex(4)}", amount=2 * AMOUNT)
+    for service in (lane.client, "sdk"):
+        status = scene.coordinator.subscribe(wish.steps[0].topic, scene.address(_by_http(lane, service), "in", service))
+        assert status == 200
+    assert scene.transfer(lane, wish).error == ""
+    scene.until(wish, "succeed")
+    assert scene.moved(wish) == {PAYER: -2 * AMOUNT, PAYEE: 2 * AMOUNT}
+
+
+@driven
+def test_unknown_topic_stops_the_business(scene: Scene, lane: Lane) -> None:
+    wish = scene.wish(lane, topic=f"nobody-{secrets.token_hex(4)}")
+    assert scene.transfer(lane, wish).error
+    assert scene.coordinator.state(wish.gid) is None
+    assert scene.moved(wish) == NOTHING
+
+
+def _by_http(lane: Lane, service: str) -> Lane:
+    """The lane itself; where a service does not speak JSON-RPC, which a message may mix with HTTP, the one by HTTP."""
+    plain = lane.protocol == "json-rpc" and service == "sdk"
+    return Lane(lane.client, "http", lane.store) if plain else lane

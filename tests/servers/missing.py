@@ -35,3 +35,12 @@ def not_tested(part: str, reason: str) -> NoReturn:
     if everything_required():
         pytest.fail(text, pytrace=False)
     pytest.skip(text)
+
+
+def not_to_be_had(part: str, reason: str) -> NoReturn:
+    """End the present test: its part is to be had nowhere, so that requiring everything cannot bring it.
+
+    Raises:
+        Skipped: always; reported in the section of what was not tested.
+    """
+    pytest.skip(f"{PREFIX}{part}: {reason}")

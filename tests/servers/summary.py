@@ -27,7 +27,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("NOT TESTED ON THIS MACHINE", sep="!", red=True, bold=True)
         for reason, tests in sorted(reasons.items()):
             terminalreporter.line(f"{tests} tests not run. {reason}", red=True)
-        terminalreporter.line(f"({REQUIRE_VARIABLE}=all turns these into failures.)")
+        terminalreporter.line(f"({REQUIRE_VARIABLE}=all turns what can be had into failures.)")
     passed = len(stats.get("passed", [])) + len(stats.get("xfailed", []))
     failed = len(stats.get("failed", [])) + len(stats.get("error", [])) + len(stats.get("xpassed", []))
     skipped = len(stats.get("skipped", []))

@@ -24,10 +24,16 @@ def test_that_fails():
 def test_that_lacks_something(number):
     not_tested("A thing", "it is not there")
 """
+_NOWHERE = """
+from tests.servers.missing import not_to_be_had
+
+def test_that_lacks_what_nobody_has():
+    not_to_be_had("A dream", "nobody publishes it")
+"""
 
 
-def _run(folder: Path, **environment: str) -> list[str]:
-    (folder / "test_some.py").write_text(_TESTS)
+def _run(folder: Path, tests: str = _TESTS, **environment: str) -> list[str]:
+    (folder / "test_some.py").write_text(tests)
     command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "-p", "tests.servers.summary", str(folder)]
     inherited = {name: value for name, value in os.environ.items() if name != REQUIRE_VARIABLE}
     done = subprocess.run(
@@ -48,3 +54,9 @@ def test_what_was_not_tested_stands_in_a_section_with_its_reason(tmp_path: Path)
 
 def test_when_everything_is_required_nothing_is_skipped(tmp_path: Path) -> None:
     assert _run(tmp_path, **{REQUIRE_VARIABLE: "all"})[-1] == "1 passed, 4 failed, 0 skipped"
+
+
+def test_what_is_to_be_had_nowhere_is_told_and_fails_nothing(tmp_path: Path) -> None:
+    lines = _run(tmp_path, _NOWHERE, **{REQUIRE_VARIABLE: "all"})
+    assert "1 tests not run. A dream: nobody publishes it" in lines
+    assert lines[-1] == "0 passed, 0 failed, 1 skipped"
