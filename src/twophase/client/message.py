@@ -73,7 +73,7 @@ class Message:
             gid: its name for ever, 1 to 128 bytes; made here by default.
             wait_result: submit answers only after one round of branch calls, and says whether all succeeded.
             delay: seconds between prepare, or the submit of a plain message, and the first branch call at the earliest.
-            deliver_at: no branch is called before this time, which needs a zone; of it and `delay` the later one counts.
+            deliver_at: no branch is called before this time, which needs a zone; beside `delay` the later one counts.
             headers: go with every branch call and check-back.
             request_timeout: seconds for one branch call or check-back; 0 is the coordinator's default.
             retry_interval: seconds before the second try of a branch; grows from there. 0 is the default.

@@ -152,7 +152,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
     active_bytes_max: Annotated[Bytes, Meta(description="bytes of messages held in memory")] = _BOUNDS.active_bytes_max
     topics_interval_ms: Annotated[
-        Milliseconds, Meta(description="on a shared store: so late at most a node uses a topic that another has changed")
+        Milliseconds,
+        Meta(description="on a shared store: so late at most a node uses a topic that another has changed"),
     ] = _BOUNDS.topics_interval_ms
     retention_ms: Annotated[
         Age, Meta(description="finished messages are kept, and their gids known, so long; 0 keeps them for ever")
