@@ -66,7 +66,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "open": "more branches may come with the submit",
     "durability": "`submit` (the default) or `check-back`",
     "next_cron_time": "RFC 3339, or seconds since 1970: no delivery before",
-    "attempts_max": "park the message after so many attempts; 0 is never",
+    "attempts_max": "park after so many failed rounds in a row; 0 is the setting",
     "retry_limit": "ignored",
     "retry_count": "ignored",
     "rollback_reason": "ignored",
