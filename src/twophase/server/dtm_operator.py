@@ -30,6 +30,8 @@ _ROWS_DEFAULT: Final = 100
 _SEARCHES_MAX: Final = 20
 """Of a page: each looks at a bounded number of rows, and a person should not see an empty page before the last."""
 _STATES: Final = {name: state for state, name in WIRE_STATES.items()}
+_NUMBER_MAX: Final = 2**50
+"""Beyond any time in milliseconds; a thousand of it is still a number to a database."""
 _BY_DTM: Final = "dtm's API"
 _DONE: Final = Answer(200, success_body(0))
 
@@ -180,4 +182,4 @@ def _number(request: Request, name: str, default: int) -> int:
         number = int(text)
     except ValueError:
         raise _NoNumber(f"convert to int error: {text[:45]}") from None
-    return max(-(2**61), min(number, 2**61))
+    return max(-_NUMBER_MAX, min(number, _NUMBER_MAX))

@@ -226,6 +226,16 @@ async def test_a_reset_of_all_answers_what_is_no_number_as_dtm_does(door: Door, 
     assert (status, body["message"]) == (500, "convert to int error: abc")
 
 
+async def test_numbers_beyond_all_bounds_are_no_server_error(door: Door) -> None:
+    many = "9" * 30
+    for path in ("resetCronTime?timeout=", "resetCronTime?timeout=-", "resetCronTime?limit=", "all?limit="):
+        assert (await door.ask(get(f"{DTM}/{path}{many}"))).status == 200, path
+    for name in ("createTimeStart", "createTimeEnd"):
+        assert (await door.ask(get(f"{DTM}/all?{name}={many}"))).status == 200
+        assert (await door.ask(get(f"{DTM}/all?{name}=-{many}"))).status == 200
+    assert (await door.ask(get(f"{OURS}?created_before={many}"))).status == 400
+
+
 # ---- the races that dtm answers with 500 -----------------------------------------------------------------
 
 
