@@ -1,0 +1,96 @@
+"""Branches and check-backs that answer what a test says, call after call; every call is remembered."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+
+class Called(msgspec.Struct, frozen=True):
+    """One call: path, parameters of the query, headers in lower case, body."""
+
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: str
+
+
+class Bank:
+    """`answers[path]` is what the next calls are told, one each; the last stays. 200 without."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, list[int | str]] = {}
+        self.calls: list[Called] = []
+        self.address = ""
+        self.release = threading.Event()
+        """A call told "late" is answered when this is set."""
+
+    def url(self, path: str) -> str:
+        """The address of a path."""
+        return f"http://{self.address}{path}"
+
+    def times(self, path: str) -> int:
+        """How often it was called."""
+        return sum(call.path == path for call in self.calls)
+
+    def until_called(self, path: str, times: int = 1) -> Called:
+        """Wait for so many calls; the last of them."""
+        deadline_s = time.monotonic() + 20
+        while self.times(path) < times:
+            assert time.monotonic() < deadline_s, f"{path} was called {self.times(path)} times instead of {times}"
+            time.sleep(0.005)
+        return [call for call in self.calls if call.path == path][times - 1]
+
+    def answer(self, path: str) -> int | str:
+        """What this call is told."""
+        said = self.answers.get(path) or [200]
+        return said.pop(0) if len(said) > 1 else said[0]
+
+
+@contextlib.contextmanager
+def bank() -> Iterator[Bank]:
+    """A bank for one test."""
+    one = Bank()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
+            path, _, query = self.path.partition("?")
+            told = one.answer(path)
+            pairs = {name: values[0] for name, values in parse_qs(query).items()}
+            one.calls.append(Called(path, pairs, {name.lower(): value for name, value in self.headers.items()}, body))
+            if told == "late":
+                one.release.wait(20)
+                told = 200
+            text = b"" if isinstance(told, int) else told.encode()
+            self.send_response(told if isinstance(told, int) else 200)
+            self.send_header("content-length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_GET = do_POST  # noqa: N815 -- the library's name
+
+        def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 -- the library's signature
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    one.address = f"127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield one
+    finally:
+        one.release.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,366 @@
+"""What dtm's own tests ask of a server of 2-phase messages, row by row (dtm-wire §7), through every door.
+
+A real server over its sockets; only time is the test's, so that what dtm's tests wait for is due at once. Names begin
+with the row's number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.wire.bank import Bank, bank
+from tests.wire.doors import Door, End, GrpcDoor, HttpDoor, JsonRpcDoor, wire
+from twophase.core.lifecycle import State
+from twophase.testing import InProcessCoordinator
+
+DOORS: list[Any] = [HttpDoor, JsonRpcDoor, GrpcDoor]
+every_door = pytest.mark.parametrize("door", DOORS, indirect=True, ids=["http", "json-rpc", "grpc"])
+
+
+@pytest.fixture
+def branches() -> Iterator[Bank]:
+    with bank() as one:
+        yield one
+
+
+@pytest.fixture
+def coordinator() -> Iterator[InProcessCoordinator]:
+    with InProcessCoordinator(grpc_port=0) as one:
+        yield one
+
+
+@pytest.fixture
+def http(coordinator: InProcessCoordinator) -> HttpDoor:
+    return HttpDoor(coordinator)
+
+
+@pytest.fixture
+def door(request: pytest.FixtureRequest, coordinator: InProcessCoordinator) -> Door:
+    made: Door = request.param(coordinator)
+    return made
+
+
+def shown(http: HttpDoor, gid: str) -> tuple[str, list[str]]:
+    """A message's status and its branches', as a query tells."""
+    found = http.get(f"query?gid={gid}")
+    return found["transaction"]["status"], [branch["status"] for branch in found["branches"]]
+
+
+@every_door
+def test_01_a_submit_is_seen_as_submitted_then_every_branch_succeeds(
+    door: Door, http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+) -> None:
+    branches.answers["/in"] = ["late"]
+    assert door.ask("submit", "g", [branches.url("/out"), branches.url("/in")]).end is End.SUCCESS
+    branches.until_called("/in")
+    assert shown(http, "g")[0] == "submitted"
+    branches.release.set()
+    coordinator.wait_final("g")
+    assert shown(http, "g") == ("succeed", ["succeed", "succeed"])
+
+
+@every_door
+def test_02_a_check_back_that_is_ongoing_is_asked_again_and_a_branch_that_is_ongoing_called_again(
+    door: Door, http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+) -> None:
+    branches.answers |= {"/check": [425, 200], "/in": [425, 200]}
+    assert door.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check")).end is End.SUCCESS
+    coordinator.advance(35_000)
+    branches.until_called("/check")
+    coordinator.wait_state("g", State.PREPARED)
+    coordinator.advance(60_000)
+    branches.until_called("/in")
+    assert shown(http, "g") == ("submitted", ["prepared"])
+    while coordinator.state("g") is not State.SUCCEEDED:
+        coordinator.advance(1_000)
+    assert branches.times("/check") == 2
+    assert branches.times("/in") == 2
+
+
+@every_door
+def test_03_a_check_back_that_says_failure_ends_it_and_no_branch_is_called(
+    door: Door, http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+) -> None:
+    branches.answers["/check"] = [409]
+    door.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check"))
+    coordinator.advance(35_000)
+    coordinator.wait_final("g")
+    assert shown(http, "g") == ("failed", ["prepared"])
+    assert branches.times("/in") == 0
+
+
+@every_door
+def test_04_prepare_twice_then_submit_then_prepare_is_refused(door: Door, branches: Bank) -> None:
+    urls = [branches.url("/in")]
+    ends = [door.ask(what, "g", urls, query_prepared=branches.url("/check")).end for what in ("prepare", "prepare")]
+    assert ends == [End.SUCCESS, End.SUCCESS]
+    assert door.ask("submit", "g", urls).end is End.SUCCESS
+    assert door.ask("prepare", "g", urls, query_prepared=branches.url("/check")).end is End.FAILURE
+
+
+@every_door
+def test_05_submit_after_succeed_is_refused(door: Door, branches: Bank, coordinator: InProcessCoordinator) -> None:
+    door.ask("submit", "g", [branches.url("/in")])
+    coordinator.wait_final("g")
+    said = door.ask("submit", "g", [branches.url("/in")])
+    assert said.end is End.FAILURE
+    assert "current status 'succeed'" in said.text
+
+
+@every_door
+def test_06_a_topic_that_is_not_there_is_told(door: Door) -> None:
+    said = door.ask("submit", "g", ["topic://nowhere"])
+    assert said.end is End.ERROR
+    assert "topic not found" in said.text
+
+
+@every_door
+@pytest.mark.parametrize("answer", [500, 425, 409, "FAILURE", "ONGOING"])
+def test_07_whatever_a_branch_answers_it_stays_submitted_until_it_succeeds(
+    door: Door, http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator, answer: int | str
+) -> None:
+    branches.answers["/in"] = [answer, 200]
+    door.ask("submit", "g", [branches.url("/in")])
+    branches.until_called("/in")
+    assert shown(http, "g") == ("submitted", ["prepared"])
+    while coordinator.state("g") is not State.SUCCEEDED:
+        coordinator.advance(1_000)
+    assert branches.times("/in") == 2
+
+
+@every_door
+@pytest.mark.parametrize(("options", "due_ms"), [({}, 35_000), ({"timeout_to_fail": 120}, 120_000)])
+def test_08_a_prepared_message_is_asked_about_after_its_own_time_and_not_before(
+    door: Door, branches: Bank, coordinator: InProcessCoordinator, options: dict[str, Any], due_ms: int
+) -> None:
+    door.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check"), **options)
+    coordinator.advance(due_ms - 5_000)
+    assert coordinator.state("g") is State.PREPARED
+    assert branches.times("/check") == 0
+    coordinator.advance(5_000)
+    assert coordinator.wait_final("g") is State.SUCCEEDED
+
+
+@every_door
+def test_09_concurrent_branches_are_all_called_though_the_first_has_not_answered(
+    door: Door, branches: Bank, coordinator: InProcessCoordinator
+) -> None:
+    branches.answers["/first"] = ["late"]
+    door.ask("submit", "g", [branches.url("/first"), branches.url("/second")], concurrent=True)
+    branches.until_called("/second")
+    branches.release.set()
+    assert coordinator.wait_final("g") is State.SUCCEEDED
+
+
+@every_door
+def test_10_a_delayed_message_is_not_called_before(
+    door: Door, http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+) -> None:
+    assert door.ask("submit", "g", [branches.url("/in")], custom_data='{"delay":10}').end is End.SUCCESS
+    coordinator.advance(8_000)
+    assert shown(http, "g")[0] == "submitted"
+    assert branches.times("/in") == 0
+    coordinator.advance(4_000)
+    assert coordinator.wait_final("g") is State.SUCCEEDED
+
+
+@pytest.mark.parametrize("answer", [200, 500])
+def test_11_the_webhook_hears_of_the_third_failure_in_a_row_and_its_own_failure_stops_nothing(
+    branches: Bank, answer: int
+) -> None:
+    branches.answers |= {"/alert": [answer], "/in": [500, 500, 500, 200]}
+    with InProcessCoordinator(alert_webhook=branches.url("/alert")) as coordinator:
+        HttpDoor(coordinator).ask("submit", "g", [branches.url("/in")])
+        for times in (1, 2, 3):
+            branches.until_called("/in", times)
+            assert branches.times("/alert") == 0 or times == 3
+            coordinator.advance(60_000)
+        assert '"gid":"g"' in branches.until_called("/alert").body
+        while coordinator.state("g") is not State.SUCCEEDED:
+            coordinator.advance(1_000)
+
+
+@every_door
+def test_16_a_commit_that_happened_though_it_was_not_heard_of_is_delivered(
+    door: Door, branches: Bank, coordinator: InProcessCoordinator
+) -> None:
+    """Rows 12 to 16 with their barriers and databases are played by the published clients in tests/clients."""
+    door.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check"))
+    coordinator.advance(35_000)
+    assert coordinator.wait_final("g") is State.SUCCEEDED
+    asked, called = branches.until_called("/check"), branches.until_called("/in")
+    assert {name: asked.query[name] for name in ("branch_id", "gid", "op", "trans_type")} == {
+        "branch_id": "00",
+        "gid": "g",
+        "op": "msg",
+        "trans_type": "msg",
+    }
+    assert called.query == {"branch_id": "01", "gid": "g", "op": "action", "trans_type": "msg"}
+    assert door.ask("abort", "g", [branches.url("/in")]).end is End.FAILURE
+
+
+def test_15_a_wrong_path_is_an_error_so_that_a_producer_does_not_go_on(http: HttpDoor) -> None:
+    status, _ = http.raw("POST", "/no/such/prepare", wire("g", [], {}))
+    assert status == 404
+
+
+def test_17_json_rpc_codes(coordinator: InProcessCoordinator) -> None:
+    door = JsonRpcDoor(coordinator)
+    status, body = door.http.raw("POST", "/api/json-rpc", b"{bad")
+    assert (status, body["error"]["code"]) == (400, -32700)
+    assert door.call("newGid", None, jsonrpc="1.0")["error"]["code"] == -32600
+    assert door.call("newGid", None, id="")["error"]["code"] == -32600
+    assert door.call("no", None)["error"]["code"] == -32601
+    assert door.call("submit", "text")["error"]["code"] == -32603
+    assert door.call("newGid", "")["result"]["gid"]
+
+
+def test_18_topics_are_subscribed_to_and_left(http: HttpDoor, branches: Bank) -> None:
+    url = branches.url("/in")
+    for path, told in (
+        (f"subscribe?topic=&url={url}", "empty topic"),
+        ("subscribe?topic=t&url=", "empty url"),
+        ("unsubscribe?topic=t&url=x", "no such a topic"),
+    ):
+        assert _error(http, path)["message"] == told
+    for number in range(3):
+        http.get(f"subscribe?topic=t&url={url}{number}&remark=r")
+    assert _error(http, f"subscribe?topic=t&url={url}0")["message"] == "this url exists"
+    http.get(f"unsubscribe?topic=t&url={url}2")
+    (kept,) = http.get("queryKV?cat=topics&key=t")["kv"]
+    assert kept["version"] == 4, "one for every change that was made"
+    assert http.raw("DELETE", "/api/dtmsvr/topic/t")[0] == 200
+    assert _error(http, "topic/t", "DELETE")["message"] == "storage: NotFound"
+
+
+def _error(http: HttpDoor, path: str, method: str = "GET") -> Any:
+    """The body of a 500."""
+    status, body = http.raw(method, f"/api/dtmsvr/{path}")
+    assert status == 500
+    return body
+
+
+def test_18_a_message_for_a_topic_reaches_every_subscriber_under_ids_of_their_own(
+    http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+) -> None:
+    for path in ("/a", "/b"):
+        http.get(f"subscribe?topic=t&url={branches.url(path)}")
+    http.ask("submit", "g", ["topic://t", branches.url("/c")])
+    assert coordinator.wait_final("g") is State.SUCCEEDED
+    ids = [branches.until_called(path).query["branch_id"] for path in ("/a", "/b", "/c")]
+    assert ids == ["01-01", "01-02", "02"]
+
+
+def test_19_questions_have_dtms_shapes(http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator) -> None:
+    assert http.get("version")["version"].startswith("v")
+    assert _error(http, "query")["message"] == "no gid specified"
+    assert http.get("query?gid=unknown") == {"branches": [], "transaction": None}
+    for number in range(5):
+        http.ask("submit", f"g{number}", [branches.url("/in")])
+        coordinator.wait_final(f"g{number}")
+    seen, position = [], ""
+    while True:
+        page = http.get(f"all?limit=2&position={position}")
+        seen += [one["gid"] for one in page["transactions"]]
+        position = page["next_position"]
+        if not position:
+            break
+        assert len(page["transactions"]) <= 2
+    assert sorted(seen) == [f"g{number}" for number in range(5)]
+    assert http.get("all?status=failed") == {"next_position": "", "transactions": []}
+    assert http.get("scanKV?cat=topics")["kv"] == []
+    assert http.raw("GET", "/api/metrics")[0] == 200
+
+
+def test_20_cron_times_are_reset_and_messages_stopped_by_force(
+    http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+) -> None:
+    branches.answers["/in"] = [500]
+    for times, gid in enumerate(("late", "later"), 1):
+        http.ask("submit", gid, [branches.url("/in")], retry_interval=3600)
+        branches.until_called("/in", times)
+        _until_next_call(coordinator, gid)
+    assert http.get("resetCronTime?timeout=600&limit=1") == {"has_remaining": True, "succeed_count": 1}
+    assert http.get("resetCronTime?timeout=600&limit=1") == {"has_remaining": False, "succeed_count": 1}
+    http.ask("submit", "one", [branches.url("/in")], custom_data='{"delay":3600}')
+    assert http.raw("POST", "/api/dtmsvr/resetNextCronTime", {"gid": "one"})[0] == 200
+    assert http.raw("POST", "/api/dtmsvr/forceStop", {"gid": "one"})[0] == 200
+    status, body = http.raw("POST", "/api/dtmsvr/forceStop", {"gid": "one"})
+    assert status == 409
+    assert body["message"].endswith("FAILURE")
+    assert http.raw("POST", "/api/dtmsvr/forceStop", {"gid": "none"})[0] == 500
+
+
+def test_22_a_grpc_request_without_a_type_is_an_error_and_the_server_lives(coordinator: InProcessCoordinator) -> None:
+    door = GrpcDoor(coordinator)
+    code, _ = door.call("Submit", b"")
+    assert code not in {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+    assert door.call("NewGid", b"")[0] is grpc.StatusCode.OK
+
+
+def test_23_a_payload_may_stand_in_its_step(http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator) -> None:
+    step = {"action": branches.url("/in"), "data": '{"amount":30}'}
+    status, _ = http.raw("POST", "/api/dtmsvr/submit", {"gid": "g", "trans_type": "msg", "steps": [step]})
+    assert status == 200
+    coordinator.wait_final("g")
+    assert branches.until_called("/in").body == '{"amount":30}'
+
+
+@every_door
+def test_24_branch_headers_reach_every_call_and_the_check_back_and_a_request_timeout_is_kept(
+    door: Door, branches: Bank, coordinator: InProcessCoordinator
+) -> None:
+    branches.answers["/in"] = [500, "late", 200]
+    options = {"branch_headers": {"tenant": "7"}, "request_timeout": 1, "query_prepared": branches.url("/check")}
+    door.ask("prepare", "g", [branches.url("/in")], **options)
+    coordinator.advance(35_000)
+    for times in (1, 2):
+        assert branches.until_called("/in", times).headers["tenant"] == "7"
+        coordinator.advance(60_000)
+    while coordinator.state("g") is not State.SUCCEEDED:
+        coordinator.advance(1_000)
+    assert branches.until_called("/check").headers["tenant"] == "7"
+
+
+def test_25_ongoing_keeps_the_pause_and_an_error_doubles_it(
+    http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+) -> None:
+    pauses = {}
+    for name, answer in (("ongoing", 425), ("error", 500)):
+        branches.answers[f"/{name}"] = [answer]
+        http.ask("submit", name, [branches.url(f"/{name}")], retry_interval=10)
+        pauses[name] = [_pause_ms(coordinator, branches, name, times) for times in (1, 2, 3)]
+    assert max(pauses["ongoing"]) <= 10_000
+    assert 10_000 < pauses["error"][1] <= 20_000
+    assert 20_000 < pauses["error"][2] <= 40_000
+
+
+def _pause_ms(coordinator: InProcessCoordinator, branches: Bank, gid: str, times: int) -> int:
+    """The pause that follows the call of this number; then its time comes."""
+    branches.until_called(f"/{gid}", times)
+    now_ms = coordinator.clock.now_ms()
+    due_ms = _until_next_call(coordinator, gid)
+    coordinator.advance(due_ms - now_ms + 1)
+    return due_ms - now_ms
+
+
+def _until_next_call(coordinator: InProcessCoordinator, gid: str) -> int:
+    """Wait until a failed call is on record; when the next one is due."""
+    while True:
+        now_ms = coordinator.clock.now_ms()
+        view = coordinator.query(gid)
+        if view is not None and view.due_ms is not None and view.due_ms > now_ms:
+            return view.due_ms
+
+
+@every_door
+def test_26_wait_result_tells_success_and_the_reason_of_its_absence(door: Door, branches: Bank) -> None:
+    assert door.ask("submit", "good", [branches.url("/in")], wait_result=True).end is End.SUCCESS
+    branches.answers["/out"] = [425, 409, 500]
+    said = [door.ask("submit", f"g{number}", [branches.url("/out")], wait_result=True) for number in range(3)]
+    assert [one.end for one in said] == [End.FAILURE, End.FAILURE, End.ERROR]
+    assert "answered 500" in said[2].text
