@@ -27,7 +27,7 @@ def logged(settings, place):
     builder.config("spark.eventLog.enabled", "true").config("spark.eventLog.dir", Path(folder).as_uri())
     builder.config("spark.eventLog.compress", "false")
     spark = build(settings, place)
-    spark.sparkContext.setLogLevel("DEBUG")
+    spark.sparkContext.setLogLevel("INFO")
     return spark
 ours._build = logged
 with ours.open_session(ours.SessionSettings(cores=1, memory_mb=512, name="secrets", short=True)) as spark:
@@ -41,7 +41,11 @@ with ours.open_session(ours.SessionSettings(cores=1, memory_mb=512, name="secret
     print(frame._jdf.queryExecution().toString())
     query = spark.readStream.format("twophase").option("url", good).load().writeStream.format("noop")
     query = query.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start()
-    query.awaitTermination()
+    try:
+        query.awaitTermination()
+    except Exception:
+        print(query._jsq.exception().get().toString(), file=sys.stderr)
+        raise
     query.explain(True)
     for url in (bad, "postgresql://me:s3cr%zz@h/db"):
         try:

@@ -5,12 +5,16 @@ A database's collation may take two gids for one prefix; the batches are compare
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 from twophase.spark.datasource.sql import literal, span
 from twophase.spark.datasource.tables import HAS_STATE, TIME_OF_CREATION, TIME_OF_CUT
 from twophase.spark.datasource.wanted import Wanted
+
+_compute: Any = pyarrow.compute  # its functions are made when it is imported; no type checker sees them
 
 
 def columns_needed(wanted: Wanted) -> list[str]:
@@ -59,7 +63,7 @@ def _bounds(wanted: Wanted) -> list[tuple[str, str, int]]:
     return [(column, sign, bound) for column, sign, bound in bounds if bound is not None]
 
 
-_COMPARE = {">=": pc.greater_equal, "<": pc.less, "<=": pc.less_equal}
+_COMPARE = {">=": _compute.greater_equal, "<": _compute.less, "<=": _compute.less_equal}
 
 
 def keep(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
@@ -68,10 +72,12 @@ def keep(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
         return batch
     masks = [_COMPARE[sign](batch.column(column).cast(pa.int64()), bound) for column, sign, bound in _bounds(wanted)]
     if wanted.states:
-        masks.append(pc.is_in(batch.column("state").cast(pa.int32()), pa.array(sorted(wanted.states), pa.int32())))
+        masks.append(
+            _compute.is_in(batch.column("state").cast(pa.int32()), pa.array(sorted(wanted.states), pa.int32()))
+        )
     if wanted.gid_prefix:
-        masks.append(pc.starts_with(batch.column("gid").cast(pa.string()), wanted.gid_prefix))
+        masks.append(_compute.starts_with(batch.column("gid").cast(pa.string()), wanted.gid_prefix))
     mask = masks[0]
     for other in masks[1:]:
-        mask = pc.and_(mask, other)
+        mask = _compute.and_(mask, other)
     return batch.filter(mask)
