@@ -23,12 +23,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.unit.coordinator.rig import OK, QUICK, GatedStore, Rig, ScriptedDestination
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.entry import ReplyOf
+from twophase.coordinator.operator import Act
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import StoreError
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Branch, Durability, Message, Options, decode, same_content, same_prepared
 from twophase.destinations.base import Answer, Call
-from twophase.stores.base import Batch, Decide, Finish, FlushResult, HistoryRow, Insert, LiveRow
+from twophase.stores.base import Batch, Decide, DecidedBy, Finish, FlushResult, HistoryRow, Insert, LiveRow
 from twophase.testing.clock import VirtualClock
 
 T = TypeVar("T")
@@ -79,7 +80,8 @@ class Notebook:
             elif isinstance(item, Finish):
                 legal = {State.SUCCEEDED: State.SUBMITTED, State.FAILED: State.PREPARED}
                 early = item.state is State.SUCCEEDED and self.decided_early(gid)
-                assert before is legal[item.state] or early, "no contrary decision, and none twice (I3)"
+                forced = item.decided_by == DecidedBy.OPERATOR and before is State.SUBMITTED and self.stopped(gid)
+                assert before is legal[item.state] or early or forced, "no contrary decision, and none twice (I3)"
                 self._becomes(gid, item.state)
 
     def decided_early(self, gid: str) -> bool:
@@ -91,13 +93,17 @@ class Notebook:
             and "submit" in self.asked_for[gid]
         )
 
+    def stopped(self, gid: str) -> bool:
+        """An operator wants it to end: the stated exception to I3 (rule 24)."""
+        return "stop" in self.asked_for[gid]
+
     def _becomes(self, gid: str, state: State) -> None:
         self.state[gid] = state
         said = self.asked_for[gid]
         if state is State.SUBMITTED:
             assert said & {"submit", "committed"}, "somebody said so, not time (I1, I5)"
         elif state is State.FAILED:
-            assert said & {"abort", "rolled_back"}, "somebody said so, not time (I5)"
+            assert said & {"abort", "rolled_back", "stop"}, "somebody said so, not time (I5)"
         elif state is State.SUCCEEDED:
             wanted = {branch.url for branch in self.message[gid].branches if branch.url}
             assert wanted <= self.succeeded[gid], "every branch has succeeded (I2)"
@@ -155,8 +161,12 @@ class Town(ScriptedDestination):
             self.notebook.asked_for[gid].add(verdict)
             answer = VERDICTS[verdict]
         else:
-            decided = self.notebook.state.get(gid) is State.SUBMITTED or self.notebook.decided_early(gid)
-            assert decided, "called only when durably decided, or as its producer chose (I1, I8)"
+            notebook = self.notebook
+            decided = notebook.state.get(gid) is State.SUBMITTED or notebook.decided_early(gid)
+            # Until a stop is acknowledged it may be durable, and a call begin.
+            assert decided or notebook.stopped(gid), (
+                "called only when durably decided, or as its producer chose (I1, I8)"
+            )
             assert not self.notebook.under_way[gid, branch_id], "one round at a time"
             script = self.script[call.url]
             answer = script.popleft() if script else OK
@@ -233,6 +243,7 @@ class Promises(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.runner = asyncio.Runner()
         self.replies: list[list[ReplyOf]] = []
+        self.acts: list[asyncio.Future[None]] = []
         self.broken: list[BaseException] = []
 
     def run(self, work: Awaitable[T]) -> T:
@@ -333,6 +344,26 @@ class Promises(RuleBasedStateMachine):
             assert state in (State.SUBMITTED, State.SUCCEEDED) or self.scene.notebook.decided_early(said.gid)
             assert same_content(known, said) or known.options.open
 
+    @rule(acts=st.lists(st.tuples(gids, st.sampled_from(["stop", "park", "redrive", "retry_now"])), max_size=3))
+    def operators(self, acts: list[tuple[str, str]]) -> None:
+        async def begin() -> None:
+            for gid, act in acts:
+                self.acts.append(asyncio.ensure_future(self._act(gid, act)))
+            await asyncio.sleep(0)
+
+        self.run(begin())
+
+    async def _act(self, gid: str, act: str) -> None:
+        scene = self.scene
+        if act == "stop":
+            scene.notebook.asked_for[gid].add("stop")
+        try:
+            reply = await getattr(scene.coordinator.operator, act)(gid, Act("eve"))
+        except StoreError:
+            return
+        if act == "stop" and reply.error is None and scene.notebook.state.get(gid) is not State.FAILED:
+            self.broken.append(AssertionError("a stop is acknowledged when it is durable (I8)"))
+
     # ---- the world ------------------------------------------------------------------------------------
 
     @rule(verdict=st.sampled_from(sorted(VERDICTS)))
@@ -429,6 +460,7 @@ class Promises(RuleBasedStateMachine):
             if await self._is_over():
                 break
         assert all(len(took) == 1 for took in self.replies), "every request has one reply"
+        assert not self.acts or not (await asyncio.wait(self.acts, timeout=30))[1], "every act has one, too"
         for gid, state in scene.notebook.state.items():
             view = await scene.coordinator.query(gid)
             assert view is not None, "what was acknowledged is still there"
