@@ -124,6 +124,8 @@ async def test_every_option_arrives(server: Running, dtm: Dtm) -> None:
         "explicit_verdict": True,
         "open": True,
         "durability": "check-back",
+        "next_cron_time": "1970-01-01T00:00:01Z",
+        "attempts_max": 12,
     }
     await dtm.ask("Prepare", **message("g", query_prepared="127.0.0.1:1/bank.Bank/Check", **options))
     assert (await server.view("g")).message.options == Options(
@@ -136,6 +138,8 @@ async def test_every_option_arrives(server: Running, dtm: Dtm) -> None:
         explicit_verdict=True,
         open=True,
         durability=Durability.CHECK_BACK,
+        not_before_ms=1_000,
+        attempts_max=12,
     )
     exact: dict[str, Any] = {"delay_ms": 1, "timeout_to_fail_ms": 2, "request_timeout_ms": 3, "retry_interval_ms": 4}
     await dtm.ask("Prepare", **message("h", query_prepared="127.0.0.1:1/bank.Bank/Check", **exact))
