@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.clients import go_program
-from tests.clients.ledgers import MariadbLedger, PostgresLedger, RedisLedger
+from tests.clients.ledgers import Ledger, MariadbLedger, PostgresLedger, RedisLedger
 from tests.clients.scene import Coordinator, Scene, coordinating
 from tests.servers.mariadb import MariadbServer
 from tests.servers.missing import not_tested
@@ -37,7 +37,8 @@ def scene(
     postgres = PostgresLedger(postgres_server.create_database(name))
     mariadb.make()
     postgres.make()
-    ledgers = {"mysql": mariadb, "postgres": postgres, "redis": RedisLedger(redis_server.create_database(name))}
+    redis = RedisLedger(redis_server.create_database(name))
+    ledgers: dict[str, Ledger] = {"mysql": mariadb, "postgres": postgres, "redis": redis}
     with contextlib.ExitStack() as stack:
         yield Scene(coordinator, ledgers, _go_bank, stack)
 

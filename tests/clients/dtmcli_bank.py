@@ -52,12 +52,12 @@ def transfer(wish: Wish) -> Told:
     message = Msg(wish.server, wish.gid)
     for step in wish.steps:
         message.add(msgspec.to_builtins(step.payload), f"topic://{step.topic}" if step.topic else step.action)
-    # For these it has no methods.
-    message.trans_base.concurrent = wish.concurrent
-    message.trans_base.timeout_to_fail = wish.timeout_to_fail
-    message.trans_base.branch_headers = wish.headers
+    options: Any = message.trans_base  # for these it has no methods
+    options.concurrent = wish.concurrent
+    options.timeout_to_fail = wish.timeout_to_fail
+    options.branch_headers = wish.headers
     if wish.delay:
-        message.trans_base.custom_data = msgspec.json.encode({"delay": wish.delay}).decode()
+        options.custom_data = msgspec.json.encode({"delay": wish.delay}).decode()
     if wish.wait_result:
         message.set_wait_result()
     try:

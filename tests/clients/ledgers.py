@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 from collections.abc import Iterator
-from typing import Protocol
 
-import msgspec
 import psycopg
 import pymysql
 from pymysql.cursors import Cursor
@@ -54,23 +53,26 @@ _MOVEMENT = "create table movement (gid varchar(128) not null, account varchar(2
 _SUMS = "select account, sum(amount) from movement where gid = %s group by account"
 
 
-class Ledger(Protocol):
+class Ledger(abc.ABC):
     """One database of the banks."""
 
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @abc.abstractmethod
     def environment(self) -> dict[str, str]:
         """What tells the programs where it is."""
 
-    def open(self, gid: str) -> None:
-        """Make ready for a message."""
+    def open(self, gid: str) -> None:  # noqa: B027 -- not abstract: most need nothing
+        """Make ready for a message; most need nothing."""
 
+    @abc.abstractmethod
     def moved(self, gid: str) -> dict[str, int]:
         """What was moved on each account in the name of this message; accounts left alone are not named."""
 
 
-class MariadbLedger(msgspec.Struct, frozen=True):
+class MariadbLedger(Ledger):
     """MariaDB; its barrier table lies in a database of its own, as dtm's users have it."""
-
-    database: Database
 
     def environment(self) -> dict[str, str]:
         at = self.database
@@ -85,9 +87,6 @@ class MariadbLedger(msgspec.Struct, frozen=True):
             cursor.execute(_DTM_TABLE_MYSQL)
             cursor.execute(_MOVEMENT)
             install(self.database.sqlalchemy_url("pymysql"), TABLE)
-
-    def open(self, gid: str) -> None:
-        """Nothing is needed."""
 
     def moved(self, gid: str) -> dict[str, int]:
         with self._cursor() as cursor:
@@ -106,10 +105,8 @@ class MariadbLedger(msgspec.Struct, frozen=True):
             yield cursor
 
 
-class PostgresLedger(msgspec.Struct, frozen=True):
+class PostgresLedger(Ledger):
     """PostgreSQL; its barrier table lies in a schema of its own."""
-
-    database: Database
 
     def environment(self) -> dict[str, str]:
         return {
@@ -125,18 +122,13 @@ class PostgresLedger(msgspec.Struct, frozen=True):
             connection.execute(_MOVEMENT)
         install(self.database.sqlalchemy_url("psycopg"), TABLE)
 
-    def open(self, gid: str) -> None:
-        """Nothing is needed."""
-
     def moved(self, gid: str) -> dict[str, int]:
         with psycopg.connect(self.database.dsn, autocommit=True) as connection:
             return {str(account): int(amount) for account, amount in connection.execute(_SUMS, (gid,))}
 
 
-class RedisLedger(msgspec.Struct, frozen=True):
+class RedisLedger(Ledger):
     """Redis; an account is a number under `gid:account`, with money in it to begin with."""
-
-    database: Database
 
     def environment(self) -> dict[str, str]:
         at = self.database
