@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.integration.moving.command import report, run
 from tests.integration.moving.services import Service, gate, until
 from tests.integration.moving.stores import DtmStore, MysqlStore, PostgresStore, RedisStore
-from tests.integration.moving.test_copy import report, run
 from tests.integration.server.process import serving
 from tests.servers.database import Database
 from twophase.cli.import_dtm import app
