@@ -14,7 +14,7 @@ from typing import Final
 
 from tests.fuzz import rules
 from tests.fuzz.play import ROUND, Tally, Target, play, play_for
-from tests.fuzz.process import MEMORY_BYTES_MAX
+from tests.fuzz.process import MEMORY_BYTES_MAX, Fuzzed
 from tests.fuzz.targets import all_targets
 
 _REPORT: Final = Path(__file__).parents[2] / "docs" / "fuzz-report.md"
@@ -47,7 +47,7 @@ def main() -> None:
             return
         first = server.memory_bytes()
         tallies = play_for(chosen, options.seconds, server.check, _tell)
-        server.check()
+        tallies.append(_at_the_end(server))
         memory = (first, server.memory_bytes())
     only = "".join(f" --only '{part}'" for part in options.only)
     command = f'make fuzz ARGS="--seconds {options.seconds:g}{only}"'
@@ -55,6 +55,16 @@ def main() -> None:
     _tell(f"written: {options.report}")
     if any(tally.failures for tally in tallies):
         sys.exit(1)
+
+
+def _at_the_end(server: Fuzzed) -> Tally:
+    """Whether the server is well after everything, and what a failed round has left in its log."""
+    tally = Tally("the server, at the end", cases=1)
+    try:
+        server.check()
+    except Exception as error:  # noqa: BLE001 -- whatever it is, it belongs into the report
+        tally.failures, tally.texts = 1, [f"{type(error).__name__}: {str(error)[:3000]}"]
+    return tally
 
 
 def _is_chosen(target: Target, only: Sequence[str]) -> bool:

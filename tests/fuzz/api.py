@@ -43,10 +43,14 @@ class Api:
         schema = schemathesis.openapi.from_url(f"{self._server.url}{OPENAPI_PATH}")
         found: list[Any] = list(schema.get_all_operations())
         operations = [one.ok() for one in found]
+        # What takes nothing has nothing to be wrong: one case in ten is enough for all of them.
+        taking = [one for one in operations if one.body or one.query or one.path_parameters]
+        plain = [one for one in operations if one not in taking]
+        chosen = st.integers(0, 9).flatmap(lambda drawn: st.sampled_from(taking if drawn else plain))
         dice = st.integers(0, 2**20)
 
         def cases(mode: GenerationMode) -> st.SearchStrategy[tuple[Case, int]]:
-            some = st.sampled_from(operations).flatmap(lambda one: one.as_strategy(generation_mode=mode))
+            some = chosen.flatmap(lambda one: one.as_strategy(generation_mode=mode))
             return st.tuples(some, dice)
 
         return [
