@@ -18,11 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import msgspec
 
 from tests.spark.cases import IDENTITY, SCOPE
 from tests.spark.scale import expected_of, read, write
-from twophase.spark.audit import audit
+from twophase.spark.comparison import compare
 from twophase.spark.session import SessionSettings, open_session
 from twophase.spark.taxonomy import Flag
 
@@ -103,7 +104,7 @@ def by_spark(folder: Path, messages: int, memory_mb: int, partitions: int, runs:
         with open_session(settings) as spark:
             for _ in range(runs):
                 started = time.monotonic()
-                audited = audit(read(spark, folder), SCOPE)
+                audited = compare(read(spark, folder), SCOPE)
                 audited.release()
                 seconds.append(time.monotonic() - started)
         counts = {"messages": audited.result.messages, **audited.result.counts}
@@ -120,23 +121,26 @@ def by_spark(folder: Path, messages: int, memory_mb: int, partitions: int, runs:
 
 def by_duckdb(folder: Path, memory_mb: int, runs: int) -> Taken:
     """The same question to DuckDB, on two threads."""
-    import duckdb
-
-    sql = (Path(__file__).parent / "oracle.sql").read_text()
-    sql = sql.format(folder=folder, as_of_ms=SCOPE.as_of_ms, late_ms=SCOPE.late_ms, identity=IDENTITY)
     seconds: list[float] = []
+    counts: dict[str, int] = {}
     with Memory(os.getpid()) as memory:
-        connection = duckdb.connect(config={"threads": 2, "memory_limit": f"{memory_mb}MB"})
-        connection.execute(f"set temp_directory = '{folder / 'duckdb'}'")
         for _ in range(runs):
             started = time.monotonic()
-            cursor = connection.execute(sql)
-            row = cursor.fetchone()
+            counts = ask_duckdb(folder, memory_mb)
             seconds.append(time.monotonic() - started)
-            names = [column[0] for column in cursor.description]
-        connection.close()
-    assert row is not None
-    return Taken("DuckDB", tuple(seconds), memory.peak_mb, 0, 0, dict(zip(names, row, strict=True)))
+    return Taken("DuckDB", tuple(seconds), memory.peak_mb, 0, 0, counts)
+
+
+def ask_duckdb(folder: Path, memory_mb: int) -> dict[str, int]:
+    """The oracle's counts by class, and how many messages there are."""
+    sql = (Path(__file__).parent / "oracle.sql").read_text()
+    sql = sql.format(folder=folder, as_of_ms=SCOPE.as_of_ms, late_ms=SCOPE.late_ms, identity=IDENTITY)
+    with duckdb.connect(config={"threads": 2, "memory_limit": f"{memory_mb}MB"}) as connection:
+        connection.execute(f"set temp_directory = '{folder / 'duckdb'}'")
+        cursor = connection.execute(sql)
+        row = cursor.fetchone()
+        assert row is not None
+        return dict(zip([column[0] for column in cursor.description], row, strict=True))
 
 
 def _apart(function: Callable[..., Any], *arguments: object) -> Any:

@@ -53,6 +53,13 @@ class Case(msgspec.Struct, frozen=True):
 
 def inputs_of(spark: SparkSession, cases: list[Case]) -> Inputs:
     """The four inputs that hold these cases."""
+    return Inputs(
+        *(spark.createDataFrame(table, schema=spark_schema(table.schema)) for table in tables_of(cases).values())
+    )
+
+
+def tables_of(cases: list[Case]) -> dict[str, pa.Table]:
+    """The same as Arrow tables, by the names of the inputs."""
     journal = [_message(case, case.state) for case in cases if case.state is not None]
     producers = [
         {"source": "bank-a", "gid": case.gid, "reason": case.producer, "prepared_ms": case.prepared_ms}
@@ -64,12 +71,10 @@ def inputs_of(spark: SparkSession, cases: list[Case]) -> Inputs:
     ]
     ledger = [{"source": "bank-b", "gid": case.gid, "branch_id": branch} for case in cases for branch in case.ledger]
     tables = ((journal, JOURNAL), (producers, PRODUCER), (barriers, EFFECT), (ledger, EFFECT))
-    return Inputs(
-        *(
-            spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema), schema=spark_schema(schema))
-            for rows, schema in tables
-        )
-    )
+    return {
+        name: pa.Table.from_pylist(rows, schema=schema)
+        for name, (rows, schema) in zip(Inputs._fields, tables, strict=True)
+    }
 
 
 def _message(case: Case, state: State) -> dict[str, Any]:
@@ -148,6 +153,8 @@ BROKEN = [
     Case("succeeded_without_the_second_branch", "missing_effect", branches=(BRANCH, ("02", "http://bank-c/in"))),
     Case("barrier_without_ledger", "missing_effect", ledger=()),
     Case("barrier_without_ledger_and_still_called", "missing_effect in_flight", _SUBMITTED, ledger=()),
+    Case("effect_of_another_branch", "missing_effect", barriers=(("bank-b", "02"),), ledger=("02",)),
+    Case("booked_under_another_branch", "missing_effect unguarded_effect", ledger=("02",)),
     Case("ledger_without_barrier", "unguarded_effect", barriers=_NOTHING),
     Case("effect_nobody_asked_for", "orphan", None, None),
     Case("committed_delivered_and_forgotten", "lost orphan", None),

@@ -60,13 +60,13 @@ judged as (
             or (not known and rolled_back and not committed and has_effect) as ghost,
         len(bookings) > len(list_distinct(bookings)) or len(barrier_ids) > len(list_distinct(barrier_ids))
             as duplicate_effect,
-        (state = 4 and len(list_filter(due, x -> not list_contains(barrier_ids, x) and not list_contains(ledger_ids, x))) > 0)
-            or len(list_filter(to_book, x -> not list_contains(bookings, 'bank-b/' || x))) > 0 as missing_effect,
+        (state = 4 and len(list_filter(due, lambda x: not list_contains(barrier_ids, x) and not list_contains(ledger_ids, x))) > 0)
+            or len(list_filter(to_book, lambda x: not list_contains(bookings, 'bank-b/' || x))) > 0 as missing_effect,
         not known and has_effect as orphan,
         (committed and failed and decided_by <> 'operator')
             or (rolled_back and not committed and checked and delivered)
             or (absent and checked and failed and decided_by = 'check-back') as contrary_verdict,
-        len(list_filter(bookings, x -> not list_contains(effects, x))) > 0 as unguarded_effect,
+        len(list_filter(bookings, lambda x: not list_contains(effects, x))) > 0 as unguarded_effect,
         committed and failed and decided_by = 'operator' as stopped,
         live and parked as parked,
         live and not parked and old as late,

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+import twophase.spark
 from tests.spark.cases import ALL, BROKEN, IN_ORDER, MOVING, SCOPE, Case, inputs_of
+from tests.spark.plant import make_system, one_service, plant
+from tests.spark.truth import nowadays
 from twophase.core.errors import CannotRead
 from twophase.core.lifecycle import State
-from twophase.spark.audit import Again, AuditResult, audit
 from twophase.spark.classify import Scope
+from twophase.spark.comparison import Again, AuditResult, compare
 from twophase.spark.facts import Inputs
 from twophase.spark.samples import SAMPLES_PER_FLAG
 from twophase.spark.taxonomy import Flag
@@ -49,7 +53,7 @@ class Databases:
 def told(
     inputs: Inputs, scope: Scope, again: Again | None = None, wait: Callable[[], None] = lambda: None
 ) -> AuditResult:
-    audited = audit(inputs, scope, again, wait)
+    audited = compare(inputs, scope, again, wait)
     audited.release()
     return audited.result
 
@@ -182,7 +186,7 @@ def test_a_suspect_whose_rows_are_cleaned_meanwhile_is_not_clean(spark: SparkSes
 
 
 def test_all_findings_are_a_frame_with_a_primary_class(spark: SparkSession) -> None:
-    audited = audit(inputs_of(spark, ALL), SCOPE)
+    audited = compare(inputs_of(spark, ALL), SCOPE)
 
     found = {row["gid"]: (row["primary"], row["flags"]) for row in audited.findings.collect()}
     audited.release()
@@ -196,3 +200,18 @@ def test_rows_without_a_gid_are_refused(spark: SparkSession) -> None:
 
     with pytest.raises(CannotRead, match="no gid"):
         told(inputs._replace(producers=inputs.producers.unionByName(nameless)), SCOPE)
+
+
+def test_a_notebook_gets_a_report_and_the_findings(spark: SparkSession, tmp_path: Path) -> None:
+    system = make_system(tmp_path)
+    plant(system, nowadays([case for case in (*IN_ORDER, *BROKEN) if one_service(case)]))
+    _, producer, consumer, ledger = (argument.partition("=")[2] for argument in system.arguments)
+
+    report, findings = twophase.spark.audit(
+        spark, [f"sqlite:///{system.coordinator}"], [producer], [consumer], [ledger], grace_s=0, late_s=1e12
+    )
+
+    assert report.verdict == "violations"
+    assert {row["gid"] for row in findings.select("gid").collect()} == {
+        case.gid for case in BROKEN if one_service(case)
+    }

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import os
 import signal
-import subprocess
-import sys
-import threading
 from pathlib import Path
-from typing import IO
 
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.cases import BROKEN, IN_ORDER, MOVING, Case
+from tests.spark.cases import IN_ORDER, Case
 from tests.spark.plant import System, make_system, one_service, plant
 from tests.spark.truth import nowadays
+from twophase.cli.spark_audit import perform, read_order
 from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.lifecycle import State
+from twophase.spark.fleet import Options
 from twophase.spark.increment import (
     CARRIED_MAX,
     Run,
@@ -203,35 +202,56 @@ def locations(system: System) -> tuple[Location, ...]:
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_rounds_find_what_comes_and_stop_when_asked(tmp_path: Path) -> None:
+def test_rounds_find_what_comes_and_stop_when_asked(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twophase.spark.session.open_session", lambda settings: contextlib.nullcontext(spark))
     system = make_system(tmp_path)
-    plant(system, nowadays([*GOOD, *(case for case in MOVING if one_service(case))]))
-    report = tmp_path / "report.json"
-    command = [
-        *(sys.executable, "-m", "twophase", "spark", "audit", *system.arguments, "--every=0.1", "--overlap=0"),
-        *("--grace=0", "--late=1e12", "--cores=1", f"--state={tmp_path / 'state'}", f"--json={report}"),
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout is not None
-        timer = threading.Timer(500, process.kill)
-        timer.start()
-        wait_for(process.stdout, "CLEAN")
-        plant(system, nowadays([case for case in BROKEN if one_service(case)]))
-        wait_for(process.stdout, "VIOLATIONS")
-        process.send_signal(signal.SIGTERM)
-        rest = process.stdout.read()
-        timer.cancel()
+    plant(system, nowadays(GOOD))
+    bank_a_is_away = tmp_path / "away.db"
+    options = Options(grace=0, late=1e12, overlap=0, every=0.001, cores=1, state=str(tmp_path / "state"))
+    order = read_order(options, {Role.COORDINATOR: [], Role.PRODUCER: []}, _config(tmp_path, system))
+    reports: list[Report] = []
+    said: list[str] = []
+    before = signal.getsignal(signal.SIGTERM)
 
-    assert process.returncode == 1, rest
-    assert "stopped" in rest
-    assert "Traceback" not in rest
-    plain = json.loads(report.read_bytes())
-    assert plain["result"]["counts"]["lost"] == sum("lost" in case.flags for case in BROKEN if one_service(case))
-    assert len(plain["runs"]) >= 2
+    def show(report: Report, _: Path | None) -> None:
+        reports.append(report)
+        if len(reports) == 1:
+            system.bank_a.rename(bank_a_is_away)
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def say(text: str) -> None:
+        said.append(text)
+        if text.startswith("could not check in this round") and bank_a_is_away.exists():
+            bank_a_is_away.rename(system.bank_a)
+            plant(system, nowadays([Case("lost", "lost", None, "msg", NONE, ())]))
+
+    assert perform(order, say, show) == 1
+
+    assert [report.verdict for report in reports] == [Verdict.CLEAN, Verdict.VIOLATIONS]
+    assert reports[1].result.messages == 1
+    assert any("bank-a: there is no file" in text for text in said), said
+    assert said[-1] == "stopped"
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
-def wait_for(stream: IO[str], word: str) -> None:
-    for line in stream:
-        if line.startswith(word):
-            return
-    raise AssertionError(f"{word} was never said")
+def _config(folder: Path, system: System) -> Path:
+    path = folder / "audit.toml"
+    path.write_text(
+        f"""
+        [[coordinator]]
+        url = "sqlite:///{system.coordinator}"
+        [[service]]
+        name = "bank-a"
+        url = "sqlite:///{system.bank_a}"
+        producer = true
+        [[service]]
+        name = "bank-b"
+        url = "sqlite:///{system.bank_b}"
+        consumer = true
+        ledger = {{ table = "ledger" }}
+        """
+    )
+    return path

@@ -13,7 +13,7 @@ import pytest
 
 from twophase.cli.app import COMMANDS
 from twophase.cli.messages import app as messages
-from twophase.spark.audit import AuditResult, RowCount
+from twophase.spark.comparison import AuditResult, RowCount
 from twophase.spark.increment import Run
 from twophase.spark.junit import to_junit
 from twophase.spark.locations import Role, parse_coordinator, parse_named

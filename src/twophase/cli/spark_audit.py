@@ -71,7 +71,7 @@ def perform(order: Order, say: Say, show: Show) -> int:
 
     plan = order.plan
     sources = look_into(plan)
-    small = order.every_s is None and all(map(is_small, sources))
+    small = all(map(is_small, sources))
     settings = SessionSettings(cores=order.cores, memory_mb=order.memory_mb, name="twophase audit", short=small)
     say("starting Spark")
     with open_session(settings) as spark:

@@ -1,12 +1,13 @@
 """The data pipeline: Spark jobs over the coordinator's tables and the business databases.
 
-Importing this package imports nothing heavy; `session.open_session` starts Spark, `audit.audit` needs only DataFrames.
-In a notebook:
+Importing this package imports nothing heavy; `session.open_session` starts Spark, `comparison.compare` needs only
+DataFrames. In a notebook:
 
-    from twophase.spark import register
+    from twophase.spark import audit, register
 
     register(spark)
     spark.read.format("twophase").option("url", "env:STORE_URL").option("table", "history").load()
+    report, findings = audit(spark, coordinators=["sqlite:///tp.db"], producers=["bank-a=sqlite:///a.db"])
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["consistent_cut", "register"]
+    from twophase.spark.report import Report
+
+__all__ = ["audit", "consistent_cut", "register"]
 
 
 def register(spark: SparkSession) -> SparkSession:
@@ -40,3 +44,32 @@ def consistent_cut(url: str) -> AbstractContextManager[dict[str, str]]:
     from twophase.spark.datasource.cut import consistent_cut as cut  # noqa: PLC0415 -- PySpark is slow to import
 
     return cut(url)
+
+
+def audit(
+    spark: SparkSession,
+    coordinators: Sequence[str],
+    producers: Sequence[str] = (),
+    consumers: Sequence[str] = (),
+    ledgers: Sequence[str] = (),
+    *,
+    grace_s: float = 5.0,
+    late_s: float = 3600.0,
+) -> tuple[Report, DataFrame]:
+    """Compare all sides, as `twophase spark audit` does.
+
+    Arguments:
+        spark: any session whose executors reach the databases.
+        coordinators, producers, consumers, ledgers: locations as the command takes them.
+        grace_s: seconds before suspects are read again.
+        late_s: seconds after which an unfinished message is late.
+
+    Returns:
+        The report, and every message that is not plainly in order.
+
+    Raises:
+        ConfigurationError: a location cannot be understood. CannotRead: a database cannot be read.
+    """
+    from twophase.spark.notebook import audit as whole  # noqa: PLC0415 -- PySpark is slow to import
+
+    return whole(spark, coordinators, producers, consumers, ledgers, grace_s=grace_s, late_s=late_s)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import jinja2
 
 from twophase.core.lifecycle import State
-from twophase.spark.audit import AuditResult
 from twophase.spark.charts import Bar, Lines, Share, bars, lines_of, shares
+from twophase.spark.comparison import AuditResult
 from twophase.spark.report import Report, Verdict, when
 from twophase.spark.samples import Finding
 from twophase.spark.taxonomy import MEANINGS, VIOLATIONS, Flag, Meaning, meaning_of

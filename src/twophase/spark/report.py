@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from twophase.spark.audit import AuditResult
+from twophase.spark.comparison import AuditResult
 from twophase.spark.coverage import Coverage
 from twophase.spark.increment import Run
 from twophase.spark.locations import Role

@@ -13,7 +13,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
-from twophase.spark.audit import Audited, audit
+from twophase.spark.comparison import Audited, compare
 from twophase.spark.coverage import Coverage
 from twophase.spark.facts import Inputs
 from twophase.spark.increment import CARRIED_MAX, Run, VerifiedPoint, advanced, increment_of, read_state, write_state
@@ -49,6 +49,7 @@ def run(
 
     Arguments:
         spark: any session whose executors reach the databases.
+        plan: what to audit.
         sources: as `look_into` found them, just now.
         say: is told what goes on.
         pause: lets the grace time pass.
@@ -57,6 +58,26 @@ def run(
         CannotRead: a database cannot be read, or is not the one that was verified.
         ConfigurationError: the state file is none.
     """
+    report, audited, after = examine(spark, plan, sources, say, pause)
+    try:
+        write_reports(report, plan)
+        if plan.findings is not None:
+            audited.findings.write.mode("overwrite").parquet(str(plan.findings))
+    finally:
+        audited.release()
+    if plan.state is not None and after is not None:
+        write_state(plan.state, after)
+    return report
+
+
+def examine(
+    spark: SparkSession,
+    plan: Plan,
+    sources: list[Source],
+    say: Callable[[str], None] = lambda _: None,
+    pause: Callable[[float], None] = time.sleep,
+) -> tuple[Report, Audited, VerifiedPoint | None]:
+    """The same without writing anything: the report, the findings, and where the verified point would be."""
     started = time.monotonic()
     as_of_ms = time.time_ns() // 1_000_000 + reference_skew_ms(sources)
     scope = scope_of(sources, as_of_ms, int(plan.late_s * 1000))
@@ -68,35 +89,30 @@ def run(
         say(f"waiting {plan.grace_s:g} s, because messages are in flight, then looking at the suspects again")
         pause(plan.grace_s)
 
-    audited = audit(inputs, scope, again_from(spark, sources, scope), wait)
-    try:
-        carried = _carried(audited) if plan.state else []
-        result = audited.result
+    audited = compare(inputs, scope, again_from(spark, sources, scope), wait)
+    if held is not None:
+        held.unpersist()
+    after: VerifiedPoint | None = None
+    runs: tuple[Run, ...] = ()
+    if plan.state is not None:
+        carried, result = _carried(audited), audited.result
         line = Run(as_of_ms, result.messages, result.clean, result.violations, result.unchecked, len(carried))
         if len(carried) > CARRIED_MAX:
             why = f"stays where it was: more than {CARRIED_MAX} messages are to be carried over"
             remarks.append(Coverage("the verified point", checked=True, note=why))
-        terms = Terms(
-            grace_s=plan.grace_s,
-            late_s=plan.late_s,
-            complete=plan.complete,
-            allow_empty=plan.allow_empty,
-            since_ms=state.as_of_ms if state else None,
-            remarks=tuple(remarks),
-            runs=(*(state.runs if state else ()), line) if plan.state else (),
-        )
-        report = make_report(result, sources, terms, duration_s=time.monotonic() - started)
-        write_reports(report, plan)
-        if plan.findings is not None:
-            audited.findings.write.mode("overwrite").parquet(str(plan.findings))
-    finally:
-        audited.release()
-        if held is not None:
-            held.unpersist()
-    if plan.state is not None:
-        overlap_ms = int(plan.overlap_s * 1000)
-        write_state(plan.state, advanced(state, sources, as_of_ms, overlap_ms, carried, line))
-    return report
+        after = advanced(state, sources, as_of_ms, int(plan.overlap_s * 1000), carried, line)
+        runs = after.runs
+    terms = Terms(
+        grace_s=plan.grace_s,
+        late_s=plan.late_s,
+        complete=plan.complete,
+        allow_empty=plan.allow_empty,
+        since_ms=state.as_of_ms if state else None,
+        remarks=tuple(remarks),
+        runs=runs,
+    )
+    report = make_report(audited.result, sources, terms, duration_s=time.monotonic() - started)
+    return report, audited, after
 
 
 def write_reports(report: Report, plan: Plan) -> None:

@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
-from twophase.spark.audit import Again
 from twophase.spark.classify import Scope, ServiceScope
+from twophase.spark.comparison import Again
 from twophase.spark.facts import Inputs
 from twophase.spark.locations import Role
 from twophase.spark.readers.probe import Slice, Source, horizon_ms
@@ -108,7 +108,7 @@ def skew_against(source: Source, reference_ms: int) -> int:
 
 
 def again_from(spark: SparkSession, sources: Sequence[Source], scope: Scope) -> Again:
-    """Closer looks at these sources, for `audit.audit`."""
+    """Closer looks at these sources, for `comparison.compare`."""
 
     def rows(gids: DataFrame, count: int) -> Inputs:
         inputs = rows_of(spark, sources, gids, count)

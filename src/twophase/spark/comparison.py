@@ -99,7 +99,9 @@ class Audited(NamedTuple):
         self.held.unpersist()
 
 
-def audit(inputs: Inputs, scope: Scope, again: Again | None = None, wait: Callable[[], None] = lambda: None) -> Audited:
+def compare(
+    inputs: Inputs, scope: Scope, again: Again | None = None, wait: Callable[[], None] = lambda: None
+) -> Audited:
     """Compare all sides.
 
     Arguments:
@@ -113,7 +115,7 @@ def audit(inputs: Inputs, scope: Scope, again: Again | None = None, wait: Callab
     """
     separated = separate(inputs, scope)
     first = _look(separated.others, separated.others_count, again or _unchanging(inputs, scope))
-    counted = _count(first)
+    counted = _count(first) if separated.others_count else []
     separated.held.unpersist()
     suspects_count = sum(row["messages"] for row in counted if row["violation"])
     suspects = first.where("violation").select("gid", "flags")

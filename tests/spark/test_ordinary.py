@@ -1,0 +1,47 @@
+"""The first look may only pass over what the full one has nothing to say about, whatever was given to the audit."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
+
+from tests.spark.cases import ALL, IN_ORDER, NOW_MS, SCOPE, inputs_of
+from twophase.spark.classify import Scope, ServiceScope, classify
+from twophase.spark.facts import by_gid, long_form
+from twophase.spark.ordinary import numbers_by_gid
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+SCOPES = {
+    "everything": SCOPE,
+    "only producers": msgspec.structs.replace(SCOPE, consumers=(), ledgers=()),
+    "only consumers": msgspec.structs.replace(SCOPE, producers=(), identities=(), ledgers=()),
+    "one address, all cleaned": msgspec.structs.replace(
+        SCOPE,
+        consumers=(ServiceScope("bank-b", ("http://bank-b/",)), ServiceScope("bank-c", ("http://bank-x/",))),
+        history_horizon_ms=NOW_MS,
+        producer_horizon_ms=NOW_MS,
+        consumer_horizon_ms=NOW_MS,
+    ),
+    "a clock far behind": msgspec.structs.replace(SCOPE, as_of_ms=1),
+}
+
+
+@pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)
+def test_what_is_passed_over_has_no_flag(spark: SparkSession, scope: Scope) -> None:
+    inputs = inputs_of(spark, ALL)
+
+    ordinary = {row["gid"] for row in numbers_by_gid(inputs, scope).where("ordinary").select("gid").collect()}
+    remarkable = classify(by_gid(long_form(inputs)), scope).where((F.size("flags") > 0) | (F.size("unknown") > 0))
+
+    assert ordinary & {row["gid"] for row in remarkable.select("gid").collect()} == set()
+
+
+def test_messages_in_order_are_passed_over(spark: SparkSession) -> None:
+    """Else the first look would save nothing."""
+    numbers = numbers_by_gid(inputs_of(spark, IN_ORDER), SCOPE).where("ordinary")
+
+    assert {row["gid"] for row in numbers.select("gid").collect()} == {
+        case.gid for case in IN_ORDER if case.gid != "transfer_aborted_by_a_foreign_sdk_without_a_row"
+    }
