@@ -16,8 +16,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from twophase.coordinator import refusal
 from twophase.coordinator.active import Active
 from twophase.coordinator.committer import Committer
@@ -213,8 +211,6 @@ class Decisions:
         """
         said = occurrence.said
         assert said is not None, "only requests are confirmed"
-        if said.branches != entry.message.branches:  # the same, but for the subscribers of its topics
-            said = msgspec.structs.replace(said, branches=entry.message.branches)
         occurrence.merged = said
         due_in_ms = said.options.timeout_to_fail_ms or self._settings.timeout_to_fail_ms
         self.committer.add(entry, occurrence, Insert(said.gid, _PREPARED, due_in_ms, encode(said)))

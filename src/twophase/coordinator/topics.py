@@ -20,7 +20,6 @@ from twophase.coordinator.observer import Observer
 from twophase.core.errors import (
     InvalidRequest,
     Overloaded,
-    StoreError,
     StoreUnavailable,
     TopicNotFound,
     TopicRefused,
@@ -238,16 +237,17 @@ class Topics:
     async def _change(self, name: str, change: NewSubscribers) -> None:
         """Change a topic as it stands now; again, as it stands then, when another change came in between."""
         async with self._store_is_asked:
-            wanted: Sequence[Subscriber] | None = ()
-            lost: StoreError | None = None
+            lost: StoreUnavailable | None = None
             for tries in range(_TRIES_MAX):
                 known = (await self._read()).by_name.get(name)
-                if lost is not None and _is_so(known, wanted):
-                    return  # the answer was lost, the change was not
-                wanted = change(known)
+                try:
+                    wanted = change(known)
+                except TopicRefused:
+                    if lost is not None:
+                        return  # it is as it shall be, and was not before: an answer was lost, the change was not
+                    raise
                 try:
                     done = await self._store.change_topic(self._now.revision, name, wanted)
-                    lost = None
                 except StoreUnavailable as error:
                     done, lost = False, error
                 if done:
@@ -262,12 +262,6 @@ def _require_both(name: str, url: str) -> None:
         raise TopicRefused("empty topic")
     if not url:
         raise TopicRefused("empty url")
-
-
-def _is_so(known: Topic | None, wanted: Sequence[Subscriber] | None) -> bool:
-    if known is None or wanted is None:
-        return known is None and wanted is None
-    return tuple(known.subscribers) == tuple(wanted)
 
 
 def _calls(branches: Sequence[Branch]) -> int:

@@ -1,0 +1,115 @@
+"""Topics on a database that nodes share and may lose: compared and set between them, and never done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.conformance.postgres.conftest import Join, Raw, somebody_waits_for
+from tests.servers.proxy import Cut, Proxy
+from twophase.coordinator.observer import NullObserver
+from twophase.coordinator.topics import Topics
+from twophase.core.errors import StoreUnavailable
+from twophase.stores.base import Subscriber
+from twophase.stores.postgres import PostgresStore
+
+URL = "http://cut-here/in"
+MARK = b"cut-here"
+
+
+def _topics(store: PostgresStore) -> Topics:
+    return Topics(store, 1_000, lambda: 0.5, NullObserver(), lambda url: None)
+
+
+@pytest.fixture
+def proxy(url: str) -> Iterator[Proxy]:
+    """The network between the store and its database."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    with Proxy(parts.hostname, parts.port) as one:
+        yield one
+
+
+@pytest.fixture
+async def far(join: Join, url: str, proxy: Proxy) -> PostgresStore:
+    """A node behind that network."""
+    parts = urlsplit(url)
+    return await join(url=url.replace(f":{parts.port}/", f":{proxy.port}/"), outage_wait_ms=1_500)
+
+
+async def test_of_two_nodes_that_change_at_once_one_is_refused(join: Join, raw: Raw) -> None:
+    one, two = await join(), await join()
+    with raw.transaction():
+        raw.execute("select from store_meta where name = 'topics_revision' for update")
+        changing = [
+            asyncio.create_task(node.change_topic(0, "rates", [Subscriber(f"http://b/{number}")]))
+            for number, node in enumerate((one, two))
+        ]
+        await somebody_waits_for(raw)
+
+    assert sorted(await asyncio.gather(*changing)) == [False, True]
+    topics = await one.topics()
+    assert topics == await two.topics()
+    assert topics is not None
+    assert (topics.revision, topics.by_name["rates"].version) == (1, 1)
+
+
+async def test_changes_of_three_nodes_at_once_all_come_through(join: Join) -> None:
+    nodes = [_topics(await join()) for _ in range(3)]
+    urls = [f"http://b/{number}" for number in range(30)]
+
+    await asyncio.gather(*(nodes[number % 3].subscribe("rates", url) for number, url in enumerate(urls)))
+
+    for node in nodes:
+        found = await node.refresh()
+        assert (found.revision, found.by_name["rates"].version) == (30, 30)
+        assert sorted(one.url for one in found.by_name["rates"].subscribers) == sorted(urls)
+
+
+@pytest.mark.parametrize("cut", Cut)
+async def test_a_change_whose_connection_is_cut_is_done_once(far: PostgresStore, proxy: Proxy, cut: Cut) -> None:
+    topics = _topics(far)
+    await topics.subscribe("rates", "http://b/other")
+    proxy.cut_around(MARK, cut)
+
+    await topics.subscribe("rates", URL)
+
+    assert proxy.has_cut.is_set()
+    found = await topics.refresh()
+    assert (found.revision, found.by_name["rates"].version) == (2, 2)
+    assert [one.url for one in found.by_name["rates"].subscribers] == ["http://b/other", URL]
+
+
+async def test_a_cut_change_that_is_committed_later_is_no_refusal(
+    far: PostgresStore, join: Join, proxy: Proxy, raw: Raw
+) -> None:
+    """It waits behind another node's change when its connection is cut, and comes through after that one."""
+    topics, near = _topics(far), await join()
+    with raw.transaction():
+        raw.execute("select from store_meta where name = 'topics_revision' for update")
+        changing = asyncio.create_task(topics.subscribe("rates", URL))
+        await somebody_waits_for(raw)
+        proxy.cut()
+        async with asyncio.timeout(20):
+            while raw.execute("select count(*) from pg_locks where not granted").fetchone() == (1,):
+                await asyncio.sleep(0.01)
+
+    await changing
+    found = await near.topics()
+    assert found is not None
+    assert (found.revision, found.by_name["rates"].version) == (1, 1)
+
+
+async def test_a_store_that_is_away_is_told_within_the_bound(far: PostgresStore, proxy: Proxy) -> None:
+    topics = _topics(far)
+    proxy.partition()
+
+    async with asyncio.timeout(20):
+        with pytest.raises(StoreUnavailable):
+            await topics.subscribe("rates", URL)
+    proxy.heal()
+    await topics.subscribe("rates", URL)
