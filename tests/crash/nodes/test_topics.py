@@ -1,4 +1,4 @@
-"""Topics on three nodes: changed at one they are used at all within the bound, and kill -9 leaves no half of a change."""
+"""Topics on three nodes: a change at one is used at all within the bound, and kill -9 leaves no half of a change."""
 
 from __future__ import annotations
 
