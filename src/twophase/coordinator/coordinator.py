@@ -189,7 +189,7 @@ class Coordinator:
         except TimeoutError:
             pass
         for entry in self._active.entries():
-            self._decisions.answer_waiters(entry, ReplyOf(ShuttingDown(gid=entry.message.gid), entry.state))
+            self._decisions.replies.answer_waiters(entry, ReplyOf(ShuttingDown(gid=entry.message.gid), entry.state))
 
     async def stop(self) -> None:
         """Stop at once what still runs, answer whoever waits, and close the store. Safe to call twice."""

@@ -16,22 +16,22 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from twophase.coordinator import refusal
 from twophase.coordinator.active import Active
 from twophase.coordinator.committer import Committer
+from twophase.coordinator.confirmed import Confirmed
 from twophase.coordinator.entry import Entry, Occurrence, OnReply, ReplyOf, tell
 from twophase.coordinator.merging import merge
 from twophase.coordinator.observer import Observer
+from twophase.coordinator.replies import Replies
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.timers import Timers
 from twophase.coordinator.topics import Topics
 from twophase.core import failpoint
-from twophase.core.errors import InvalidRequest, NotYetDelivered, StoreError, StoreFenced
+from twophase.core.errors import InvalidRequest, StoreError, StoreFenced
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, Reply, State
 from twophase.core.message import Durability, Message, encode, same_content, same_prepared
 from twophase.core.topic import TOPIC_PREFIX, fans_out
-from twophase.core.verdict import BranchResult
 from twophase.stores.base import (
     Attempt,
     AttemptKind,
@@ -97,6 +97,8 @@ class Decisions:
         self._on_parked = on_parked
         self._on_lost = on_lost
         self._on_fault = on_fault
+        self.replies = Replies(observer)
+        self._confirmed = Confirmed(active, timers, clock, observer)
         self.committer = Committer(
             store,
             observer,
@@ -146,9 +148,9 @@ class Decisions:
         elif self._shared and event is _PREPARE and entry.state is _PREPARED and not occurrence.confirmed:
             self._confirm(entry, occurrence)
         if not entry.busy:
-            self._answer(entry, occurrence, step.reply)
+            self.replies.answer(entry, occurrence, step.reply)
             if entry.waiters:
-                self._release(entry)
+                self.replies.release(entry)
 
     def drain_queue(self, entry: Entry) -> None:
         """Go on with what waited for the entry; then let it go, if nothing needs it in memory."""
@@ -200,7 +202,7 @@ class Decisions:
         try:
             return self._topics.expand(said)
         except InvalidRequest as error:
-            self._tell(occurrence, ReplyOf(error, State.ABSENT))
+            self.replies.refuse(occurrence, ReplyOf(error, State.ABSENT))
             occurrence.on_reply = None
             return None
 
@@ -355,80 +357,26 @@ class Decisions:
     # ---- outcomes: each is durable when it is told here ---------------------------------------------
 
     def _applied(self, entry: Entry, occurrence: Occurrence, item: Item, at_ms: int) -> None:
-        entry.version += 1
-        entry.mine = True
-        if isinstance(item, Insert):
-            self._inserted(entry, occurrence, item, at_ms)
-        elif isinstance(item, Decide):
-            self._decided(entry, occurrence, item, at_ms)
-        elif isinstance(item, Finish):
-            self._finished(entry, occurrence, item)
-        elif isinstance(item, Reschedule):
-            entry.stored_due_ms = item.due_ms
-            self._timers.schedule(entry, item.due_ms)
-        else:
-            entry.stored_due_ms = item.due_ms
-            entry.parked = item.parked
-            if item.parked:
-                self._timers.cancel(entry)
-                self._on_parked(entry, occurrence)
-            else:
-                entry.attempts = 0
-                self._timers.schedule(entry, item.due_ms)
-        self._answer(entry, occurrence, _OK)
+        was_early = entry.early
+        self._confirmed.take(entry, occurrence, item, at_ms)
+        if isinstance(item, Park) and item.parked:
+            self._on_parked(entry, occurrence)
+        elif was_early and isinstance(item, Decide) and self.used_up(entry):
+            self.happen(entry, Occurrence(Event.PARK, reason=ATTEMPTS_USED_UP))
+        self.replies.answer(entry, occurrence, _OK)
         if entry.state is _SUBMITTED and entry.bucket < 0 and not entry.parked and not entry.busy:
             self._on_submitted(entry)
         if entry.waiters:
-            self._release(entry)
+            self.replies.release(entry)
         if entry.queue:
             self.drain_queue(entry)
         elif not entry.busy:
             self.settle(entry)
 
-    def _inserted(self, entry: Entry, occurrence: Occurrence, item: Insert, at_ms: int) -> None:
-        entry.state = item.state
-        entry.version = 1
-        entry.decided_by = occurrence.decided_by
-        entry.created_ms = at_ms
-        if occurrence.merged is not None:
-            entry.become(occurrence.merged)
-            self._active.weigh(entry)
-        entry.stored_due_ms = at_ms + item.due_in_ms
-        entry.due_ms = self._clock.now_ms() + item.due_in_ms
-        if item.state is _PREPARED or item.due_in_ms:
-            self._timers.schedule(entry, entry.due_ms)
-
-    def _decided(self, entry: Entry, occurrence: Occurrence, item: Decide, at_ms: int) -> None:
-        entry.decided_by = item.decided_by
-        if occurrence.merged is not None:
-            entry.become(occurrence.merged)
-            self._active.weigh(entry)
-        entry.stored_due_ms = at_ms + item.due_in_ms
-        entry.state = _SUBMITTED
-        was_early, entry.early = entry.early, False
-        if not was_early:
-            entry.attempts = 0
-            entry.done = 0
-        entry.parked = False
-        due_ms = self._clock.now_ms() + item.due_in_ms
-        if item.due_in_ms:
-            self._timers.schedule(entry, due_ms)
-        else:
-            self._timers.cancel(entry)
-            entry.due_ms = due_ms
-        if was_early and self.used_up(entry):
-            self.happen(entry, Occurrence(Event.PARK, reason=ATTEMPTS_USED_UP))
-
-    def _finished(self, entry: Entry, occurrence: Occurrence, item: Finish) -> None:
-        if failpoint.ARMED and occurrence.event is _ALL_SUCCEEDED:
-            failpoint.reach("coordinator.after_finish")
-        entry.state = item.state
-        self._observer.finished(item.state, item.decided_by or entry.decided_by)
-
     def _refused(self, entry: Entry, occurrence: Occurrence, found: Refusal) -> None:
         if isinstance(found, Rejected):
             error = InvalidRequest(f"the store refuses this message's data: {found.error}", gid=entry.message.gid)
-            self._tell(occurrence, ReplyOf(error, State.ABSENT))
+            self.replies.refuse(occurrence, ReplyOf(error, State.ABSENT))
             if entry.version:
                 self._observer.incident(entry.message.gid, error.message)
                 self.give_up(entry, None, StoreError(error.message, gid=entry.message.gid))
@@ -465,37 +413,10 @@ class Decisions:
         self._active.remove(entry)
         self._on_fault()
         for one in waiting:
-            self._tell(one, ReplyOf(error, entry.state))
-        self.answer_waiters(entry, ReplyOf(error, entry.state))
+            self.replies.refuse(one, ReplyOf(error, entry.state))
+        self.replies.answer_waiters(entry, ReplyOf(error, entry.state))
 
-    # ---- replies --------------------------------------------------------------------------------------
-
-    def _answer(self, entry: Entry, occurrence: Occurrence, reply: Reply) -> None:
-        on_reply = occurrence.on_reply
-        if on_reply is None:
-            return
-        if reply is _OK:
-            said = occurrence.said
-            if said is not None and said.options.wait_result and occurrence.event is _SUBMIT:
-                if entry.waiters is None:
-                    entry.waiters = []
-                entry.waiters.append(on_reply)
-                return
-            tell(on_reply, ReplyOf(None, entry.state, entry.created_ms))
-            return
-        error = refusal.of(entry, occurrence.event, reply)
-        self._observer.refused(error.code)
-        tell(on_reply, ReplyOf(error, entry.state, entry.created_ms))
-
-    def _release(self, entry: Entry) -> None:
-        """Answer wait_result as soon as there is no delivery round to wait for."""
-        if entry.state is State.SUCCEEDED:
-            self.answer_waiters(entry, ReplyOf(None, entry.state, entry.created_ms))
-        elif entry.state is State.FAILED:
-            self.answer_waiters(entry, ReplyOf(refusal.of(entry, _SUBMIT, Reply.CONFLICT), entry.state))
-        elif entry.round is None and not entry.busy:
-            error = NotYetDelivered("the branches are called later.")
-            self.answer_waiters(entry, ReplyOf(error, entry.state, entry.created_ms, BranchResult.ONGOING))
+    # ---- when ---------------------------------------------------------------------------------------
 
     def used_up(self, entry: Entry) -> bool:
         """Whether a message whose branches fail has failed as often in a row as it may."""
@@ -505,18 +426,6 @@ class Decisions:
     def postpone(self, entry: Entry) -> None:
         """Its time has not come, whatever the row says: nothing is called before."""
         self._timers.schedule(entry, entry.first_call_ms)
-
-    def answer_waiters(self, entry: Entry, reply: ReplyOf) -> None:
-        """Tell everybody who submitted with wait_result."""
-        waiters, entry.waiters = entry.waiters, None
-        for on_reply in waiters or ():
-            tell(on_reply, reply)
-
-    def _tell(self, occurrence: Occurrence, reply: ReplyOf) -> None:
-        if reply.error is not None:
-            self._observer.refused(reply.error.code)
-        if occurrence.on_reply is not None:
-            tell(occurrence.on_reply, reply)
 
 
 def _decided_early(entry: Entry) -> bool:

@@ -228,7 +228,7 @@ class Delivery:
         if entry.waiters:
             result = round_.worst or BranchResult.ONGOING
             error = NotYetDelivered(_why_not(round_.failed, result))
-            self._decisions.answer_waiters(entry, ReplyOf(error, entry.state, entry.created_ms, result))
+            self._decisions.replies.answer_waiters(entry, ReplyOf(error, entry.state, entry.created_ms, result))
 
     def _note_late(self, entry: Entry, index: int, answer: Answer, result: BranchResult) -> None:
         """The answer to a call that was under way when the message was stopped: on record, and without effect (24)."""
