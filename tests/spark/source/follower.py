@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from twophase.spark import register
@@ -54,7 +55,10 @@ def main(url: str, folder: Path, point: str, batch: int) -> None:
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            sys.exit(str(error))  # now: it asks Java for its text, and Java ends with the block
 
 
 if __name__ == "__main__":

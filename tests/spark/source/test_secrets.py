@@ -43,9 +43,8 @@ with ours.open_session(ours.SessionSettings(cores=1, memory_mb=512, name="secret
     query = query.option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start()
     try:
         query.awaitTermination()
-    except Exception:
-        print(query._jsq.exception().get().toString(), file=sys.stderr)
-        raise
+    except Exception as error:
+        sys.exit(str(error))
     query.explain(True)
     for url in (bad, "postgresql://me:s3cr%zz@h/db"):
         try:
