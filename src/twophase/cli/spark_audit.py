@@ -156,10 +156,10 @@ def _require_sound(locations: list[Location], options: Options) -> None:
     given = {role: {location.name for location in locations if location.role is role} for role in Role}
     if not given[Role.COORDINATOR]:
         raise ConfigurationError("No coordinator is named; give --coordinator, or [[coordinator]] in --config.")
-    if not given[Role.PRODUCER] and not given[Role.CONSUMER]:
-        raise ConfigurationError("There is nothing to compare the coordinator with; give --producer or --consumer.")
     for name in sorted(given[Role.LEDGER] - given[Role.CONSUMER]):
         raise ConfigurationError(f"--ledger {name}: there is no --consumer {name}; names must match.")
+    if not given[Role.PRODUCER] and not given[Role.CONSUMER]:
+        raise ConfigurationError("There is nothing to compare the coordinator with; give --producer or --consumer.")
     for path in (options.html, options.json, options.junit, options.state, options.findings):
         if path is not None and not Path(path).absolute().parent.is_dir():
             raise ConfigurationError(f"{path}: there is no folder {Path(path).absolute().parent}; make it first.")

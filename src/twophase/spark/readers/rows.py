@@ -84,7 +84,7 @@ def _batch(source: Source, table: str, columns: list[tuple[Any, ...]]) -> pa.Rec
     schema = arrow_schema(source.location.role)
     arrays = [_array(source, table, field, column) for column, field in zip(columns, schema, strict=True)]
     if source.location.role is Role.LEDGER:  # a char(n) column is filled up with spaces, which no gid ends with
-        arrays[1:] = [pc.utf8_rtrim(array, " ") for array in arrays[1:]]
+        arrays[1:] = [pc.call_function("utf8_rtrim", [array], pc.TrimOptions(" ")) for array in arrays[1:]]
     gids = arrays[schema.get_field_index("gid")]
     if gids.null_count:
         raise CannotRead(
@@ -116,9 +116,9 @@ def _array(source: Source, table: str, field: pa.Field, column: Sequence[Any]) -
 
 def _fits(value: object, kind: pa.DataType) -> bool:
     try:
-        pa.scalar(value, type=kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        return isinstance(value, (int, str, bytes)) and pa.types.is_string(kind)
+        pa.scalar(_text(value) if pa.types.is_string(kind) else value, type=kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError):
+        return False
     return True
 
 
