@@ -39,6 +39,7 @@ from twophase.core.errors import InvalidRequest, Overloaded, ShuttingDown, Store
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Message
+from twophase.core.topic import TOPIC_PREFIX
 from twophase.destinations.base import Destination
 from twophase.stores.base import DecidedBy, Overview, Store
 from twophase.stores.search import Search
@@ -368,7 +369,13 @@ class Coordinator:
         entry = self._active.get(gid)
         if self._turned_away(gid, entry, on_reply):
             return None
-        return self._active.add(message) if entry is None else entry
+        if entry is not None:
+            return entry
+        for branch in message.branches:
+            if TOPIC_PREFIX in branch.url and not self.topics.can_expand(message):
+                # No new message can be that, but one that the store knows was expanded when it was inserted.
+                return self._look_up(gid)
+        return self._active.add(message)
 
     def _find(self, gid: str, on_reply: OnReply) -> Entry | None:
         """The entry of a gid, known or looked up; None when the request was turned away."""

@@ -139,6 +139,14 @@ class Topics:
         require(CALLS_MAX, _calls(branches), gid=message.gid)
         return msgspec.structs.replace(message, branches=branches)
 
+    def can_expand(self, message: Message) -> bool:
+        """Whether `expand` would take it."""
+        try:
+            self.expand(message)
+        except InvalidRequest:
+            return False
+        return True
+
     def expand_late(self, message: Message) -> Message:
         """A decided message, with the subscribers of topics among the branches that came late, as far as may be.
 
