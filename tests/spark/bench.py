@@ -28,7 +28,7 @@ from twophase.spark.session import SessionSettings, open_session
 from twophase.spark.taxonomy import Flag
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-SECONDS_MAX, MEMORY_MB_MAX = 90.0, 5_000
+MESSAGES_OF_BAR, SECONDS_MAX, MEMORY_MB_MAX = 10_000_000, 90.0, 5_000
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -136,6 +136,7 @@ def ask_duckdb(folder: Path, memory_mb: int) -> dict[str, int]:
     sql = (Path(__file__).parent / "oracle.sql").read_text()
     sql = sql.format(folder=folder, as_of_ms=SCOPE.as_of_ms, late_ms=SCOPE.late_ms, identity=IDENTITY)
     with duckdb.connect(config={"threads": 2, "memory_limit": f"{memory_mb}MB"}) as connection:
+        connection.execute("set enable_progress_bar = false")
         connection.execute(f"set temp_directory = '{folder / 'duckdb'}'")
         cursor = connection.execute(sql)
         row = cursor.fetchone()
@@ -157,7 +158,7 @@ def _make(folder: Path, messages: int, memory_mb: int) -> None:
 def main() -> int:
     """Make the files, ask both, compare; 1 when they differ from the truth."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=10_000_000)
+    parser.add_argument("--messages", type=int, default=MESSAGES_OF_BAR)
     parser.add_argument("--memory", type=int, default=3_072, help="MiB for Java, and for DuckDB")
     parser.add_argument("--partitions", type=int, default=32)
     parser.add_argument("--runs", type=int, default=2)
@@ -191,7 +192,8 @@ def _told(messages: int, taken: list[Taken], report: Path | None) -> int:
     spark, duckdb = taken
     print(f"DuckDB is {min(spark.seconds) / min(duckdb.seconds):.1f} times as fast on this one machine.")
     kept = max(spark.seconds) <= SECONDS_MAX and spark.peak_mb <= MEMORY_MB_MAX
-    print(f"Bar for ten million: {SECONDS_MAX:g} s and {MEMORY_MB_MAX} MiB: {'kept' if kept else 'missed'}.")
+    if messages >= MESSAGES_OF_BAR:
+        print(f"Bar for ten million: {SECONDS_MAX:g} s and {MEMORY_MB_MAX} MiB: {'kept' if kept else 'missed'}.")
     if report is not None:
         figures = {"messages": messages, "planted": wanted, "engines": taken}
         report.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
