@@ -13,8 +13,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from twophase.cli.spark_archive import ARCHIVE_EXAMPLES, archive
 from twophase.cli.spark_audit import perform, read_order
 from twophase.cli.spark_exit import EXIT_NOT_CHECKED, exit_codes, say
+from twophase.cli.spark_sink import ABANDON_EXAMPLES, CHECKBACK_EXAMPLES, abandon, checkback
 from twophase.cli.spark_slo import SLO_EXAMPLES, slo
 from twophase.spark.fleet import Options as AuditOptions
 from twophase.spark.locations import Role
@@ -137,6 +139,9 @@ def _paths(*paths: Path | None) -> dict[str, Path | None]:
 
 
 app.command(epilog=SLO_EXAMPLES)(slo)
+app.command(epilog=CHECKBACK_EXAMPLES)(checkback)
+app.command(epilog=ABANDON_EXAMPLES)(abandon)
+app.command(epilog=ARCHIVE_EXAMPLES)(archive)
 
 
 @app.command()

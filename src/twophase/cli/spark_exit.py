@@ -24,25 +24,27 @@ def say(text: str) -> None:
 
 
 @contextlib.contextmanager
-def exit_codes(junit: Path | None = None) -> Iterator[None]:
+def exit_codes(
+    junit: Path | None = None, *, command: str = "audit", failed: str = "Could not check."
+) -> Iterator[None]:
     """Whatever goes wrong ends in 2 and one line; `junit` gets it too, so that no old success stays there."""
     try:
         yield
     except ConfigurationError as error:
-        _not_checked(f"{error.code}: {error.message} `twophase spark audit --help` explains it.", junit)
+        _ended(f"{failed} {error.code}: {error.message} `twophase spark {command} --help` explains it.", junit)
     except TwophaseError as error:
-        _not_checked(f"{error.code}: {error.message} {error.remedy}", junit)
+        _ended(f"{failed} {error.code}: {error.message} {error.remedy}", junit)
     except KeyboardInterrupt:
         typer.echo("Stopped; nothing can be said.", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except typer.Exit:
         raise
     except Exception as error:  # noqa: BLE001 -- a crash must end in 2, not in 1
-        _not_checked(f"{last_line(error)}\n`twophase spark doctor` says whether Spark itself works here.", junit)
+        _ended(f"{failed} {last_line(error)}\n`twophase spark doctor` says whether Spark itself works here.", junit)
 
 
-def _not_checked(text: str, junit: Path | None) -> NoReturn:
-    typer.echo(f"Could not check. {text}", err=True)
+def _ended(text: str, junit: Path | None) -> NoReturn:
+    typer.echo(text, err=True)
     if junit is not None and junit.absolute().parent.is_dir():
         from twophase.spark.junit import not_checked  # noqa: PLC0415 -- PySpark is slow to import
 

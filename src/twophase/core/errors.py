@@ -54,7 +54,14 @@ docstring's first line is the default text.
     ├── AuditError                TP-8000  the audit could not be made
     │   ├── SparkUnavailable      TP-8001  Spark does not start
     │   ├── CannotRead            TP-8002  a database cannot be read
-    │   └── HistoryGap            TP-8003  a stream's rows were removed before it read them
+    │   ├── HistoryGap            TP-8003  a stream's rows were removed before it read them
+    │   ├── ArchiveRefused        TP-8010  this store cannot be archived into this lake now
+    │   └── LakeDamaged           TP-8011  a lake's files are not what its manifests say
+    ├── PublishError              TP-8100  rows of a DataFrame could not be published
+    │   ├── RowRefused            TP-8101  a key is null or comes twice, or a row is no message
+    │   ├── RowChanged            TP-8102  a key stands for another message already
+    │   ├── RowGivenUp            TP-8103  a key's message was given up before
+    │   └── LedgerUnavailable     TP-8104  the publisher's ledger cannot be used
     └── BenchmarkFailed           TP-9000  nothing could be measured
 """
 
@@ -511,6 +518,62 @@ class HistoryGap(AuditError):
         "Read the missing rows from the archive if there is one, then let the stream go on with option onGap=report, "
         "which says what is missing in rows of its own; run it more often than retention removes."
     )
+
+
+class ArchiveRefused(AuditError):
+    """This store cannot be archived into this lake now; nothing was added to it and nothing released for removal."""
+
+    code = "TP-8010"
+    remedy = "Let one archive at a time write, and archive a store into one lake only; then run it again."
+
+
+class LakeDamaged(AuditError):
+    """Files of a lake are not what its manifests say, or what was written differs from the store."""
+
+    code = "TP-8011"
+    remedy = "Run `twophase spark archive --lake DIR --verify`, and restore the files it names from a backup."
+
+
+# ---- publishing from Spark ------------------------------------------------------------------------
+
+
+class PublishError(TwophaseError):
+    """Rows could not be published. A batch is published as a whole or not at all; what was prepared waits for it."""
+
+    code = "TP-8100"
+    fate = Fate.UNDECIDED
+    remedy = "Correct the cause and run it again: what is published already is not published twice."
+
+
+class RowRefused(PublishError):
+    """A row cannot be a message; nothing of its batch is published."""
+
+    code = "TP-8101"
+    remedy = "Correct the rows and run it again; what is published already is not published twice."
+
+
+class RowChanged(PublishError):
+    """A row has the key of a message with another content, which is prepared already."""
+
+    code = "TP-8102"
+    remedy = (
+        "Make the query give the same row for a key whenever it runs (no random values, no current time), or give the "
+        "changed row a key of its own."
+    )
+
+
+class RowGivenUp(PublishError):
+    """A row has the key of a message that was given up, and rolled back for ever."""
+
+    code = "TP-8103"
+    remedy = "Set option onAbandoned=skip to leave such rows out, or give them keys of their own."
+
+
+class LedgerUnavailable(PublishError):
+    """The publisher's ledger cannot be used."""
+
+    code = "TP-8104"
+    remedy = "See that the database of option ledger runs, may be written to, and is reached from every executor."
 
 
 # ---- the benchmark --------------------------------------------------------------------------------

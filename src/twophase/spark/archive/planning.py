@@ -1,0 +1,79 @@
+"""What an archive has to copy: from where the last manifest ended to where the store is now, in rounds of tasks.
+
+History is followed by (node, seq), which are written in commit order: all rows up to a node's last number are there to
+be read. Attempts have no such number (their ids may be given out in one order and committed in another, and SQLite may
+give one out again), so they are followed by time, at a distance that gives each the time to arrive.
+"""
+
+from __future__ import annotations
+
+import itertools
+from importlib.resources import files
+
+import msgspec
+
+from twophase.core.errors import ArchiveRefused
+from twophase.core.hooks import Clock
+from twophase.spark.archive.lake import Manifest
+from twophase.spark.datasource.looking import looked_into
+from twophase.spark.datasource.parts import Stretch
+from twophase.spark.datasource.planning import lowest_seq, places
+from twophase.spark.datasource.wanted import Wanted
+
+ROWS_PER_TASK = 250_000
+TASKS_PER_ROUND = 8
+SETTLING_MS = 3_600_000
+"""An hour: how long an attempt, or a message whose node's clock is slow, may take from its time to the store."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """`rounds`: stretches of history; `until_ms`: attempts are copied, and all may be forgotten, up to there;
+    `first_time`: nothing was ever released, so that what is gone was removed before there was an archive."""
+
+    rounds: tuple[tuple[Stretch, ...], ...]
+    until_ms: int
+    first_time: bool
+
+    @property
+    def rows(self) -> int:
+        """Of history, in all rounds."""
+        return sum(one.last - one.first + 1 for round_ in self.rounds for one in round_)
+
+
+def plan(wanted: Wanted, last: Manifest | None, clock: Clock, rows_per_task: int = ROWS_PER_TASK) -> Plan:
+    """What is there and not in the lake.
+
+    Raises:
+        ArchiveRefused: the store's numbers are behind the lake's.
+        CannotRead: no such store.
+    """
+    through = {} if last is None else last.through
+    first_time = last is None or last.until_ms == 0
+    with looked_into(wanted) as (database, engine):
+        now_ms = clock.now_ms()
+        if engine == "postgresql":
+            statement = (files("twophase.spark.archive") / "sql" / "now.sql").read_text("utf-8")
+            now_ms = int(database.rows(statement)[0][0])
+        tops = places(database)
+        behind = {node: seq for node, seq in through.items() if seq > tops.get(node, 0)}
+        if behind:
+            raise ArchiveRefused(
+                f"The lake has nodes up to {behind}, and the store only {tops}. It was restored from a backup, or is "
+                "another store.",
+                remedy="What the store has written since cannot be told from what the lake has; archive it into a new "
+                "lake: first --detach, then another --lake.",
+            )
+        spans: list[Stretch] = []
+        for node, top in sorted(tops.items()):
+            first = through.get(node, 0) + 1
+            if first_time and node not in through:  # what retention removed before there was an archive
+                first = lowest_seq(database, node) or top + 1
+            spans += _cut(node, first, top, rows_per_task)
+    rounds = tuple(tuple(spans[at : at + TASKS_PER_ROUND]) for at in range(0, len(spans), TASKS_PER_ROUND))
+    until_ms = max(now_ms - SETTLING_MS, 0 if last is None else last.until_ms)
+    return Plan(rounds, until_ms, first_time)
+
+
+def _cut(node: int, first: int, last: int, width: int) -> list[Stretch]:
+    bounds = [*range(first, last + 1, width), last + 1]
+    return [Stretch(node, begin, end - 1) for begin, end in itertools.pairwise(bounds)]

@@ -1,0 +1,89 @@
+"""A lake under test: small tasks, a clock of its own, and what any reader of its plain folders sees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from tests.spark.source.stores import BORN_MS, StoreUnderTest
+from twophase.spark.archive.checking import Verified, verify
+from twophase.spark.archive.lake import Lake, Manifest
+from twophase.spark.archive.planning import SETTLING_MS
+from twophase.spark.archive.run import Archived, Settings, Spread, archive
+from twophase.spark.archive.workers import here
+
+DAY_MS = 86_400_000
+MADE_MS = 1_700_000_000_000
+ROWS_PER_TASK = 10
+
+
+def fail_early(store: StoreUnderTest, gids: Sequence[str]) -> None:
+    """An attempt that failed, of each message, before the time at which PostgreSQL's own clock stands."""
+    rows = [(gid, "branch", "01", "http://b/in", MADE_MS + n, 500, 7, "", "down") for n, gid in enumerate(gids)]
+    columns = "(gid, kind, branch_id, target, at_ms, status, latency_ms, result, error)"
+    store.many(f"insert into attempt {columns} values ({', '.join('?' * 9)})", rows)
+
+
+class StoppedClock:
+    """Always the same time."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+
+class InProcess:
+    """Workers that are this process, or whoever is given."""
+
+    def __init__(self, spread: Spread = here) -> None:
+        self._spread = spread
+
+    def __call__(self, rows: int) -> InProcess:
+        return self
+
+    def __enter__(self) -> Spread:
+        return self._spread
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Archive:
+    """A lake at a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, store: StoreUnderTest, spread: Spread = here, **settings: Any) -> Archived:
+        """Archive, a day after the planted rows were finished."""
+        clock = StoppedClock(BORN_MS + DAY_MS + SETTLING_MS)
+        known = Settings(clock, InProcess(spread), rows_per_task=ROWS_PER_TASK)
+        return archive(store.url, self.folder, Settings(**{**_fields(known), **settings}))
+
+    def verify(self) -> Verified:
+        return verify(self.folder, InProcess(), lambda _: None)
+
+    def rows(self, table: str = "history") -> list[dict[str, Any]]:
+        """The rows of the plain folders, as any tool sees them, by their key."""
+        folder = self.folder / table
+        if not folder.is_dir():
+            return []
+        rows: list[dict[str, Any]] = ds.dataset(folder, format="parquet", partitioning="hive").to_table().to_pylist()
+        return sorted(rows, key=lambda row: (row.get("node", 0), row.get("seq", row.get("id"))))
+
+    def places(self) -> list[tuple[int, int]]:
+        """(node, seq) of all rows of history."""
+        return [(row["node"], row["seq"]) for row in self.rows()]
+
+    @property
+    def manifests(self) -> list[Manifest]:
+        return Lake(self.folder).manifests()
+
+
+def _fields(settings: Settings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in settings.__struct_fields__}

@@ -1,0 +1,17 @@
+"""The stores of both engines, as the tests of the source have them, and the Spark of all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.spark.archive.archiving import Archive
+from tests.spark.source.conftest import postgres_store, sqlite_store, store
+
+__all__ = ["postgres_store", "sqlite_store", "store"]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    return Archive(tmp_path / "lake")

@@ -1,0 +1,247 @@
+"""History and attempts come into the lake whole, once, and go on from where the last run ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.spark.archive.archiving import DAY_MS, Archive, fail_early
+from tests.spark.source.stores import (
+    BORN_MS,
+    PostgresUnderTest,
+    SqliteUnderTest,
+    StoreUnderTest,
+    add_history,
+    finish,
+    gid_of,
+    history_row,
+    remove,
+)
+from twophase.core.errors import ArchiveRefused, CannotRead, HistoryGap, LakeDamaged
+from twophase.core.message import decode
+from twophase.spark.archive import marks
+from twophase.spark.archive.lake import Lake
+from twophase.spark.datasource.looking import location_of
+from twophase.spark.datasource.wanted import parse
+
+pytestmark = pytest.mark.spark
+
+
+def released_ms(store: StoreUnderTest) -> int | None:
+    """What the coordinator's cleaning reads."""
+    import sqlite3
+    from contextlib import closing
+
+    import psycopg
+
+    query = "select value from store_meta where name = 'archived_until_ms'"
+    if isinstance(store, SqliteUnderTest):
+        with closing(sqlite3.connect(store.path)) as connection:
+            row = connection.execute(query).fetchone()
+    else:
+        assert isinstance(store, PostgresUnderTest)
+        with psycopg.connect(store.dsn) as connection:
+            row = connection.execute(query).fetchone()
+    return None if row is None else int(row[0])
+
+
+def test_every_row_is_in_the_lake_with_all_that_the_store_has(store: StoreUnderTest, archive: Archive) -> None:
+    finish(store, 1, 1, 25)
+    finish(store, 2, 1, 3)
+    fail_early(store, ["n1-0000001", "n1-0000002"])
+
+    done = archive.run(store)
+
+    assert (done.history, done.attempts, done.missing, done.through) == (28, 2, 0, {1: 25, 2: 3})
+    assert archive.places() == [*((1, seq) for seq in range(1, 26)), *((2, seq) for seq in range(1, 4))]
+    row = archive.rows()[6]
+    assert (row["gid"], row["state"], row["finished_ms"]) == (gid_of(1, 7), "succeeded", BORN_MS + 7 + 20)
+    assert row["branches"][0]["url"] == "http://b/in"
+    assert decode(row["body"]).branches[0].payload == b'{"amount":30}'
+    assert [row["gid"] for row in archive.rows("attempt")] == ["n1-0000001", "n1-0000002"]
+    assert released_ms(store) == done.until_ms
+
+
+def test_the_next_run_brings_what_is_new(store: StoreUnderTest, archive: Archive) -> None:
+    finish(store, 1, 1, 12)
+    archive.run(store)
+    finish(store, 1, 13, 15)
+    finish(store, 3, 1, 2)
+
+    second = archive.run(store)
+    third = archive.run(store)
+
+    assert (second.history, third.history) == (5, 0)
+    assert archive.places() == [*((1, seq) for seq in range(1, 16)), (3, 1), (3, 2)]
+    assert third.through == {1: 15, 3: 2}
+
+
+def test_rows_lie_in_the_folder_of_the_day_they_finished(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+    for seq, days in ((1, 0), (2, 0), (3, 1)):
+        node, number, gid, state, born, decided, finished, *rest = history_row(1, seq)
+        add_history(sqlite_store, (node, number, gid, state, born, decided, finished - days * DAY_MS, *rest))
+
+    archive.run(sqlite_store)
+
+    assert {path.parent.name: path.name for path in archive.folder.glob("history/*/*")} == {
+        "dt=2027-01-14": "n1-000000000001-000000000003.parquet",
+        "dt=2027-01-15": "n1-000000000001-000000000003.parquet",
+    }
+    assert archive.places() == [(1, 1), (1, 2), (1, 3)]
+
+
+def test_rows_gone_before_the_first_run_are_counted_and_not_held_against_it(
+    sqlite_store: SqliteUnderTest, archive: Archive
+) -> None:
+    finish(sqlite_store, 1, 1, 20)
+    remove(sqlite_store, 1, 1, 4)
+    remove(sqlite_store, 1, 9, 9)
+
+    done = archive.run(sqlite_store)
+
+    assert (done.history, done.missing) == (15, 1)
+    assert archive.verify().faults == ()
+
+
+def test_rows_removed_behind_the_archives_back_are_said(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+    finish(sqlite_store, 1, 1, 5)
+    archive.run(sqlite_store)
+    finish(sqlite_store, 1, 6, 9)
+    remove(sqlite_store, 1, 7, 8)
+
+    with pytest.raises(
+        HistoryGap, match="2 rows of history were removed before they were archived: node 1, seq 7 to 8"
+    ):
+        archive.run(sqlite_store)
+    assert [manifest.number for manifest in archive.manifests] == [1]
+
+    assert archive.run(sqlite_store, accept_gaps=True).missing == 2
+    assert archive.places() == [(1, seq) for seq in (1, 2, 3, 4, 5, 6, 9)]
+
+
+def test_a_copy_that_differs_is_not_taken(
+    sqlite_store: SqliteUnderTest, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish(sqlite_store, 1, 1, 5)
+
+    def flipped(store: StoreUnderTest) -> None:
+        store.many("update history set attempts = attempts + 1 where seq = ?", [(3,)])
+
+    with pytest.raises(LakeDamaged, match="differs from the store: 5 rows"):
+        archive.run(sqlite_store, reached=lambda point: flipped(sqlite_store) if point == "copied" else None)
+
+    assert archive.manifests == []
+    assert archive.places() == []
+    assert released_ms(sqlite_store) == 0
+    assert archive.run(sqlite_store).history == 5
+
+
+def test_a_restored_store_is_refused(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+    finish(sqlite_store, 1, 1, 9)
+    archive.run(sqlite_store)
+    remove(sqlite_store, 1, 6, 9)
+    sqlite_store.many("update node set seq = ?", [(5,)])
+
+    with pytest.raises(ArchiveRefused, match="restored from a backup"):
+        archive.run(sqlite_store)
+
+
+def test_a_store_goes_into_one_lake(sqlite_store: SqliteUnderTest, archive: Archive, tmp_path: Path) -> None:
+    finish(sqlite_store, 1, 1, 3)
+    archive.run(sqlite_store)
+    other = Archive(tmp_path / "other")
+
+    with pytest.raises(ArchiveRefused, match="archived into another lake"):
+        other.run(sqlite_store)
+
+    marks.detach(location_of(parse({"url": sqlite_store.url, "table": "history"})))
+    assert released_ms(sqlite_store) is None
+    assert other.run(sqlite_store).history == 3
+
+
+def test_a_lake_without_its_manifests_is_no_new_lake(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+    finish(sqlite_store, 1, 1, 3)
+    archive.run(sqlite_store)
+    (archive.folder / "_manifests" / "00000001.json").unlink()
+
+    with pytest.raises(ArchiveRefused, match="has no manifest any more"):
+        archive.run(sqlite_store)
+
+
+def test_the_second_archive_at_once_refuses(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+    finish(sqlite_store, 1, 1, 3)
+    with Lake(archive.folder).locked(), pytest.raises(ArchiveRefused, match=r"another archive is at work.*process \d+"):
+        archive.run(sqlite_store)
+    assert archive.run(sqlite_store).history == 3
+
+
+def test_an_empty_store_is_archived_too(store: StoreUnderTest, archive: Archive) -> None:
+    assert archive.run(store).history == 0
+    assert archive.verify().faults == ()
+
+
+def test_a_store_that_is_not_there(archive: Archive, tmp_path: Path) -> None:
+    with pytest.raises(CannotRead):
+        archive.run(_Nowhere(f"sqlite:///{tmp_path / 'none.db'}"))
+    assert not (tmp_path / "none.db").exists()
+
+
+class _Nowhere:
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def many(self, sql: str, rows: object) -> None:
+        raise AssertionError("nobody writes there")
+
+
+def test_a_damaged_file_is_found(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+    finish(sqlite_store, 1, 1, 25)
+    archive.run(sqlite_store)
+    files = sorted(archive.folder.glob("history/*/*.parquet"))
+    assert archive.verify().faults == ()
+
+    whole = bytearray(files[0].read_bytes())
+    whole[len(whole) // 3] ^= 1
+    files[0].write_bytes(whole)
+    files[1].unlink()
+    files[2].with_name("stray.parquet").write_bytes(files[2].read_bytes())
+
+    assert {fault.why for fault in archive.verify().faults} == {
+        "its bytes are not those that were written",
+        "it is gone",
+        "no manifest names it",
+    }
+
+
+def test_only_the_owner_reads_a_lake(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+    finish(sqlite_store, 1, 1, 3)
+    archive.run(sqlite_store)
+
+    modes = {path.stat().st_mode & 0o077 for path in [archive.folder, *archive.folder.rglob("*")]}
+
+    assert modes == {0}
+
+
+def test_facts_see_what_a_sum_would_not() -> None:
+    """A row that stands twice instead of another, and two rows whose values were exchanged."""
+    import pyarrow as pa
+
+    from twophase.spark.archive.facts import facts_of
+    from twophase.spark.archive.schemas import target_of
+    from twophase.spark.datasource.tables import Kind
+
+    def facts(*gids: str) -> object:
+        schema = target_of(Kind.ATTEMPT)
+        rows = [
+            {
+                **dict.fromkeys(schema.names, ""),
+                **dict.fromkeys(("id", "at_ms", "status", "latency_ms"), 1),
+                "gid": gid,
+            }
+            for gid in gids
+        ]
+        return facts_of(Kind.ATTEMPT, [pa.RecordBatch.from_pylist(rows, schema)]).digest
+
+    assert facts("a", "b") == facts("b", "a")
+    assert len({facts("a", "b"), facts("a", "a"), facts("b", "b"), facts("ab", ""), facts("a")}) == 5

@@ -1,0 +1,106 @@
+"""Archives die by kill -9 at every point, and again, and the lake has every row once, whenever it is looked at."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.spark.archive.archiving import Archive, fail_early
+from tests.spark.source.stores import SqliteUnderTest, finish, gid_of
+from twophase.spark.archive.lake import Lake
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.crash,
+    # A child that only archives and dies; a process started anew would take seconds to import all.
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
+POINTS = ("claimed", "copied", "checked", "linked", "committed", "moved", "published", "released")
+PASSAGES = (1, 2)
+
+
+def killed(archive: Archive, store: SqliteUnderTest, point: str, passage: int) -> bool:
+    """Archive in a process of its own that kills itself there; False when it came to its end before."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status):
+            assert os.WTERMSIG(status) == signal.SIGKILL
+            return True
+        assert os.waitstatus_to_exitcode(status) == 0
+        return False
+    passed = itertools.count(1)
+
+    def reached(name: str) -> None:
+        if name == point and next(passed) == passage:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    code = 1
+    try:
+        _cut_short(reached)
+        archive.run(store, reached=reached)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _cut_short(reached: Callable[[str], None]) -> None:
+    """Two more points, inside a step of the lake: between link and unlink, and between two moves of files."""
+    unlink, rename = Path.unlink, Path.rename
+
+    def unlink_later(self: Path, missing_ok: bool = False) -> None:
+        reached("linked")
+        unlink(self, missing_ok)
+
+    def rename_and_tell(self: Path, target: Path) -> Path:
+        moved = rename(self, target)
+        if self.suffix == ".parquet":
+            reached("moved")
+        return moved
+
+    setattr(Path, "unlink", unlink_later)  # noqa: B010 -- in a process that is about to end
+    setattr(Path, "rename", rename_and_tell)  # noqa: B010 -- the same
+
+
+def forget_released(store: SqliteUnderTest) -> None:
+    """What the coordinator's retention removes when it removes all it may."""
+    with closing(sqlite3.connect(store.path)) as connection, connection:
+        row = connection.execute("select value from store_meta where name = 'archived_until_ms'").fetchone()
+        until_ms = 0 if row is None else row[0]
+        connection.execute("delete from history where finished_ms < ?", (until_ms,))
+        connection.execute("delete from attempt where at_ms < ?", (until_ms,))
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_nothing_is_lost_and_nothing_is_there_twice(
+    sqlite_store: SqliteUnderTest, archive: Archive, point: str
+) -> None:
+    last, kills = 0, 0
+    for passage in PASSAGES:
+        finish(sqlite_store, 1, last + 1, last + 175)  # more than two rounds
+        fail_early(sqlite_store, [gid_of(1, last + 1)] if passage == 1 else [])
+        last += 175
+        kills += killed(archive, sqlite_store, point, passage)
+        forget_released(sqlite_store)
+        seen = archive.places()
+        assert len(set(seen)) == len(seen), "a reader of the plain folders saw a row twice"
+
+    done = archive.run(sqlite_store)
+    forget_released(sqlite_store)
+
+    assert kills >= 1
+    assert archive.places() == [(1, seq) for seq in range(1, last + 1)]
+    assert len(archive.rows("attempt")) == 1
+    assert done.through == {1: last}
+    assert archive.verify().faults == ()
+    assert not (archive.folder / "_staging").exists()
+    assert [manifest.number for manifest in Lake(archive.folder).manifests()] == list(
+        range(1, len(archive.manifests) + 1)
+    )
