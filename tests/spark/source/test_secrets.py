@@ -15,22 +15,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(400)]
 PROGRAM = """
 import sys
 from pathlib import Path
-from pyspark import SparkConf
-from pyspark.sql import SparkSession
 from twophase.spark import register
 from twophase.spark import session as ours
 
 good, bad, folder = sys.argv[1:4]
-build = ours._build
-def logged(settings, place):
-    builder = SparkSession.builder
-    builder.config("spark.eventLog.enabled", "true").config("spark.eventLog.dir", Path(folder).as_uri())
-    builder.config("spark.eventLog.compress", "false")
-    spark = build(settings, place)
+log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": Path(folder).as_uri(), "spark.eventLog.compress": "false"}
+settings = ours.SessionSettings(cores=1, memory_mb=512, name="secrets", short=True, extra=tuple(log.items()))
+with ours.open_session(settings) as spark:
     spark.sparkContext.setLogLevel("INFO")
-    return spark
-ours._build = logged
-with ours.open_session(ours.SessionSettings(cores=1, memory_mb=512, name="secrets", short=True)) as spark:
     register(spark)
     read = spark.read.format("twophase").option("table", "history")
     frame = read.option("url", good).load()
