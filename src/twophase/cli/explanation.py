@@ -110,9 +110,7 @@ def _submitted(message: ShownMessage, now_ms: int) -> Explanation:
         then = [f"Its branches are called at {clock(message.earliest_ms, now_ms)}: it was sent with a delay."]
         return Explanation(headline, happened, [], then, [_stop(message, "to give it up; nothing has been called")])
     if message.due_ms > now_ms + _SLACK_MS or (blocked and message.due_ms > now_ms):
-        then = [
-            f"What is left is called again at {clock(message.due_ms, now_ms)}, and for ever after until it succeeds."
-        ]
+        then = [f"What is left is called again at {clock(message.due_ms, now_ms)}, {_until(message)}."]
     else:
         then = ["What is left is being called now, or waits for its place among other calls to the same receiver."]
     return Explanation(headline, happened, blocked, then, _remedies(message, now_ms) if blocked else [])
@@ -125,7 +123,7 @@ def _succeeded(message: ShownMessage, now_ms: int) -> Explanation:
         f"Every branch had succeeded at {clock(message.finished_ms, now_ms)}, {took}.",
         *_history(message, now_ms),
     ]
-    headline = f"{message.gid} has succeeded: all {len(message.branches)} branches are delivered."
+    headline = f"{message.gid} has succeeded: {_count(message.branches)} delivered."
     return Explanation(headline, happened, [], ["Nothing: it is final."])
 
 
@@ -191,6 +189,12 @@ def _parked(message: ShownMessage) -> list[str]:
         "It is parked: its branches have failed as often in a row as allowed.",
         *(_failing(branch, last, 0) for branch, last in _last_failures(message, left)),
     ]
+
+
+def _until(message: ShownMessage) -> str:
+    if message.attempts_max:
+        return f"until it succeeds, or {message.attempts_max} rounds have failed in a row, and it is parked"
+    return "and for ever after until it succeeds"
 
 
 def _next_question(message: ShownMessage, now_ms: int) -> str:

@@ -7,9 +7,10 @@ server, or it refuses and says why. Proxies of the environment are not used: a s
 from __future__ import annotations
 
 import urllib.request
+from http.client import HTTPException, InvalidURL
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 from urllib.error import HTTPError
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 import typer
@@ -49,6 +50,8 @@ class Api:
             _fail(
                 f"--server: {server!r} is no http:// or https:// address; such as {DEFAULT_SERVER}.", EXIT_UNREACHABLE
             )
+        if "@" in urlsplit(server).netloc:
+            _fail("--server: an address with a user name or password in it is not understood.", EXIT_UNREACHABLE)
         self._server = server.rstrip("/")
 
     def get(self, path: str, answer: type[T], *, query: dict[str, str] | None = None) -> T:
@@ -72,6 +75,10 @@ class Api:
         except HTTPError as error:
             with error:
                 self._refused(error.code, error.read(_ANSWER_BYTES_MAX))
+        except InvalidURL as error:
+            _fail(f"--server: {self._server!r} is no address: {error}; such as {DEFAULT_SERVER}.", EXIT_UNREACHABLE)
+        except HTTPException:
+            self._stranger("answered something that is no HTTP (is it the gRPC port?)")
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", None) or error
             _fail(

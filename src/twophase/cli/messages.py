@@ -213,7 +213,7 @@ def retry_now(
     filters = Filters.of(unfinished, gid_prefix, destination, created_after, created_before, parked=False)
     api, said = Api(server), Said(by or _me(), reason)
     chosen = _chosen(api, gids, filters, "Try now", "unfinished", everything=everything, yes=yes)
-    _act(api, "retry-now", "tried now", chosen, said, as_json=as_json)
+    _act(api, "retry-now", "tried as soon as it may be", chosen, said, as_json=as_json)
 
 
 # ---- what they share ------------------------------------------------------------------------------------

@@ -156,7 +156,7 @@ class Coordinator:
         )
         self._on_due = self._moved.sift if store.shared else self._see_to
         self._stopping = Stopping(self._check_back, self._decisions, settings)
-        self.operator = Operator(store, self._decisions, clock, self._find)
+        self.operator = Operator(store, self._decisions, clock, self._find, settings.attempts_max)
 
     # ---- life -----------------------------------------------------------------------------------------
 

@@ -24,7 +24,8 @@ from twophase.stores.base import Attempt, AttemptKind, DecidedBy, LiveRow, Store
 
 LATER_ROWS_MAX: Final = 10_000
 """Rows that one request looks at for those that wait."""
-_PAGE_ROWS: Final = 500
+_PAGE_ROWS: Final = 100
+"""Read at once, with their payloads."""
 _NAME_BYTES_MAX: Final = 100
 
 
@@ -50,15 +51,22 @@ class Operator:
 
     Arguments:
         find: the entry of a gid, looked up if need be; None when the request was turned away, and has been told.
+        attempts_max: after so many failed rounds in a row a message is parked that names no limit of its own; 0: never.
     """
 
     def __init__(
-        self, store: Store, decisions: Decisions, clock: Clock, find: Callable[[str, OnReply], Entry | None]
+        self,
+        store: Store,
+        decisions: Decisions,
+        clock: Clock,
+        find: Callable[[str, OnReply], Entry | None],
+        attempts_max: int,
     ) -> None:
         self._store = store
         self._decisions = decisions
         self._clock = clock
         self._find = find
+        self.attempts_max = attempts_max
         self.earliest_ms = decisions.earliest_ms
         """From (state, message, created_ms): before when the message is not tried, whatever anybody does."""
 
@@ -113,17 +121,15 @@ class Operator:
             How many are tried now, and whether there are more of them.
         """
         position = (self._clock.now_ms() + after_ms, "\U0010ffff")
-        waiting: list[LiveRow] = []
+        waiting: list[str] = []
         for _ in range(LATER_ROWS_MAX // _PAGE_ROWS):
             rows = await self._store.later(position, _PAGE_ROWS)
-            waiting += [row for row in rows if self._could_be_earlier(row)]
+            waiting += [row.gid for row in rows if self._could_be_earlier(row)]
             if len(rows) < _PAGE_ROWS or len(waiting) > limit:
                 break
             position = (rows[-1].due_ms, rows[-1].gid)
         told = act.told("tried now")
-        replies = await asyncio.gather(
-            *(self._perform(row.gid, Event.HURRY, "retry-now", told) for row in waiting[:limit])
-        )
+        replies = await asyncio.gather(*(self._perform(gid, Event.HURRY, "retry-now", told) for gid in waiting[:limit]))
         return sum(reply.error is None for reply in replies), len(waiting) > limit
 
     def _could_be_earlier(self, row: LiveRow) -> bool:

@@ -49,7 +49,8 @@ def operator_routes(coordinator: Coordinator, decoder: Decoder, timeout_to_fail_
     """dtm's doors for operators, and ours."""
     operator = coordinator.operator
     dtm = DtmOperator(coordinator, operator, decoder, timeout_to_fail_ms)
-    return [*dtm.routes(), *MessagesDoor(coordinator, operator, operator.earliest_ms, coordinator.clock).routes()]
+    ours = MessagesDoor(coordinator, operator, operator.earliest_ms, operator.attempts_max, coordinator.clock)
+    return [*dtm.routes(), *ours.routes()]
 
 
 class MessagesDoor:
@@ -59,12 +60,14 @@ class MessagesDoor:
         looking: the coordinator.
         acting: its operator.
         earliest: before when a message is not tried.
+        attempts_max: failures in a row after which a message is parked that names no limit of its own; 0 for none.
         clock: what time it is for the store.
     """
 
-    def __init__(self, looking: Looking, acting: Acting, earliest: Earliest, clock: Clock) -> None:
+    def __init__(self, looking: Looking, acting: Acting, earliest: Earliest, attempts_max: int, clock: Clock) -> None:
         self._looking = looking
         self._earliest = earliest
+        self._attempts_max = attempts_max
         self._clock = clock
         self._acts: Mapping[str, Callable[[str, Act], Awaitable[ReplyOf]]] = {
             "stop": acting.stop,
@@ -87,7 +90,7 @@ class MessagesDoor:
             views, position = await self._looking.search(wanted, position, limit)
         except TwophaseError as error:
             return _refused(error)
-        messages = [shown(view, self._earliest) for view in views]
+        messages = [shown(view, self._earliest, self._attempts_max) for view in views]
         return _json(ManyMessages(messages, position, self._clock.now_ms()))
 
     async def _one(self, request: Request) -> Response:
@@ -98,7 +101,7 @@ class MessagesDoor:
                 return _refused(UnknownMessage(f"no message {gid!r} found.", gid=gid))
         except TwophaseError as error:
             return _refused(error)
-        return _json(OneMessage(shown(view, self._earliest), self._clock.now_ms()))
+        return _json(OneMessage(shown(view, self._earliest, self._attempts_max), self._clock.now_ms()))
 
     def _act(self, name: str) -> Callable[[Request], Awaitable[Response]]:
         act = self._acts[name]

@@ -45,6 +45,8 @@ class ShownAttempt(msgspec.Struct, omit_defaults=True, frozen=True):
 class ShownMessage(msgspec.Struct, omit_defaults=True, frozen=True):
     """A message. `due_ms`: when it is tried next; `earliest_ms`: not before this, whatever anybody does.
 
+    `attempts_max`: when so many rounds of branch calls have failed in a row it is parked; 0 for never.
+
     `log` is there when one message is asked for, the newest 100, oldest first.
     """
 
@@ -59,6 +61,7 @@ class ShownMessage(msgspec.Struct, omit_defaults=True, frozen=True):
     due_ms: int = 0
     earliest_ms: int = 0
     attempts: int = 0
+    attempts_max: int = 0
     check_url: str = ""
     protocol: str = "http"
     check_back_durability: bool = False
@@ -88,8 +91,8 @@ class Acted(msgspec.Struct, frozen=True):
     state: str
 
 
-def shown(view: MessageView, earliest: Earliest) -> ShownMessage:
-    """The message of a view."""
+def shown(view: MessageView, earliest: Earliest, attempts_max: int = 0) -> ShownMessage:
+    """The message of a view. `attempts_max`: the coordinator's, for one that names none."""
     message = view.message
     live = view.state in (State.PREPARED, State.SUBMITTED)
     return ShownMessage(
@@ -104,6 +107,7 @@ def shown(view: MessageView, earliest: Earliest) -> ShownMessage:
         due_ms=view.due_ms or 0,
         earliest_ms=earliest(view.state, message, view.created_ms) if live else 0,
         attempts=view.attempts,
+        attempts_max=(message.options.attempts_max or attempts_max) if live else 0,
         check_url=message.check_url,
         protocol=message.protocol,
         check_back_durability=bool(message.options.durability),

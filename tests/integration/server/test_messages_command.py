@@ -71,7 +71,7 @@ async def test_a_message_that_fails_is_explained_and_unblocked(terminal: Termina
 
     terminal.branch.answers["/down"] = 200
     done = await terminal.type(*command.split()[1:4], "--reason", "repaired", "--by", "eve")
-    assert done == "order-17 is tried now; its state is submitted. See: twophase explain order-17\n"
+    assert done == "order-17 is tried as soon as it may be; its state is submitted. See: twophase explain order-17\n"
     told = await terminal.until_told("order-17", "has succeeded")
     assert "Tried now by eve: repaired, at " in told
 
@@ -148,7 +148,7 @@ async def test_some_of_many_may_be_refused(terminal: Terminal) -> None:
     told = await terminal.type("messages", "retry-now", "nobody", "order-1", code=1)
 
     assert "TP-2004: no message 'nobody' found" in told
-    assert "1 tried now, 1 refused." in told
+    assert "1 tried as soon as it may be, 1 refused." in told
 
 
 async def test_what_is_typed_wrong_is_told_with_what_would_be_right(terminal: Terminal) -> None:
@@ -170,6 +170,26 @@ async def test_without_a_server_the_next_command_is_told(tmp_path: Path) -> None
     assert (process.returncode, out) == (3, b"")
     assert b"No server answers at http://127.0.0.1:9" in error
     assert b"twophase server" in error
+
+
+async def test_what_is_no_twophase_server_is_told_in_a_sentence() -> None:
+    async def explain(server: str) -> str:
+        result = await asyncio.to_thread(runner.invoke, app, ["explain", "g", "--server", server])
+        assert result.exit_code == 3
+        return result.output
+
+    async def begin_as_grpc(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\x00\x00\x18\x04\x00\x00\x00\x00\x00")
+        writer.close()
+
+    other = await asyncio.start_server(begin_as_grpc, "127.0.0.1", 0)
+    async with other:
+        port = other.sockets[0].getsockname()[1]
+        assert "is it the gRPC port?" in await explain(f"http://127.0.0.1:{port}")
+    assert "is no address" in await explain("http://127.0.0.1:36 789")
+    told = await explain("http://eve:hunter2@127.0.0.1:36789")
+    assert "user name" in told
+    assert "hunter2" not in told
 
 
 @pytest.mark.parametrize("command", ["list", "show", "stop", "park", "redrive", "retry-now"])

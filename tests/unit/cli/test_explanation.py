@@ -166,6 +166,15 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         [RETRY, STOP],
     ),
     (
+        "submitted, a branch fails, and only so often",
+        message("submitted", due_ms=NOW + 30_000, attempts=3, attempts_max=5, log=[called("01", "error", 502)]),
+        "order-17",
+        "",
+        f"Branch 01 ({IN}) fails: status 502",
+        "(in 30 s), until it succeeds, or 5 rounds have failed in a row, and it is parked",
+        [RETRY, STOP],
+    ),
+    (
         "submitted, a branch is not reached",
         message("submitted", due_ms=NOW + 30_000, log=[called("01", "error", 0, "timed out after 3000 ms")]),
         "order-17",
@@ -213,7 +222,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
     (
         "succeeded",
         message("succeed", decided_by="submit"),
-        "order-17 has succeeded: all 2 branches are delivered.",
+        "order-17 has succeeded: 2 branches delivered.",
         "Every branch had succeeded at 2023-11-14 22:14:20 UTC (40 s ago), 20 s after it was first heard of.",
         "",
         "Nothing: it is final.",
