@@ -258,6 +258,16 @@ class Coordinator:
             return
         self._decisions.happen(entry, Occurrence(Event.ABORT, None, on_reply, DecidedBy.ABORT, "the producer aborted"))
 
+    def confirm(self, gid: str, on_reply: OnReply) -> None:
+        """The local transaction of a *prepared* message is committed: call its branches.
+
+        Unlike `submit` it begins nothing. The reply's state tells: ABSENT, no such message; FAILED, the opposite was
+        decided before.
+        """
+        entry = self._find(gid, on_reply)
+        if entry is not None:
+            self._decisions.happen(entry, Occurrence(Event.CHECK_COMMITTED, None, on_reply, _BY_SUBMIT))
+
     async def query(self, gid: str) -> MessageView | None:
         """What is known of a gid; None when nothing is.
 

@@ -42,6 +42,14 @@ NAMES: Final[frozenset[str]] = frozenset(
         "check_back.before_insert",
         "check_back.after_insert",
         "check_back.before_reply",
+        # Spark's sink: a task, then the driver
+        "spark.after_written_down",
+        "spark.after_prepare",
+        "spark.before_decision",
+        "spark.after_decision",
+        "spark.amid_submit",
+        "spark.before_published",
+        "spark.after_published",
     }
 )
 

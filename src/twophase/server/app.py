@@ -39,6 +39,7 @@ from twophase.server.dtm_http import ColdRoutes
 from twophase.server.dtm_jsonrpc import JsonRpcDoor
 from twophase.server.grpc_port import GrpcPort
 from twophase.server.listener import Listener
+from twophase.server.many_http import ManyDoor
 from twophase.server.messages_http import operator_routes
 from twophase.server.metrics import Metrics
 from twophase.server.settings import Settings, unknown_variables
@@ -106,10 +107,11 @@ class Server:
         topics = TopicRoutes(self.coordinator.topics, self.metrics.refused)
         takeover = TakeoverDoor(self.coordinator, decoder)
         operators = operator_routes(self.coordinator, decoder, settings.timeout_to_fail_ms)
+        many = ManyDoor(self.coordinator, decoder)
         self.listener = Listener(
             self.coordinator,
             decoder,
-            cold.application(json_rpc.route(), takeover.route(), openapi.route(), *topics.routes(), *operators),
+            cold.application(json_rpc.route(), takeover.route(), openapi.route(), *topics.routes(), *operators, *many.routes()),
             on_refused=self.metrics.refused,
             timeouts=settings.timeouts(),
             connections_max=settings.connections_max,

@@ -1,4 +1,4 @@
-"""The data source `twophase`, as Spark knows it: options in, readers out."""
+"""The data source `twophase`, as Spark knows it: options in, readers and writers out."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import MutableMapping
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from twophase.core.errors import ConfigurationError
 from twophase.spark.datasource.batch import BatchReader
 from twophase.spark.datasource.choosing import schema_of
 from twophase.spark.datasource.stream import StreamReader
 from twophase.spark.datasource.wanted import STREAM_ONLY, parse
+from twophase.spark.sink.writer import BatchWriter, StreamWriter
 
 
 class TwophaseSource(DataSource):
-    """`spark.read.format("twophase")` and `spark.readStream.format("twophase")`."""
+    """`format("twophase")` of `read`, `readStream`, `write` and `writeStream`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Take the options; they are checked when it is known what they are for."""
@@ -38,3 +40,15 @@ class TwophaseSource(DataSource):
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 -- Spark's name
         """For `readStream`."""
         return StreamReader(parse(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 -- Spark's signature
+        """For `write`. What is published cannot be taken back, so there is nothing to overwrite."""
+        if overwrite:
+            raise ConfigurationError("Messages cannot be overwritten.", remedy='Write with mode("append").')
+        return BatchWriter(self.options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 -- Spark's
+        """For `writeStream`, of output mode append or update."""
+        if overwrite:
+            raise ConfigurationError("Messages cannot be overwritten.", remedy='Stream with outputMode("append").')
+        return StreamWriter(self.options, schema)

@@ -1,0 +1,192 @@
+"""`POST /api/twophase/prepare-many` and `submit-many`: for producers that have thousands of messages at once.
+
+All a request holds goes to the coordinator in one go and shares its flushes; each message has an outcome of its own,
+and is judged by the same table as one that comes alone. `submit-many` names gids only and begins nothing: a gid that
+is not known is an outcome, so a coordinator whose store was replaced never delivers an empty message in good faith.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
+
+from twophase.coordinator.entry import OnReply, ReplyOf
+from twophase.core.errors import ContraryDecision, InvalidRequest, TwophaseError, UnknownMessage
+from twophase.core.gid import validate_gid
+from twophase.core.lifecycle import State
+from twophase.core.many import MESSAGES_MAX, PREPARE_PATH, SUBMIT_PATH, ManyReply, OneResult, SubmitMany
+from twophase.core.message import Message
+from twophase.server.decode import Decoder
+from twophase.server.encode import WIRE_STATES, failure
+from twophase.server.wire import WireRequest
+
+Asked = TypeVar("Asked")
+_TYPE: Final = "application/json; charset=utf-8"
+_DONE: Final = OneResult()
+_decode_submit = msgspec.json.Decoder(SubmitMany).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class PrepareMany(msgspec.Struct):
+    """The messages, each as `prepare` takes one."""
+
+    messages: list[WireRequest]
+
+
+_decode_prepare = msgspec.json.Decoder(PrepareMany).decode
+
+
+class Requests(Protocol):
+    """The part of the coordinator that is used here."""
+
+    def prepare(self, message: Message, on_reply: OnReply) -> None: ...
+
+    def confirm(self, gid: str, on_reply: OnReply) -> None: ...
+
+
+class _Outcomes:
+    """The outcomes of one request, as they come."""
+
+    def __init__(self, count: int) -> None:
+        self.results = [_DONE] * count
+        self.complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._missing = count
+        if not count:
+            self.complete.set_result(None)
+
+    def told(self, index: int, result: OneResult) -> None:
+        self.results[index] = result
+        self._missing -= 1
+        if not self._missing and not self.complete.done():
+            self.complete.set_result(None)
+
+
+class ManyDoor:
+    """Answers both requests.
+
+    Arguments:
+        requests: the coordinator.
+        decoder: knows what may be called, and every limit.
+    """
+
+    def __init__(self, requests: Requests, decoder: Decoder) -> None:
+        self._requests = requests
+        self._decoder = decoder
+
+    def routes(self) -> list[StarletteRoute]:
+        """The endpoints."""
+        return [
+            StarletteRoute(PREPARE_PATH, self._prepare, methods=["POST"]),
+            StarletteRoute(SUBMIT_PATH, self._submit, methods=["POST"]),
+        ]
+
+    async def _prepare(self, request: Request) -> Response:
+        try:
+            asked = _read_prepare(await request.body())
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except InvalidRequest as error:
+            return _refused(error)
+        outcomes = _Outcomes(len(asked))
+        for index, one in enumerate(asked):
+            try:
+                # Payloads are measured one by one where the request says it may hold a large one.
+                message = self._decoder.message_of(one, _size_bytes(one))
+            except TwophaseError as error:
+                outcomes.told(index, _failed(error, State.ABSENT))
+            else:
+                self._requests.prepare(message, _Prepared(outcomes, index))
+        await outcomes.complete
+        return Response(_encode(ManyReply(tuple(outcomes.results))), media_type=_TYPE)
+
+    async def _submit(self, request: Request) -> Response:
+        try:
+            gids = _read_submit(await request.body())
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except InvalidRequest as error:
+            return _refused(error)
+        outcomes = _Outcomes(len(gids))
+        for index, gid in enumerate(gids):
+            self._requests.confirm(gid, _Confirmed(outcomes, index, gid))
+        await outcomes.complete
+        return Response(_encode(ManyReply(tuple(outcomes.results))), media_type=_TYPE)
+
+
+class _Prepared:
+    """Takes the coordinator's reply to one prepare."""
+
+    __slots__ = ("_index", "_outcomes")
+
+    def __init__(self, outcomes: _Outcomes, index: int) -> None:
+        self._outcomes = outcomes
+        self._index = index
+
+    def __call__(self, reply: ReplyOf) -> None:
+        self._outcomes.told(self._index, _DONE if reply.error is None else _failed(reply.error, reply.state))
+
+
+class _Confirmed:
+    """Takes the coordinator's reply to one submit."""
+
+    __slots__ = ("_gid", "_index", "_outcomes")
+
+    def __init__(self, outcomes: _Outcomes, index: int, gid: str) -> None:
+        self._outcomes = outcomes
+        self._index = index
+        self._gid = gid
+
+    def __call__(self, reply: ReplyOf) -> None:
+        error = reply.error
+        if error is None and reply.state <= State.FORGOTTEN:
+            error = UnknownMessage(gid=self._gid)
+        elif error is None and reply.state is State.FAILED:
+            error = ContraryDecision(gid=self._gid)
+        self._outcomes.told(self._index, _DONE if error is None else _failed(error, reply.state))
+
+
+def _failed(error: TwophaseError, state: State) -> OneResult:
+    return OneResult(error.code, WIRE_STATES.get(state, ""), error.message)
+
+
+def _size_bytes(request: WireRequest) -> int:
+    return sum(4 * len(payload) for payload in request.payloads or () if payload)
+
+
+def _read_prepare(body: bytes) -> list[WireRequest]:
+    asked = _read(_decode_prepare, body).messages
+    _require_distinct([one.gid for one in asked])
+    return asked
+
+
+def _read_submit(body: bytes) -> tuple[str, ...]:
+    gids = _read(_decode_submit, body).gids
+    _require_distinct(gids)
+    for gid in gids:
+        validate_gid(gid)
+    return gids
+
+
+def _read(decode: Callable[[bytes], Asked], body: bytes) -> Asked:
+    try:
+        return decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"the request is not what this path takes: {error}.") from error
+
+
+def _require_distinct(gids: Sequence[str | None]) -> None:
+    if len(gids) > MESSAGES_MAX:
+        raise InvalidRequest(f"there are {len(gids)} messages, at most {MESSAGES_MAX} are allowed.")
+    if len(set(gids)) != len(gids):
+        raise InvalidRequest("one gid stands there twice.")
+
+
+def _refused(error: InvalidRequest) -> Response:
+    said = failure(error)
+    return Response(said.body, said.status, media_type=_TYPE)

@@ -1,0 +1,188 @@
+"""Many messages at once to one coordinator: some keep-alive connections, each with a thread and a request under way.
+
+Keeps one promise: it returns when every message has been answered for good. What the coordinator cannot take now
+(overload, a restart, a cut connection) is sent again until patience ends, which is safe because every request is
+idempotent (I7).
+"""
+
+from __future__ import annotations
+
+import http.client
+import random
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from twophase.client.transport_sync import Target
+from twophase.client.wire import API_PATH
+from twophase.core.errors import CoordinatorUnreachable, PublishError
+from twophase.core.many import PREPARE_PATH, SUBMIT_PATH, ManyReply, OneResult, SubmitMany
+from twophase.core.schedule import Schedule
+
+REQUEST_TIMEOUT_S: Final = 60.0
+PATIENCE_S: Final = 120.0
+BYTES_PER_REQUEST_MAX: Final = 2 * 1024 * 1024
+_BACKOFF: Final = Schedule(first_ms=50, cap_ms=2_000)
+_LATER: Final = frozenset({"TP-3000", "TP-3001", "TP-3002"})
+_decode = msgspec.json.Decoder(ManyReply).decode
+_encode = msgspec.json.Encoder().encode
+Settled = Callable[[str, OneResult], None]
+"""Called with a gid and its outcome, on the thread that asked for it."""
+
+
+class BulkClient:
+    """A context manager; for one thread, which its own threads work for.
+
+    Arguments:
+        coordinator: `http://host:port` or `https://…`.
+        authorization: the header's value, empty for none.
+        connections: requests under way at once.
+        patience_s: for how long one request is repeated that the coordinator cannot take.
+    """
+
+    def __init__(
+        self, coordinator: str, *, authorization: str = "", connections: int = 4, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._target = Target(coordinator)
+        self._prefix = self._target.path.removesuffix(API_PATH)
+        self._headers = {"Content-Type": "application/json"}
+        if authorization:
+            self._headers["Authorization"] = authorization
+        self._tls = ssl.create_default_context() if self._target.tls else None
+        self._connections = connections
+        self._patience_s = patience_s
+        self._idle: SimpleQueue[http.client.HTTPConnection] = SimpleQueue()
+        self._threads = ThreadPoolExecutor(connections, thread_name_prefix="twophase-bulk")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        while not self._idle.empty():
+            self._idle.get().close()
+
+    def prepare(self, messages: Iterable[tuple[str, bytes]], per_request: int, settled: Settled) -> None:
+        """Prepare messages, given as gid and request.
+
+        Raises:
+            CoordinatorUnreachable: patience has ended. PublishError: no coordinator of ours answers.
+            Whatever `settled` raises, after which no further request begins.
+        """
+        self._all(PREPARE_PATH, _portions(messages, per_request), _prepare_body, settled)
+
+    def submit(self, gids: Iterable[str], per_request: int, settled: Settled) -> None:
+        """Submit prepared messages; arguments and errors as `prepare`."""
+        self._all(SUBMIT_PATH, _portions(((gid, b"") for gid in gids), per_request), _submit_body, settled)
+
+    def _all(
+        self,
+        path: str,
+        portions: Iterator[dict[str, bytes]],
+        body: Callable[[dict[str, bytes]], bytes],
+        settled: Settled,
+    ) -> None:
+        under_way: set[Future[dict[str, OneResult]]] = set()
+        try:
+            for portion in portions:
+                under_way.add(self._threads.submit(self._settle, path, portion, body))
+                if len(under_way) > self._connections:
+                    done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+                    _tell(done, settled)
+            _tell(under_way, settled)
+        finally:
+            for one in under_way:
+                one.cancel()
+
+    def _settle(
+        self, path: str, portion: dict[str, bytes], body: Callable[[dict[str, bytes]], bytes]
+    ) -> dict[str, OneResult]:
+        """Send one portion until each of its messages has an outcome that lasts."""
+        ends_s = time.monotonic() + self._patience_s
+        settled: dict[str, OneResult] = {}
+        attempt = 0
+        while portion:
+            attempt += 1
+            why = ""
+            try:
+                status, answer = self._exchange(path, body(portion))
+                if status == 200:
+                    left: dict[str, bytes] = {}
+                    for (gid, request), result in zip(portion.items(), _decode(answer).results, strict=True):
+                        if result.code in _LATER or result.code.startswith("TP-4"):
+                            left[gid] = request
+                            why = result.message
+                        else:
+                            settled[gid] = result
+                    portion = left
+                elif status in {502, 503, 504}:
+                    why = f"it answered with status {status}"
+                else:
+                    raise PublishError(f"The coordinator answered {path} with status {status}: {_excerpt(answer)}")
+            except (OSError, http.client.HTTPException) as error:
+                why = f"{type(error).__name__}: {error}"
+            except (msgspec.MsgspecError, ValueError) as error:
+                raise PublishError(f"What answers {path} is no coordinator of ours.") from error
+            pause_s = _BACKOFF.pause_ms(attempt, random.random()) / 1000  # noqa: S311 -- jitter
+            if portion and time.monotonic() + pause_s >= ends_s:
+                raise CoordinatorUnreachable(f"{self._target.authority} took {attempt} requests for nothing: {why}.")
+            if portion:
+                time.sleep(pause_s)
+        return settled
+
+    def _exchange(self, path: str, body: bytes) -> tuple[int, bytes]:
+        connection = self._connect() if self._idle.empty() else self._idle.get()
+        try:
+            connection.request("POST", self._prefix + path, body, self._headers)
+            answer = connection.getresponse()
+            content = answer.read()
+        except BaseException:
+            connection.close()
+            raise
+        self._idle.put(connection)
+        return answer.status, content
+
+    def _connect(self) -> http.client.HTTPConnection:
+        target = self._target
+        if self._tls is not None:
+            return http.client.HTTPSConnection(target.host, target.port, timeout=REQUEST_TIMEOUT_S, context=self._tls)
+        return http.client.HTTPConnection(target.host, target.port, timeout=REQUEST_TIMEOUT_S)
+
+
+def _tell(done: set[Future[dict[str, OneResult]]], settled: Settled) -> None:
+    for one in done:
+        for gid, result in one.result().items():
+            settled(gid, result)
+
+
+def _portions(messages: Iterable[tuple[str, bytes]], per_request: int) -> Iterator[dict[str, bytes]]:
+    portion: dict[str, bytes] = {}
+    size_bytes = 0
+    for gid, request in messages:
+        if portion and (len(portion) >= per_request or size_bytes + len(request) > BYTES_PER_REQUEST_MAX):
+            yield portion
+            portion, size_bytes = {}, 0
+        portion[gid] = request
+        size_bytes += len(request)
+    if portion:
+        yield portion
+
+
+def _prepare_body(portion: dict[str, bytes]) -> bytes:
+    return b'{"messages":[' + b",".join(portion.values()) + b"]}"
+
+
+def _submit_body(portion: dict[str, bytes]) -> bytes:
+    return _encode(SubmitMany(tuple(portion)))
+
+
+def _excerpt(answer: bytes) -> str:
+    return answer[:200].decode("utf-8", "replace")

@@ -1,0 +1,74 @@
+"""The names that make a publication exactly once: the gid of a row, and the id of a batch. Pure.
+
+A row's gid hangs on the publisher and the values of its key columns, and on nothing else: not on the batch, the
+partition, the order of rows or the time. So whatever Spark repeats, also after a lost checkpoint, names the same
+message. It has none of the form of gids that carry their birth time (`core.gid`), which a coordinator judges by it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+
+_GID_CHARACTERS: Final = 32
+_1970: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def gid_of(publisher: str, key: Sequence[Any]) -> str:
+    """The gid of the row with this key.
+
+    Arguments:
+        publisher: the stable name that the user gave.
+        key: the values of the key columns, in the order of `keyColumns`; none of them None.
+
+    >>> gid_of("orders", [17]), gid_of("orders", ["17"])
+    ('spark-r24vqulbiadgjl7jghunno5u4goq4daf', 'spark-63u4hlcchc5c65nmsqxya64omfjcqy3a')
+    """
+    return f"spark-{_digest([publisher, *(_plain(value) for value in key)])}"
+
+
+def stream_batch(publisher: str, query_id: str, number: int) -> str:
+    """The id of a streaming batch: the same whenever Spark repeats it.
+
+    >>> stream_batch("orders", "q", 3) == stream_batch("orders", "q", 3)
+    True
+    """
+    return f"batch-{_digest(['stream', publisher, query_id, number])}"
+
+
+def run_batch(publisher: str, randomness: bytes) -> str:
+    """The id of one `write` of a DataFrame; Spark never repeats one as a whole."""
+    return f"batch-{_digest(['run', publisher, randomness])}"
+
+
+def _digest(value: list[Any]) -> str:
+    return base64.b32encode(hashlib.sha256(_encode(value)).digest()).decode().lower()[:_GID_CHARACTERS]
+
+
+def _plain(value: Any) -> Any:
+    """A value by what it means: an instant whatever its zone, a number whatever its scale."""
+    if type(value) is str or type(value) is int:
+        return value
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            return ["local", value.isoformat()]
+        since = value - _1970
+        return ["instant", (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds]
+    if isinstance(value, date):
+        return ["date", value.isoformat()]
+    if isinstance(value, Decimal):
+        return ["decimal", _digits(value)]
+    return value
+
+
+def _digits(value: Decimal) -> str:
+    """All digits, however many: `normalize` would round to the context's 28, and two keys would be one."""
+    text = format(value, "f")
+    return "0" if not value else text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,2 @@
+-- Primary key.
+select value from twophase_meta where name = 'identity'

@@ -1,0 +1,1 @@
+"""The sink: `write` and `writeStream`."""

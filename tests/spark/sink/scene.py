@@ -1,0 +1,163 @@
+"""A coordinator as a process, a branch that counts what reaches it, a check-back server, and the ledger."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from tests.crash.checker import rows
+from twophase.spark.sink.checkback import CheckBackServer
+from twophase.spark.sink.ledger import Ledger
+from twophase.spark.sink.place import engine_of, install_ledger
+
+PATIENCE_S = 120
+QUICK = {
+    "TWOPHASE_CHECK_BACK_FIRST_MS": "200",
+    "TWOPHASE_CHECK_BACK_CAP_MS": "1000",
+    "TWOPHASE_RETRY_FIRST_MS": "100",
+    "TWOPHASE_RETRY_CAP_MS": "500",
+}
+
+
+class Receiver(http.server.ThreadingHTTPServer):
+    """A branch: remembers each call's gid and body."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, bytes, dict[str, str]]] = []
+        super().__init__(("127.0.0.1", 0), _Branch)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/in"
+
+    @property
+    def counted(self) -> Counter[str]:
+        """How often each message came."""
+        return Counter(gid for gid, _, _ in self.calls)
+
+    def bodies(self) -> list[Any]:
+        """What came, decoded, in the order of its text."""
+        return [msgspec.json.decode(body) for body in sorted(body for _, body, _ in self.calls)]
+
+
+class _Branch(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", "0")))
+        gid = parse_qs(urlsplit(self.path).query)["gid"][0]
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.calls.append((gid, body, {**headers, "path": urlsplit(self.path).path}))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the library's name
+        """Silent."""
+
+
+class Scene:
+    """All of it. `store` is the coordinator's URL as it takes it; `ledger` a reference as the sink takes it."""
+
+    def __init__(self, folder: Path, store: str, ledger: str) -> None:
+        self.folder = folder
+        self.store = store
+        self.ledger = ledger
+        self.receiver = Receiver()
+        engine = engine_of(ledger)
+        install_ledger(engine)
+        self.book = Ledger(engine)
+        self.checkback = CheckBackServer(engine, "127.0.0.1", 0)
+        self.url = ""
+        self._port = 0
+        self._server: subprocess.Popen[str] | None = None
+        for server in (self.receiver, self.checkback):
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def start(self) -> None:
+        """Start the coordinator, on the port it had."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TWOPHASE_")} | QUICK
+        command = [sys.executable, "-m", "twophase", "server", "--store", self.store, "--http-port", str(self._port)]
+        with (self.folder / "server.log").open("ab") as log:
+            self._server = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=self.folder
+            )
+        assert self._server.stdout is not None
+        line = self._server.stdout.readline()
+        assert "http://127.0.0.1:" in line, (self.folder / "server.log").read_text()[-2_000:]
+        self._port = int(line.split("http://127.0.0.1:")[1].split()[0])
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    def kill(self) -> None:
+        """Kill the coordinator."""
+        if self._server is not None:
+            with self._server as server:
+                server.send_signal(signal.SIGKILL)
+            self._server = None
+
+    def stop(self) -> None:
+        self.kill()
+        for server in (self.receiver, self.checkback):
+            server.shutdown()
+            server.server_close()
+
+    def options(self, **others: str) -> dict[str, str]:
+        """The sink's options, with everything that must be there."""
+        return {
+            "coordinator": self.url,
+            "ledger": self.ledger,
+            "publisher": "orders",
+            "keyColumns": "id",
+            "checkUrl": self.checkback.url,
+            "url": self.receiver.url,
+            **others,
+        }
+
+    def until_delivered(self, count: int) -> None:
+        """Wait until so many messages came and nothing of them is on its way."""
+        self.until(lambda: len(self.receiver.counted) >= count and not self.live(), f"{count} delivered")
+
+    def live(self) -> dict[str, int]:
+        """How many messages are in which state, of those that are not final."""
+        return Counter(str(state) for (state,) in rows(self.store, "select state from message"))
+
+    def until(self, holds: Any, what: str) -> None:
+        ends = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < ends, f"{what}: {len(self.receiver.counted)} came, {self.live()} are left"
+            time.sleep(0.05)
+
+    def state(self, gid: str) -> str:
+        """Where a message stands; empty for an unknown one."""
+        with urllib.request.urlopen(f"{self.url}/api/dtmsvr/query?gid={gid}", timeout=20) as answer:
+            found = msgspec.json.decode(answer.read())["transaction"]
+        return "" if found is None else str(found["status"])
+
+
+@contextlib.contextmanager
+def staged(folder: Path, store: str, ledger: str) -> Iterator[Scene]:
+    """A scene that has begun."""
+    scene = Scene(folder, store, ledger)
+    try:
+        scene.start()
+        yield scene
+    finally:
+        scene.stop()
