@@ -23,6 +23,7 @@ from twophase.coordinator.delivery import Delivery
 from twophase.coordinator.entry import Entry, Occurrence, OnReply, ReplyOf, tell
 from twophase.coordinator.gate import Gate
 from twophase.coordinator.horizon import Horizon, OldestHeader, horizon
+from twophase.coordinator.looking import page_of
 from twophase.coordinator.membership import Membership
 from twophase.coordinator.moved import Moved
 from twophase.coordinator.observer import Observer
@@ -34,7 +35,7 @@ from twophase.coordinator.stopping import Stopping
 from twophase.coordinator.store_clock import StoreClock
 from twophase.coordinator.timers import Timers
 from twophase.coordinator.topics import Topics
-from twophase.coordinator.view import MessageView, listed, view_of
+from twophase.coordinator.view import MessageView, view_of
 from twophase.core.errors import InvalidRequest, Overloaded, ShuttingDown, StoreError, StoreFenced, TwophaseError
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import Event, State
@@ -286,8 +287,7 @@ class Coordinator:
             InvalidRequest: no page ended with this position.
             StoreError: the store cannot be read.
         """
-        found = await self._store.search(wanted, position, limit)
-        return [listed(row) for row in found.rows], found.position
+        return await page_of(self._store, wanted, position, limit)
 
     async def overview(self) -> Overview:
         """Counts and ages of what is unfinished, from the store."""

@@ -122,7 +122,7 @@ class DtmOperator:
                 found, position = await self._looking.search(wanted, position, limit - len(views))
             except InvalidRequest:
                 raise _NoNumber(f"convert to int error: {position[:45]}") from None
-            views += found
+            views += [_without_payloads(view) for view in found]
             if not position or len(views) == limit:
                 break
         return all_body(views, position)
@@ -166,6 +166,11 @@ class DtmOperator:
 
     async def _gid(self, request: Request) -> str:
         return self._decoder.gid(await request.body())
+
+
+def _without_payloads(view: MessageView) -> MessageView:
+    """`all` does not show them, and a page of several searches need not hold them."""
+    return msgspec.structs.replace(view, message=msgspec.structs.replace(view.message, branches=()))
 
 
 def _states(status: str) -> frozenset[State]:

@@ -1,0 +1,47 @@
+"""A page of messages holds as many as fit in memory, and the pages together all of them."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+
+from tests.unit.coordinator.rig import Rig, message
+from twophase.coordinator import looking
+from twophase.stores.base import LiveRow
+from twophase.stores.search import Search
+
+HOUR_MS = 3_600_000
+
+
+async def pages(rig: Rig, limit: int) -> list[list[str]]:
+    found: list[list[str]] = []
+    position = ""
+    while True:
+        views, position = await rig.coordinator.search(Search(), position, limit)
+        found.append([view.message.gid for view in views])
+        if not position:
+            return found
+
+
+async def test_small_messages_fill_a_page(rig: Rig) -> None:
+    gids = [f"g{number:03d}" for number in range(60)]
+    for gid in gids:
+        await rig.submit(message(gid, delay_ms=HOUR_MS))
+
+    assert [len(page) for page in await pages(rig, 50)] == [50, 10]
+    assert list(chain.from_iterable(await pages(rig, 50))) == gids[::-1]
+
+
+async def test_large_messages_end_a_page_early_and_none_is_left_out(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    gids = [f"g{number:03d}" for number in range(60)]
+    for gid in gids:
+        await rig.submit(message(gid, delay_ms=HOUR_MS))
+    stored = await rig.store.get(gids[0])
+    assert isinstance(stored, LiveRow)
+    monkeypatch.setattr(looking, "PAGE_BYTES_MAX", 30 * len(stored.body))
+
+    found = await pages(rig, 50)
+
+    assert [len(page) for page in found] == [30, 30]
+    assert list(chain.from_iterable(found)) == gids[::-1]
