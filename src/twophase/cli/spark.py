@@ -16,6 +16,7 @@ from rich.table import Table
 from twophase.cli.spark_archive import ARCHIVE_EXAMPLES, archive
 from twophase.cli.spark_audit import perform, read_order
 from twophase.cli.spark_exit import EXIT_NOT_CHECKED, exit_codes, say
+from twophase.cli.spark_query import QUERY_EXAMPLES, query
 from twophase.cli.spark_sink import ABANDON_EXAMPLES, CHECKBACK_EXAMPLES, abandon, checkback
 from twophase.cli.spark_slo import SLO_EXAMPLES, slo
 from twophase.spark.fleet import Options as AuditOptions
@@ -142,6 +143,7 @@ app.command(epilog=SLO_EXAMPLES)(slo)
 app.command(epilog=CHECKBACK_EXAMPLES)(checkback)
 app.command(epilog=ABANDON_EXAMPLES)(abandon)
 app.command(epilog=ARCHIVE_EXAMPLES)(archive)
+app.command(epilog=QUERY_EXAMPLES)(query)
 
 
 @app.command()

@@ -8,6 +8,7 @@ give one out again), so they are followed by time, at a distance that gives each
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from importlib.resources import files
 
 import msgspec
@@ -19,6 +20,7 @@ from twophase.spark.datasource.looking import looked_into
 from twophase.spark.datasource.parts import Stretch
 from twophase.spark.datasource.planning import lowest_seq, places
 from twophase.spark.datasource.wanted import Wanted
+from twophase.spark.readers.database import Database
 
 ROWS_PER_TASK = 250_000
 TASKS_PER_ROUND = 8
@@ -28,7 +30,7 @@ SETTLING_MS = 3_600_000
 
 class Plan(msgspec.Struct, frozen=True):
     """`rounds`: stretches of history; `until_ms`: attempts are copied, and all may be forgotten, up to there;
-    `first_time`: nothing was ever released, so that what is gone was removed before there was an archive."""
+    `first_time`: see `nothing_released`."""
 
     rounds: tuple[tuple[Stretch, ...], ...]
     until_ms: int
@@ -48,7 +50,6 @@ def plan(wanted: Wanted, last: Manifest | None, clock: Clock, rows_per_task: int
         CannotRead: no such store.
     """
     through = {} if last is None else last.through
-    first_time = last is None or last.until_ms == 0
     with looked_into(wanted) as (database, engine):
         now_ms = clock.now_ms()
         if engine == "postgresql":
@@ -63,17 +64,36 @@ def plan(wanted: Wanted, last: Manifest | None, clock: Clock, rows_per_task: int
                 remedy="What the store has written since cannot be told from what the lake has; archive it into a new "
                 "lake: first --detach, then another --lake.",
             )
-        spans: list[Stretch] = []
-        for node, top in sorted(tops.items()):
-            first = through.get(node, 0) + 1
-            if first_time and node not in through:  # what retention removed before there was an archive
-                first = lowest_seq(database, node) or top + 1
-            spans += _cut(node, first, top, rows_per_task)
+        spans = behind_the_lake(database, tops, last, rows_per_task)
     rounds = tuple(tuple(spans[at : at + TASKS_PER_ROUND]) for at in range(0, len(spans), TASKS_PER_ROUND))
     until_ms = max(now_ms - SETTLING_MS, 0 if last is None else last.until_ms)
-    return Plan(rounds, until_ms, first_time)
+    return Plan(rounds, until_ms, nothing_released(last))
 
 
-def _cut(node: int, first: int, last: int, width: int) -> list[Stretch]:
+def nothing_released(last: Manifest | None) -> bool:
+    """Whether the lake's first run has not come to its end: what is gone was removed before there was an archive."""
+    return last is None or last.until_ms == 0
+
+
+def behind_the_lake(
+    database: Database, tops: Mapping[int, int], last: Manifest | None, rows_per_task: int
+) -> list[Stretch]:
+    """What nodes have up to `tops` and the lake has not, cut into tasks."""
+    through = {} if last is None else last.through
+    spans: list[Stretch] = []
+    for node, top in sorted(tops.items()):
+        first = through.get(node, 0) + 1
+        if nothing_released(last) and node not in through:
+            first = lowest_seq(database, node) or top + 1
+        spans += cut(node, first, top, rows_per_task)
+    return spans
+
+
+def cut(node: int, first: int, last: int, width: int) -> list[Stretch]:
+    """The numbers from `first` to `last` in stretches of `width`.
+
+    >>> cut(1, 1, 5, 3), cut(1, 6, 5, 3)
+    ([Stretch(node=1, first=1, last=3), Stretch(node=1, first=4, last=5)], [])
+    """
     bounds = [*range(first, last + 1, width), last + 1]
     return [Stretch(node, begin, end - 1) for begin, end in itertools.pairwise(bounds)]

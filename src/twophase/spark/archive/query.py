@@ -1,0 +1,169 @@
+"""`twophase spark query`: one SQL query over lake and store, its rows on the terminal or in a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from twophase.core.errors import ArchiveRefused, ConfigurationError
+from twophase.spark.archive.checking import require_lake
+from twophase.spark.archive.lake import Lake
+from twophase.spark.archive.progress import told
+from twophase.spark.archive.views import Sources
+from twophase.spark.datasource.address import locate
+from twophase.spark.datasource.cut import consistent_cut
+
+SMALL_ROWS_MAX = 1_000_000
+_READS = re.compile(r"\s*\(*\s*(select|with|values|from|table|describe|desc|show|explain)\b", re.IGNORECASE)
+_VIEWS = re.compile(r"\b(history|message|attempt)\b", re.IGNORECASE)
+_TRIES_MAX = 3
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A query, and what it is asked of. `url`: reference to the store's URL, None for the lake alone."""
+
+    sql: str
+    lake: Path | None
+    url: str | None
+    limit: int
+    payloads: bool = False
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Rows, each with a value a column; `more`: there are others behind the limit."""
+
+    names: list[str]
+    rows: list[tuple[Any, ...]]
+    more: bool
+
+
+def require_sound(question: Question) -> None:
+    """Refuse what cannot work, before Spark is started.
+
+    Raises:
+        ConfigurationError: neither lake nor store, or not a query.
+        ArchiveRefused: the folder is no lake.
+    """
+    if question.lake is None and question.url is None:
+        raise ConfigurationError("Give --lake, --store or both: what the query is asked of.")
+    if not _READS.match(question.sql):
+        raise ConfigurationError("Only queries are run: select …, with … select, show …, describe ….")
+    if question.lake is not None:
+        require_lake(Lake(question.lake))
+
+
+def is_small(question: Question) -> bool:
+    """Whether so little lies in the lake that compiling code for it would take longer than reading it."""
+    if question.lake is None:
+        return True
+    files = [file for one in Lake(question.lake).manifests() for file in one.files]
+    return sum(file.facts.rows for file in files) <= SMALL_ROWS_MAX
+
+
+def ask(spark: SparkSession, question: Question, say: Callable[[str], None]) -> Answer:
+    """Run the query; once more when an archive moved rows from store to lake meanwhile.
+
+    Raises:
+        ConfigurationError: Spark does not understand it.
+        HistoryGap: the store has forgotten what the lake does not have.
+        ArchiveRefused: every time it was asked, an archive added to the lake.
+    """
+    lake = None if question.lake is None else Lake(question.lake)
+    for _ in range(_TRIES_MAX):
+        rounds = _rounds(lake)
+        with _one_moment(question) as store:
+            answer = _asked(spark, Sources(spark, lake, store, payloads=question.payloads), question, say)
+        if question.url is None or _rounds(lake) == rounds:
+            return answer
+        say("the lake has grown meanwhile; asking again")
+    raise ArchiveRefused(
+        f"The lake grew in each of {_TRIES_MAX} tries.", remedy="Ask again when the archive has come to its end."
+    )
+
+
+def _rounds(lake: Lake | None) -> int:
+    return 0 if lake is None else len(lake.manifests())
+
+
+def _asked(spark: SparkSession, sources: Sources, question: Question, say: Callable[[str], None]) -> Answer:
+    sources.make_views()
+    with told(spark, say):
+        try:
+            table: pa.Table = spark.sql(question.sql).limit(question.limit + 1).toArrow()
+        except AnalysisException as error:
+            raise ConfigurationError(f"Spark does not understand the query: {_first_paragraph(error)}") from None
+    rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return Answer(list(table.column_names), rows[: question.limit], len(rows) > question.limit)
+
+
+def _first_paragraph(error: AnalysisException) -> str:
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    return " ".join(lines[: lines.index("")] if "" in lines else lines[:1])
+
+
+@contextlib.contextmanager
+def _one_moment(question: Question) -> Iterator[Mapping[str, str] | None]:
+    """Options that name the store; where several of its tables are looked at, all as of one moment.
+
+    PostgreSQL lends a snapshot for nothing; a SQLite store is copied for it, so only when it is needed.
+    """
+    if question.url is None:
+        yield None
+    elif locate(question.url, "store").engine == "sqlite" and len(set(_VIEWS.findall(question.sql.lower()))) < 2:
+        yield {"url": question.url}
+    else:
+        with consistent_cut(question.url) as options:
+            yield options
+
+
+def as_json(answer: Answer) -> bytes:
+    """A list of objects; bytes as base64.
+
+    Raises:
+        ConfigurationError: two columns have one name.
+    """
+    twice = sorted({name for name in answer.names if answer.names.count(name) > 1})
+    if twice:
+        raise ConfigurationError(f"Two columns are called {twice}; give them names of their own with `as`.")
+    rows = [dict(zip(answer.names, row, strict=True)) for row in answer.rows]
+    return msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n"
+
+
+def as_csv(answer: Answer) -> str:
+    """With a line of names; what is no plain value is JSON, and null is empty.
+
+    >>> as_csv(Answer(["gid", "branches"], [("a,b", [1]), (None, None)], more=False))
+    'gid,branches\\n"a,b",[1]\\n,\\n'
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(answer.names)
+    writer.writerows([as_text(value) for value in row] for row in answer.rows)
+    return text.getvalue()
+
+
+def as_text(value: object) -> str:
+    r"""A value in one cell.
+
+    >>> as_text("x"), as_text(None), as_text(True), as_text({"a": b"\x00"})
+    ('x', '', 'true', '{"a":"AA=="}')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float | Decimal | date | datetime) and not isinstance(value, bool):
+        return str(value)
+    return msgspec.json.encode(value).decode().strip('"' if isinstance(value, bytes) else "")
