@@ -52,6 +52,21 @@ GENERAL: Final[tuple[tuple[str, str], ...]] = (
         ),
         "a receiver that was down for a day is called within a minute of its return, not a day later",
     ),
+    (
+        "a delay is kept with the prepare; dtm's holds only when the submit arrives, and is lost by a check-back",
+        "who decides says nothing about when",
+    ),
+    (
+        (
+            "`resetNextCronTime` and `resetCronTime` ask no producer before `timeout_to_fail` and call no branch before"
+            " its delay; the second counts only messages that it makes due earlier"
+        ),
+        "a producer that is asked before it began can never begin; a delay is the producer's wish",
+    ),
+    (
+        "an alert's body carries `event`, `target` and `age_ms` beside dtm's fields, and in `error` no text of an answer",
+        "an answer may repeat the payload",
+    ),
 )
 
 _WAITED: Final = tuple(
