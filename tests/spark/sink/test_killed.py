@@ -1,0 +1,116 @@
+"""The driver is killed with -9, Java and all Python processes at once, wherever it hurts: each row arrives once.
+
+Some milliseconds of the life of a batch decide how it goes on, so each of its points is met. At the end the
+checkpoint is lost as well, and everything is read and published anew under another query.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.crash.checker import rows
+from tests.spark.sink.publisher import Order
+from tests.spark.sink.scene import Scene
+from tests.spark.source.test_killed import descendants
+from twophase.spark.sink.naming import gid_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3_000)]
+POINTS = (
+    "spark.after_prepare",
+    "spark.before_decision",
+    "spark.after_decision",
+    "spark.amid_submit",
+    "spark.after_published",
+    "spark.after_written_down",
+    "spark.before_published",
+)
+KILLS = int(os.environ.get("TWOPHASE_SINK_KILLS", "5"))
+"""Each costs a start of Spark, so there are few by default; TWOPHASE_SINK_KILLS=21 is the long run."""
+ROWS_PER_BATCH = 200
+START_SECONDS_MAX = 300
+
+
+class Publisher:
+    """The rows, the checkpoint, and drivers that come and go."""
+
+    def __init__(self, scene: Scene, folder: Path) -> None:
+        self._scene = scene
+        self._folder = folder
+        self._rows = folder / "rows"
+        self._rows.mkdir()
+        self.checkpoint = folder / "checkpoint"
+        self.last = 0
+
+    def add(self, count: int) -> None:
+        """One more file of rows, which is one more batch."""
+        lines = [msgspec.json.encode({"id": number, "name": f"o{number}"}) for number in self._more(count)]
+        unseen = self._folder / "unseen"
+        unseen.write_bytes(b"\n".join(lines))
+        unseen.rename(self._rows / f"{self.last:08}.json")
+
+    def _more(self, count: int) -> range:
+        first, self.last = self.last + 1, self.last + count
+        return range(first, self.last + 1)
+
+    @property
+    def stderr(self) -> str:
+        return (self._folder / "stderr").read_text()[-3_000:]
+
+    @contextlib.contextmanager
+    def driver(self, point: str = "") -> Iterator[subprocess.Popen[bytes]]:
+        """A driver; killed at the end of the block if it still runs, with all that it started."""
+        options = self._scene.options(rowsPerRequest="20", connections="1", checkAfter="5")
+        order = Order(str(self._rows), str(self.checkpoint), options, point, str(self._folder / "at-point"))
+        file = self._folder / "order.json"
+        file.write_bytes(msgspec.json.encode(order))
+        command = [sys.executable, "-m", "tests.spark.sink.publisher", str(file)]
+        with (self._folder / "stderr").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    for pid in [process.pid, *descendants(process.pid)]:
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+
+    def run_until_killed(self, point: str) -> None:
+        mark = self._folder / "at-point"
+        mark.unlink(missing_ok=True)
+        with self.driver(point) as process:
+            deadline = time.monotonic() + START_SECONDS_MAX
+            while not mark.exists():
+                assert process.poll() is None, self.stderr
+                assert time.monotonic() < deadline, f"it never came to {point}"
+                time.sleep(0.05)
+
+    def run_to_end(self) -> None:
+        with self.driver() as process:
+            assert process.wait(START_SECONDS_MAX) == 0, self.stderr
+
+
+def test_each_row_once_wherever_the_driver_dies(sqlite_scene: Scene, tmp_path: Path) -> None:
+    publisher = Publisher(sqlite_scene, tmp_path)
+    for number in range(KILLS):
+        publisher.add(ROWS_PER_BATCH)
+        publisher.run_until_killed(POINTS[number % len(POINTS)])
+    publisher.add(ROWS_PER_BATCH)
+    shutil.rmtree(publisher.checkpoint)
+
+    publisher.run_to_end()
+
+    wanted = {gid_of("orders", [number]) for number in range(1, publisher.last + 1)}
+    sqlite_scene.until_delivered(len(wanted))
+    assert dict(sqlite_scene.receiver.counted) == dict.fromkeys(wanted, 1)
+    history = rows(sqlite_scene.store, "select gid, state from history")
+    assert sorted(history) == sorted((gid, 4) for gid in wanted)
