@@ -64,7 +64,7 @@ GENERAL: Final[tuple[tuple[str, str], ...]] = (
         "a producer that is asked before it began can never begin; a delay is the producer's wish",
     ),
     (
-        "an alert's body carries `event`, `target` and `age_ms` beside dtm's fields, and in `error` no text of an answer",
+        "an alert's body carries `event`, `target` and `age_ms` beside dtm's fields; its `error` quotes no answer",
         "an answer may repeat the payload",
     ),
 )
