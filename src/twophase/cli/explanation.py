@@ -139,6 +139,8 @@ def _failed(message: ShownMessage, now_ms: int) -> Explanation:
         effect = f"Branches {', '.join(done)} had succeeded before, and stay so; the others are not called."
     elif any(one.kind == "branch" for one in message.log):
         effect = "No branch is on record as succeeded; calls were tried, and may have had an effect."
+    elif message.decided_by == "operator":
+        effect = "No call of a branch is on record; one that was under way then may have had an effect."
     else:
         effect = "No branch was called."
     happened = [f"{who} at {clock(message.finished_ms, now_ms)}: {why}.", effect, *_history(message, now_ms)]
@@ -252,7 +254,9 @@ def _remedies(message: ShownMessage, now_ms: int) -> list[Remedy]:
     elif not message.parked and message.due_ms > now_ms + _SLACK_MS:
         found.append(Remedy(f"twophase messages retry-now {gid}", "when the cause is repaired, instead of waiting"))
     if message.state == "prepared":
-        found.append(_stop(message, "to fail it; its producer is asked first, and a committed transaction wins"))
+        found.append(
+            _stop(message, "to fail it; its producer is asked first: committed wins, and without an answer it fails")
+        )
     else:
         found.append(_stop(message, "to give it up although its transaction is committed"))
     return found

@@ -111,6 +111,10 @@ Examples:
 
 The producer of a prepared message is asked first. When its transaction has committed, the message is delivered and the
 stop refused; without an answer your word counts, and is recorded as that."""
+_STOP_EFFECTS: Final = {
+    "prepared": ": its producer is asked first; if he gives no answer it fails, although he may have committed",
+    "submitted": ": its transaction is committed, and would be delivered in part only",
+}
 
 
 @app.command(epilog=_STOP_EXAMPLES)
@@ -128,10 +132,7 @@ def stop(
     if not yes:
         for gid in gids:
             state = api.get(path_of("messages", gid), OneMessage).message.state
-            effect = (
-                ": its transaction is committed, and would be delivered in part only" if state == "submitted" else ""
-            )
-            _confirm(f"Stop {gid}, which is {state}{effect}?")
+            _confirm(f"Stop {gid}, which is {state}{_STOP_EFFECTS.get(state, '')}?")
     _act(api, "stop", "stopped", gids, Said(by or _me(), reason), as_json=as_json)
 
 

@@ -118,6 +118,8 @@ async def test_a_stop_asks_before_and_says_what_the_producer_said(terminal: Term
     assert "stopped by eve: cancelled" in told
 
     await terminal.prepare("order-2")
+    told = await terminal.type("messages", "stop", "order-2", answer="n\n", code=1)
+    assert "Stop order-2, which is prepared: its producer is asked first" in told
     told = await terminal.type("messages", "stop", "order-2", "--yes", code=1)
     assert told.startswith("TP-2001: current status 'submitted', cannot stop: its producer has committed.")
 

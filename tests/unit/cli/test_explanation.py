@@ -261,6 +261,15 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         [],
     ),
     (
+        "stopped by an operator, perhaps while the first call was under way",
+        message("failed", decided_by="operator", reason="stopped by eve"),
+        "order-17 has failed",
+        "one that was under way then may have had an effect",
+        "",
+        "final",
+        [],
+    ),
+    (
         "stopped by an operator while a call was under way",
         message(
             "failed",
