@@ -86,7 +86,7 @@ def late_id(branch_id: str, url: str) -> str:
     """The id of a subscriber's call where the topic had none when its message was decided.
 
     Told by the address, not by its place: it stays when others come and go before all have succeeded, and is what the
-    receiver's barrier knows the call by: two with one id at one receiver would take effect once. So eight bytes of a hash.
+    receiver's barrier knows the call by: two with one id at one receiver would take effect once. So many bits.
 
     >>> late_id("02", "http://b/in")
     '02-522f5e52ac6cb823'
