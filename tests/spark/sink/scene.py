@@ -6,6 +6,7 @@ import contextlib
 import http.server
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
+from sqlalchemy import text
 
 from tests.crash.checker import rows
 from twophase.spark.sink.checkback import CheckBackServer
@@ -82,7 +84,7 @@ class Scene:
         self.store = store
         self.ledger = ledger
         self.receiver = Receiver()
-        engine = engine_of(ledger)
+        self.engine = engine = engine_of(ledger)
         install_ledger(engine)
         self.book = Ledger(engine)
         self.checkback = CheckBackServer(engine, "127.0.0.1", 0)
@@ -118,6 +120,7 @@ class Scene:
         for server in (self.receiver, self.checkback):
             server.shutdown()
             server.server_close()
+        self.engine.dispose()
 
     def options(self, **others: str) -> dict[str, str]:
         """The sink's options, with everything that must be there."""
@@ -144,6 +147,18 @@ class Scene:
         while not holds():
             assert time.monotonic() < ends, f"{what}: {len(self.receiver.counted)} came, {self.live()} are left"
             time.sleep(0.05)
+
+    def forget_history(self) -> None:
+        """What retention does after some weeks."""
+        with contextlib.closing(sqlite3.connect(self.store.removeprefix("sqlite:///"))) as connection, connection:
+            connection.execute("delete from history")
+
+    def undo_published(self, group: str) -> None:
+        """As if the driver had died before it wrote down that all of a batch is submitted."""
+        with self.engine.begin() as connection:
+            connection.execute(
+                text("update twophase_spark_batch set published_ms = null where group_id = :g"), {"g": group}
+            )
 
     def state(self, gid: str) -> str:
         """Where a message stands; empty for an unknown one."""

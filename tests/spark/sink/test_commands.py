@@ -1,0 +1,153 @@
+"""`twophase spark checkback` and `twophase spark abandon`, as a person runs them; and what a check-back is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from twophase.cli.spark import app
+from twophase.core.verdict import VERDICT_HEADER, Verdict
+from twophase.spark.sink.checkback import answer
+from twophase.spark.sink.ledger import Batch, Decision, Ledger
+from twophase.spark.sink.naming import gid_of, stream_batch
+from twophase.spark.sink.place import engine_of, install_ledger
+
+GIDS = [gid_of("orders", [number]) for number in range(3)]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'ledger.db'}"
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    install_ledger(engine_of(url))
+    return Ledger(engine_of(url))
+
+
+def begun(ledger: Ledger, number: int = 7, query: str = "query", gids: list[str] = GIDS) -> tuple[str, int]:
+    """A streaming batch with messages, undecided; and the run of its one task."""
+    group = stream_batch("orders", query, number)
+    assert ledger.begin(Batch(group, "orders", query, number), "id") is Decision.OPEN
+    writer = ledger.begin_run(group)
+    ledger.write_down(writer, gids)
+    return group, writer
+
+
+def abandon(url: str, *arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["abandon", "--ledger", url, "--publisher", "orders", *arguments])
+    return done.exit_code, done.output
+
+
+def test_an_undecided_batch_is_in_progress_until_it_is_given_up(url: str, ledger: Ledger) -> None:
+    group, _ = begun(ledger)
+    assert ledger.verdict(GIDS[0]) is Verdict.IN_PROGRESS
+
+    assert "undecided" in abandon(url)[1]
+    assert abandon(url, "--batch", "7") == (0, "Given up: the coordinator rolls its messages back when it asks next.\n")
+
+    assert ledger.verdict(GIDS[0]) is Verdict.ROLLED_BACK
+    assert ledger.decide(group, [], 0) is Decision.GIVEN_UP
+    assert ledger.begin(Batch(group, "orders", "query", 7), "id") is Decision.GIVEN_UP
+
+
+def test_what_is_published_stays_so_and_only_leftovers_are_given_up(url: str, ledger: Ledger) -> None:
+    group, loser = begun(ledger)
+    winner = ledger.begin_run(group)
+    ledger.write_down(winner, GIDS[:2])
+    assert ledger.decide(group, [winner], 2) is Decision.PUBLISHED
+    assert [ledger.verdict(gid) for gid in GIDS] == [Verdict.COMMITTED, Verdict.COMMITTED, Verdict.IN_PROGRESS]
+    assert [gid for page in ledger.messages(group) for gid in page] == sorted(GIDS[:2])
+    assert loser != winner
+
+    code, said = abandon(url, "--batch", group)
+
+    assert (code, "only failed tries" in said) == (0, True)
+    assert [ledger.verdict(gid) for gid in GIDS] == [Verdict.COMMITTED, Verdict.COMMITTED, Verdict.ROLLED_BACK]
+
+
+def test_a_message_of_several_batches_waits_for_all_of_them(url: str, ledger: Ledger) -> None:
+    begun(ledger, query="before the checkpoint was lost")
+    second, writer = begun(ledger, query="after")
+
+    assert abandon(url, "--batch", "7")[0] == 1, "two batches have this number"
+    assert ledger.give_up(stream_batch("orders", "before the checkpoint was lost", 7)) is Decision.GIVEN_UP
+    assert ledger.verdict(GIDS[0]) is Verdict.IN_PROGRESS
+    assert not ledger.known_elsewhere(writer).published
+    assert set(ledger.known_elsewhere(writer).given_up) == set(GIDS)
+    assert ledger.decide(second, [writer], 3) is Decision.PUBLISHED
+    assert ledger.verdict(GIDS[0]) is Verdict.COMMITTED
+
+    _, third = begun(ledger, query="lost once more")
+    assert set(ledger.known_elsewhere(third).published) == set(GIDS)
+
+
+def test_a_decision_is_made_once(ledger: Ledger) -> None:
+    group, writer = begun(ledger)
+    other = ledger.begin_run(group)
+    ledger.write_down(other, GIDS[:1])
+    assert ledger.decide(group, [writer], 3) is Decision.PUBLISHED
+
+    assert ledger.decide(group, [other], 1) is Decision.PUBLISHED
+    assert sorted(gid for page in ledger.messages(group) for gid in page) == sorted(GIDS)
+
+
+def test_there_is_no_such_batch(url: str, ledger: Ledger) -> None:
+    assert "no batches" in abandon(url)[1]
+    assert abandon(url, "--batch", "3")[0] == 1
+
+
+def test_a_ledger_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+    code, said = abandon(f"sqlite:///{tmp_path / 'none' / 'ledger.db'}")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "TP-8104" in said
+    code, said = abandon("postgresql://me:s3cr@h/x")
+    assert (code, "s3cr" in said) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "verdict"),
+    [
+        ({"gid": GIDS[0]}, 500, "unknown"),
+        ({"gid": GIDS[0], "barrier": "another"}, 500, "unknown"),
+        ({"gid": "never", "barrier": "yes"}, 500, "unknown"),
+        ({"gid": GIDS[0], "barrier": "yes"}, 425, "in_progress"),
+        ({}, 400, None),
+    ],
+)
+def test_the_answer_to_a_check_back(
+    url: str, ledger: Ledger, parameters: dict[str, str], status: int, verdict: str | None
+) -> None:
+    begun(ledger)
+    known = {name: ledger.identity() if value == "yes" else value for name, value in parameters.items()}
+
+    said = answer(engine_of(url), known)
+
+    assert (said.status, said.headers.get(VERDICT_HEADER)) == (status, verdict)
+
+
+def test_a_ledger_out_of_order_is_no_verdict(tmp_path: Path) -> None:
+    assert answer(engine_of(f"sqlite:///{tmp_path / 'empty.db'}"), {"gid": "g", "barrier": "b"}).status == 500
+
+
+def test_the_command_serves_until_it_is_stopped(url: str, ledger: Ledger) -> None:
+    group, writer = begun(ledger)
+    ledger.decide(group, [writer], 3)
+    command = [sys.executable, "-m", "twophase", "spark", "checkback", "--ledger", url, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[-1]
+        with urllib.request.urlopen(f"{address}?gid={GIDS[0]}&barrier={ledger.identity()}", timeout=20) as reply:
+            assert (reply.status, reply.headers[VERDICT_HEADER]) == (200, "committed")
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(address.replace("/check", "/elsewhere"), timeout=20)
+        caught.value.close()
+        assert caught.value.code == 404
+        process.terminate()
