@@ -67,6 +67,10 @@ GENERAL: Final[tuple[tuple[str, str], ...]] = (
         "an alert's body carries `event`, `target` and `age_ms` beside dtm's fields; its `error` quotes no answer",
         "an answer may repeat the payload",
     ),
+    (
+        "dtm's admin page (`/`, `/admin/`, `/assets/`) is not served",
+        "`twophase messages` and `twophase explain` do what it does, and more",
+    ),
 )
 
 _WAITED: Final = tuple(
