@@ -20,8 +20,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from twophase.core.limits import GID_BYTES_MAX
+from twophase.core.many import MESSAGES_MAX, SubmitMany
 from twophase.server.dtm_jsonrpc import RpcCall
 from twophase.server.encode import Failure
+from twophase.server.many_http import PrepareMany
 from twophase.server.openapi.dtm import DTM
 from twophase.server.openapi.operation import OPENAPI_PATH, Operation, Parameter
 from twophase.server.openapi.own import OWN
@@ -87,6 +89,16 @@ _NARROWED: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
         "method": {"type": "string", "enum": ["newGid", "prepare", "submit", "abort"]},
         "params": {"anyOf": [{"$ref": f"{_SCHEMAS}{WireRequest.__name__}"}, {"type": "null"}]},
     },
+    PrepareMany.__name__: {
+        "messages": {
+            "type": "array",
+            "items": {"$ref": f"{_SCHEMAS}{WireRequest.__name__}"},
+            "maxItems": MESSAGES_MAX,
+        },
+    },
+    SubmitMany.__name__: {
+        "gids": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": MESSAGES_MAX},
+    },
 }
 """What is taken, where the type that is read takes more, so that a refusal can say why."""
 
@@ -122,6 +134,7 @@ def document() -> dict[str, Any]:
     for name, field in request["properties"].items():
         field["description"] = FIELDS.get(name, "")
     components[RpcCall.__name__]["required"] = ["jsonrpc", "id", "method"]
+    components[PrepareMany.__name__]["required"] = ["messages"]
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
         for method in operation.methods:
@@ -152,11 +165,12 @@ def _types() -> Iterator[Any]:
 
 def _describable(kind: Any) -> Any:
     """A request's type without the pieces that are read later: msgspec describes no default of theirs."""
-    if kind not in {WireRequest, RpcCall}:
+    if kind not in {WireRequest, RpcCall, PrepareMany}:
         return kind
     fields = msgspec.structs.fields(kind)
+    undescribed = (msgspec.Raw, list[WireRequest])
     return msgspec.defstruct(
-        kind.__name__, [(one.name, Any if one.type is msgspec.Raw else one.type, None) for one in fields]
+        kind.__name__, [(one.name, Any if one.type in undescribed else one.type, None) for one in fields]
     )
 
 

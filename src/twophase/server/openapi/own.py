@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from twophase.core import takeover
+from twophase.core import many, takeover
+from twophase.server.many_http import PrepareMany
 from twophase.server.messages_http import MESSAGES, Said
 from twophase.server.openapi.operation import FORGOTTEN, NO_MESSAGE, Done, Operation, Parameter
 from twophase.server.shown import Acted, ManyMessages, OneMessage
@@ -112,4 +113,25 @@ MOVING: Final = (
     ),
 )
 
-OWN: Final = (*OPERATORS, *TOPICS, *MOVING)
+MANY: Final = (
+    Operation(
+        path=many.PREPARE_PATH,
+        methods=("post",),
+        tag="many at once",
+        summary="Prepare up to 500 messages",
+        description="Each as `prepare` takes one, with an outcome of its own; `code` empty: done. May be repeated.",
+        request=PrepareMany,
+        answer=many.ManyReply,
+    ),
+    Operation(
+        path=many.SUBMIT_PATH,
+        methods=("post",),
+        tag="many at once",
+        summary="Submit up to 500 prepared messages",
+        description="By their gids; one that is unknown is told as TP-2004 and never begun. May be repeated.",
+        request=many.SubmitMany,
+        answer=many.ManyReply,
+    ),
+)
+
+OWN: Final = (*OPERATORS, *TOPICS, *MOVING, *MANY)

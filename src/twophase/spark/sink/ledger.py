@@ -40,6 +40,7 @@ class Decision(enum.Enum):
     GIVEN_UP = "given up"
 
 
+_OPEN = Decision.OPEN
 _OF_REASON = {"msg": Decision.PUBLISHED, "rollback": Decision.GIVEN_UP}
 
 
@@ -218,7 +219,10 @@ class Ledger:
         """The latest batches of a publisher, undecided ones first."""
         with speaking(), self._engine.connect() as connection:
             rows = run(connection, "list_batches", publisher=publisher, rows_max=ROWS_SHOWN)
-        return [ListedBatch(*row[:7], _OF_REASON.get(row[7], Decision.OPEN)) for row in rows]
+        return [
+            ListedBatch(group, query, number, begun_ms, count, published_ms, given_up_ms, _OF_REASON.get(reason, _OPEN))
+            for group, query, number, begun_ms, count, published_ms, given_up_ms, reason in rows
+        ]
 
     def identity(self) -> str:
         """The name of this database, which a check-back must give."""

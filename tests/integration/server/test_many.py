@@ -1,0 +1,99 @@
+"""`prepare-many` and `submit-many`: each message has an outcome of its own, and nothing is begun by a submit."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from twophase.core.lifecycle import State
+from twophase.testing import InProcessCoordinator
+
+
+@pytest.fixture
+def coordinator() -> Iterator[InProcessCoordinator]:
+    with InProcessCoordinator() as coordinator:
+        yield coordinator
+
+
+def ask(coordinator: InProcessCoordinator, what: str, body: Any) -> tuple[int, list[tuple[str, str]]]:
+    """The status, and code and state of each message."""
+    request = urllib.request.Request(f"{coordinator.url}/api/twophase/{what}-many", msgspec.json.encode(body))
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            found = msgspec.json.decode(answer.read())["results"]
+            return answer.status, [(one.get("code", ""), one.get("state", "")) for one in found]
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, []
+
+
+def message(gid: str, payload: str = "{}", **fields: Any) -> dict[str, Any]:
+    steps = [{"action": "http://127.0.0.1:9/in"}]
+    return {
+        "gid": gid,
+        "trans_type": "msg",
+        "steps": steps,
+        "payloads": [payload],
+        "query_prepared": "http://127.0.0.1:9/check",
+        "explicit_verdict": True,
+        **fields,
+    }
+
+
+def test_each_message_has_its_own_outcome(coordinator: InProcessCoordinator) -> None:
+    assert ask(coordinator, "prepare", {"messages": [message("a"), message("b")]}) == (200, [("", ""), ("", "")])
+    again = [message("a"), message("b", '{"other":1}'), message("c", trans_type="saga"), message("d", "x" * 1_100_000)]
+
+    status, outcomes = ask(coordinator, "prepare", {"messages": again})
+
+    assert status == 200
+    assert outcomes == [("", ""), ("TP-2002", "prepared"), ("TP-1002", ""), ("TP-1001", "")]
+
+
+def test_a_submit_begins_nothing(coordinator: InProcessCoordinator) -> None:
+    ask(coordinator, "prepare", {"messages": [message("a"), message("b")]})
+
+    assert ask(coordinator, "submit", {"gids": ["a", "never"]}) == (200, [("", ""), ("TP-2004", "")])
+    assert ask(coordinator, "submit", {"gids": ["a"]}) == (200, [("", "")])
+
+    assert ask(coordinator, "prepare", {"messages": [message("a")]}) == (200, [("TP-2001", "submitted")])
+    found = coordinator.query("a")
+    assert found is not None
+    assert found.state is State.SUBMITTED
+    assert coordinator.query("never") is None
+
+
+def test_a_submit_of_what_failed_is_told(coordinator: InProcessCoordinator) -> None:
+    ask(coordinator, "prepare", {"messages": [message("a")]})
+    abort = urllib.request.Request(f"{coordinator.url}/api/dtmsvr/abort", b'{"gid":"a","trans_type":"msg"}')
+    urllib.request.urlopen(abort, timeout=20).close()
+
+    assert ask(coordinator, "submit", {"gids": ["a"]}) == (200, [("TP-2003", "failed")])
+    assert ask(coordinator, "prepare", {"messages": [message("a")]}) == (200, [("TP-2001", "failed")])
+
+
+@pytest.mark.parametrize(
+    ("what", "body"),
+    [
+        ("prepare", {}),
+        ("prepare", {"messages": [message("a"), message("a")]}),
+        ("prepare", {"messages": [message(str(number)) for number in range(501)]}),
+        ("prepare", {"messages": [{"gid": 1}]}),
+        ("submit", {"gids": [str(number) for number in range(501)]}),
+        ("submit", {"gids": ["a", "a"]}),
+        ("submit", {"gids": [""]}),
+        ("submit", []),
+    ],
+)
+def test_what_cannot_be_read_is_refused_as_a_whole(coordinator: InProcessCoordinator, what: str, body: Any) -> None:
+    assert ask(coordinator, what, body) == (400, [])
+
+
+def test_nothing_at_all_is_done_at_once(coordinator: InProcessCoordinator) -> None:
+    assert ask(coordinator, "prepare", {"messages": []}) == (200, [])
+    assert ask(coordinator, "submit", {"gids": []}) == (200, [])
