@@ -13,8 +13,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from twophase.cli.spark_archive import ARCHIVE_EXAMPLES, archive
+from twophase.cli.spark_archive import ARCHIVE_EXAMPLES, archive, reference_of
 from twophase.cli.spark_audit import perform, read_order
+from twophase.cli.spark_bundle import BUNDLE_EXAMPLES, bundle
 from twophase.cli.spark_exit import EXIT_NOT_CHECKED, exit_codes, say
 from twophase.cli.spark_query import QUERY_EXAMPLES, query
 from twophase.cli.spark_sink import ABANDON_EXAMPLES, CHECKBACK_EXAMPLES, abandon, checkback
@@ -144,10 +145,16 @@ app.command(epilog=CHECKBACK_EXAMPLES)(checkback)
 app.command(epilog=ABANDON_EXAMPLES)(abandon)
 app.command(epilog=ARCHIVE_EXAMPLES)(archive)
 app.command(epilog=QUERY_EXAMPLES)(query)
+app.command(epilog=BUNDLE_EXAMPLES)(bundle)
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    store: Annotated[str | None, typer.Option(metavar="URL", help="Is this store reached, from executors too?")] = None,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="A cluster, spark://host:7077; else this machine.")
+    ] = None,
+) -> None:
     """Look for everything Spark needs here, and run a tiny job.
 
     Exit code 0 when it works, else 2.
@@ -157,7 +164,7 @@ def doctor() -> None:
 
         console, good = Console(), True
         say("looking; the small job takes some seconds")
-        for finding in examine():
+        for finding in examine(None if store is None else reference_of(store), master):
             good = good and finding.good
             mark = "[green]good[/]" if finding.good else "[bold red]bad[/] "
             console.print(f"{mark}  {finding.what:<12} {finding.found}", highlight=False, soft_wrap=True)

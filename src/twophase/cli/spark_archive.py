@@ -113,9 +113,8 @@ def _verify(lake: Path, workers: Workers) -> bool:
 
 def _detach(store: str | None) -> None:
     from twophase.spark.archive import marks  # noqa: PLC0415 -- PySpark is slow to import
-    from twophase.spark.datasource.address import locate  # noqa: PLC0415 -- the same
 
-    marks.detach(locate(reference_of(store), "store"))
+    marks.detach(marks.store_at(reference_of(store)))
     _print("the coordinator forgets without an archive again, when its retention says so")
 
 

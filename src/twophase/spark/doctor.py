@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import shutil
 import sys
@@ -30,8 +31,13 @@ class Finding(msgspec.Struct, frozen=True):
     remedy: str = ""
 
 
-def examine() -> Iterator[Finding]:
-    """All findings in their order; the job is tried only when everything before it is good."""
+def examine(store: str | None = None, master: str | None = None) -> Iterator[Finding]:
+    """All findings in their order; the job is tried only when everything before it is good.
+
+    Arguments:
+        store: option `url` of a store that is to be reached (env:NAME, file:PATH or a URL without password).
+        master: of a cluster, whose executors are looked at instead of this machine's.
+    """
     good = True
     for look in (
         _python,
@@ -47,8 +53,12 @@ def examine() -> Iterator[Finding]:
         finding = look()
         good = good and finding.good
         yield finding
-    if good:
+    if good and master is None:
         yield _job()
+    if good and store is not None:
+        yield _store(store)
+    if good and (store is not None or master is not None):
+        yield from _executors(store, master)
 
 
 def _python() -> Finding:
@@ -111,6 +121,38 @@ def _job() -> Finding:
             "a small job", good=False, found=str(error).strip().splitlines()[-1], remedy="See the text above."
         )
     return Finding("a small job", rows == 100, f"{rows} rows through Java and Python")
+
+
+def _store(reference: str) -> Finding:
+    from twophase.spark.cluster.reach import remedy_for, trouble_with  # noqa: PLC0415 -- PySpark may be missing
+
+    trouble = trouble_with(reference)
+    return Finding("the store", not trouble, trouble or "reached from here", remedy_for(reference, trouble))
+
+
+def _executors(reference: str | None, master: str | None) -> Iterator[Finding]:
+    """What executors say of themselves; each is asked only if Spark gives it a task."""
+    from twophase.spark.cluster import reach  # noqa: PLC0415 -- PySpark may be missing
+    from twophase.spark.cluster.bundle import bundle  # noqa: PLC0415 -- the same
+    from twophase.spark.session import SessionSettings, open_session  # noqa: PLC0415 -- the same
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="twophase-doctor-") as folder, contextlib.ExitStack() as stack:
+            if master is None:
+                session = open_session(SessionSettings(cores=2, memory_mb=512, short=True))
+            else:
+                session = reach.cluster_session(master, bundle(Path(folder) / "twophase-spark.zip").path)
+            seen = reach.reach(stack.enter_context(session), reference)
+    except Exception as error:  # noqa: BLE001 -- whatever it is, it is the diagnosis
+        said = [line.strip() for line in str(error).splitlines() if line.strip()]
+        remedy = "Look at the master's page for workers that are alive and free, and whether they reach this machine."
+        yield Finding("executors", good=False, found=said[-1] if said else type(error).__name__, remedy=remedy)
+        return
+    for one in seen:
+        unlike = reach.differing(one)
+        found = f"{one.place}: {one.trouble or unlike or 'reads the store' * (reference is not None) or 'good'}"
+        remedy = reach.remedy_for(reference or "", one.trouble) if one.trouble else "Give executors the same packages."
+        yield Finding("executor", not one.trouble and not unlike, found, remedy)
 
 
 def _unchanged(batches: Iterator[Any]) -> Iterator[Any]:

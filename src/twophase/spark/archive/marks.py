@@ -16,10 +16,18 @@ from typing import Any
 from urllib.parse import quote
 
 from twophase.core.errors import ArchiveRefused, ConfigurationError
+from twophase.spark.datasource.looking import location_of
+from twophase.spark.datasource.tables import Kind
+from twophase.spark.datasource.wanted import parse
 from twophase.spark.locations import Location
 from twophase.spark.readers.database import BUSY_SECONDS_MAX, CONNECT_SECONDS_MAX, reported
 
 Execute = Callable[[str, Sequence[object]], list[Sequence[Any]]]
+
+
+def store_at(reference: str) -> Location:
+    """The coordinator's store that option `url` names, with its password; not to be kept."""
+    return location_of(parse({"url": reference, "table": Kind.HISTORY, "name": "store"}))
 
 
 def claim(location: Location, lake: int, *, fresh: bool) -> int:

@@ -19,7 +19,6 @@ from twophase.spark.archive import marks
 from twophase.spark.archive.copying import Task, check, copy
 from twophase.spark.archive.lake import FORMAT, Lake, Manifest
 from twophase.spark.archive.planning import ROWS_PER_TASK, Plan, plan
-from twophase.spark.datasource.looking import location_of
 from twophase.spark.datasource.parts import Stretch
 from twophase.spark.datasource.tables import Kind
 from twophase.spark.datasource.wanted import Wanted, parse
@@ -79,7 +78,7 @@ def archive(url: str, folder: Path, settings: Settings) -> Archived:
         CannotRead: the store cannot be reached.
     """
     wanted = parse({"url": url, "table": Kind.HISTORY, "name": "store"})
-    location = location_of(wanted)
+    location = marks.store_at(url)
     lake = Lake(folder)
     with lake.locked():
         identity = lake.create()

@@ -1,0 +1,73 @@
+"""What `twophase spark bundle` writes is all of twophase that executors need: on a real master with two workers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.servers.missing import not_tested
+from tests.spark.cluster.standalone import Cluster, standalone
+from tests.spark.source.stores import SqliteUnderTest, finish
+from twophase.cli.spark import app
+from twophase.core.errors import ConfigurationError
+from twophase.spark._java import find_java
+from twophase.spark.cluster.bundle import bundle
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+ROWS = 40_000  # cut into two tasks
+JOB = Path(__file__).with_name("job.py")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    try:
+        find_java(tmp_path_factory.mktemp("java"))
+    except ConfigurationError as error:
+        not_tested("Spark on a cluster", error.message)
+    with standalone(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+def test_a_job_reads_through_the_source_on_both_executors(cluster: Cluster, tmp_path: Path) -> None:
+    store = SqliteUnderTest(tmp_path)
+    finish(store, 1, 1, ROWS)
+    zipped = bundle(tmp_path / "twophase-spark.zip").path
+
+    done = subprocess.run(
+        [str(cluster.python), str(JOB), cluster.master, str(zipped), store.url, str(tmp_path)],
+        env={**cluster.environment, "PYSPARK_PYTHON": str(cluster.python)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr[-3_000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    found, troubles = said["found"], said["troubles"]
+    assert sum(row["rows"] for row in found) == ROWS
+    assert len({row["folder"] for row in found}) == 2, "both executors had a part"
+    assert all("twophase-spark.zip" in row["source"] for row in found)
+    assert [text.partition(":")[0] for text in sorted(troubles)] == ["", "", *["coordinator store, sqlite"] * 2]
+
+
+def test_the_bundle_is_the_same_each_time_and_has_no_server(tmp_path: Path) -> None:
+    one, other = bundle(tmp_path / "one.zip"), bundle(tmp_path / "other.zip")
+
+    assert one.path.read_bytes() == other.path.read_bytes()
+    names = zipfile.ZipFile(one.path).namelist()
+    assert {"twophase/spark/datasource/source.py", "twophase/core/message.py"} <= set(names)
+    assert not [name for name in names if name.startswith(("twophase/server/", "twophase/cli/")) or ".pyc" in name]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.zip", "other.zip"]
+
+
+def test_a_bundle_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["bundle", "-o", str(tmp_path / "none" / "x.zip")])
+    assert result.exit_code == 2
+    assert "cannot be written: No such file or directory" in result.output
