@@ -20,6 +20,7 @@ from twophase.cli.spark_exit import EXIT_NOT_CHECKED, exit_codes, say
 from twophase.cli.spark_query import QUERY_EXAMPLES, query
 from twophase.cli.spark_sink import ABANDON_EXAMPLES, CHECKBACK_EXAMPLES, abandon, checkback
 from twophase.cli.spark_slo import SLO_EXAMPLES, slo
+from twophase.core.errors import ConfigurationError
 from twophase.spark.fleet import Options as AuditOptions
 from twophase.spark.locations import Role
 
@@ -159,12 +160,15 @@ def doctor(
 
     Exit code 0 when it works, else 2.
     """
-    with exit_codes():
+    with exit_codes(command="doctor"):
         from twophase.spark.doctor import examine  # noqa: PLC0415 -- costs nothing when another command runs
 
         console, good = Console(), True
         say("looking; the small job takes some seconds")
-        for finding in examine(None if store is None else reference_of(store), master):
+        reference = None if store is None else reference_of(store)
+        if master is not None and reference not in {None, store}:
+            raise ConfigurationError("A URL with a password does not travel to a cluster; use env:NAME or file:PATH.")
+        for finding in examine(reference, master):
             good = good and finding.good
             mark = "[green]good[/]" if finding.good else "[bold red]bad[/] "
             console.print(f"{mark}  {finding.what:<12} {finding.found}", highlight=False, soft_wrap=True)

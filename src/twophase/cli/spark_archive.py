@@ -12,7 +12,7 @@ from rich.console import Console
 
 from twophase.cli.spark_exit import exit_codes, say
 from twophase.core.errors import ConfigurationError
-from twophase.spark.datasource.address import ENVIRONMENT, FILE
+from twophase.spark.datasource.address import ENVIRONMENT, require_no_secret
 
 if TYPE_CHECKING:
     from twophase.spark.archive.checking import Verified
@@ -70,17 +70,18 @@ def archive(
 
 
 def reference_of(store: str | None) -> str:
-    """What stands for a store's URL from here on: a password travels to Spark's workers in their environment only.
+    """What stands for a store's URL from here on: one with a password travels to Spark's workers in their environment.
 
     Raises:
         ConfigurationError: none was given.
     """
     if not store:
         raise ConfigurationError("--store is missing: the URL of the coordinator's store.")
-    if store.startswith((ENVIRONMENT, FILE)):
-        return store
-    os.environ[STORE_VARIABLE] = store
-    return ENVIRONMENT + STORE_VARIABLE
+    try:
+        return require_no_secret(store)
+    except ConfigurationError:
+        os.environ[STORE_VARIABLE] = store
+        return ENVIRONMENT + STORE_VARIABLE
 
 
 def _workers(memory_mb: int, cores: int) -> Workers:

@@ -71,3 +71,10 @@ def test_a_bundle_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["bundle", "-o", str(tmp_path / "none" / "x.zip")])
     assert result.exit_code == 2
     assert "cannot be written: No such file or directory" in result.output
+
+
+def test_doctor_sends_no_password_to_a_cluster() -> None:
+    result = CliRunner().invoke(app, ["doctor", "--store=postgresql://me:s3cret@db/x", "--master=spark://127.0.0.1:1"])
+    assert result.exit_code == 2
+    assert "does not travel to a cluster" in result.output
+    assert "s3cret" not in result.output
