@@ -1,0 +1,197 @@
+"""Every failure twophase reports, as one flat tree: code, what it means for the message's fate, remedy.
+
+A caller who catches an error must learn three things from it: what happened, what became of the message,
+and what to do next. So each class carries a stable `code` (never reused), a `fate` and a `remedy`; its
+docstring's first line is the default text.
+
+    TwophaseError
+    ├── InvalidRequest            TP-1000  the request cannot be understood
+    │   ├── LimitExceeded         TP-1001  a documented limit was passed
+    │   ├── UnsupportedType       TP-1002  SAGA, TCC, XA, workflow, unknown trans_type
+    │   ├── TopicNotFound         TP-1003  no such topic
+    │   └── TopicRefused          TP-1004  a topic that stands otherwise
+    ├── Refused                   TP-2000  the lifecycle refuses the request
+    │   ├── StateConflict         TP-2001  not possible in the message's state
+    │   ├── ContentConflict       TP-2002  same gid, other branches
+    │   ├── ContraryDecision      TP-2003  the opposite was decided before
+    │   ├── UnknownMessage        TP-2004  no message of that gid
+    │   ├── ForgottenMessage      TP-2005  older than history: cannot tell
+    │   └── NotYetDelivered       TP-2006  wait_result: decided, not delivered yet
+    ├── Unavailable               TP-3000  cannot be served now; nothing was changed unless said
+    │   ├── Overloaded            TP-3001  a bound is reached, come back later
+    │   ├── ShuttingDown          TP-3002  the coordinator drains
+    │   └── CoordinatorUnreachable TP-3003 no usable answer from the coordinator
+    │       └── NotPrepared       TP-3004  the same, at prepare: the local transaction was not started
+    ├── StoreError                TP-4000  the coordinator's own database
+    │   ├── StoreLocked           TP-4001  another server owns the file
+    │   ├── StoreCorrupt          TP-4002  the file is damaged
+    │   │   └── NotAStore         TP-4008  the file is something else than a twophase store
+    │   ├── StoreReadOnly         TP-4003  no right to write
+    │   ├── StoreFull             TP-4004  no space left
+    │   ├── SchemaTooNew          TP-4005  written by a newer twophase
+    │   ├── StoreFenced           TP-4006  another process took this node's place
+    │   ├── UnsafeDurability      TP-4007  the database would acknowledge before it is durable
+    │   ├── StoreUnavailable      TP-4009  the database cannot be reached, or does not answer in time
+    │   ├── SchemaMissing         TP-4010  the schema is missing, older or half migrated
+    │   └── StoreDenied           TP-4011  wrong password, or a right is missing
+    ├── TransactionError          TP-5000  the producer's local transaction
+    │   ├── RolledBack            TP-5001  rolled back for certain
+    │   │   ├── CheckBackCameFirst TP-5002 the check-back barred this transaction before it began
+    │   │   └── BeginDeadlinePassed TP-5007 prepared too long ago to begin
+    │   ├── Undecided             TP-5003  outcome not known yet; the check-back will decide
+    │   ├── CommittedDespiteError TP-5004  an error was seen, yet the transaction is committed
+    │   ├── OpenTransaction       TP-5005  the connection is already in a transaction
+    │   ├── AutocommitRefused     TP-5006  the engine commits every statement by itself
+    │   ├── MessageUsedTwice      TP-5008  a Message object is single-use
+    │   └── TransactionLost       TP-5009  the transaction ended before its end
+    ├── BarrierError              TP-6000  the barrier in the business database
+    │   ├── BarrierTableMissing   TP-6001  the table was never installed
+    │   ├── WrongDatabase         TP-6002  the check-back looks at another database
+    │   ├── UnsafeDatabase        TP-6003  the database may forget what it answered
+    │   └── UnsupportedEngine     TP-6004  not an engine this library knows
+    ├── ConfigurationError        TP-7000  a setting cannot work
+    │   └── SourceError           TP-7001  the store that messages are imported from cannot be read
+    ├── AuditError                TP-8000  the audit could not be made
+    │   ├── SparkUnavailable      TP-8001  Spark does not start
+    │   ├── CannotRead            TP-8002  a database cannot be read
+    │   ├── HistoryGap            TP-8003  a stream's rows were removed before it read them
+    │   ├── ArchiveRefused        TP-8010  this store cannot be archived into this lake now
+    │   └── LakeDamaged           TP-8011  a lake's files are not what its manifests say
+    ├── PublishError              TP-8100  rows of a DataFrame could not be published
+    │   ├── RowRefused            TP-8101  a key is null or comes twice, or a row is no message
+    │   ├── RowChanged            TP-8102  a key stands for another message already
+    │   ├── RowGivenUp            TP-8103  a key's message was given up before
+    │   └── LedgerUnavailable     TP-8104  the publisher's ledger cannot be used
+    └── BenchmarkFailed           TP-9000  nothing could be measured
+"""
+
+from twophase.core.errors.base import Fate, TwophaseError
+from twophase.core.errors.pipeline import (
+    ArchiveRefused,
+    AuditError,
+    BenchmarkFailed,
+    CannotRead,
+    HistoryGap,
+    LakeDamaged,
+    LedgerUnavailable,
+    PublishError,
+    RowChanged,
+    RowGivenUp,
+    RowRefused,
+    SparkUnavailable,
+)
+from twophase.core.errors.requests import (
+    ContentConflict,
+    ContraryDecision,
+    CoordinatorUnreachable,
+    ForgottenMessage,
+    InvalidRequest,
+    LimitExceeded,
+    NotPrepared,
+    NotYetDelivered,
+    Overloaded,
+    Refused,
+    ShuttingDown,
+    StateConflict,
+    TopicNotFound,
+    TopicRefused,
+    Unavailable,
+    UnknownMessage,
+    UnsupportedType,
+)
+from twophase.core.errors.store import (
+    NotAStore,
+    SchemaMissing,
+    SchemaTooNew,
+    StoreCorrupt,
+    StoreDenied,
+    StoreError,
+    StoreFenced,
+    StoreFull,
+    StoreLocked,
+    StoreReadOnly,
+    StoreUnavailable,
+    UnsafeDurability,
+)
+from twophase.core.errors.transaction import (
+    AutocommitRefused,
+    BarrierError,
+    BarrierTableMissing,
+    BeginDeadlinePassed,
+    CheckBackCameFirst,
+    CommittedDespiteError,
+    ConfigurationError,
+    MessageUsedTwice,
+    OpenTransaction,
+    RolledBack,
+    SourceError,
+    TransactionError,
+    TransactionLost,
+    Undecided,
+    UnsafeDatabase,
+    UnsupportedEngine,
+    WrongDatabase,
+)
+
+__all__ = [
+    "ArchiveRefused",
+    "AuditError",
+    "AutocommitRefused",
+    "BarrierError",
+    "BarrierTableMissing",
+    "BeginDeadlinePassed",
+    "BenchmarkFailed",
+    "CannotRead",
+    "CheckBackCameFirst",
+    "CommittedDespiteError",
+    "ConfigurationError",
+    "ContentConflict",
+    "ContraryDecision",
+    "CoordinatorUnreachable",
+    "Fate",
+    "ForgottenMessage",
+    "HistoryGap",
+    "InvalidRequest",
+    "LakeDamaged",
+    "LedgerUnavailable",
+    "LimitExceeded",
+    "MessageUsedTwice",
+    "NotAStore",
+    "NotPrepared",
+    "NotYetDelivered",
+    "OpenTransaction",
+    "Overloaded",
+    "PublishError",
+    "Refused",
+    "RolledBack",
+    "RowChanged",
+    "RowGivenUp",
+    "RowRefused",
+    "SchemaMissing",
+    "SchemaTooNew",
+    "ShuttingDown",
+    "SourceError",
+    "SparkUnavailable",
+    "StateConflict",
+    "StoreCorrupt",
+    "StoreDenied",
+    "StoreError",
+    "StoreFenced",
+    "StoreFull",
+    "StoreLocked",
+    "StoreReadOnly",
+    "StoreUnavailable",
+    "TopicNotFound",
+    "TopicRefused",
+    "TransactionError",
+    "TransactionLost",
+    "TwophaseError",
+    "Unavailable",
+    "Undecided",
+    "UnknownMessage",
+    "UnsafeDatabase",
+    "UnsafeDurability",
+    "UnsupportedEngine",
+    "UnsupportedType",
+    "WrongDatabase",
+]

@@ -1,0 +1,59 @@
+"""What every error says: a stable code, what it means for the message's fate, and what to do."""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar
+
+
+class Fate(enum.Enum):
+    """What an error means for the message it speaks of."""
+
+    UNCHANGED = "unchanged"
+    """Nothing happened to any message because of this request."""
+    NOT_STARTED = "not started"
+    """The local transaction did not run; nothing will be delivered."""
+    ROLLED_BACK = "rolled back"
+    """The local transaction is rolled back for ever; no branch will be called."""
+    COMMITTED = "committed"
+    """The local transaction is committed; the branches are or will be called."""
+    UNDECIDED = "undecided"
+    """Not known yet. The check-back decides. Do not repeat the business under a new gid."""
+    CONTRADICTED = "contradicted"
+    """One side holds it committed, the other failed: somebody broke a rule, and a person must look."""
+
+
+class TwophaseError(Exception):
+    """Something went wrong in twophase."""
+
+    code: ClassVar[str] = "TP-0000"
+    fate: ClassVar[Fate] = Fate.UNCHANGED
+    remedy: str = "Read the message; report it if it does not say what to do."
+
+    gid: str | None
+
+    def __init_subclass__(cls) -> None:
+        """Be known by the name by which everybody imports it, also in a traceback."""
+        if cls.__module__.startswith(f"{__package__}."):
+            cls.__module__ = str(__package__)
+
+    def __init__(self, message: str | None = None, *, gid: str | None = None, remedy: str | None = None) -> None:
+        """Make the error.
+
+        Arguments:
+            message: what happened, naming field and limit where there is one; the class docstring by default.
+            gid: the message concerned, when there is one.
+            remedy: what to do, where more can be said than the class' own.
+        """
+        self.message = message or (type(self).__doc__ or type(self).__name__).strip().split("\n", 1)[0]
+        self.gid = gid
+        if remedy is not None:
+            self.remedy = remedy
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        about = f" gid={self.gid!r}." if self.gid is not None else ""
+        return f"{self.code}: {self.message}{about} Fate: {self.fate.value}. {self.remedy}"
+
+
+TwophaseError.__module__ = str(__package__)

@@ -1,0 +1,130 @@
+"""What a coordinator refuses, and when it cannot be asked now: codes TP-1000 to TP-3004."""
+
+from __future__ import annotations
+
+from twophase.core.errors.base import Fate, TwophaseError
+
+
+class InvalidRequest(TwophaseError):
+    """The request cannot be understood."""
+
+    code = "TP-1000"
+    remedy = "Correct the named field and send it again; nothing was stored."
+
+
+class LimitExceeded(InvalidRequest):
+    """A documented limit was passed."""
+
+    code = "TP-1001"
+    remedy = "Keep to the limit named here (`twophase limits` prints them all); nothing was stored."
+
+
+class UnsupportedType(InvalidRequest):
+    """Only 2-phase messages (trans_type 'msg') are served here."""
+
+    code = "TP-1002"
+    remedy = "Use trans_type 'msg'. SAGA, TCC, XA and workflow transactions are out of scope."
+
+
+class TopicNotFound(InvalidRequest):
+    """topic not found"""
+
+    code = "TP-1003"
+    remedy = "Subscribe at least one address to the topic first; nothing was stored."
+
+
+class TopicRefused(InvalidRequest):
+    """A topic does not stand as the change of it supposes."""
+
+    code = "TP-1004"
+    remedy = "See `twophase topic list` and `twophase topic show NAME`; nothing was changed."
+
+
+class Refused(TwophaseError):
+    """The lifecycle refuses the request."""
+
+    code = "TP-2000"
+    remedy = "Query the gid to see its state."
+
+
+class StateConflict(Refused):
+    """The request is not possible in the message's state."""
+
+    code = "TP-2001"
+
+
+class ContentConflict(Refused):
+    """The gid is taken by a message with other branches or payloads."""
+
+    code = "TP-2002"
+    remedy = "A gid names one message for ever: repeat it with the same content, or use a new gid."
+
+
+class ContraryDecision(Refused):
+    """The opposite was decided before."""
+
+    code = "TP-2003"
+    fate = Fate.CONTRADICTED
+    remedy = "The first decision stands. Compare the barrier row of this gid with the message's history."
+
+
+class UnknownMessage(Refused):
+    """There is no message of that gid."""
+
+    code = "TP-2004"
+    remedy = "Check the gid and the coordinator's address."
+
+
+class ForgottenMessage(Refused):
+    """The gid was born before the oldest history kept, so nobody can tell whether it was decided."""
+
+    code = "TP-2005"
+    fate = Fate.UNDECIDED
+    remedy = "Do not repeat it. Look into the archive, then send it under a new gid if it never happened."
+
+
+class NotYetDelivered(Refused):
+    """The message is decided, but its branches have not all succeeded yet; they are retried."""
+
+    code = "TP-2006"
+    fate = Fate.COMMITTED
+    remedy = "Do not repeat it: the coordinator goes on calling. Query the gid to see its progress."
+
+
+class Unavailable(TwophaseError):
+    """The request cannot be served now."""
+
+    code = "TP-3000"
+    fate = Fate.UNDECIDED
+    remedy = "Send the same request with the same gid again; repeating is safe."
+
+
+class Overloaded(Unavailable):
+    """The coordinator has reached a bound and takes no more work for now."""
+
+    code = "TP-3001"
+    fate = Fate.UNCHANGED
+    remedy = "Wait as long as Retry-After says, then send the same request again."
+
+
+class ShuttingDown(Unavailable):
+    """The coordinator is shutting down."""
+
+    code = "TP-3002"
+    fate = Fate.UNCHANGED
+    remedy = "Send the same request again in a moment, or to another node."
+
+
+class CoordinatorUnreachable(Unavailable):
+    """No usable answer came from the coordinator."""
+
+    code = "TP-3003"
+    remedy = "Check the address and that `twophase server` runs; repeating with the same gid is safe."
+
+
+class NotPrepared(CoordinatorUnreachable):
+    """No usable answer came to prepare, so the local transaction was not started."""
+
+    code = "TP-3004"
+    fate = Fate.NOT_STARTED
+    remedy = "Repeat the business with a new message once the coordinator answers; the check-back bars this one."

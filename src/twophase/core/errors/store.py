@@ -1,0 +1,102 @@
+"""What is wrong with the coordinator's own database: codes TP-4000 to TP-4011."""
+
+from __future__ import annotations
+
+from twophase.core.errors.base import Fate, TwophaseError
+
+
+class StoreError(TwophaseError):
+    """The coordinator's store failed."""
+
+    code = "TP-4000"
+    fate = Fate.UNDECIDED
+    remedy = "Nothing acknowledged is lost. See the cause; unfinished messages go on at the next start."
+
+
+class StoreLocked(StoreError):
+    """Another server owns this store."""
+
+    code = "TP-4001"
+    fate = Fate.UNCHANGED
+    remedy = "Stop the other server, or give this one another --store."
+
+
+class StoreCorrupt(StoreError):
+    """The store file is damaged."""
+
+    code = "TP-4002"
+    remedy = "Keep the file as it is, and restore from a backup or recover it with `sqlite3 FILE .recover`."
+
+
+class NotAStore(StoreCorrupt):
+    """The file is something else than a twophase store, and was not touched."""
+
+    code = "TP-4008"
+    fate = Fate.UNCHANGED
+    remedy = "Name another file as --store; if this once was the store, restore it from a backup."
+
+
+class StoreReadOnly(StoreError):
+    """The store cannot be written."""
+
+    code = "TP-4003"
+    remedy = "Give the server's user the right to write the file and its folder."
+
+
+class StoreFull(StoreError):
+    """No space is left for the store."""
+
+    code = "TP-4004"
+    remedy = "Free space on the store's disk. The request that met this was not acknowledged."
+
+
+class SchemaTooNew(StoreError):
+    """The store was written by a newer twophase."""
+
+    code = "TP-4005"
+    fate = Fate.UNCHANGED
+    remedy = "Upgrade twophase to the version that wrote it; schemas only migrate forward."
+
+
+class StoreFenced(StoreError):
+    """Another process has taken this node's place, so this one may not write any more."""
+
+    code = "TP-4006"
+    remedy = (
+        "Send again, to any node; repeating is safe. On a shared database this node takes a new place by itself, on a "
+        "file of its own the process stops; who took over finishes its messages."
+    )
+
+
+class UnsafeDurability(StoreError):
+    """The database would acknowledge a commit before it is durable."""
+
+    code = "TP-4007"
+    fate = Fate.UNCHANGED
+    remedy = (
+        "Set the database to flush on commit, as the message says; or, where losing a commit is no harm, send through "
+        "TwoPhase(url, allow_unsafe_database=True)."
+    )
+
+
+class StoreUnavailable(StoreError):
+    """The store's database cannot be reached, or does not answer in time."""
+
+    code = "TP-4009"
+    remedy = "See that the database runs and takes connections. The server goes on by itself when it does; retry then."
+
+
+class SchemaMissing(StoreError):
+    """The store's schema is missing, older than this twophase, or half migrated."""
+
+    code = "TP-4010"
+    fate = Fate.UNCHANGED
+    remedy = "Run `twophase migrate --store URL` as a user who may create tables, then start the server again."
+
+
+class StoreDenied(StoreError):
+    """The database refuses this user: a wrong password, or a right is missing."""
+
+    code = "TP-4011"
+    fate = Fate.UNCHANGED
+    remedy = "Correct the user and password of --store, or grant the right that the message names."

@@ -1,0 +1,135 @@
+"""What happens around a producer's local transaction, and settings that cannot work: codes TP-5000 to TP-7001."""
+
+from __future__ import annotations
+
+from twophase.core.errors.base import Fate, TwophaseError
+
+
+class TransactionError(TwophaseError):
+    """The local transaction failed."""
+
+    code = "TP-5000"
+
+
+class RolledBack(TransactionError):
+    """The local transaction is rolled back; no branch will be called."""
+
+    code = "TP-5001"
+    fate = Fate.ROLLED_BACK
+    remedy = "Repeat the business with a new message if it is still wanted."
+
+
+class CheckBackCameFirst(RolledBack):
+    """The coordinator asked before this transaction began, so it may not begin any more."""
+
+    code = "TP-5002"
+    remedy = "Repeat the business with a new message; begin sooner after prepare, or raise timeout_to_fail."
+
+
+class Undecided(TransactionError):
+    """Whether the local transaction committed is not known yet; the check-back will decide."""
+
+    code = "TP-5003"
+    fate = Fate.UNDECIDED
+    remedy = "Do not repeat the business with a new gid. Query the gid, or wait for the check-back."
+
+
+class CommittedDespiteError(TransactionError):
+    """An error was seen, yet the local transaction is committed and its branches will be called."""
+
+    code = "TP-5004"
+    fate = Fate.COMMITTED
+    remedy = "Do not repeat the business. Look at the chained cause."
+
+
+class OpenTransaction(TransactionError):
+    """The connection is already in a transaction, whose end this library could not see."""
+
+    code = "TP-5005"
+    fate = Fate.NOT_STARTED
+    remedy = (
+        "Give an engine, a pool or an idle connection; for a Session in a transaction use message.join(session, check)."
+    )
+
+
+class AutocommitRefused(TransactionError):
+    """The engine commits every statement by itself, so barrier row and business rows could be parted."""
+
+    code = "TP-5006"
+    fate = Fate.NOT_STARTED
+    remedy = "Use an engine without AUTOCOMMIT isolation, or a connection with autocommit off."
+
+
+class BeginDeadlinePassed(RolledBack):
+    """The message was prepared too long ago for its transaction to begin safely."""
+
+    code = "TP-5007"
+    remedy = "Begin within the hour after prepare; repeat the business with a new message."
+
+
+class MessageUsedTwice(TransactionError):
+    """A Message object was used for a second transaction."""
+
+    code = "TP-5008"
+    fate = Fate.NOT_STARTED
+    remedy = "Make a new Message for each transaction."
+
+
+class TransactionLost(TransactionError):
+    """The transaction that wrote the barrier row is no longer open: something inside the block ended or spoilt it."""
+
+    code = "TP-5009"
+    fate = Fate.UNDECIDED
+    remedy = "Inside the block: no commit, no rollback, no statement with an implicit commit, no swallowed error."
+
+
+class BarrierError(TwophaseError):
+    """The barrier in the business database failed."""
+
+    code = "TP-6000"
+
+
+class BarrierTableMissing(BarrierError):
+    """The barrier table does not exist in this database."""
+
+    code = "TP-6001"
+    fate = Fate.NOT_STARTED
+    remedy = "Run `twophase barrier install URL` once for this database."
+
+
+class WrongDatabase(BarrierError):
+    """The check-back looks at another database than the producer's transaction."""
+
+    code = "TP-6002"
+    fate = Fate.UNDECIDED
+    remedy = "Bind the check-back route to the same database (shard, alias, schema) as the transaction."
+
+
+class UnsafeDatabase(BarrierError):
+    """The business database may forget a commit it has confirmed."""
+
+    code = "TP-6003"
+    fate = Fate.NOT_STARTED
+    remedy = "Set the database to flush on commit, as the message says."
+
+
+class UnsupportedEngine(BarrierError):
+    """This is not an engine, pool, session or connection that twophase knows."""
+
+    code = "TP-6004"
+    fate = Fate.NOT_STARTED
+    remedy = "Give a SQLAlchemy 2 engine, connection or session, or a sqlite3, psycopg, PyMySQL or asyncpg connection."
+
+
+class ConfigurationError(TwophaseError):
+    """A setting cannot work."""
+
+    code = "TP-7000"
+    remedy = "Correct the named setting; `twophase server --help` lists them."
+
+
+class SourceError(ConfigurationError):
+    """The store that messages are imported from cannot be read."""
+
+    code = "TP-7001"
+    remedy = "Correct what is named here and run the import again; what was copied stays copied, once."
