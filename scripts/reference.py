@@ -22,8 +22,9 @@ from twophase.core import failpoint
 from twophase.core.errors import Fate, TwophaseError
 from twophase.core.limits import LIMITS
 from twophase.server.settings import describe
-from twophase.spark.datasource.described import OPTIONS
+from twophase.spark.datasource.described import OPTIONS, Fits
 from twophase.spark.datasource.tables import COLUMNS, IN_BODY, Column, arrow_schema
+from twophase.spark.sink.described import OPTIONS as SINK_OPTIONS
 from twophase.spark.taxonomy import MEANINGS
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
@@ -117,6 +118,13 @@ def source_options_table() -> str:
     return _table(("Option", "For", "Default", "What it does"), rows)
 
 
+def sink_options_table() -> str:
+    """Every option of the Spark sink."""
+    fits = {Fits.ANY: "any", Fits.BATCH: "write"}
+    rows = [(f"`{one.name}`", fits[one.fits], one.default, one.meaning) for one in SINK_OPTIONS]
+    return _table(("Option", "For", "Default", "What it does"), rows)
+
+
 def source_columns_table() -> str:
     """Every column of the Spark source's tables."""
 
@@ -148,6 +156,7 @@ GENERATORS = {
     "settings": settings_table,
     "audit": audit_table,
     "source_options": source_options_table,
+    "sink_options": sink_options_table,
     "source_columns": source_columns_table,
     "failpoints": failpoints_list,
     "clients": clients_table,

@@ -111,7 +111,9 @@ class Server:
         self.listener = Listener(
             self.coordinator,
             decoder,
-            cold.application(json_rpc.route(), takeover.route(), openapi.route(), *topics.routes(), *operators, *many.routes()),
+            cold.application(
+                json_rpc.route(), takeover.route(), openapi.route(), *topics.routes(), *operators, *many.routes()
+            ),
             on_refused=self.metrics.refused,
             timeouts=settings.timeouts(),
             connections_max=settings.connections_max,

@@ -108,6 +108,12 @@ class Scene:
         self._port = int(line.split("http://127.0.0.1:")[1].split()[0])
         self.url = f"http://127.0.0.1:{self._port}"
 
+    @property
+    def pid(self) -> int:
+        """The coordinator's process."""
+        assert self._server is not None
+        return self._server.pid
+
     def kill(self) -> None:
         """Kill the coordinator."""
         if self._server is not None:
