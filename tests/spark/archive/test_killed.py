@@ -91,6 +91,9 @@ def test_nothing_is_lost_and_nothing_is_there_twice(
         forget_released(sqlite_store)
         seen = archive.places()
         assert len(set(seen)) == len(seen), "a reader of the plain folders saw a row twice"
+        named = {file.path for manifest in archive.manifests for file in manifest.files}
+        there = {str(path.relative_to(archive.folder)) for path in archive.folder.glob("[ha]*/*/*.parquet")}
+        assert there <= named, "a file that no manifest names was to be seen"
 
     done = archive.run(sqlite_store)
     forget_released(sqlite_store)
