@@ -61,7 +61,7 @@ class Receiver(http.server.ThreadingHTTPServer):
 
 class _Branch(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Receiver
+    server: Receiver  # pyright: ignore[reportIncompatibleVariableOverride] -- the library types it widely
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", "0")))

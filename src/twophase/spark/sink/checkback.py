@@ -87,7 +87,7 @@ class CheckBackServer(http.server.ThreadingHTTPServer):
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = _IDLE_S
-    server: CheckBackServer
+    server: CheckBackServer  # pyright: ignore[reportIncompatibleVariableOverride] -- the library types it widely
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)

@@ -1,0 +1,84 @@
+"""A streaming batch that cannot be published comes back until its rows are right, or until it is given up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from tests.spark.sink.scene import Scene
+from twophase.core.verdict import Verdict
+from twophase.spark import register
+from twophase.spark.sink.ledger import Decision
+from twophase.spark.sink.naming import gid_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+GOOD = '{"id":1}\n{"id":2}\n'
+TWICE = '{"id":3}\n{"id":4}\n{"id":3}\n'
+
+
+class Stream:
+    """A query over files of a folder, one file a batch."""
+
+    def __init__(self, spark: SparkSession, scene: Scene, folder: Path) -> None:
+        self._spark = register(spark)
+        self._scene = scene
+        self._folder = folder
+        self.rows = folder / "rows"
+        self.rows.mkdir()
+
+    def run(self) -> None:
+        """To the end of what is there."""
+        frame = self._spark.readStream.schema("id long").option("maxFilesPerTrigger", "1").json(str(self.rows))
+        query = (
+            frame.writeStream.format("twophase")
+            .options(**self._scene.options(checkAfter="1"))
+            .option("checkpointLocation", str(self._folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    def fail(self, code: str) -> None:
+        with pytest.raises(StreamingQueryException) as caught:
+            self.run()
+        assert code in str(caught.value)
+
+
+@pytest.fixture
+def stream(spark: SparkSession, sqlite_scene: Scene, tmp_path: Path) -> Stream:
+    return Stream(spark, sqlite_scene, tmp_path)
+
+
+def test_a_batch_that_failed_comes_back_and_is_published(stream: Stream, sqlite_scene: Scene) -> None:
+    scene = sqlite_scene
+    (stream.rows / "0.json").write_text(GOOD)
+    stream.run()
+    (stream.rows / "1.json").write_text(TWICE)
+    stream.fail("TP-8101")
+    stream.fail("TP-8101")
+    scene.until_delivered(2)
+
+    (stream.rows / "1.json").write_text('{"id":3}\n{"id":4}\n')
+    stream.run()
+
+    scene.until_delivered(4)
+    assert dict(scene.receiver.counted) == {gid_of("orders", [number]): 1 for number in range(1, 5)}
+
+
+def test_a_batch_that_is_given_up_is_passed_over(stream: Stream, sqlite_scene: Scene) -> None:
+    scene = sqlite_scene
+    (stream.rows / "0.json").write_text(TWICE)
+    stream.fail("TP-8101")
+    [batch] = scene.book.batches("orders")
+    assert (batch.decision, batch.number) == (Decision.OPEN, 0)
+
+    scene.book.give_up(batch.group)
+    (stream.rows / "1.json").write_text(GOOD)
+    stream.run()
+
+    scene.until_delivered(2)
+    assert dict(scene.receiver.counted) == {gid_of("orders", [number]): 1 for number in (1, 2)}
+    assert scene.book.verdict(gid_of("orders", [1])) is Verdict.COMMITTED
