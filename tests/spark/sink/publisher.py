@@ -5,6 +5,8 @@ It is killed there with Java and all workers, so it only has to say that it has 
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -26,22 +28,30 @@ SECONDS_WAITED_MAX = 60
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What is to be done. `point`: a failpoint's name, empty for none; `mark`: the file that says it was reached."""
+    """What is to be done.
+
+    `point`: a failpoint's name, empty for none; `mark`: the file that says it was reached. `kills_worker`: the first
+    process that comes to the point dies there, and Spark tries its task again.
+    """
 
     rows: str
     checkpoint: str
     options: dict[str, str]
     point: str
     mark: str
+    kills_worker: bool = False
 
 
-def stop_at(point: str, mark: str) -> None:
+def stop_at(point: str, mark: str, *, kills_worker: bool) -> None:
     """Instead of dying, say so and wait for the one who kills everything."""
 
     def reach(name: str) -> None:
-        if name == point:
-            Path(mark).touch()
-            time.sleep(SECONDS_WAITED_MAX)
+        if name != point or (kills_worker and Path(mark).exists()):
+            return
+        Path(mark).touch()
+        if kills_worker:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(SECONDS_WAITED_MAX)
 
     failpoint.ARMED = bool(point)  # type: ignore[misc]
     failpoint.reach = reach  # type: ignore[misc]
@@ -50,16 +60,20 @@ def stop_at(point: str, mark: str) -> None:
 class StoppingWriter(StreamWriter):
     """The product's writer, in whose processes a point is set."""
 
-    def __init__(self, options: dict[str, str], schema: StructType, point: str, mark: str) -> None:
+    def __init__(self, options: dict[str, str], schema: StructType, point: str, mark: str, worker: str) -> None:
         super().__init__(options, schema)
-        self._stop = (point, mark)
+        self._stop = (point, mark, worker == "True")
+
+    def _stop_there(self) -> None:
+        point, mark, kills_worker = self._stop
+        stop_at(point, mark, kills_worker=kills_worker)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        stop_at(*self._stop)
+        self._stop_there()
         return super().write(iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 -- Spark's name
-        stop_at(*self._stop)
+        self._stop_there()
         super().commit(messages, batchId)
 
 
@@ -68,19 +82,22 @@ class StoppingSource(TwophaseSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 -- Spark's name
         options = dict(self.options)
-        point, mark = options.pop("point"), options.pop("mark")
-        return StoppingWriter(options, schema, point, mark)
+        point, mark, worker = (options.pop(name) for name in ("point", "mark", "worker"))
+        return StoppingWriter(options, schema, point, mark, worker)
 
 
 def main(order: Order) -> None:
     """Publish everything that is there, or come to the point."""
-    with open_session(SessionSettings(cores=2, memory_mb=512, name="publisher", short=True)) as spark:
+    settings = SessionSettings(
+        cores=2, memory_mb=512, name="publisher", short=True, extra=(("spark.master", "local[2,3]"),)
+    )
+    with open_session(settings) as spark:
         spark.dataSource.register(StoppingSource)
         frame = spark.readStream.schema("id long, name string").option("maxFilesPerTrigger", "1").json(order.rows)
         query = (
             frame.repartition(2, "id")
             .writeStream.format("twophase")
-            .options(**order.options, point=order.point, mark=order.mark)
+            .options(**order.options, point=order.point, mark=order.mark, worker=str(order.kills_worker))
             .option("checkpointLocation", order.checkpoint)
             .trigger(availableNow=True)
             .start()

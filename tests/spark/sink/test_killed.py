@@ -68,10 +68,12 @@ class Publisher:
         return (self._folder / "stderr").read_text()[-3_000:]
 
     @contextlib.contextmanager
-    def driver(self, point: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    def driver(self, point: str = "", *, kills_worker: bool = False) -> Iterator[subprocess.Popen[bytes]]:
         """A driver; killed at the end of the block if it still runs, with all that it started."""
         options = self._scene.options(rowsPerRequest="20", connections="1", checkAfter="5")
-        order = Order(str(self._rows), str(self.checkpoint), options, point, str(self._folder / "at-point"))
+        order = Order(
+            str(self._rows), str(self.checkpoint), options, point, str(self._folder / "at-point"), kills_worker
+        )
         file = self._folder / "order.json"
         file.write_bytes(msgspec.json.encode(order))
         command = [sys.executable, "-m", "tests.spark.sink.publisher", str(file)]
@@ -94,8 +96,8 @@ class Publisher:
                 assert time.monotonic() < deadline, f"it never came to {point}"
                 time.sleep(0.05)
 
-    def run_to_end(self) -> None:
-        with self.driver() as process:
+    def run_to_end(self, worker_dies_at: str = "") -> None:
+        with self.driver(worker_dies_at, kills_worker=True) as process:
             assert process.wait(START_SECONDS_MAX) == 0, self.stderr
 
 
@@ -114,3 +116,17 @@ def test_each_row_once_wherever_the_driver_dies(sqlite_scene: Scene, tmp_path: P
     assert dict(sqlite_scene.receiver.counted) == dict.fromkeys(wanted, 1)
     history = rows(sqlite_scene.store, "select gid, state from history")
     assert sorted(history) == sorted((gid, 4) for gid in wanted)
+
+
+def test_a_task_whose_python_dies_is_tried_again(sqlite_scene: Scene, tmp_path: Path) -> None:
+    publisher = Publisher(sqlite_scene, tmp_path)
+    publisher.add(ROWS_PER_BATCH)
+
+    publisher.run_to_end(worker_dies_at="spark.after_prepare")
+
+    assert (tmp_path / "at-point").exists()
+    runs = rows(sqlite_scene.ledger, "select won, count(*) from twophase_spark_writer group by won order by won")
+    assert runs == [(0, 1), (1, 2)]
+    wanted = {gid_of("orders", [number]) for number in range(1, publisher.last + 1)}
+    sqlite_scene.until_delivered(len(wanted))
+    assert dict(sqlite_scene.receiver.counted) == dict.fromkeys(wanted, 1)
