@@ -187,6 +187,12 @@ def test_a_store_that_is_not_there(archive: Archive, tmp_path: Path) -> None:
     assert not (tmp_path / "none.db").exists()
 
 
+def test_a_lake_that_cannot_be_written_is_said(sqlite_store: SqliteUnderTest, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ArchiveRefused, match="cannot be written: Not a directory"):
+        Archive(tmp_path / "file" / "lake").run(sqlite_store)
+
+
 class _Nowhere:
     def __init__(self, url: str) -> None:
         self.url = url

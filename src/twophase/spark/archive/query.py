@@ -25,7 +25,7 @@ from twophase.spark.archive.views import Sources
 from twophase.spark.datasource.address import locate
 from twophase.spark.datasource.cut import consistent_cut
 
-SMALL_ROWS_MAX = 1_000_000
+SMALL_ROWS_MAX = 100_000
 _READS = re.compile(r"\s*\(*\s*(select|with|values|from|table|describe|desc|show|explain)\b", re.IGNORECASE)
 _VIEWS = re.compile(r"\b(history|message|attempt)\b", re.IGNORECASE)
 _TRIES_MAX = 3

@@ -7,13 +7,15 @@ told again next time, because that never goes back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
 
+from twophase.core.errors import ArchiveRefused
 from twophase.core.hooks import Clock
 from twophase.spark.archive import marks
 from twophase.spark.archive.copying import Task, check, copy
@@ -72,7 +74,8 @@ def archive(url: str, folder: Path, settings: Settings) -> Archived:
         url: as option `url` of the source: env:NAME, file:PATH or a URL without password.
 
     Raises:
-        ArchiveRefused: another archive is at work there, or store and lake do not belong together.
+        ArchiveRefused: another archive is at work there, store and lake do not belong together, or the lake's file
+            system refuses.
         HistoryGap: rows are gone that were never archived.
         LakeDamaged: what was written differs from the store, or the lake's manifests are broken.
         CannotRead: the store cannot be reached.
@@ -80,7 +83,7 @@ def archive(url: str, folder: Path, settings: Settings) -> Archived:
     wanted = parse({"url": url, "table": Kind.HISTORY, "name": "store"})
     location = marks.store_at(url)
     lake = Lake(folder)
-    with lake.locked():
+    with _writing(lake), lake.locked():
         identity = lake.create()
         manifests = lake.manifests()
         last = manifests[-1] if manifests else None
@@ -98,6 +101,18 @@ def archive(url: str, folder: Path, settings: Settings) -> Archived:
         settings.reached("released")
         lake.clear_staging()
     return _summed(added)
+
+
+@contextlib.contextmanager
+def _writing(lake: Lake) -> Iterator[None]:
+    """What the lake's file system refuses, in our words."""
+    try:
+        yield
+    except OSError as error:
+        raise ArchiveRefused(
+            f"{lake.folder} cannot be written: {error.strerror or error}.",
+            remedy="See that the folder may be written and has room, and run it again: it goes on where it was.",
+        ) from error
 
 
 class _Rounds:
