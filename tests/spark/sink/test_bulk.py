@@ -1,0 +1,115 @@
+"""The bulk client: what is put off is sent again, what is answered for good is told once, and patience ends."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from twophase.core.errors import CoordinatorUnreachable, PublishError
+from twophase.core.many import OneResult
+from twophase.spark.sink.bulk import BulkClient
+
+Scripted = list[tuple[int, bytes]]
+
+
+class Scripting(http.server.ThreadingHTTPServer):
+    """Answers one request after the other as its script says, the last one again and again."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.script: Scripted = []
+        self.asked: list[tuple[str, str, dict[str, Any]]] = []
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Scripting  # pyright: ignore[reportIncompatibleVariableOverride] -- the library types it widely
+
+    def do_POST(self) -> None:
+        body = msgspec.json.decode(self.rfile.read(int(self.headers["content-length"])))
+        self.server.asked.append((self.path, self.headers.get("authorization", ""), body))
+        script = self.server.script
+        status, answer = script.pop(0) if len(script) > 1 else script[0]
+        self.send_response(status)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the library's name
+        """Silent."""
+
+
+@pytest.fixture
+def coordinator() -> Iterator[Scripting]:
+    server = Scripting()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def results(*codes: str) -> bytes:
+    return msgspec.json.encode({"results": [{"code": code, "state": ""} for code in codes]})
+
+
+def submit(coordinator: Scripting, script: Scripted, gids: list[str], **options: Any) -> dict[str, str]:
+    """The code of each gid."""
+    coordinator.script = script
+    told: dict[str, str] = {}
+
+    def settled(gid: str, result: OneResult) -> None:
+        assert gid not in told, "once"
+        told[gid] = result.code
+
+    with BulkClient(f"http://127.0.0.1:{coordinator.server_address[1]}", connections=1, **options) as client:
+        client.submit(gids, 2, settled)
+    return told
+
+
+def test_what_cannot_be_taken_now_is_sent_again(coordinator: Scripting) -> None:
+    script = [
+        (503, b"{}"),
+        (200, results("", "TP-3001")),
+        (200, results("TP-4009")),
+        (200, results("TP-2004")),
+        (200, results("")),
+    ]
+
+    told = submit(coordinator, script, ["a", "b", "c"], authorization="Bearer x")
+
+    assert told == {"a": "", "b": "TP-2004", "c": ""}
+    asked = [body["gids"] for _, _, body in coordinator.asked]
+    assert sorted(asked) == sorted([["a", "b"], ["a", "b"], ["b"], ["b"], ["c"]])
+    assert {(path, key) for path, key, _ in coordinator.asked} == {("/api/twophase/submit-many", "Bearer x")}
+
+
+def test_patience_ends(coordinator: Scripting) -> None:
+    with pytest.raises(CoordinatorUnreachable, match="for nothing"):
+        submit(coordinator, [(503, b"{}")], ["a"], patience_s=0.2)
+
+
+def test_nobody_there(coordinator: Scripting) -> None:
+    with BulkClient("http://127.0.0.1:9", connections=1, patience_s=0.2) as client:  # noqa: SIM117 -- one is what raises
+        with pytest.raises(CoordinatorUnreachable, match="ConnectionRefused"):
+            client.submit(["a"], 1, lambda _gid, _result: None)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (200, b"<html>", "no coordinator"),
+        (200, b'{"results":[]}', "no coordinator"),
+        (404, b"404 page not found", "status 404"),
+        (400, b'{"message":"one gid stands there twice."}', "twice"),
+    ],
+)
+def test_what_answers_is_no_coordinator_of_ours(coordinator: Scripting, status: int, body: bytes, said: str) -> None:
+    with pytest.raises(PublishError, match=said):
+        submit(coordinator, [(status, body)], ["a"])

@@ -1,0 +1,85 @@
+"""Every statement of the ledger that grows with it is served by an index, as its file says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from tests.servers.database import Database
+from twophase.spark.sink.ledger import Batch, Ledger
+from twophase.spark.sink.place import engine_of, install_ledger, statement
+
+BATCHES = 40
+MESSAGES = 1_500
+VALUES = {"group_id": "b7", "publisher": "p7", "writer": 7, "after": "", "page_rows": 100, "gid": "7-7", "rows_max": 50}
+GROWING = (
+    "count_duplicates",
+    "delete_message",
+    "list_batches",
+    "read_decision",
+    "read_gid",
+    "read_key_columns",
+    "read_others",
+    "read_page",
+    "read_unpublished",
+    "read_winners",
+    "set_won",
+)
+
+
+def seeded(reference: str) -> Engine:
+    """Sixty thousand messages in forty batches of as many publishers."""
+    engine = engine_of(reference)
+    install_ledger(engine)
+    ledger = Ledger(engine)
+    for number in range(BATCHES):
+        ledger.begin(Batch(f"b{number}", f"p{number}"), "id")
+    with engine.begin() as connection:
+        writers = [{"writer": number, "group_id": f"b{number}"} for number in range(BATCHES)]
+        connection.execute(statement("insert_writer"), writers)
+        messages = [
+            {"writer": number, "gid": f"{number}-{one}"} for number in range(BATCHES) for one in range(MESSAGES)
+        ]
+        connection.execute(statement("insert_message"), messages)
+        connection.execute(text("analyze"))
+    return engine
+
+
+@pytest.fixture
+def sqlite_ledger(tmp_path: Path) -> Iterator[Engine]:
+    engine = seeded(f"sqlite:///{tmp_path / 'ledger.db'}")
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def postgres_ledger(tmp_path: Path, postgres_database: Database) -> Iterator[Engine]:
+    reference = tmp_path / "ledger-url"
+    reference.write_text(postgres_database.dsn)
+    engine = seeded(f"file:{reference}")
+    yield engine
+    engine.dispose()
+
+
+def plan(engine: Engine, name: str, explain: str) -> str:
+    sql = statement(name)
+    values = {key: value for key, value in VALUES.items() if f":{key}" in sql.text}
+    with engine.connect() as connection:
+        return "\n".join(str(row) for row in connection.execute(text(f"{explain} {sql.text}"), values))
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_sqlite_scans_nothing(sqlite_ledger: Engine, name: str) -> None:
+    found = plan(sqlite_ledger, name, "explain query plan")
+
+    assert not [line for line in found.splitlines() if "SCAN" in line and "SCAN twice" not in line], found
+
+
+@pytest.mark.postgres
+def test_postgresql_never_scans_the_messages(postgres_ledger: Engine) -> None:
+    for name in GROWING:
+        found = plan(postgres_ledger, name, "explain")
+        assert "Seq Scan on twophase_spark_message" not in found, (name, found)
