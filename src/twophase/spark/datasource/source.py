@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -12,7 +13,9 @@ from twophase.spark.datasource.batch import BatchReader
 from twophase.spark.datasource.choosing import schema_of
 from twophase.spark.datasource.stream import StreamReader
 from twophase.spark.datasource.wanted import STREAM_ONLY, parse
-from twophase.spark.sink.writer import BatchWriter, StreamWriter
+
+if TYPE_CHECKING:
+    from twophase.spark.sink.writer import BatchWriter, StreamWriter
 
 
 class TwophaseSource(DataSource):
@@ -45,10 +48,14 @@ class TwophaseSource(DataSource):
         """For `write`. What is published cannot be taken back, so there is nothing to overwrite."""
         if overwrite:
             raise ConfigurationError("Messages cannot be overwritten.", remedy='Write with mode("append").')
+        from twophase.spark.sink.writer import BatchWriter  # noqa: PLC0415 -- who only reads needs no SQLAlchemy
+
         return BatchWriter(self.options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 -- Spark's
         """For `writeStream`, of output mode append or update."""
         if overwrite:
             raise ConfigurationError("Messages cannot be overwritten.", remedy='Stream with outputMode("append").')
+        from twophase.spark.sink.writer import StreamWriter  # noqa: PLC0415 -- the same
+
         return StreamWriter(self.options, schema)
