@@ -67,6 +67,23 @@ def test_lake_alone_store_alone_and_payloads_of_both(
     assert rows(spark, paid, archive, sqlite_store, payloads=True) == [('{"amount":30}', 7)]
 
 
+def test_a_lake_whose_archive_was_cut_off_is_whole(
+    spark: SparkSession, sqlite_store: SqliteUnderTest, archive: Archive
+) -> None:
+    finish(sqlite_store, 1, 1, 5)
+
+    def cut_off(point: str) -> None:
+        if point == "committed":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        archive.run(sqlite_store, reached=cut_off)
+    remove(sqlite_store, 1, 1, 5)
+
+    assert archive.places() == []
+    assert rows(spark, "select count(*) from history", archive, sqlite_store) == [(5,)]
+
+
 def test_a_query_that_makes_no_sense_is_said_in_one_line(
     spark: SparkSession, sqlite_store: SqliteUnderTest, archive: Archive
 ) -> None:
