@@ -265,5 +265,5 @@ def _why_not(failed: Attempt | None, result: BranchResult) -> str:
     """What a submit that waited is told: which branch, and the beginning of what it said."""
     if failed is None:
         return f"a branch answered {result.value}."
-    answered = f" answered {failed.status}" if failed.status else ""
+    answered = f" answered {failed.status}" if failed.status and not failed.error.startswith("gRPC ") else ""
     return f"branch {failed.branch_id}{answered}: {failed.error or 'without a word'}"

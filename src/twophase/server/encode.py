@@ -120,11 +120,22 @@ def refusal(
     elif isinstance(error, UnknownMessage):
         message = f"no TransGlobal with gid: {error.gid or ''} found"
     elif isinstance(error, NotYetDelivered):
-        why = "" if result in {None, BranchResult.ONGOING} else f"{message} "
-        message = f"wait result not return success: {why}{'FAILURE' if status == HTTPStatus.CONFLICT else ''}".rstrip()
+        message = _unfinished(status, "" if result in {None, BranchResult.ONGOING} else message)
     elif status == HTTPStatus.CONFLICT and not message.endswith("FAILURE"):
         message = f"{message} FAILURE"
     return Refusal(status, message, error.code, WIRE_STATES.get(state, ""), error.remedy)
+
+
+def _unfinished(status: int, why: str) -> str:
+    """What wait_result is told: dtm's text, and why; a refusal ends with the word that its clients look for.
+
+    >>> _unfinished(409, "branch 01 answered 409: no stock")
+    'wait result not return success: branch 01 answered 409: no stock FAILURE'
+    >>> _unfinished(409, "")
+    'wait result not return success: FAILURE'
+    """
+    said = f"wait result not return success: {why}".rstrip()
+    return said if status != HTTPStatus.CONFLICT or said.endswith("FAILURE") else f"{said} FAILURE"
 
 
 def failure(

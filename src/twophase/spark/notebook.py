@@ -1,4 +1,4 @@
-"""The audit for who has a session already: locations in, a report and a DataFrame of findings out; it writes nothing."""
+"""The audit for who has a session already: locations in, report and DataFrame of findings out; it writes nothing."""
 
 from __future__ import annotations
 

@@ -224,7 +224,10 @@ async def test_a_service_that_comes_back_is_found_soon(server: Running, dtm: Dtm
 async def test_wait_result_over_grpc_tells_the_branchs_answer(server: Running, dtm: Dtm, bank: Bank) -> None:
     bank.behaviours["In"] = [fail(Code.ABORTED, "FAILURE"), reply()]
     refused = await dtm.refused("Submit", **message("g", bank.url("In"), wait_result=True))
-    assert (refused.code, refused.text) == (Code.ABORTED, "wait result not return success: FAILURE")
+    assert (refused.code, refused.text) == (
+        Code.ABORTED,
+        "wait result not return success: branch 01: gRPC ABORTED: FAILURE",
+    )
     server.advance(1_000)
     await server.until("g", State.SUCCEEDED)
 

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from tests.servers.database import Database
 from twophase.cli.migrate import app
+from twophase.stores.postgres.schema import SCHEMA_VERSION
 
 runner = CliRunner()
 
@@ -23,8 +24,8 @@ def test_a_postgresql_schema_is_made_once(postgres_database: Database) -> None:
     url = postgres_database.dsn
     name = f"postgresql://{postgres_database.host}:{postgres_database.port}/{postgres_database.name}"
 
-    assert _run("--store", url) == (0, f"{name}: schema version 1, made anew\n")
-    assert _run("--store", url) == (0, f"{name}: schema version 1, nothing to do\n")
+    assert _run("--store", url) == (0, f"{name}: schema version {SCHEMA_VERSION}, made anew\n")
+    assert _run("--store", url) == (0, f"{name}: schema version {SCHEMA_VERSION}, nothing to do\n")
 
 
 @pytest.mark.postgres
@@ -51,8 +52,8 @@ def test_what_is_printed_makes_the_same_schema(postgres_database: Database) -> N
 def test_a_file_is_made_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
 
-    assert _run("--store", url) == (0, f"{url}: schema version 1, made anew\n")
-    assert _run("--store", url) == (0, f"{url}: schema version 1, nothing to do\n")
+    assert _run("--store", url) == (0, f"{url}: schema version {SCHEMA_VERSION}, made anew\n")
+    assert _run("--store", url) == (0, f"{url}: schema version {SCHEMA_VERSION}, nothing to do\n")
     code, script = _run("--store", url, "--print")
     assert code == 0
     assert "create table message" in script
