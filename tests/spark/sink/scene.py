@@ -166,6 +166,11 @@ class Scene:
                 text("update twophase_spark_batch set published_ms = null where group_id = :g"), {"g": group}
             )
 
+    def stop_by_force(self, gid: str) -> None:
+        """An operator fails a message; a prepared one's producer is asked first, and says in progress."""
+        request = urllib.request.Request(f"{self.url}/api/twophase/messages/{gid}/stop", b"{}")
+        urllib.request.urlopen(request, timeout=20).close()
+
     def state(self, gid: str) -> str:
         """Where a message stands; empty for an unknown one."""
         with urllib.request.urlopen(f"{self.url}/api/dtmsvr/query?gid={gid}", timeout=20) as answer:

@@ -223,3 +223,17 @@ def test_submits_of_a_batch_that_is_decided_are_made_up_for(spark: SparkSession,
     scene.until_delivered(12)
     assert all(one.published_ms for one in scene.book.batches("orders"))
     assert rows(scene.store, "select count(*) from attempt") == [(0,)]
+
+
+def test_a_message_that_an_operator_stopped_is_told(spark: SparkSession, sqlite_scene: Scene) -> None:
+    scene = sqlite_scene
+    refused(orders(spark, 1, 10).unionAll(orders(spark, 10, 20)), scene, "TP-8101")
+    gid = gid_of("orders", [3])
+    scene.stop_by_force(gid)
+    assert scene.state(gid) == "failed"
+
+    assert gid in refused(orders(spark, 1, 20), scene, "TP-8103", onAbandoned="skip")
+    save(orders(spark, 4, 20), scene)
+
+    scene.until(lambda: len(scene.receiver.counted) == 17, "all but the stopped one and those not written again")
+    assert gid not in scene.receiver.counted

@@ -115,7 +115,11 @@ def _settled(gid: str, result: OneResult) -> None:
     if result.code == ContentConflict.code:
         raise RowChanged(gid=gid)
     if result.state == "failed":
-        raise RowGivenUp("The coordinator holds a row's message failed: it was stopped or rolled back.", gid=gid)
+        raise RowGivenUp(
+            "The coordinator holds a row's message failed, and no batch here gave it up: an operator stopped it.",
+            gid=gid,
+            remedy="Look at it with `twophase explain`; leave the row out of the DataFrame, or give it another key.",
+        )
     if result.code in _NOT_VALID:
         raise RowRefused(f"The coordinator refused a row's message: {result.message}", gid=gid)
     raise PublishError(f"The coordinator refused a row's message: {result.code}: {result.message}", gid=gid)
