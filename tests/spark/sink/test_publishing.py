@@ -1,0 +1,98 @@
+"""What the driver does with a batch that is written, without Spark: what is submitted, and what is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spark.sink.scene import Scene
+from twophase.client.wire import Operation, encode_request
+from twophase.core.errors import ContraryDecision, PublishError
+from twophase.core.many import OneResult
+from twophase.core.message import Branch, Message, Options
+from twophase.spark.sink.batch import publish
+from twophase.spark.sink.bulk import BulkClient
+from twophase.spark.sink.ledger import Batch, Decision
+from twophase.spark.sink.naming import gid_of, stream_batch
+from twophase.spark.sink.options import parse
+from twophase.spark.sink.task import Written
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+GROUP = stream_batch("orders", "query", 1)
+GIDS = [gid_of("orders", [number]) for number in range(10)]
+
+
+def written(scene: Scene, gids: list[str], *, prepared: bool = True) -> Written:
+    """One run of a task, as it leaves things."""
+    scene.book.begin(Batch(GROUP, "orders", "query", 1), "id")
+    writer = scene.book.begin_run(GROUP)
+    scene.book.write_down(writer, gids)
+    check = f"{scene.checkback.url}?barrier={scene.book.identity()}"
+    branch, options = Branch(scene.receiver.url, b"{}"), Options(explicit_verdict=True, timeout_to_fail_ms=60_000)
+    messages = [(gid, encode_request(Message(gid, (branch,), check, options), Operation.PREPARE)) for gid in gids]
+
+    def settled(_: str, result: OneResult) -> None:
+        assert not result.code
+
+    if prepared:
+        with BulkClient(scene.url) as client:
+            client.prepare(messages, 3, settled)
+    return Written(GROUP, writer, len(gids))
+
+
+def test_only_the_run_that_counts_is_submitted(sqlite_scene: Scene) -> None:
+    scene = sqlite_scene
+    written(scene, GIDS)
+    winner = written(scene, GIDS[:6])
+
+    publish(parse(scene.options()), [winner])
+
+    scene.until(lambda: len(scene.receiver.counted) == 6, "six")
+    assert dict(scene.receiver.counted) == dict.fromkeys(GIDS[:6], 1)
+    assert {scene.state(gid) for gid in GIDS[6:]} == {"prepared"}
+
+
+def test_what_an_operator_stopped_before_is_told_once(sqlite_scene: Scene) -> None:
+    scene = sqlite_scene
+    winner = written(scene, GIDS)
+    scene.stop_by_force(GIDS[3])
+    publishing = parse(scene.options())
+
+    with pytest.raises(ContraryDecision, match="1 messages"):
+        publish(publishing, [winner])
+    publish(publishing, [winner])
+
+    scene.until_delivered(9)
+    assert GIDS[3] not in scene.receiver.counted
+
+
+def test_a_coordinator_that_knows_nothing_of_it_is_told(sqlite_scene: Scene) -> None:
+    winner = written(sqlite_scene, GIDS, prepared=False)
+
+    with pytest.raises(PublishError, match="TP-2004"):
+        publish(parse(sqlite_scene.options()), [winner])
+
+    assert not sqlite_scene.receiver.calls
+    [batch] = sqlite_scene.book.batches("orders")
+    assert (batch.decision, batch.published_ms) == (Decision.PUBLISHED, None)
+
+
+def test_nothing_is_submitted_of_what_was_given_up_meanwhile(sqlite_scene: Scene) -> None:
+    winner = written(sqlite_scene, GIDS)
+    sqlite_scene.book.give_up(GROUP)
+
+    publish(parse(sqlite_scene.options()), [winner])
+
+    assert {sqlite_scene.state(gid) for gid in GIDS} == {"prepared"}, "until the check-back rolls them back"
+    assert not sqlite_scene.receiver.calls
+
+
+def test_a_coordinator_that_restarts_is_waited_for(sqlite_scene: Scene) -> None:
+    scene = sqlite_scene
+    winner = written(scene, GIDS)
+    scene.kill()
+    scene.start()
+
+    publish(parse(scene.options()), [winner])
+
+    scene.until_delivered(10)
+    assert dict(scene.receiver.counted) == dict.fromkeys(GIDS, 1)
