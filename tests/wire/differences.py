@@ -69,7 +69,7 @@ GENERAL: Final[tuple[tuple[str, str], ...]] = (
     ),
     (
         "dtm's admin page (`/`, `/admin/`, `/assets/`) is not served",
-        "`twophase messages` and `twophase explain` do what it does, and more",
+        "`twophase messages list` and `twophase explain` do what it does, and more",
     ),
 )
 

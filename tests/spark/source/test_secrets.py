@@ -19,8 +19,9 @@ from twophase.spark import register
 from twophase.spark import session as ours
 
 good, bad, folder = sys.argv[1:4]
-log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": Path(folder).as_uri(), "spark.eventLog.compress": "false"}
-settings = ours.SessionSettings(cores=1, memory_mb=512, name="secrets", short=True, extra=tuple(log.items()))
+log = {"enabled": "true", "dir": Path(folder).as_uri(), "compress": "false"}
+extra = tuple((f"spark.eventLog.{name}", value) for name, value in log.items())
+settings = ours.SessionSettings(cores=1, memory_mb=512, name="secrets", short=True, extra=extra)
 with ours.open_session(settings) as spark:
     spark.sparkContext.setLogLevel("INFO")
     register(spark)
