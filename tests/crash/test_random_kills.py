@@ -14,16 +14,20 @@ from tests.crash.scene import Scene, build
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
 TRANSFERS = 2_000
+KILLS = 10
 CUSTOMERS = 8
 
 
-def _kill_at_random(scene: Scene, done: threading.Event, chance: random.Random) -> int:
+def _kill_at_random(scene: Scene, done: threading.Event, enough: threading.Event, chance: random.Random) -> int:
+    """Kill until the load is `done`, which goes on until there were `enough` kills."""
     kills = 0
     while not done.wait(chance.uniform(0.8, 2.4)):
         victims = chance.sample(scene.services, chance.choice((1, 1, 1, 2, 3)))
         for victim in victims:
             victim.kill()
             kills += 1
+        if kills >= KILLS:
+            enough.set()
         done.wait(chance.uniform(0.0, 0.3))
         scene.start()
     return kills
@@ -33,11 +37,11 @@ def test_random_kills_under_load_keep_every_promise(tmp_path: Path) -> None:
     scene = build(tmp_path, *databases(tmp_path))
     seed = random.randrange(2**32)
     chance = random.Random(seed)
-    done = threading.Event()
+    done, enough = threading.Event(), threading.Event()
 
     def customers_come() -> None:
         try:
-            _until_committed(scene)
+            _until_committed(scene, enough)
         finally:
             done.set()
 
@@ -45,7 +49,7 @@ def test_random_kills_under_load_keep_every_promise(tmp_path: Path) -> None:
         scene.start()
         customers = threading.Thread(target=customers_come)
         customers.start()
-        kills = _kill_at_random(scene, done, chance)
+        kills = _kill_at_random(scene, done, enough, chance)
         customers.join()
         scene.start()
         scene.wait_rest(60)
@@ -59,12 +63,12 @@ def test_random_kills_under_load_keep_every_promise(tmp_path: Path) -> None:
     print(f"\nseed {seed}: {len(scene.told)} transfers, {committed} committed, {unanswered} unanswered, {kills} kills")
     assert findings.violations == []
     assert committed >= TRANSFERS
-    assert kills >= 10
+    assert kills >= KILLS
 
 
-def _until_committed(scene: Scene) -> None:
+def _until_committed(scene: Scene, enough: threading.Event) -> None:
     committed = 0
-    while committed < TRANSFERS:
+    while committed < TRANSFERS or not enough.is_set():
         before = len(scene.told)
         scene.transfers(200, customers=CUSTOMERS)
         committed += sum(told.outcome == "committed" for told in scene.told[before:])

@@ -28,8 +28,8 @@ def repairs_of(gid: str, flags: Sequence[str], message: Mapping[str, Any] | None
 
     >>> [step.command for step in repairs_of("order-17", ["parked"], {})]
     ['twophase messages redrive order-17']
-    >>> repairs_of("it's", ["late"], {})[0].command
-    "twophase messages retry-now 'it'\\"'\\"'s'"
+    >>> repairs_of("order 17", ["late"], {})[0].command
+    "twophase messages retry-now 'order 17'"
     """
     if not gid.isprintable():
         return ()  # a line break would end a comment, and begin a command
