@@ -34,8 +34,8 @@ def test_no_fault_of_nodes_network_or_database_breaks_a_promise(nodes: Cluster) 
     assert outcome.counts["check-back submits acknowledged"] > MESSAGES // 20
 
 
-REST_S = 75
-"""What failed again and again during an outage is tried again after a backoff of 60 s at most."""
+REST_S = 30
+"""For everything to come to its end after the last outage."""
 
 
 def test_an_outage_of_the_database_fences_nobody(nodes: Cluster) -> None:
