@@ -49,6 +49,7 @@ from twophase.stores.search import Search
 _PREPARE: Final = Event.PREPARE
 _SUBMIT: Final = Event.SUBMIT
 _BY_SUBMIT: Final = DecidedBy.SUBMIT
+_BUSY_MS: Final = 1_000
 _NOBODY_TO_ASK: Final = (
     "query_prepared is missing: this coordinator is strict, and prepares only what it can ask about."
 )
@@ -419,7 +420,11 @@ class Coordinator:
         self._delivery.headers = (header,)
 
     def _due(self, entry: Entry) -> None:
-        if entry.busy or entry.parked or entry.round is not None:
+        if entry.parked or entry.round is not None:
+            return  # unparked, it is scheduled anew; and so it is when its round ends
+        if entry.busy:
+            # Most changes set a time when they are durable; one that turns out to change nothing does not.
+            self._timers.schedule(entry, self.clock.now_ms() + _BUSY_MS)
             return
         if entry.state is State.PREPARED or entry.state is State.SUBMITTED:
             self._on_due(entry)

@@ -96,3 +96,18 @@ async def test_what_is_prepared_again_meanwhile_is_asked_about_all_the_same(
     nodes.shared.renew()
     await nodes.until_state("g", State.SUCCEEDED)
     assert nodes.a.destination.urls() == [CHECK, IN]
+
+
+async def test_what_comes_due_while_the_store_confirms_that_it_is_prepared_is_asked_about_all_the_same(
+    nodes: Nodes,
+) -> None:
+    await nodes.a.prepare(message("g"))
+    nodes.a.gates.open.clear()
+    again = nodes.a.ask(lambda told: nodes.a.coordinator.prepare(message("g"), told))
+    await nodes.come_due()
+    nodes.a.gates.open.set()
+    assert (await asyncio.wait_for(again, 5)).error is None
+    nodes.clock.advance(2_000)
+    nodes.shared.renew()
+    await nodes.until_state("g", State.SUCCEEDED)
+    assert nodes.a.destination.urls() == [CHECK, IN]
