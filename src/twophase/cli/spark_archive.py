@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -15,18 +16,24 @@ from twophase.core.errors import ConfigurationError
 from twophase.spark.datasource.address import ENVIRONMENT, require_no_secret
 
 if TYPE_CHECKING:
-    from twophase.spark.archive.checking import Verified
+    from twophase.spark.archive.checking import Fault, Verified
+    from twophase.spark.archive.purging import Purged
     from twophase.spark.archive.run import Archived, Workers
 
 EXIT_DAMAGED = 1
 STORE_VARIABLE: Final = "TWOPHASE_SPARK_STORE"
 _FAULTS_SHOWN = 50
+_DAY_MS = 86_400_000
+OLDER_THAN_DAYS: Final = 35.0
+"""As long as the coordinator keeps history by default."""
 
 ARCHIVE_EXAMPLES: Final = """\b
 Examples:
   twophase spark archive --store sqlite:////var/lib/twophase/twophase.db \\
       --lake /data/lake
   twophase spark archive --store file:/run/secrets/store --lake /data/lake
+  twophase spark archive --store file:/run/secrets/store --lake /data/lake \\
+      --purge --older-than 35 --dry-run
   twophase spark archive --lake /data/lake --verify
   twophase spark archive --store env:STORE_URL --detach
 
@@ -47,6 +54,16 @@ def archive(
     accept_gaps: Annotated[
         bool | None, typer.Option("--accept-gaps", help="Go on although rows are gone that were never archived.")
     ] = None,
+    purge: Annotated[
+        bool | None, typer.Option("--purge", help="Then remove from the store what verified files of the lake have.")
+    ] = None,
+    older_than: Annotated[
+        float | None,
+        typer.Option(metavar="DAYS", help="With --purge: what ended so long ago.", show_default=f"{OLDER_THAN_DAYS:g}"),
+    ] = None,
+    dry_run: Annotated[
+        bool | None, typer.Option("--dry-run", help="With --purge: only say what would go; nothing is changed.")
+    ] = None,
     memory: Annotated[int, typer.Option(min=512, help="Memory for Spark in MiB.")] = 2048,
     cores: Annotated[int, typer.Option(min=1, help="Cores for Spark.")] = min(os.cpu_count() or 1, 8),
 ) -> None:
@@ -55,7 +72,7 @@ def archive(
     Reads again what it wrote, compares, and only then lets the coordinator forget it. May be stopped and repeated at
     any time.
 
-    Exit code 0: done; 1: --verify found damage; 2: could not.
+    Exit code 0: done; 1: --verify or --purge found damage; 2: could not.
     """
     with exit_codes(command="archive", failed="Not archived."):
         if detach:
@@ -63,8 +80,17 @@ def archive(
             return
         if lake is None:
             raise ConfigurationError("--lake is missing: the folder of the lake.")
+        if not purge and (dry_run or older_than is not None):
+            raise ConfigurationError("--older-than and --dry-run are options of --purge.")
         workers = _workers(memory, cores)
-        faulty = _verify(lake, workers) if verify else _archive(store, lake, workers, accept_gaps=bool(accept_gaps))
+        faulty = False
+        if verify:
+            faulty = _verify(lake, workers)
+        elif not dry_run:
+            _archive(store, lake, workers, accept_gaps=bool(accept_gaps))
+        if purge:
+            days = OLDER_THAN_DAYS if older_than is None else older_than
+            faulty |= _purge(store, lake, days, dry_run=bool(dry_run))
     if faulty:
         raise typer.Exit(EXIT_DAMAGED)
 
@@ -91,12 +117,20 @@ def _workers(memory_mb: int, cores: int) -> Workers:
     return fitting(SessionSettings(cores=cores, memory_mb=memory_mb, name="twophase archive", short=True), say)
 
 
-def _archive(store: str | None, lake: Path, workers: Workers, *, accept_gaps: bool) -> bool:
+def _archive(store: str | None, lake: Path, workers: Workers, *, accept_gaps: bool) -> None:
     from twophase.spark.archive import run  # noqa: PLC0415 -- PySpark is slow to import
 
     settings = run.Settings(clock=_Now(), workers=workers, say=say, accept_gaps=accept_gaps)
     _show_archived(run.archive(reference_of(store), lake, settings), lake)
-    return False
+
+
+def _purge(store: str | None, lake: Path, days: float, *, dry_run: bool) -> bool:
+    from twophase.spark.archive import purging  # noqa: PLC0415 -- PySpark is slow to import
+
+    settings = purging.PurgeSettings(_Now(), int(days * _DAY_MS), dry_run=dry_run, say=say)
+    done = purging.purge(reference_of(store), lake, settings)
+    _show_purged(done, dry_run=dry_run)
+    return bool(done.faults)
 
 
 class _Now:
@@ -126,18 +160,36 @@ def _show_archived(done: Archived, lake: Path) -> None:
     if done.through:
         places = ", ".join(f"{node}: {seq}" for node, seq in sorted(done.through.items()))
         _print(f"the lake has every node's history up to {places}")
-    until = datetime.fromtimestamp(done.until_ms / 1000, UTC).isoformat(timespec="seconds")
-    _print(f"the coordinator may forget what was finished before {until}, when its retention says so")
+    _print(f"the coordinator may forget what was finished before {_when(done.until_ms)}, when its retention says so")
+
+
+def _show_purged(done: Purged, *, dry_run: bool) -> None:
+    verb = "would be removed" if dry_run else "removed"
+    _print(f"{done.history} rows of history and {done.attempts} attempts {verb}, which {done.files} files have")
+    if done.history:
+        unknown = "would be refused" if dry_run else "is refused"
+        _print(f"a gid that was made before {_when(done.before_ms)} and is not known any more {unknown} from now on")
+    if done.early:
+        _print(f"{done.early} rows stay: their gids say that they were made later than they ended")
+    _show_faults(done.faults)
+
+
+def _when(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def _show_verified(found: Verified, lake: Path) -> None:
     counted = f"{found.files} files, {found.history} rows of history, {found.attempts} attempts"
     Console().print(f"{'[bold red]DAMAGED[/]' if found.faults else '[bold green]WHOLE[/]'}  ", end="", highlight=False)
     _print(f"{lake}: {counted}")
-    for fault in found.faults[:_FAULTS_SHOWN]:
+    _show_faults(found.faults)
+
+
+def _show_faults(faults: Sequence[Fault]) -> None:
+    for fault in faults[:_FAULTS_SHOWN]:
         _print(f"{fault.path}: {fault.why}")
-    if len(found.faults) > _FAULTS_SHOWN:
-        _print(f"and {len(found.faults) - _FAULTS_SHOWN} more")
+    if len(faults) > _FAULTS_SHOWN:
+        _print(f"and {len(faults) - _FAULTS_SHOWN} more")
 
 
 def _print(text: str) -> None:

@@ -37,7 +37,7 @@ class Verified(msgspec.Struct, frozen=True):
     faults: tuple[Fault, ...]
 
 
-class _Look(msgspec.Struct, frozen=True):
+class Look(msgspec.Struct, frozen=True):
     file: File
     place: str
 
@@ -55,7 +55,7 @@ def verify(folder: Path, workers: Workers, say: Callable[[str], None]) -> Verifi
         manifests = lake.manifests()
         if manifests:
             lake.publish(manifests[-1])
-        looks = [_Look(file, str(lake.place(file))) for manifest in manifests for file in manifest.files]
+        looks = [Look(file, str(lake.place(file))) for manifest in manifests for file in manifest.files]
         rows = {kind: sum(look.file.facts.rows for look in looks if look.file.table == kind) for kind in TABLES}
         say(f"reading {len(looks)} files of {sum(rows.values())} rows")
         with workers(sum(rows.values())) as spread:
@@ -81,8 +81,8 @@ def require_lake(lake: Lake) -> None:
         )
 
 
-def look_at(look: _Look) -> Fault | None:
-    """Read one file, every byte and every row."""
+def look_at(look: Look) -> Fault | None:
+    """Read one file, every byte and every row; what is wrong with it."""
     path, file = Path(look.place), look.file
     try:
         size_bytes, sha256 = fingerprint(path)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from importlib.resources import files
 
 import msgspec
 
 from twophase.core.errors import ArchiveRefused
 from twophase.core.hooks import Clock
 from twophase.spark.archive.lake import Manifest
+from twophase.spark.archive.writing import statement
 from twophase.spark.datasource.looking import looked_into
 from twophase.spark.datasource.parts import Stretch
 from twophase.spark.datasource.planning import lowest_seq, places
@@ -51,10 +51,7 @@ def plan(wanted: Wanted, last: Manifest | None, clock: Clock, rows_per_task: int
     """
     through = {} if last is None else last.through
     with looked_into(wanted) as (database, engine):
-        now_ms = clock.now_ms()
-        if engine == "postgresql":
-            statement = (files("twophase.spark.archive") / "sql" / "now.sql").read_text("utf-8")
-            now_ms = int(database.rows(statement)[0][0])
+        now_ms = store_now_ms(database, engine, clock)
         tops = places(database)
         behind = {node: seq for node, seq in through.items() if seq > tops.get(node, 0)}
         if behind:
@@ -68,6 +65,11 @@ def plan(wanted: Wanted, last: Manifest | None, clock: Clock, rows_per_task: int
     rounds = tuple(tuple(spans[at : at + TASKS_PER_ROUND]) for at in range(0, len(spans), TASKS_PER_ROUND))
     until_ms = max(now_ms - SETTLING_MS, 0 if last is None else last.until_ms)
     return Plan(rounds, until_ms, nothing_released(last))
+
+
+def store_now_ms(database: Database, engine: str, clock: Clock) -> int:
+    """The store's clock: PostgreSQL's own; SQLite has none."""
+    return int(database.rows(statement("now"))[0][0]) if engine == "postgresql" else clock.now_ms()
 
 
 def nothing_released(last: Manifest | None) -> bool:
