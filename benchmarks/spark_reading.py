@@ -1,10 +1,13 @@
 """Reading a coordinator's history with Spark: rows a second and core, SQLite and PostgreSQL, batch and stream.
 
-    python -m benchmarks.spark_reading [--rows N] [--rounds N]
+    python -m benchmarks.spark_reading [--rows N] [--rounds N] [--engine sqlite|postgresql]
 
 Bars: 250 000 rows/s/core in batches by ADBC, 20 000 rows/s of the stream. The database runs on the same cores, its
-pages are warm; every column that is named is handed to Java. The best and the middle of the rounds are shown, and the
-load of the machine before each part, because other work on it is what moves these figures most.
+pages are warm; every column that is named is handed to Java. Least, middle and most of the rounds are shown, and of the
+middle one the processor time a row: of Java, of Spark's Python workers (where this source runs), of the database. The
+load of the machine before each part is there too, because other work on it is what moves rows a second most.
+
+The floor is what PostgreSQL itself takes: the same rows and columns by `COPY … TO '/dev/null'`, by as many connections.
 """
 
 from __future__ import annotations
@@ -14,19 +17,22 @@ import asyncio
 import os
 import shutil
 import sqlite3
-import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.servers.postgres import PostgresServer
 from tests.servers.server import ServerUnavailable
+from twophase.bench.processes import cpu_s, listening, tree
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.message import Branch, Message, encode
 from twophase.spark import register
@@ -47,39 +53,86 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_reading", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--engine", choices=("sqlite", "postgresql"), help="this one only")
     options = parser.parse_args()
-    print(f"{os.cpu_count()} CPUs, {CORES} cores for Spark, {options.rows} rows; best and middle of {options.rounds}")
+    print(f"{os.cpu_count()} CPUs, {CORES} cores for Spark, {options.rows} rows; {options.rounds} rounds each")
     folder = Path(tempfile.mkdtemp(prefix="twophase-bench-"))
     server = PostgresServer()
     try:
-        places = [("SQLite", _sqlite(folder, options.rows))]
+        places = [("SQLite", _sqlite(folder, options.rows))] if options.engine != "postgresql" else []
         try:
-            server.start()
-            places.append(("PostgreSQL", _postgresql(folder, server, options.rows)))
+            if options.engine != "sqlite":
+                server.start()
+                places.append(("PostgreSQL", _postgresql(folder, server, options.rows)))
+                _floor(server, options.rows, options.rounds)
         except ServerUnavailable as error:
             print(f"PostgreSQL was not measured: {error}")
         settings = SessionSettings(cores=CORES, memory_mb=1024, name="reading")
         with open_session(settings) as spark:
             register(spark)
             for name, url in places:
-                _measure(spark, name, url, options.rows, options.rounds, folder)
+                database = None if name == "SQLite" else listening(server.address.port)
+                _measure(spark, name, url, options.rows, options.rounds, folder, Account(database))
     finally:
         server.stop()
         shutil.rmtree(folder)
 
 
-def _measure(spark: SparkSession, name: str, url: str, rows: int, rounds: int, folder: Path) -> None:
+class Round(msgspec.Struct, frozen=True):
+    """One read: its rate, and the processor time a row of each part, in microseconds."""
+
+    rate: float
+    cpu_us: dict[str, float]
+
+
+class Account:
+    """Processor time of Java, of its Python workers and of the database."""
+
+    def __init__(self, database: int | None) -> None:
+        self._java = next(pid for pid in tree(os.getpid()) if _program(pid) == "java")
+        self._database = database
+
+    def read_s(self) -> dict[str, float]:
+        """Seconds so far."""
+        of = {pid: cpu_s(pid) for pid in tree(self._java)}
+        python_s = sum(spent_s for pid, spent_s in of.items() if _program(pid) != "java")
+        found = {"Java": sum(of.values()) - python_s, "Python": python_s}
+        if self._database is not None:
+            found["database"] = sum(cpu_s(pid) for pid in tree(self._database))
+        return found
+
+    def round(self, rows: int, cores: int, work: Callable[[], float]) -> Round:
+        """Do some work that reads so many rows, and says how long that took."""
+        before = self.read_s()
+        took_s = work()
+        after = self.read_s()
+        return Round(rows / took_s / cores, {name: 1e6 * (after[name] - before[name]) / rows for name in after})
+
+
+def _program(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _measure(spark: SparkSession, name: str, url: str, rows: int, rounds: int, folder: Path, account: Account) -> None:
     for what, columns, driver in (
         ("row only, ADBC", _PLAIN, "adbc"),
         ("with branches, ADBC", "", "adbc"),
+        ("gid and state, ADBC", "gid,state", "adbc"),
         ("row only, driver", _PLAIN, "python"),
         ("with branches, driver", "", "python"),
     ):
         frame = _history(spark, url, columns, driver)
-        took = [_seconds(frame) for _ in range(rounds + 1)][1:]
-        _line(f"{name}: batch, {what}", [rows / one / CORES for one in took], "rows/s/core", BATCH_BAR)
-    took = [_streamed(spark, url, folder / f"checkpoint-{name}-{number}") for number in range(rounds)]
-    _line(f"{name}: stream, with branches", [rows / one for one in took], "rows/s", STREAM_BAR)
+        _seconds(frame)
+        found = [account.round(rows, CORES, partial(_seconds, frame)) for _ in range(rounds)]
+        _line(f"{name}: batch, {what}", found, "rows/s/core", BATCH_BAR)
+    found = [
+        account.round(rows, 1, partial(_streamed, spark, url, folder / f"checkpoint-{name}-{number}"))
+        for number in range(rounds)
+    ]
+    _line(f"{name}: stream, with branches", found, "rows/s", STREAM_BAR)
 
 
 def _history(spark: SparkSession, url: str, columns: str, driver: str) -> DataFrame:
@@ -102,13 +155,40 @@ def _streamed(spark: SparkSession, url: str, checkpoint: Path) -> float:
     return time.perf_counter() - began
 
 
-def _line(what: str, figures: list[float], unit: str, bar: float) -> None:
-    best, middle = max(figures), statistics.median(figures)
+def _line(what: str, found: list[Round], unit: str, bar: int) -> None:
+    ordered = sorted(found, key=lambda one: one.rate)
+    least, middle, most = ordered[0], ordered[len(ordered) // 2], ordered[-1]
+    cpu = ", ".join(f"{name} {us:.2f}" for name, us in middle.cpu_us.items())
     print(
-        f"{what:<44} {best:>9,.0f} {middle:>9,.0f} {unit:<11} bar {bar:,}: {'reached' if best >= bar else 'missed'}; "
+        f"{what:<38} {least.rate:>9,.0f} {middle.rate:>9,.0f} {most.rate:>9,.0f} {unit:<11} "
+        f"CPU µs a row: {cpu}; bar {bar:,}: {'reached' if middle.rate >= bar else 'missed'}; "
         f"load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
+
+
+def _floor(server: PostgresServer, rows: int, rounds: int) -> None:
+    """What PostgreSQL itself takes for the rows."""
+    database = listening(server.address.port)
+    assert database is not None, "it was started"
+    dsn = server.database("bench").dsn
+    for what, columns in (("row only", _PLAIN), ("with bodies", _COLUMNS)):
+        found = []
+        for _ in range(rounds + 1):
+            before_s, began = sum(map(cpu_s, tree(database))), time.perf_counter()
+            with ThreadPoolExecutor(CORES) as threads:
+                list(threads.map(partial(_copied, dsn, columns, rows), range(CORES)))
+            took_s, spent_s = time.perf_counter() - began, sum(map(cpu_s, tree(database))) - before_s
+            found.append(Round(rows / took_s / CORES, {"database": 1e6 * spent_s / rows}))
+        _line(f"PostgreSQL: floor, {what}", found[1:], "rows/s/core", BATCH_BAR)
+
+
+def _copied(dsn: str, columns: str, rows: int, part: int) -> None:
+    span = f"seq > {rows * part // CORES} and seq <= {rows * (part + 1) // CORES}"
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            f"copy (select {columns} from history where node = 1 and {span}) to '/dev/null' (format binary)"
+        )
 
 
 def _rows(count: int) -> Iterator[tuple[Any, ...]]:

@@ -41,7 +41,6 @@ class Meter:
     def __init__(self, processes: Sequence[Process], own_name: str = OWN_NAME) -> None:
         self._own_name = own_name
         self._processes = [process for process in processes if (_PROC / str(process.pid)).exists()]
-        self._ticks = os.sysconf("SC_CLK_TCK")
 
     def read(self) -> list[Reading]:
         """One reading of each."""
@@ -52,8 +51,7 @@ class Meter:
         pids = list(tree(process.pid))
         at_s = time.perf_counter()
         # Children that have ended are in the accounts of their parents.
-        cpu_ticks = sum(sum(_cpu_ticks(pid)) for pid in pids)
-        return Reading(process.name, at_s, cpu_ticks / self._ticks, sum(memory_bytes(pid) for pid in pids))
+        return Reading(process.name, at_s, sum(cpu_s(pid) for pid in pids), sum(memory_bytes(pid) for pid in pids))
 
 
 def machine_cpu_s() -> float:
@@ -65,13 +63,13 @@ def machine_cpu_s() -> float:
     return 0.0
 
 
-def _cpu_ticks(pid: int) -> tuple[int, ...]:
-    """User and system time of a process and of its children that have ended, in clock ticks."""
+def cpu_s(pid: int) -> float:
+    """Seconds of work of a process and of its children that have ended; 0 when it is gone."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return ()
-    return tuple(int(field) for field in fields[11:15])
+        return 0.0
+    return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
 def tree(pid: int) -> Iterator[int]:
