@@ -117,15 +117,17 @@ class Watch:
 
 
 async def drained(ledger: Ledger, under_way: Callable[[], int], within_s: float) -> float:
-    """Wait until every request is answered and everything acknowledged has arrived; the seconds it took.
+    """Wait until every request is answered, then until everything acknowledged has arrived; the seconds it took.
 
-    What has not arrived when the time is up is lost. Waits a little longer, for duplicates.
+    Each may take `within_s`: what was acknowledged last has as long to arrive as any other. What has not arrived when
+    the time is up is lost. Waits a little longer, for duplicates.
     """
     started_s = time.perf_counter()
     ends_s = started_s + within_s
     while under_way() and time.perf_counter() < ends_s:  # noqa: ASYNC110 -- an event would cost every message
         await asyncio.sleep(_POLL_S)
     ledger.unanswered = under_way()
+    ends_s = time.perf_counter() + within_s
     while ledger.owed and time.perf_counter() < ends_s:  # noqa: ASYNC110 -- the same
         await asyncio.sleep(_POLL_S)
     drained_s = time.perf_counter() - started_s

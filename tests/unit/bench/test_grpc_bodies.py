@@ -18,8 +18,9 @@ _SINK = "http://127.0.0.1:5000/a1b2c3d4"
 def test_a_body_is_a_request_with_its_gid_and_number(payload_bytes: int, branches: int) -> None:
     gid = Gids().new()
     raw = bodies(Workload(payload_bytes=payload_bytes, branches=branches), _SINK)(gid, 7)
-    request = parse_request(raw)
+    request = parse_request(raw[5:])
 
+    assert raw[:5] == b"\0" + (len(raw) - 5).to_bytes(4, "big")
     assert (request.gid, request.trans_type, request.query_prepared) == (gid.decode(), "msg", f"{_SINK}/check")
     steps = parse_steps(request.steps)
     assert steps is not None
@@ -30,6 +31,7 @@ def test_a_body_is_a_request_with_its_gid_and_number(payload_bytes: int, branche
 
 
 def test_options_go_with_the_message() -> None:
-    request = parse_request(bodies(Workload(durability="check-back", timeout_to_fail_s=10), _SINK)(Gids().new(), 0))
+    raw = bodies(Workload(durability="check-back", timeout_to_fail_s=10), _SINK)(Gids().new(), 0)
+    request = parse_request(raw[5:])
 
     assert (request.durability, request.timeout_to_fail) == ("check-back", 10)

@@ -1,0 +1,34 @@
+"""A message is called lost only when it had its whole time to arrive."""
+
+from __future__ import annotations
+
+import asyncio
+
+from twophase.bench.ledger import Ledger
+from twophase.bench.window import drained
+
+_WITHIN_S = 0.5
+
+
+async def test_what_was_acknowledged_last_has_its_whole_time_to_arrive_though_a_request_is_never_answered() -> None:
+    ledger = Ledger()
+    number = ledger.begin(0.0)
+    ledger.submitting(number, 0.0)
+    ledger.acknowledge(number)
+    loop = asyncio.get_running_loop()
+    loop.call_later(1.3 * _WITHIN_S, ledger.arrive, number, 0)
+
+    await drained(ledger, lambda: 1, _WITHIN_S)
+
+    assert (ledger.findings().lost, ledger.findings().unanswered) == (0, 1)
+
+
+async def test_what_has_not_arrived_by_then_is_lost() -> None:
+    ledger = Ledger()
+    number = ledger.begin(0.0)
+    ledger.submitting(number, 0.0)
+    ledger.acknowledge(number)
+
+    await drained(ledger, lambda: 0, 0.02)
+
+    assert ledger.findings().lost == 1
