@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.conformance.items import LONE_SURROGATE, SetClock, abort, failed_call, flush, plain, prepare
 from twophase.core.lifecycle import State
-from twophase.stores.base import Batch, Decide, DecidedBy, Finish, Overview, Park, Rejected, Store
+from twophase.stores.base import Batch, Decide, DecidedBy, Finish, Overview, Park, Rejected, Reschedule, Store
 
 
 async def test_an_unknown_gid_has_no_row(store: Store) -> None:
@@ -81,11 +81,11 @@ async def test_the_overview_counts_what_is_live(store: Store, clock: SetClock) -
         parked=1,
         oldest_prepared_ms=start_ms,
         oldest_submitted_ms=start_ms + 10,
-        oldest_live_ms=start_ms,
+        oldest_tried_ms=start_ms,
     )
 
 
-async def test_the_oldest_live_message_is_told_by_its_birth_whatever_became_of_it(
+async def test_the_oldest_tried_message_is_told_by_its_birth_whatever_became_of_it(
     store: Store, clock: SetClock
 ) -> None:
     start_ms = clock.time_ms
@@ -93,17 +93,30 @@ async def test_the_oldest_live_message_is_told_by_its_birth_whatever_became_of_i
     clock.time_ms += 10
     await flush(store, prepare("prepared"))
     clock.time_ms += 10
-    await flush(store, Decide("decided", 1, 0, DecidedBy.CHECK_BACK))
-    assert (await store.overview()).oldest_live_ms == start_ms
+    assert (await store.overview()).oldest_tried_ms is None
+    await flush(store, Decide("decided", 1, 0, DecidedBy.CHECK_BACK), plain("plain"))
+    assert (await store.overview()).oldest_tried_ms == start_ms
 
-    await flush(store, Park("decided", 2, parked=True, due_ms=0))
-    assert (await store.overview()).oldest_live_ms == start_ms
+    await flush(store, Park("decided", 2, parked=True, due_ms=2**61))
+    assert (await store.overview(due_by_ms=clock.time_ms - 1)).oldest_tried_ms == start_ms
 
     await flush(store, Finish("decided", 3, State.SUCCEEDED, "", "", 1, 1))
-    assert (await store.overview()).oldest_live_ms == start_ms + 10
+    assert (await store.overview()).oldest_tried_ms == start_ms + 20
 
-    await flush(store, abort("prepared"))
-    assert (await store.overview()).oldest_live_ms is None
+    await flush(store, Finish("plain", 1, State.SUCCEEDED, "", "", 1, 1))
+    assert (await store.overview()).oldest_tried_ms is None
+
+
+async def test_what_is_due_later_than_asked_for_is_not_among_the_tried(store: Store, clock: SetClock) -> None:
+    start_ms = clock.time_ms
+    await flush(store, plain("far", due_in_ms=5_000))
+    clock.time_ms += 10
+    await flush(store, plain("near", due_in_ms=100))
+
+    for due_by_ms, oldest_ms in ((5_000, start_ms), (4_999, start_ms + 10), (110, start_ms + 10), (109, None)):
+        assert (await store.overview(start_ms + due_by_ms)).oldest_tried_ms == oldest_ms, due_by_ms
+    await flush(store, Reschedule("far", 1, start_ms + 50, attempts=1, done=0))
+    assert (await store.overview(start_ms + 109)).oldest_tried_ms == start_ms
 
 
 async def test_the_stores_clock_and_horizon(store: Store, clock: SetClock) -> None:

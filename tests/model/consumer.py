@@ -1,7 +1,9 @@
 """The branch's side of the model: one branch, its barrier row, calls that repeat, and a cleaner (I6, I10, C16).
 
 As in the rest of the model, a call that was sent may arrive any number of times. Only the retention ends that: what
-has not arrived days after the last answer does not arrive any more. So the cleaner must count from the message's end.
+has not arrived days after the last answer does not arrive any more. So the cleaner must count from the message's end,
+and what it is told must count every message that may have been called: also a prepared one that chose check-back
+durability, and one whose next call is a year away, if it is not the first.
 """
 
 from __future__ import annotations
@@ -21,8 +23,14 @@ class ConsumerRules(msgspec.Struct, frozen=True):
     """A row goes when its message is finished, as the coordinators say; off: when the message is old (C16)."""
     keeps_after_the_end: bool = True
     """And the retention has passed since, in which the last calls die; off: at once."""
-    counts_from_birth: bool = True
-    """What is not decided holds a row, too, as it may have been called (C25); off: only what is decided does."""
+    counts_what_was_called_early: bool = True
+    """A prepared message that may be called holds a row, too (C25); off: only what is decided does."""
+    counts_what_is_tried_again: bool = True
+    """A message is left out for its far due time if that is its first call; off: also between two tries."""
+    far_means_never_called: bool = True
+    """A far time that a later submit brings makes no far row of a message that may have been called; off: it does."""
+    header_is_as_old_as_its_question: bool = True
+    """The header names the time before the store was asked; off: the time at which it is carried."""
     takes_old_calls: bool = True
     """A call is taken however old its message; off: refused below the horizon, as if its row had been cleaned (C16)."""
 
@@ -30,7 +38,13 @@ class ConsumerRules(msgspec.Struct, frozen=True):
 class Moment(NamedTuple):
     """Everything that can differ. `effects` is counted up to two: more breaks nothing new."""
 
+    early: bool = False
+    """It chose check-back durability: its branches are called before its decision is stored."""
     decided: bool = False
+    waits: bool = False
+    """Its time has not come: nothing calls it."""
+    far: bool = False
+    """Its row is due farther ahead than any pause."""
     old: bool = False
     """The retention has passed since the message was made."""
     calls: bool = False
@@ -40,8 +54,12 @@ class Moment(NamedTuple):
     answered: bool = False
     """A success is in the network."""
     finished: bool = False
+    told: bool = False
+    """A header does not count the message, and names a time at which the row stood; the cleaner has it for ever."""
+    carried: bool = False
+    """A header does not count the message, and is carried yet; its time is the carrying's, under that mistake."""
     kept: bool = False
-    """The retention has passed since the message was finished."""
+    """The retention has passed since that time."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -54,13 +72,13 @@ class Found(msgspec.Struct, frozen=True):
 
 def explore(rules: ConsumerRules) -> Found:
     """Visit every reachable moment, or stop at the first breach."""
-    origin: dict[Moment, tuple[str, ...]] = {Moment(): ()}
+    origin: dict[Moment, tuple[str, ...]] = {Moment(early=early): () for early in (False, True)}
     waiting = deque(origin)
     while waiting:
         here = waiting.popleft()
         if here.effects > 1:
             return Found(len(origin), "I6", origin[here])
-        if here.decided and not _can_finish(here, rules):
+        if here.decided and not here.waits and not _can_finish(here, rules):
             return Found(len(origin), "I2", origin[here])
         for label, after in _steps(here, rules).items():
             if after not in origin:
@@ -70,31 +88,55 @@ def explore(rules: ConsumerRules) -> Found:
 
 
 def _steps(here: Moment, rules: ConsumerRules) -> dict[str, Moment]:
-    steps: dict[str, Moment] = {}
-    if not here.decided:
-        steps["the message is decided"] = here._replace(decided=True)
+    steps = _coordinator_steps(here, rules)
     if not here.old:
         steps["the retention passes; the message is old"] = here._replace(old=True)
-    if not here.finished:
-        # Also before the decision is stored: with check-back durability the submit is heard, and then forgotten.
-        steps["coordinator: calls the branch"] = here._replace(calls=True)
     if here.calls:
         steps["branch: a call arrives"] = _arrive(here, rules)
-    if here.answered and not here.finished:
-        steps["coordinator: hears success, finishes"] = here._replace(decided=True, finished=True)
-    if here.finished and not here.kept:
-        steps["the retention passes after the end; no call is on its way"] = here._replace(
-            old=True, kept=True, calls=False, answered=False
-        )
+    if here.told and not here.kept:
+        # What was sent before the end dies in this time; what is sent for a message that goes on does not.
+        dies = {"calls": False, "answered": False} if here.finished else {}
+        steps["the retention passes since the time told"] = here._replace(old=True, kept=True, **dies)
+    if not rules.header_is_as_old_as_its_question and here.carried and here.row:
+        steps["a call carries the header with the time of now"] = here._replace(told=True)
     if here.row and _may_go(here, rules):
-        steps["cleaner: deletes the branch's row"] = here._replace(row=False)
+        steps["cleaner: deletes the branch's row"] = here._replace(row=False, told=False, kept=False)
     return steps
 
 
+def _coordinator_steps(here: Moment, rules: ConsumerRules) -> dict[str, Moment]:
+    steps: dict[str, Moment] = {}
+    if not here.decided:
+        steps["the message is decided"] = here._replace(decided=True)
+        far = not (here.early and rules.far_means_never_called)
+        steps["it is decided, for a far time"] = here._replace(decided=True, waits=True, far=far)
+    if here.waits:
+        steps["its time comes"] = here._replace(waits=False, far=False)
+    if not here.finished and not here.waits and (here.decided or here.early):
+        # Early also before the decision is stored: the submit is heard, and then forgotten.
+        steps["coordinator: calls the branch"] = here._replace(calls=True)
+    if not here.finished and here.decided and not here.waits and here.calls and not rules.counts_what_is_tried_again:
+        steps["a failed try is followed by a long pause"] = here._replace(far=True)
+    if here.answered and not here.finished:
+        steps["coordinator: hears success, finishes"] = here._replace(decided=True, finished=True, far=False)
+    if _is_left_out(here, rules):
+        steps["coordinator: asks the store, does not count it"] = here._replace(
+            told=here.told or here.row, carried=True
+        )
+    return steps
+
+
+def _is_left_out(here: Moment, rules: ConsumerRules) -> bool:
+    """Whether what the store is asked for the header would not count the message."""
+    if here.finished or here.far:
+        return True
+    return not here.decided and not (here.early and rules.counts_what_was_called_early)
+
+
 def _may_go(here: Moment, rules: ConsumerRules) -> bool:
-    if not rules.waits_for_the_end or not (rules.counts_from_birth or here.decided):
+    if not rules.waits_for_the_end:
         return here.old
-    return here.finished and (here.kept or not rules.keeps_after_the_end)
+    return here.told and (here.kept or not rules.keeps_after_the_end)
 
 
 def _arrive(here: Moment, rules: ConsumerRules) -> Moment:

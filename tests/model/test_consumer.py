@@ -11,7 +11,10 @@ MISTAKES = {
     "inserts_row_with_effect": "I6",
     "waits_for_the_end": "I6",
     "keeps_after_the_end": "I6",
-    "counts_from_birth": "I6",
+    "counts_what_was_called_early": "I6",
+    "counts_what_is_tried_again": "I6",
+    "far_means_never_called": "I6",
+    "header_is_as_old_as_its_question": "I6",
     "takes_old_calls": "I2",
 }
 

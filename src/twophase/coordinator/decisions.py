@@ -30,7 +30,8 @@ from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, StoreError, StoreFenced
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, Reply, State
-from twophase.core.message import Durability, Message, encode, same_content, same_prepared
+from twophase.core.message import Durability, Message, encode, may_be_called_early, same_content, same_prepared
+from twophase.core.schedule import PAUSE_MS_MAX
 from twophase.core.topic import TOPIC_PREFIX, fans_out
 from twophase.stores.base import (
     Attempt,
@@ -237,7 +238,7 @@ class Decisions:
         options = message.options
         due_in_ms = 0
         if options.delay_ms or options.not_before_ms:
-            due_in_ms = max(0, options.first_call_ms(entry.created_ms) - self._clock.now_ms())
+            due_in_ms = max(0, self.earliest_due_ms(_SUBMITTED, message, entry.created_ms) - self._clock.now_ms())
         self.committer.add(
             entry, occurrence, Decide(message.gid, entry.version, due_in_ms, occurrence.decided_by, body)
         )
@@ -306,14 +307,13 @@ class Decisions:
         self.committer.add(entry, occurrence, item)
 
     def _redrive(self, entry: Entry, occurrence: Occurrence, _: State) -> None:
-        entry.due_ms = max(self._clock.now_ms(), self.earliest_ms(entry.state, entry.message, entry.created_ms))
+        entry.due_ms = max(self._clock.now_ms(), self.earliest_due_ms(entry.state, entry.message, entry.created_ms))
         self.committer.add(entry, occurrence, Park(entry.message.gid, entry.version, False, entry.due_ms, 0))
 
     def _hurry(self, entry: Entry, occurrence: Occurrence, _: State) -> None:
         if entry.parked or entry.early or entry.round is not None or entry.calls:
             return  # it is not tried at all, or is this very moment
-        earliest_ms = self.earliest_ms(entry.state, entry.message, entry.created_ms)
-        entry.due_ms = max(self._clock.now_ms(), earliest_ms)
+        entry.due_ms = max(self._clock.now_ms(), self.earliest_due_ms(entry.state, entry.message, entry.created_ms))
         item = Reschedule(entry.message.gid, entry.version, entry.due_ms, entry.attempts, entry.done)
         self.committer.add(entry, occurrence, item)
 
@@ -325,6 +325,17 @@ class Decisions:
         if state is _PREPARED:
             return created_ms + (message.options.timeout_to_fail_ms or self._settings.timeout_to_fail_ms)
         return message.options.first_call_ms(created_ms)
+
+    def earliest_due_ms(self, state: State, message: Message, created_ms: int) -> int:
+        """The due time of a row that is not tried before `earliest_ms`.
+
+        A far one says that no branch has been called yet (see `horizon`). With check-back durability one may have been,
+        before a submit brought the time: such a row falls due in between, and is put off again.
+        """
+        earliest_ms = self.earliest_ms(state, message, created_ms)
+        if state is _SUBMITTED and message.options.durability is _CHECK_BACK:
+            return min(earliest_ms, self._clock.now_ms() + PAUSE_MS_MAX)
+        return earliest_ms
 
     def _stop_prepared(self, entry: Entry, occurrence: Occurrence, next_state: State) -> None:
         on_reply, occurrence.on_reply = occurrence.on_reply, None
@@ -425,19 +436,18 @@ class Decisions:
 
     def postpone(self, entry: Entry) -> None:
         """Its time has not come, whatever the row says: nothing is called before."""
-        self._timers.schedule(entry, entry.first_call_ms)
+        if entry.first_call_ms - self._clock.now_ms() > self._settings.page_ahead_ms:
+            self.happen(entry, Occurrence(Event.HURRY))  # which gives the row a time, so that memory may let it go
+        if not entry.busy and not entry.detached and entry.bucket < 0:
+            self._timers.schedule(entry, entry.first_call_ms)
 
 
 def _decided_early(entry: Entry) -> bool:
-    """Whether a submit of this prepared message is not flushed before it counts: it chose so, and can be asked."""
-    message = entry.message
-    options = message.options
+    """Whether a submit of this prepared message is not flushed before it counts."""
+    # The first line is all that most messages need, and saves them a call.
     return (
-        options.durability is _CHECK_BACK
-        and bool(message.check_url)
-        and not options.wait_result
-        and not options.delay_ms
-        and not options.not_before_ms
+        entry.message.options.durability is _CHECK_BACK
+        and may_be_called_early(entry.message)
         and not entry.parked
         and entry.mine
     )

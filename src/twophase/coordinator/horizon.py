@@ -1,12 +1,29 @@
-"""Up to when everything is decided, and up to when everything is delivered: what cleaners of barrier rows must know.
+"""Up to when everything is decided, and up to when everything called is delivered: what cleaners of barrier rows ask.
 
 Keeps I10 with correctness rules 14 and 16. A producer's barrier rows may go only below the oldest undecided message
-that asks *its* database; a consumer's, only below the birth of the oldest message that is not finished. Not below its
-decision: with check-back durability branches are called while the row is still prepared, and a check-back may decide
-long after (rule 25). Both are the store's times, over all nodes of the store, so any node may be asked.
+that asks *its* database. A consumer's may go only below H, of which is promised: *whatever called a branch before H is
+finished, and calls no more*. Both are the store's times, over all nodes of the store, so any node may be asked. H rides
+on every branch call as a header, for consumers that do not know their coordinators; it is computed in the background,
+and a call carries whatever stands there.
 
-The second rides on every branch call as a header, for consumers that do not know their coordinators. It is computed
-in the background; a call carries whatever stands there.
+Why H holds. The clock is read first (T), then the prepared rows, then the submitted ones; H is T, or less:
+
+* A *submitted* row counts from its birth: with check-back durability its branches may have been called before its
+  decision was stored (rule 25). Left out are those not parked whose due time lies more than `_FAR_MS` ahead. No pause
+  between two tries is so long (`core.schedule.PAUSE_MS_MAX`, half of it), so what set that time was a `delay` or
+  `next_cron_time` still to come, before which nothing is called. That a submit may bring such a time late, when an
+  earlier one was acknowledged, called and forgotten, is why rows with check-back durability are never due farther than
+  one pause ahead (`Decisions.earliest_due_ms`).
+* A *prepared* row counts from its birth if its branches may have been called all the same, by such a submit; its body
+  says so (`may_be_called_early`). Any other has never been called. Young ones, below the begin deadline, count unread:
+  consumers keep a day at least. When there are more old ones than are read, H is the birth of the last one read.
+* A row that is prepared at the first look and submitted at the second is seen once at least, and none moves the other
+  way. One that is in neither look was finished before, or was stored after, and then its first call comes after T.
+
+So what is left out has its first call after T, and what that writes at a consumer bears a time after T, but for what
+clocks differ by; `barrier.cleaning` allows five minutes for that. And the promise is for ever: what had called before
+H is finished, whatever time the header is read at. H may fall when a far time comes near, and counts from birth again;
+a later, lesser H says less, and takes nothing back.
 """
 
 from __future__ import annotations
@@ -20,7 +37,8 @@ from urllib.parse import parse_qs
 import msgspec
 
 from twophase.core.limits import BEGIN_DEADLINE_MS
-from twophase.core.message import decode
+from twophase.core.message import Message, decode, may_be_called_early
+from twophase.core.schedule import PAUSE_MS_MAX
 from twophase.stores.base import LiveRow, Store
 
 OLDEST_HEADER: Final = "x-twophase-oldest"
@@ -28,14 +46,18 @@ IDENTITY_PARAMETER: Final = "barrier"
 """In a check address: the name of the producer's database, as its SDK read it there."""
 
 _PAGE_ROWS = 500
+_PAGES_MAX: Final = 20
+"""Old prepared messages read for each header; there are few, unless a producer has died."""
+_FAR_MS: Final = 2 * PAUSE_MS_MAX
+"""Twice, for a clock that is ahead, and for the time between two of the questions."""
 
 
 class Horizon(msgspec.Struct, frozen=True):
     """Milliseconds by the store's clock.
 
     Every message that asks the given database and was prepared before `oldest_undecided_ms` is decided; no younger
-    than the begin deadline, because nothing that young may be cleaned. Every message that was born, prepared or
-    submitted at once, before `oldest_unfinished_ms` is finished: its branches are called no more.
+    than the begin deadline, because nothing that young may be cleaned. Every message that called a branch before
+    `oldest_unfinished_ms` is finished, and calls none again.
     """
 
     oldest_undecided_ms: int
@@ -66,17 +88,44 @@ async def horizon(store: Store, check_prefix: str = "", identity: str = "") -> H
 
 
 async def oldest_unfinished_ms(store: Store) -> int:
-    """Every message born before this is finished. The clock is read first: what is born later is younger."""
+    """Whatever called a branch before this is finished; see above, also for the order of the three questions."""
     now_ms = await store.now_ms()
-    oldest_ms = (await store.overview()).oldest_live_ms
-    return now_ms if oldest_ms is None else min(oldest_ms, now_ms)
+    young_ms = now_ms - BEGIN_DEADLINE_MS.value
+    called_early_ms = await _oldest_called_early_ms(store, young_ms)
+    seen = await store.overview(now_ms + _FAR_MS)
+    oldest = [now_ms, called_early_ms, seen.oldest_tried_ms]
+    if seen.oldest_prepared_ms is not None:
+        oldest.append(max(seen.oldest_prepared_ms, young_ms))
+    return min(one for one in oldest if one is not None)
+
+
+async def _oldest_called_early_ms(store: Store, before_ms: int) -> int | None:
+    """The birth of the oldest prepared message whose branches may have been called; None: of none born before."""
+    position = (-1, "")
+    for _ in range(_PAGES_MAX):
+        rows = await store.oldest_undecided(before_ms, position, _PAGE_ROWS)
+        for row in rows:
+            message = _message_of(row)
+            if message is None or may_be_called_early(message):
+                return row.created_ms
+        if len(rows) < _PAGE_ROWS:
+            return None
+        position = (rows[-1].created_ms, rows[-1].gid)
+    return position[0]
+
+
+def _message_of(row: LiveRow) -> Message | None:
+    try:
+        return decode(row.body)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
 
 
 def _asks(row: LiveRow, check_prefix: str, identity: str) -> bool:
-    try:
-        url = decode(row.body).check_url
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    message = _message_of(row)
+    if message is None:
         return True  # whom it would ask cannot be told, so nobody may clean what it might ask about
+    url = message.check_url
     if not url or not url.startswith(check_prefix):
         return False
     named = parse_qs(url.partition("?")[2].partition("#")[0]).get(IDENTITY_PARAMETER)

@@ -121,6 +121,25 @@ def method_of(url: str) -> str:
     return next((unquote_plus(pair[7:]) for pair in query.split("&") if pair.startswith("method=")), "")
 
 
+def may_be_called_early(message: Message) -> bool:
+    """Whether a submit of this prepared message may count before it is stored (correctness rule 25).
+
+    It chose so, and can be asked; a first call that must wait, or a reply that does, leaves time to store it.
+
+    >>> early = Options(durability=Durability.CHECK_BACK)
+    >>> may_be_called_early(Message("g", (), "http://a/check", early)), may_be_called_early(Message("g", (), "", early))
+    (True, False)
+    """
+    options = message.options
+    return (
+        options.durability is Durability.CHECK_BACK
+        and bool(message.check_url)
+        and not options.wait_result
+        and not options.delay_ms
+        and not options.not_before_ms
+    )
+
+
 def same_prepared(known: Message, said: Message) -> bool:
     """Whether a *prepare* that names `known`'s gid again means the same message.
 

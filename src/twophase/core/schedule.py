@@ -6,7 +6,13 @@ undelivered is called, within one cap. Jitter keeps messages that failed togethe
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+PAUSE_MS_MAX: Final = 24 * 3600 * 1000
+"""No pause between two tries is longer, whatever a message or a setting asks for. So what is not due for much longer
+has never been tried (see `coordinator.horizon`)."""
 
 _DOUBLINGS_MAX = 32
 """Any cap is reached long before; without a bound, attempt number 10 000 would compute a number of 10 000 bits."""
@@ -37,7 +43,7 @@ class Schedule(msgspec.Struct, frozen=True):
         return Schedule(first_ms, self.factor, max(self.cap_ms, first_ms), self.jitter)
 
     def pause_ms(self, attempt: int, chance: float) -> int:
-        """The pause after attempt number `attempt` (from 1), at least 1 ms and at most the cap.
+        """The pause after attempt number `attempt` (from 1), at least 1 ms, at most the cap and `PAUSE_MS_MAX`.
 
         Arguments:
             attempt: how many attempts have failed, from 1.
@@ -49,7 +55,7 @@ class Schedule(msgspec.Struct, frozen=True):
         assert attempt >= 1, "attempts count from 1"
         assert 0.0 <= chance < 1.0, "chance is in [0, 1)"
         growth: int = self.factor ** min(attempt - 1, _DOUBLINGS_MAX)
-        pause_ms = min(self.cap_ms, self.first_ms * growth)
+        pause_ms = min(self.cap_ms, self.first_ms * growth, PAUSE_MS_MAX)
         return max(1, pause_ms - int(pause_ms * self.jitter * chance))
 
 

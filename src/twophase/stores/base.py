@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -254,11 +254,16 @@ class Topics(msgspec.Struct, frozen=True):
     by_name: dict[str, Topic]
 
 
+DUE_EVER_MS: Final = 2**62
+"""Later than any due time."""
+
+
 class Overview(msgspec.Struct, frozen=True):
     """Counts for metrics and health, as of one moment.
 
     `prepared` and `submitted` count parked rows too. The oldest prepared is told by `created_ms`, the oldest
-    submitted, which is the oldest undelivered, by `decided_ms`; the oldest of both together by `created_ms`.
+    submitted, which is the oldest undelivered, by `decided_ms`. `oldest_tried_ms` is the least `created_ms` of the
+    submitted rows that are parked or due by the time asked for: of the others none may have been called yet.
     """
 
     prepared: int
@@ -266,7 +271,7 @@ class Overview(msgspec.Struct, frozen=True):
     parked: int
     oldest_prepared_ms: int | None
     oldest_submitted_ms: int | None
-    oldest_live_ms: int | None = None
+    oldest_tried_ms: int | None = None
 
 
 class Store(Protocol):
@@ -325,8 +330,8 @@ class Store(Protocol):
         """
         ...
 
-    async def overview(self) -> Overview:
-        """Counts of what is live."""
+    async def overview(self, due_by_ms: int = DUE_EVER_MS) -> Overview:
+        """Counts of what is live; `due_by_ms` only says what `Overview.oldest_tried_ms` is about."""
         ...
 
     async def now_ms(self) -> int:

@@ -17,6 +17,7 @@ import psycopg
 from tests.servers.database import Database
 from twophase.core.errors import StoreFenced, StoreUnavailable
 from twophase.stores.base import (
+    DUE_EVER_MS,
     Attempt,
     Batch,
     FlushResult,
@@ -231,8 +232,8 @@ class SharedFileStore:
     async def attempts(self, gid: str, limit: int = 100) -> Sequence[Attempt]:
         return await self._all.file.attempts(gid, limit)
 
-    async def overview(self) -> Overview:
-        return await self._all.file.overview()
+    async def overview(self, due_by_ms: int = DUE_EVER_MS) -> Overview:
+        return await self._all.file.overview(due_by_ms)
 
     async def now_ms(self) -> int:
         return self._all.clock.now_ms()

@@ -43,9 +43,9 @@ async def attempts(connection: Connection, gid: str, limit: int) -> list[Attempt
     return [Attempt(row[0], AttemptKind(row[1]), *row[2:]) for row in reversed(rows)]
 
 
-async def overview(connection: Connection) -> Overview:
+async def overview(connection: Connection, due_by_ms: int) -> Overview:
     """Counts of the live rows."""
-    return Overview(*await connection.fetchrow(statements.OVERVIEW))
+    return Overview(*await connection.fetchrow(statements.OVERVIEW, due_by_ms))
 
 
 async def horizon_ms(connection: Connection) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from twophase.core.errors import StoreError
 from twophase.core.hooks import Clock
 from twophase.stores.base import (
+    DUE_EVER_MS,
     Attempt,
     Batch,
     FlushResult,
@@ -132,10 +133,10 @@ class PostgresStore:
         tenure = self._writer.tenure
         return await readers.ask(lambda connection: reader.due(connection, until_ms, after, limit, tenure))
 
-    async def overview(self) -> Overview:
+    async def overview(self, due_by_ms: int = DUE_EVER_MS) -> Overview:
         """See `Store.overview`. Costs about 0.1 ms per thousand live rows."""
         readers = await self._settled_readers()
-        return await readers.ask(reader.overview)
+        return await readers.ask(lambda connection: reader.overview(connection, due_by_ms))
 
     async def now_ms(self) -> int:
         """See `Store.now_ms`."""

@@ -36,9 +36,9 @@ def attempts(connection: sqlite3.Connection, gid: str, limit: int) -> Sequence[A
     return [Attempt(row[0], AttemptKind(row[1]), *row[2:]) for row in reversed(rows)]
 
 
-def overview(connection: sqlite3.Connection) -> Overview:
+def overview(connection: sqlite3.Connection, due_by_ms: int) -> Overview:
     """Counts of the live rows."""
-    return Overview(*connection.execute(statements.OVERVIEW).fetchone())
+    return Overview(*connection.execute(statements.OVERVIEW, (due_by_ms,)).fetchone())
 
 
 def oldest_undecided(

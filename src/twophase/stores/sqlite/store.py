@@ -19,6 +19,7 @@ from typing import TypeVar
 from twophase.core.errors import ConfigurationError, StoreError, StoreFenced
 from twophase.core.hooks import Clock
 from twophase.stores.base import (
+    DUE_EVER_MS,
     Attempt,
     Batch,
     FlushResult,
@@ -168,9 +169,9 @@ class SqliteStore:
         """See `Store.due`."""
         return await self._read(lambda connection: reader.due(connection, until_ms, after, limit))
 
-    async def overview(self) -> Overview:
+    async def overview(self, due_by_ms: int = DUE_EVER_MS) -> Overview:
         """See `Store.overview`. Costs about 0.1 ms per thousand live rows."""
-        return await self._read(reader.overview)
+        return await self._read(lambda connection: reader.overview(connection, due_by_ms))
 
     async def now_ms(self) -> int:
         """See `Store.now_ms`: the machine's clock, as SQLite has none of its own."""

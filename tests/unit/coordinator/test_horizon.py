@@ -1,0 +1,126 @@
+"""Which messages hold the cleaning of receivers' rows up: those whose branches may have been called (rule 16)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.coordinator.rig import CHECK, IN, Rig, message
+from twophase.coordinator.operator import Act
+from twophase.core.lifecycle import State
+from twophase.core.limits import BEGIN_DEADLINE_MS
+from twophase.core.message import Durability
+from twophase.core.schedule import PAUSE_MS_MAX, Schedule
+from twophase.destinations.base import Answer
+from twophase.server.settings import Settings
+from twophase.stores.base import Batch, LiveRow, Reschedule
+
+DAY_MS = 24 * 3600 * 1000
+YEAR: dict[str, Any] = {"delay_ms": 365 * DAY_MS}
+EARLY: dict[str, Any] = {"durability": Durability.CHECK_BACK, "explicit_verdict": True}
+
+
+async def unfinished_ms(rig: Rig) -> int:
+    return (await rig.coordinator.horizon("", "")).oldest_unfinished_ms
+
+
+async def row_of(rig: Rig, gid: str) -> LiveRow:
+    row = await rig.store.get(gid)
+    assert isinstance(row, LiveRow)
+    return row
+
+
+async def test_a_message_for_next_year_holds_nothing_up_and_one_that_fails_does(rig: Rig) -> None:
+    await rig.submit(message("next year", **YEAR))
+    rig.clock.advance(40 * DAY_MS)
+    assert await unfinished_ms(rig) >= rig.clock.now_ms() - 1_000
+
+    rig.destination.script[IN].append(Answer(500))
+    await rig.submit(message("fails", retry_interval_ms=PAUSE_MS_MAX))
+    await rig.until(lambda: rig.destination.urls() == [IN])
+    await rig.settled()
+    row = await row_of(rig, "fails")
+    assert row.due_ms > rig.clock.now_ms() + PAUSE_MS_MAX - 60_000
+    rig.clock.advance(PAUSE_MS_MAX // 2)
+    assert await unfinished_ms(rig) == row.created_ms
+
+
+@pytest.mark.parametrize("durability", Durability)
+async def test_whoever_acts_on_a_message_for_next_year_it_holds_up_no_more_than_before(
+    rig: Rig, durability: Durability
+) -> None:
+    """Parked it counts, as it cannot be told from one that was called; redriven and hurried it is as before."""
+    await rig.submit(message("g", durability=durability, **YEAR))
+    row = await row_of(rig, "g")
+    rig.clock.advance(40 * DAY_MS)
+    operator = rig.coordinator.operator
+    assert (await operator.park("g", Act())).error is None
+    assert await unfinished_ms(rig) == row.created_ms
+    assert (await operator.redrive("g", Act())).error is None
+    counts = durability is Durability.CHECK_BACK
+    assert (await unfinished_ms(rig) == row.created_ms) is counts
+    assert (await operator.retry_now("g", Act())).error is None
+    assert (await unfinished_ms(rig) == row.created_ms) is counts
+    assert rig.destination.urls() == []
+
+
+async def test_a_message_called_early_counts_also_when_a_later_submit_brings_a_far_time(rig: Rig) -> None:
+    """The first submit is acknowledged and called; the crash forgets it; the second one says: next year."""
+    await rig.prepare(message("g", **EARLY))
+    born_ms = (await row_of(rig, "g")).created_ms
+    rig.destination.hold(IN)
+    await rig.submit(message("g", **EARLY))
+    await rig.until(lambda: rig.destination.urls() == [IN])
+    await rig.restart()
+    del rig.destination.held[IN]
+
+    assert (await rig.submit(message("g", **EARLY, **YEAR))).error is None
+    for _ in range(5):
+        await rig.settled()
+        row = await row_of(rig, "g")
+        assert row.state is State.SUBMITTED
+        assert rig.clock.now_ms() < row.due_ms <= rig.clock.now_ms() + PAUSE_MS_MAX
+        assert await unfinished_ms(rig) == born_ms
+        rig.store.batches.clear()
+        rig.clock.advance(PAUSE_MS_MAX + 64)
+        await rig.until(lambda: bool(rig.store.batches))
+    assert rig.destination.urls() == [IN]
+    rig.clock.advance(365 * DAY_MS)
+    await rig.until_state("g", State.SUCCEEDED)
+    assert rig.destination.urls() == [IN, IN]
+
+
+async def test_a_row_that_falls_due_long_before_its_time_is_given_its_time_again(rig: Rig) -> None:
+    """Whatever wrote it so. Held in memory alone, it would take a place there for a year."""
+    await rig.submit(message("g", **YEAR))
+    first_call_ms = (await row_of(rig, "g")).due_ms
+    too_early = Reschedule("g", 1, rig.clock.now_ms(), attempts=0, done=0)
+    await super(type(rig.store), rig.store).flush(Batch([too_early], []))
+    await rig.restart()
+    await rig.until(lambda: bool(rig.store.batches))
+    await rig.settled()
+
+    assert abs((await row_of(rig, "g")).due_ms - first_call_ms) < 5_000
+    assert await unfinished_ms(rig) >= rig.clock.now_ms() - 1_000
+    assert rig.destination.urls() == []
+
+
+async def test_a_message_nobody_decides_holds_nothing_up_but_its_producers_rows(rig: Rig) -> None:
+    rig.destination.script[CHECK].extend([Answer(425)] * 20)
+    await rig.prepare(message("g"))
+    born_ms = (await row_of(rig, "g")).created_ms
+    rig.clock.advance(40 * DAY_MS)
+    await rig.settled()
+
+    told = await rig.coordinator.horizon("", "")
+
+    assert told.oldest_undecided_ms == born_ms
+    assert abs(told.oldest_unfinished_ms - (rig.clock.now_ms() - BEGIN_DEADLINE_MS.value)) < 5_000
+
+
+def test_no_pause_is_longer_than_what_counts_as_far() -> None:
+    longest = Schedule(first_ms=10**12, cap_ms=10**13).starting_at(10**12)
+
+    assert longest.pause_ms(1, 0.0) == PAUSE_MS_MAX
+    assert Settings(retry_cap_ms=PAUSE_MS_MAX).retry_cap_ms == PAUSE_MS_MAX
