@@ -1,24 +1,31 @@
 """How many messages a second the sink publishes: `python -m tests.spark.sink.bench [MESSAGES] [postgres|sqlite]`.
 
-Coordinator, store, ledger, branch and Spark share this machine. `write` is the time of the whole call: rows to the
-last submit that was acknowledged, Spark's own start of a job included; `delivered` ends when the last message has
-reached the branch. Run after a first small one, which starts Spark's workers.
+Coordinator, store, ledger, branch and Spark share this machine. `published` is the whole call of `write`: rows to the
+last submit that was acknowledged, Spark's own start of a job included; `prepared` and `submitted` are its two phases,
+by the store's own times; `delivered` ends when the last message has reached the branch, which goes on beside the
+submits. `--later` publishes messages that are to be delivered an hour later, so that no branch call competes for the
+processors; it measures what it says as long as the coordinator holds all of them in memory (100 000). A first small
+`write` starts Spark's workers; then as many rounds as are asked for, of new rows each.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import multiprocessing
 import os
 import re
-import sys
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import msgspec
+from pyspark.sql import SparkSession
 
 from tests.crash.checker import rows
 from tests.servers.plugin import running
@@ -86,56 +93,122 @@ def parts(scene: Scene) -> dict[str, int]:
     return {"Spark": java, "coordinator": scene.pid, **database}
 
 
-def measure(scene: Scene, branch: Connection, port: int, messages: int) -> None:
-    """One small `write`, one large, and what came."""
-    with open_session(SessionSettings(cores=2, memory_mb=1024, name="bench")) as spark:
-        register(spark)
+class Round(msgspec.Struct, frozen=True):
+    """One large `write`. Times in seconds; `cpu_s` of each part, and of all else on the machine."""
 
-        def write(first: int, last: int) -> float:
-            frame = spark.range(first, last, numPartitions=2).selectExpr(
-                "id", "concat('customer-', id % 1000) as customer", "id % 97 as amount"
-            )
-            began = time.perf_counter()
-            options = scene.options(url=f"http://127.0.0.1:{port}/in", checkAfter="600")
-            frame.write.format("twophase").mode("append").options(**options).save()
-            return time.perf_counter() - began
+    published_s: float
+    prepared_s: float
+    submitted_s: float
+    delivered_s: float
+    cpu_s: dict[str, float]
+    others: float
 
-        write(0, WARM)
-        load = os.getloadavg()[0]
-        meter = Meter([Process(name, pid) for name, pid in parts(scene).items()])
-        before, machine_s = {one.name: one.cpu_s for one in meter.read()}, machine_cpu_s()
+
+class Bench:
+    """Rounds over one scene, in one session."""
+
+    def __init__(self, scene: Scene, spark: SparkSession, port: int, *, later: bool) -> None:
+        self._scene = scene
+        self._spark = spark
+        self._options = scene.options(url=f"http://127.0.0.1:{port}/in", checkAfter="600")
+        if later:
+            self._options["delay"] = "3600"
+        self._later = later
+        self._last = 0
+
+    def write(self, messages: int) -> float:
+        """Publish new rows; the seconds it took."""
+        first, self._last = self._last, self._last + messages
+        frame = self._spark.range(first, self._last, numPartitions=2).selectExpr(
+            "id", "concat('customer-', id % 1000) as customer", "id % 97 as amount"
+        )
         began = time.perf_counter()
-        took_s = write(WARM, WARM + messages)
-        while rows(scene.store, "select count(*) from history where state = 4") != [(WARM + messages,)]:
-            time.sleep(0.1)
+        frame.write.format("twophase").mode("append").options(**self._options).save()
+        return time.perf_counter() - began
+
+    def round(self, messages: int) -> Round:
+        """One large `write`, to its end."""
+        meter = Meter([Process(name, pid) for name, pid in parts(self._scene).items()])
+        before, machine_s = {one.name: one.cpu_s for one in meter.read()}, machine_cpu_s()
+        since_ms = time.time_ns() // 1_000_000
+        began = time.perf_counter()
+        published_s = self.write(messages)
+        self._settle()
         delivered_s = time.perf_counter() - began
         after, machine_s = {one.name: one.cpu_s for one in meter.read()}, machine_cpu_s() - machine_s
-    branch.send(None)
-    calls, distinct = branch.recv()
-    print(
-        f"{messages} messages: write {took_s:.2f} s = {messages / took_s:,.0f}/s, delivered {delivered_s:.2f} s = "
-        f"{messages / delivered_s:,.0f}/s; {calls} calls of {distinct} messages; load average before: {load:.1f}"
-    )
-    cpu = {name: after[name] - before[name] for name in before if name in NAMES}
-    shown = ", ".join(f"{name} {1e6 * spent_s / messages:,.0f}" for name, spent_s in cpu.items())
-    others = (machine_s - sum(cpu.values())) / delivered_s
-    print(f"CPU µs a message: {shown}; other programs meanwhile: {others:.2f} of {os.cpu_count()} processors")
+        cpu_s = {name: after[name] - before[name] for name in before if name in NAMES}
+        others = (machine_s - sum(cpu_s.values())) / delivered_s
+        return Round(published_s, *self._phases(since_ms), delivered_s, cpu_s, others)
+
+    def _settle(self) -> None:
+        while not self._later and rows(self._scene.store, "select sum(seq) from node") != [(self._last,)]:
+            time.sleep(0.1)
+
+    def _phases(self, since_ms: int) -> tuple[float, float]:
+        table = "message" if self._later else "history"
+        [times] = rows(
+            self._scene.store,
+            "select max(created_ms) - min(created_ms), max(decided_ms) - min(decided_ms) "
+            f"from {table} where created_ms >= {since_ms}",
+        )
+        return times[0] / 1000, times[1] / 1000
 
 
-def main(messages: int, engine: str) -> None:
-    """Measure once."""
+def shown(name: str, values: list[float], unit: str = "") -> str:
+    """Least, middle and most."""
+    return f"{name} {min(values):,.0f} / {statistics.median(values):,.0f} / {max(values):,.0f}{unit}"
+
+
+def report(found: list[Round], messages: int) -> None:
+    """What came of all rounds, least, middle and most."""
+    count = len(found)
+    print(f"messages a second, least / middle / most of {count} rounds of {messages}:")
+    print("  " + shown("published", [messages / one.published_s for one in found]))
+    print("  " + shown("prepared", [messages / one.prepared_s for one in found]))
+    print("  " + shown("submitted", [messages / one.submitted_s for one in found]))
+    print("  " + shown("delivered", [messages / one.delivered_s for one in found]))
+    cpu = [shown(name, [1e6 * one.cpu_s[name] / messages for one in found]) for name in found[0].cpu_s]
+    print(f"CPU µs a message: {'; '.join(cpu)}")
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(prog="python -m tests.spark.sink.bench", description=__doc__)
+    parser.add_argument("messages", type=int, nargs="?", default=50_000)
+    parser.add_argument("engine", choices=("postgres", "sqlite"), nargs="?", default="postgres")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--later", action="store_true", help="to be delivered an hour later")
+    asked = parser.parse_args()
     ours, theirs = multiprocessing.Pipe()
     branch = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
     branch.start()
     port = ours.recv()
     with (
         tempfile.TemporaryDirectory() as folder,
-        places(engine, Path(folder)) as (store, ledger),
+        places(asked.engine, Path(folder)) as (store, ledger),
         staged(Path(folder), store, ledger) as scene,
+        open_session(SessionSettings(cores=2, memory_mb=1024, name="bench")) as spark,
     ):
-        measure(scene, ours, port, messages)
+        register(spark)
+        bench = Bench(scene, spark, port, later=asked.later)
+        bench.write(WARM)
+        found = []
+        for _ in range(asked.rounds):
+            load = os.getloadavg()[0]
+            found.append(bench.round(asked.messages))
+            one = found[-1]
+            print(
+                f"{asked.messages} messages: published in {one.published_s:.2f} s (prepared {one.prepared_s:.2f}, "
+                f"submitted {one.submitted_s:.2f}), delivered {one.delivered_s:.2f}; other programs meanwhile "
+                f"{one.others:.2f} of {os.cpu_count()} processors, load before {load:.1f}",
+                flush=True,
+            )
+    ours.send(None)
+    calls, distinct = ours.recv()
+    print(f"{calls} calls of {distinct} messages")
+    report(found, asked.messages)
     branch.join(10)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 50_000, sys.argv[2] if len(sys.argv) > 2 else "postgres")
+    main()

@@ -80,13 +80,13 @@ def test_a_message_of_several_batches_waits_for_all_of_them(url: str, ledger: Le
     assert abandon(url, "--batch", "7")[0] == 1, "two batches have this number"
     assert ledger.give_up(stream_batch("orders", "before the checkpoint was lost", 7)) is Decision.GIVEN_UP
     assert ledger.verdict(GIDS[0]) is Verdict.IN_PROGRESS
-    assert not ledger.known_elsewhere(writer).published
-    assert set(ledger.known_elsewhere(writer).given_up) == set(GIDS)
+    assert not ledger.known_elsewhere(writer, GIDS).published
+    assert set(ledger.known_elsewhere(writer, GIDS).given_up) == set(GIDS)
     assert ledger.decide(second, [writer], 3) is Decision.PUBLISHED
     assert ledger.verdict(GIDS[0]) is Verdict.COMMITTED
 
     _, third = begun(ledger, query="lost once more")
-    assert set(ledger.known_elsewhere(third).published) == set(GIDS)
+    assert set(ledger.known_elsewhere(third, GIDS).published) == set(GIDS)
 
 
 def test_a_decision_is_made_once(ledger: Ledger) -> None:

@@ -22,7 +22,6 @@ GROWING = (
     "read_decision",
     "read_gid",
     "read_key_columns",
-    "read_others",
     "read_page",
     "read_unpublished",
     "read_winners",
@@ -64,22 +63,30 @@ def postgres_ledger(tmp_path: Path, postgres_database: Database) -> Iterator[Eng
     engine.dispose()
 
 
+OF_SQLITE = (*GROWING, "read_others")
+OF_POSTGRESQL = (*GROWING, "read_others_postgresql")
+GIVEN = "SCAN json_each"
+"""The gids that were handed over, not a table."""
+
+
 def plan(engine: Engine, name: str, explain: str) -> str:
     sql = statement(name)
-    values = {key: value for key, value in VALUES.items() if f":{key}" in sql.text}
+    given = VALUES | {"gids": ["7-7", "7-8"] if engine.dialect.name == "postgresql" else '["7-7", "7-8"]'}
+    values = {key: value for key, value in given.items() if key in sql.compile().params}
     with engine.connect() as connection:
         return "\n".join(str(row) for row in connection.execute(text(f"{explain} {sql.text}"), values))
 
 
-@pytest.mark.parametrize("name", GROWING)
+@pytest.mark.parametrize("name", OF_SQLITE)
 def test_sqlite_scans_nothing(sqlite_ledger: Engine, name: str) -> None:
     found = plan(sqlite_ledger, name, "explain query plan")
 
-    assert not [line for line in found.splitlines() if "SCAN" in line and "SCAN twice" not in line], found
+    scans = [line for line in found.splitlines() if "SCAN" in line]
+    assert not [line for line in scans if "SCAN twice" not in line and GIVEN not in line], found
 
 
 @pytest.mark.postgres
 def test_postgresql_never_scans_the_messages(postgres_ledger: Engine) -> None:
-    for name in GROWING:
+    for name in OF_POSTGRESQL:
         found = plan(postgres_ledger, name, "explain")
         assert "Seq Scan on twophase_spark_message" not in found, (name, found)

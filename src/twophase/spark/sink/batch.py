@@ -6,6 +6,7 @@ messages were not all submitted is finished by whoever comes next, by this funct
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Sequence
 
@@ -67,8 +68,8 @@ def _submit(publishing: Publishing, ledger: Ledger, group: str) -> None:
     with BulkClient(
         publishing.coordinator, authorization=authorization, connections=publishing.connections
     ) as coordinator:
-        for gids in ledger.messages(group):
-            coordinator.submit(gids, publishing.rows_per_request, settled)
+        gids = itertools.chain.from_iterable(ledger.messages(group))
+        coordinator.submit(gids, publishing.rows_per_request, settled)
     _reach("spark.before_published")
     ledger.set_published(group, len(contrary))
     _reach("spark.after_published")

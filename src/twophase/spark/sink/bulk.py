@@ -28,6 +28,8 @@ from twophase.core.schedule import Schedule
 REQUEST_TIMEOUT_S: Final = 60.0
 PATIENCE_S: Final = 120.0
 BYTES_PER_REQUEST_MAX: Final = 2 * 1024 * 1024
+_AHEAD: Final = 2
+"""Requests for each connection, under way or ready to be sent: to make them may take a while."""
 _BACKOFF: Final = Schedule(first_ms=50, cap_ms=2_000)
 _LATER: Final = frozenset({"TP-3000", "TP-3001", "TP-3002"})
 _decode = msgspec.json.Decoder(ManyReply).decode
@@ -94,7 +96,7 @@ class BulkClient:
         try:
             for portion in portions:
                 under_way.add(self._threads.submit(self._settle, path, portion, body))
-                if len(under_way) > self._connections:
+                if len(under_way) >= _AHEAD * self._connections:
                     done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
                     _tell(done, settled)
             _tell(under_way, settled)

@@ -40,6 +40,12 @@ OPTIONS = (
         "checkAfter", Fits.ANY, "60", "Seconds after which the coordinator asks about a prepared message, 1 to 86400."
     ),
     Option(
+        "delay",
+        Fits.ANY,
+        "0",
+        "Seconds after it was prepared before which nobody is called for a message, up to the coordinator's bound.",
+    ),
+    Option(
         "onAbandoned",
         Fits.ANY,
         "`fail`",
@@ -52,7 +58,7 @@ OPTIONS = (
         "What `write` does with what it prepared when it fails: `keep` it for another try of the same rows, or "
         "`abandon` it, so that these keys can never be published.",
     ),
-    Option("rowsPerRequest", Fits.ANY, "250", "Messages in one request, 1 to 500."),
+    Option("rowsPerRequest", Fits.ANY, "500", "Messages in one request, 1 to 500."),
     Option("connections", Fits.ANY, "4", "Requests of one task under way at once, 1 to 32."),
 )
 KNOWN = tuple(option.name for option in OPTIONS)

@@ -41,6 +41,7 @@ class Decision(enum.Enum):
 
 
 _OPEN = Decision.OPEN
+_encode = msgspec.json.Encoder().encode
 _OF_REASON = {"msg": Decision.PUBLISHED, "rollback": Decision.GIVEN_UP}
 
 
@@ -121,10 +122,13 @@ class Ledger:
         except IntegrityError:
             raise RowRefused("Two rows of one batch have the same key.") from None
 
-    def known_elsewhere(self, writer: int) -> Known:
-        """What of a run's messages is decided already, by other batches."""
+    def known_elsewhere(self, writer: int, gids: Sequence[str]) -> Known:
+        """What of these messages, which a run has written down, is decided already, by other batches."""
         with speaking(), self._engine.connect() as connection:
-            rows = run(connection, "read_others", writer=writer)
+            if self._engine.dialect.name == "postgresql":
+                rows = run(connection, "read_others_postgresql", writer=writer, gids=list(gids))
+            else:
+                rows = run(connection, "read_others", writer=writer, gids=_encode(gids).decode())
         return Known(
             tuple(gid for gid, published in rows if published), tuple(gid for gid, published in rows if not published)
         )

@@ -7,7 +7,6 @@ message. It has none of the form of gids that carry their birth time (`core.gid`
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
@@ -16,7 +15,12 @@ from typing import Any, Final
 
 import msgspec
 
-_GID_CHARACTERS: Final = 32
+_DIGEST_BYTES: Final = 20
+"""Of the digest, which are 32 characters of base 32."""
+_SHIFTS: Final = range(8 * _DIGEST_BYTES - 10, -10, -10)
+_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
+# Two characters at a time, because it is done for every row: a third of the time of the library's base32.
+_PAIRS: Final = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _1970: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -31,7 +35,7 @@ def gid_of(publisher: str, key: Sequence[Any]) -> str:
     >>> gid_of("orders", [17]), gid_of("orders", ["17"])
     ('spark-r24vqulbiadgjl7jghunno5u4goq4daf', 'spark-63u4hlcchc5c65nmsqxya64omfjcqy3a')
     """
-    return f"spark-{_digest([publisher, *(_plain(value) for value in key)])}"
+    return f"spark-{_digest([publisher, *map(_plain, key)])}"
 
 
 def stream_batch(publisher: str, query_id: str, number: int) -> str:
@@ -49,7 +53,8 @@ def run_batch(publisher: str, randomness: bytes) -> str:
 
 
 def _digest(value: list[Any]) -> str:
-    return base64.b32encode(hashlib.sha256(_encode(value)).digest()).decode().lower()[:_GID_CHARACTERS]
+    number = int.from_bytes(hashlib.sha256(_encode(value)).digest()[:_DIGEST_BYTES])
+    return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ import msgspec
 
 from twophase.client.transport_sync import Target
 from twophase.core.errors import ConfigurationError
-from twophase.core.limits import TIMEOUT_TO_FAIL_MS_MAX
+from twophase.core.limits import DELAY_MS_MAX, TIMEOUT_TO_FAIL_MS_MAX
 from twophase.core.many import MESSAGES_MAX
 from twophase.core.topic import TOPIC_PREFIX, validate_topic
 from twophase.spark.sink.described import KNOWN
@@ -56,9 +56,10 @@ class Publishing(msgspec.Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
     authorization: str = ""
     check_after_ms: int = 60_000
+    delay_ms: int = 0
     skips_abandoned: bool = False
     abandons_failed: bool = False
-    rows_per_request: int = 250
+    rows_per_request: int = MESSAGES_MAX
     connections: int = 4
 
     @property
@@ -100,9 +101,10 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> Publishing:
         headers=_headers(given.get("branchHeaders", "")),
         authorization=authorization,
         check_after_ms=1_000 * _number(given, "checkAfter", 60, TIMEOUT_TO_FAIL_MS_MAX.value // 1_000),
+        delay_ms=1_000 * _number(given, "delay", 0, DELAY_MS_MAX.value // 1_000, least=0),
         skips_abandoned=_one_of(given, "onAbandoned", FAIL, SKIP),
         abandons_failed=_one_of(given, "onFailure", KEEP, ABANDON),
-        rows_per_request=_number(given, "rowsPerRequest", 250, MESSAGES_MAX),
+        rows_per_request=_number(given, "rowsPerRequest", MESSAGES_MAX, MESSAGES_MAX),
         connections=_number(given, "connections", 4, _CONNECTIONS_MAX),
     )
 
@@ -175,10 +177,10 @@ def _headers(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(headers.items())
 
 
-def _number(given: Mapping[str, str], option: str, default: int, most: int) -> int:
+def _number(given: Mapping[str, str], option: str, default: int, most: int, *, least: int = 1) -> int:
     text = given.get(option) or str(default)
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
-        raise ConfigurationError(f"Option {option} is a whole number from 1 to {most}, not {text!r}.")
+    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+        raise ConfigurationError(f"Option {option} is a whole number from {least} to {most}, not {text!r}.")
     return int(text)
 
 

@@ -6,7 +6,7 @@ A whole Arrow batch is looked at before one message of it leaves, and no value o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -35,7 +35,8 @@ from pyspark.sql.types import (
 )
 
 from twophase.client.wire import Operation, encode_request
-from twophase.core.errors import ConfigurationError, InvalidRequest, RowRefused
+from twophase.core.errors import ConfigurationError, RowRefused
+from twophase.core.limits import BODY_BYTES_MAX
 from twophase.core.message import Branch, Message, Options
 from twophase.spark.sink.naming import gid_of
 from twophase.spark.sink.options import PLACEHOLDER, Publishing
@@ -88,17 +89,23 @@ class RowEncoder:
 
     def __init__(self, publishing: Publishing, schema: StructType, check_url: str) -> None:
         self._publishing = publishing
-        self._check_url = check_url
-        headers = tuple((name, looked_up("branchHeaders", value)) for name, value in publishing.headers)
-        self._options = Options(headers=headers, explicit_verdict=True, timeout_to_fail_ms=publishing.check_after_ms)
         types = {field.name: field.dataType for field in schema.fields}
-        self._floats = [
-            name for name in _in_json(publishing, list(types)) if _contains(types[name], (FloatType, DoubleType))
-        ]
+        in_json = _in_json(publishing, list(types))
+        needed = {*publishing.columns, *in_json}
+        self._names = [name for name in types if name in needed]
+        self._floats = [name for name in in_json if _contains(types[name], (FloatType, DoubleType))]
         self._url = _url_of(publishing)
         self._payload = _payload_of(publishing)
+        headers = tuple((name, looked_up("branchHeaders", value)) for name, value in publishing.headers)
+        options = Options(
+            headers=headers,
+            explicit_verdict=True,
+            delay_ms=publishing.delay_ms,
+            timeout_to_fail_ms=publishing.check_after_ms,
+        )
+        self._parts = _parts_of_request(check_url, options)
 
-    def encode(self, batch: pa.RecordBatch) -> Iterator[Encoded]:
+    def encode(self, batch: pa.RecordBatch) -> list[Encoded]:
         """The messages of a batch, in its order.
 
         Raises:
@@ -108,18 +115,51 @@ class RowEncoder:
         for name in publishing.key_columns:
             if batch.column(name).null_count:
                 raise RowRefused(f"Column {name!r} is part of the key, and null in a row.")
-        for row in batch.to_pylist(maps_as_pydicts="strict"):
-            for name in self._floats:
-                _require_finite(name, row[name])
-            gid = gid_of(publishing.publisher, [row[name] for name in publishing.key_columns])
-            try:
-                branch = Branch(self._url(row), self._payload(row))
-                message = Message(gid, (branch,), self._check_url, self._options)
-                yield gid, encode_request(message, Operation.PREPARE)
-            except InvalidRequest as error:
-                raise RowRefused(f"A row is no message: {error.message}", gid=gid) from None
-            except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
-                raise RowRefused(f"A row cannot be written as JSON: {type(error).__name__}.", gid=gid) from None
+        columns = {name: _values(batch.column(name)) for name in self._names}
+        for name in self._floats:
+            for value in columns[name]:
+                _require_finite(name, value)
+        keys = zip(*(columns[name] for name in publishing.key_columns), strict=True)
+        gids = [gid_of(publishing.publisher, key) for key in keys]
+        rows = zip(*columns.values(), strict=True)
+        return [
+            self._request(gid, dict(zip(self._names, row, strict=True))) for gid, row in zip(gids, rows, strict=True)
+        ]
+
+    def _request(self, gid: str, row: dict[str, Any]) -> Encoded:
+        before_url, before_payload, rest = self._parts
+        try:
+            url, payload = self._url(row), self._payload(row).decode()
+            request = b"".join(
+                (b'{"gid":"', gid.encode(), before_url, _encode(url), before_payload, _encode(payload), rest)
+            )
+        except UnicodeDecodeError:
+            raise RowRefused("A row is no message: a payload is not UTF-8 text.", gid=gid) from None
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
+            raise RowRefused(f"A row cannot be written as JSON: {type(error).__name__}.", gid=gid) from None
+        if len(request) > BODY_BYTES_MAX.value:
+            raise RowRefused(f"A row is no message: it has more than {BODY_BYTES_MAX.value} bytes.", gid=gid)
+        return gid, request
+
+
+def _parts_of_request(check_url: str, options: Options) -> tuple[bytes, bytes, bytes]:
+    """What stands between gid, address and payload in the request of every row: they differ in nothing else."""
+    gid, url, payload = "~gid~", "~url~", "~payload~"
+    sample = encode_request(Message(gid, (Branch(url, payload.encode()),), check_url, options), Operation.PREPARE)
+    begin, after_gid = sample.split(b'"~gid~', 1)
+    assert begin == b'{"gid":', "a request begins with its gid"
+    before_url, after_url = after_gid.split(b'"~url~"', 1)
+    before_payload, rest = after_url.split(b'"~payload~"', 1)
+    return before_url, before_payload, rest
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """The values of a column; of the usual types by NumPy, ten times as fast as one by one."""
+    kind = column.type
+    plain = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind)
+    if pa.types.is_string(kind) or (plain and not column.null_count):
+        return list(column.to_numpy(zero_copy_only=False).tolist())
+    return list(column.to_pylist(maps_as_pydicts="strict"))
 
 
 def _url_of(publishing: Publishing) -> Callable[[dict[str, Any]], str]:

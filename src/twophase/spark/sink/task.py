@@ -2,11 +2,12 @@
 
 The order is what keeps them safe: a message that is prepared stands in the ledger, so its check-back has an answer.
 Rows are looked at in portions of some megabytes, usually the whole task: a bad one is told before anything of its
-portion is prepared.
+portion is prepared. Then some thousand at a time are written down, while those before them are being prepared.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import Final
 
@@ -34,7 +35,8 @@ from twophase.spark.sink.secret import looked_up
 
 PORTION_BYTES_MAX: Final = 64 * 1024 * 1024
 PORTION_ROWS_MAX: Final = 200_000
-ROWS_PER_STATEMENT: Final = 10_000
+ROWS_PER_STATEMENT: Final = 5_000
+_GID: Final = operator.itemgetter(0)
 _PUBLISHED_STATES: Final = frozenset({"submitted", "succeed"})
 _NOT_VALID: Final = frozenset({InvalidRequest.code, LimitExceeded.code, "TP-1002", "TP-1003"})
 
@@ -61,27 +63,61 @@ def write(
         for _ in rows:
             pass  # a repetition of what is decided: Spark wants its rows taken, and nothing is to be done
         return Written(batch.group, 0, 0)
+    task = _Task(ledger, ledger.begin_run(batch.group), skips=publishing.skips_abandoned)
     encoder = RowEncoder(publishing, schema, check_url)
-    writer = ledger.begin_run(batch.group)
-    count = 0
     authorization = looked_up("authorization", publishing.authorization) if publishing.authorization else ""
     with BulkClient(
         publishing.coordinator, authorization=authorization, connections=publishing.connections
     ) as coordinator:
-        for portion in _portions(encoder, rows):
-            left = _write_down(ledger, writer, portion, skips=publishing.skips_abandoned)
+        messages = (message for portion in _portions(encoder, rows) for message in task.written_down(portion))
+        coordinator.prepare(messages, publishing.rows_per_request, _settled)
+        _reach("spark.after_prepare")
+    return Written(batch.group, task.writer, task.messages)
+
+
+class _Task:
+    """One run of a task, and how many messages it has written down."""
+
+    def __init__(self, ledger: Ledger, writer: int, *, skips: bool) -> None:
+        self.writer = writer
+        self.messages = 0
+        self._ledger = ledger
+        self._skips = skips
+
+    def written_down(self, portion: list[Encoded]) -> Iterator[Encoded]:
+        """Note the messages of a portion, some at a time; those that are to be prepared, each when it stands there.
+
+        In the order of their gids: neighbours in the ledger's and the coordinator's indexes come together.
+        """
+        portion.sort(key=_GID)
+        gids = [gid for gid, _ in portion]
+        if len(set(gids)) != len(gids):
+            raise RowRefused("Two rows of one batch have the same key.")
+        for first in range(0, len(gids), ROWS_PER_STATEMENT):
+            out = self._noted(gids[first : first + ROWS_PER_STATEMENT])
+            left = [one for one in portion[first : first + ROWS_PER_STATEMENT] if one[0] not in out]
+            self.messages += len(left)
             _reach("spark.after_written_down")
-            coordinator.prepare(left, publishing.rows_per_request, _settled)
-            _reach("spark.after_prepare")
-            count += len(left)
-    return Written(batch.group, writer, count)
+            yield from left
+
+    def _noted(self, gids: list[str]) -> set[str]:
+        """Write down, durably; returns what is decided already, and so left out."""
+        ledger, writer = self._ledger, self.writer
+        ledger.write_down(writer, gids)
+        known = ledger.known_elsewhere(writer, gids)
+        ledger.strike_out(writer, known.published + known.given_up)
+        if known.given_up and not self._skips:
+            raise RowGivenUp(
+                f"{len(known.given_up)} rows have the keys of messages that were given up.", gid=known.given_up[0]
+            )
+        return {*known.published, *known.given_up}
 
 
 def _portions(encoder: RowEncoder, rows: Iterator[pa.RecordBatch]) -> Iterator[list[Encoded]]:
     portion: list[Encoded] = []
     size_bytes = 0
     for batch in rows:
-        encoded = list(encoder.encode(batch))
+        encoded = encoder.encode(batch)
         portion += encoded
         size_bytes += sum(len(request) for _, request in encoded)
         if size_bytes >= PORTION_BYTES_MAX or len(portion) >= PORTION_ROWS_MAX:
@@ -89,23 +125,6 @@ def _portions(encoder: RowEncoder, rows: Iterator[pa.RecordBatch]) -> Iterator[l
             portion, size_bytes = [], 0
     if portion:
         yield portion
-
-
-def _write_down(ledger: Ledger, writer: int, portion: list[Encoded], *, skips: bool) -> list[Encoded]:
-    """Note the messages of a portion; returns those that are to be prepared."""
-    gids = [gid for gid, _ in portion]
-    if len(set(gids)) != len(gids):
-        raise RowRefused("Two rows of one batch have the same key.")
-    for first in range(0, len(gids), ROWS_PER_STATEMENT):
-        ledger.write_down(writer, gids[first : first + ROWS_PER_STATEMENT])
-    known = ledger.known_elsewhere(writer)
-    ledger.strike_out(writer, known.published + known.given_up)
-    if known.given_up and not skips:
-        raise RowGivenUp(
-            f"{len(known.given_up)} rows have the keys of messages that were given up.", gid=known.given_up[0]
-        )
-    out = {*known.published, *known.given_up}
-    return [one for one in portion if one[0] not in out] if out else portion
 
 
 def _settled(gid: str, result: OneResult) -> None:

@@ -1,0 +1,103 @@
+"""What a row's request is, put together from parts: the very one that the client sends of the same message."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from twophase.client.wire import Operation, encode_request
+from twophase.core.errors import RowRefused
+from twophase.core.limits import BODY_BYTES_MAX
+from twophase.core.message import Branch, Message, Options
+from twophase.spark.sink.naming import gid_of
+from twophase.spark.sink.options import parse
+from twophase.spark.sink.rows import RowEncoder
+
+CHECK = 'http://127.0.0.1:36791/twophase/spark/check?barrier="~payload~"'
+ROWS: list[dict[str, Any]] = [
+    {"id": 7, "name": 'a "b" \\ ü \x01', "much": Decimal("10.50"), "at": datetime(2026, 1, 2, tzinfo=UTC), "tags": []},
+    {"id": -1, "name": None, "much": None, "at": None, "tags": [{"k": 1.5, "on": date(2026, 1, 2)}]},
+    {"id": 2**62, "name": "~gid~", "much": Decimal("0.00"), "at": datetime(1970, 1, 1, tzinfo=UTC), "tags": None},
+]
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("much", pa.decimal128(9, 2)),
+        ("at", pa.timestamp("us", "UTC")),
+        ("tags", pa.list_(pa.struct([("k", pa.float64()), ("on", pa.date32())]))),
+    ]
+)
+JSON = msgspec.json.Encoder(decimal_format="number")
+BATCH = pa.RecordBatch.from_pylist(ROWS, schema=SCHEMA)
+NEEDED = {
+    "coordinator": "http://127.0.0.1:36789",
+    "ledger": "sqlite:///ledger.db",
+    "publisher": "orders",
+    "keyColumns": "id",
+    "checkUrl": "http://127.0.0.1:36791/twophase/spark/check",
+}
+
+
+def encoder(batch: pa.RecordBatch = BATCH, **options: str) -> RowEncoder:
+    return RowEncoder(parse({**NEEDED, "url": "http://b/in", **options}), from_arrow_schema(batch.schema), CHECK)
+
+
+def said(row: dict[str, Any], url: str, payload: bytes, **options: Any) -> tuple[str, bytes]:
+    """As the client would say it."""
+    gid = gid_of("orders", [row["id"]])
+    wanted = Options(explicit_verdict=True, **{"timeout_to_fail_ms": 60_000, **options})
+    return gid, encode_request(Message(gid, (Branch(url, payload),), CHECK, wanted), Operation.PREPARE)
+
+
+def test_whole_rows() -> None:
+    assert encoder().encode(BATCH) == [said(row, "http://b/in", JSON.encode(row)) for row in ROWS]
+
+
+def test_some_columns_with_headers_and_a_delay() -> None:
+    found = encoder(payloadColumns="at,id", branchHeaders='{"x-tenant":"~url~"}', delay="90", checkAfter="30").encode(
+        BATCH
+    )
+
+    options = {"headers": (("x-tenant", "~url~"),), "delay_ms": 90_000, "timeout_to_fail_ms": 30_000}
+    wanted = [{"at": row["at"], "id": row["id"]} for row in ROWS]
+    assert found == [
+        said(row, "http://b/in", JSON.encode(one), **options) for row, one in zip(ROWS, wanted, strict=True)
+    ]
+
+
+def test_addresses_and_payloads_of_the_row() -> None:
+    found = encoder(url="", urlTemplate='http://b/${id}?"~payload~"', payloadTemplate='{"n":${name}}').encode(BATCH)
+
+    wanted = [(f'http://b/{row["id"]}?"~payload~"', b'{"n":' + JSON.encode(row["name"]) + b"}") for row in ROWS]
+    assert found == [said(row, url, payload) for row, (url, payload) in zip(ROWS, wanted, strict=True)]
+
+
+def test_bytes_are_sent_as_they_are_and_must_be_text() -> None:
+    batch = pa.RecordBatch.from_pydict({"id": [1, 2], "body": pa.array(["ü".encode(), None], pa.binary())})
+    assert encoder(batch, payloadColumn="body").encode(batch) == [
+        said({"id": 1}, "http://b/in", "ü".encode()),
+        said({"id": 2}, "http://b/in", b""),
+    ]
+    broken = pa.RecordBatch.from_pydict({"id": [1], "body": pa.array([b"\xff"], pa.binary())})
+    with pytest.raises(RowRefused, match="not UTF-8"):
+        encoder(broken, payloadColumn="body").encode(broken)
+
+
+def test_a_request_larger_than_any_coordinator_takes() -> None:
+    batch = pa.RecordBatch.from_pydict({"id": [1], "text": ["x" * BODY_BYTES_MAX.value]})
+    with pytest.raises(RowRefused, match="more than"):
+        encoder(batch).encode(batch)
+
+
+def test_a_gid_is_base_32_of_the_digest() -> None:
+    digest = hashlib.sha256(msgspec.msgpack.encode(["orders", 17, "ü"])).digest()
+    assert gid_of("orders", [17, "ü"]) == "spark-" + base64.b32encode(digest).decode().lower()[:32]
