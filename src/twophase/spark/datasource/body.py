@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute
 
 from twophase.core import message as codec
 from twophase.core.message import Branch, Message
@@ -22,7 +21,6 @@ from twophase.core.topic import TOPIC_PREFIX, expansion_of
 from twophase.spark.datasource.tables import BRANCH, IN_BODY
 
 NAMES = frozenset(column.name for column in IN_BODY)
-_compute: Any = pyarrow.compute  # its functions are made when it is imported; no type checker sees them
 _TYPES = {column.name: column.type for column in IN_BODY}
 _IDS = [f"{number:02d}" for number in range(1, 128)]
 _IN_BRANCHES = frozenset({"branches", "payloads"})
@@ -57,12 +55,19 @@ def _columns_of(bodies: pa.Array, wanted: Sequence[str]) -> dict[str, pa.Array]:
     messages = _decoded(bodies.to_pylist())
     columns = {name: make(messages) for name, make in _MAKE.items() if name in wanted}
     if _IN_BRANCHES.intersection(wanted):
-        calls = _calls(messages, with_topics=bool(_compute.any(_compute.match_substring(bodies, TOPIC_PREFIX)).as_py()))
+        calls = _calls(messages, with_topics=_has_topics(bodies))
         if "branches" in wanted:
             columns["branches"] = calls.described()
         if "payloads" in wanted:
             columns["payloads"] = calls.payloads()
     return columns
+
+
+def _has_topics(bodies: pa.Array) -> bool:
+    import pyarrow.compute  # noqa: PLC0415 -- slow to import, and who only plans a read has no bodies
+
+    compute: Any = pyarrow.compute  # its functions are made when it is imported; no type checker sees them
+    return bool(compute.any(compute.match_substring(bodies, TOPIC_PREFIX)).as_py())
 
 
 def _decoded(bodies: list[bytes]) -> list[Message | None]:

@@ -8,13 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 
 from twophase.spark.datasource.sql import literal, span
 from twophase.spark.datasource.tables import HAS_STATE, TIME_OF_CREATION, TIME_OF_CUT
 from twophase.spark.datasource.wanted import Wanted
-
-_compute: Any = pyarrow.compute  # its functions are made when it is imported; no type checker sees them
 
 
 def columns_needed(wanted: Wanted) -> list[str]:
@@ -63,21 +60,20 @@ def _bounds(wanted: Wanted) -> list[tuple[str, str, int]]:
     return [(column, sign, bound) for column, sign, bound in bounds if bound is not None]
 
 
-_COMPARE = {">=": _compute.greater_equal, "<": _compute.less, "<=": _compute.less_equal}
-
-
 def keep(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
     """The rows of a batch, as it came from the database, that were asked for. A time that is null is not."""
     if not wanted.filters:
         return batch
-    masks = [_COMPARE[sign](batch.column(column).cast(pa.int64()), bound) for column, sign, bound in _bounds(wanted)]
+    import pyarrow.compute  # noqa: PLC0415 -- slow to import, and who only plans a read compares nothing
+
+    compute: Any = pyarrow.compute  # its functions are made when it is imported; no type checker sees them
+    compare = {">=": compute.greater_equal, "<": compute.less, "<=": compute.less_equal}
+    masks = [compare[sign](batch.column(column).cast(pa.int64()), bound) for column, sign, bound in _bounds(wanted)]
     if wanted.states:
-        masks.append(
-            _compute.is_in(batch.column("state").cast(pa.int32()), pa.array(sorted(wanted.states), pa.int32()))
-        )
+        masks.append(compute.is_in(batch.column("state").cast(pa.int32()), pa.array(sorted(wanted.states), pa.int32())))
     if wanted.gid_prefix:
-        masks.append(_compute.starts_with(batch.column("gid").cast(pa.string()), wanted.gid_prefix))
+        masks.append(compute.starts_with(batch.column("gid").cast(pa.string()), wanted.gid_prefix))
     mask = masks[0]
     for other in masks[1:]:
-        mask = _compute.and_(mask, other)
+        mask = compute.and_(mask, other)
     return batch.filter(mask)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from array import array
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from twophase.core.errors import CannotRead
@@ -9,7 +13,15 @@ from twophase.spark.datasource import body
 from twophase.spark.datasource.sql import BODY
 from twophase.spark.datasource.tables import COLUMNS, STATE_NAMES, Kind
 
-_STATES = pa.array(STATE_NAMES, pa.string())
+
+def _texts(values: Sequence[str]) -> pa.StringArray:
+    """As `pa.array` would make it, which looks for pandas first: 0.3 s of every process that only plans a read."""
+    data = [value.encode() for value in values]
+    offsets = array("i", itertools.accumulate(map(len, data), initial=0))
+    return pa.StringArray.from_buffers(len(data), pa.py_buffer(offsets), pa.py_buffer(b"".join(data)))
+
+
+_STATES = _texts(STATE_NAMES)
 _CARRIED = {"state": pa.int32(), "parked": None, BODY: pa.binary()}
 
 

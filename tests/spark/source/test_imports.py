@@ -1,0 +1,19 @@
+"""What a process that only plans a read, or a write, must not import: Spark starts a new one for each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.spark
+SLOW = ("pandas", "pyarrow.compute", "sqlalchemy", "psycopg")
+
+
+def test_the_source_imports_nothing_slow() -> None:
+    said = f"import sys, twophase.spark.datasource.source; print(*sorted({set(SLOW)!r} & set(sys.modules)))"
+
+    found = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+
+    assert found.stdout.split() == []
