@@ -47,6 +47,7 @@ Examples:
       --producer bank_a=postgresql://audit:password@db-a/bank_a#pay.barrier \\
       --html report.html
   twophase spark audit --config fleet.toml --state audit.state --every 300
+  twophase spark audit --config fleet.toml --state audit.state --follow
 
 \b
 Locations:
@@ -93,6 +94,10 @@ def audit(
     every: Annotated[
         float | None, typer.Option(min=0, help="With --state: again after so many seconds, until stopped.")
     ] = None,
+    follow: Annotated[
+        bool | None,
+        typer.Option("--follow", help="With --state: stay, and audit what ends; at most every 10 s, or --every."),
+    ] = None,
     overlap: Annotated[
         float | None,
         typer.Option(min=0, help="Seconds a transaction may stay open, with --state.", show_default="900"),
@@ -125,6 +130,7 @@ def audit(
         cores=cores,
         overlap=overlap,
         every=every,
+        follow=follow,
         complete=complete,
         allow_empty=allow_empty,
         **{name: str(path) for name, path in _paths(html, json, junit, state, findings).items() if path is not None},

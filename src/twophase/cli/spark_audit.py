@@ -23,18 +23,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from twophase.spark.report import Report
+    from twophase.spark.session import SessionSettings
 
 Say = Callable[[str], None]
 Show = Callable[["Report", Path | None], None]
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A plan, and the Spark it gets. `every_s`: again and again, None for once."""
+    """A plan, and the Spark it gets. `every_s`: again and again, None for once; `follow`: as history's stream says."""
 
     plan: Plan
     memory_mb: int
     cores: int
     every_s: float | None
+    follow: bool = False
 
 
 def read_order(said: Options, texts: Mapping[Role, Sequence[str]], config: Path | None) -> Order:
@@ -56,11 +58,12 @@ def read_order(said: Options, texts: Mapping[Role, Sequence[str]], config: Path 
     options = msgspec.structs.replace(options, **told)
     _require_sound(locations, options)
     cores = options.cores or min(os.cpu_count() or 1, 8)
-    return Order(_plan(options, locations, cores), options.memory or 2048, cores, options.every)
+    plan = _plan(options, locations, cores)
+    return Order(plan, options.memory or 2048, cores, options.every, follow=bool(options.follow))
 
 
 def perform(order: Order, say: Say, show: Show) -> int:
-    """Audit, once or until stopped; the exit code of the last round.
+    """Audit, once or until stopped; the exit code of the last whole round.
 
     Raises:
         TwophaseError: it could not be made; of many rounds, only the first one's failure.
@@ -73,6 +76,8 @@ def perform(order: Order, say: Say, show: Show) -> int:
     sources = look_into(plan)
     small = all(map(is_small, sources))
     settings = SessionSettings(cores=order.cores, memory_mb=order.memory_mb, name="twophase audit", short=small)
+    if order.follow:
+        return _follow(order, settings, say, show)
     say("starting Spark")
     with open_session(settings) as spark:
         if order.every_s is None:
@@ -82,18 +87,52 @@ def perform(order: Order, say: Say, show: Show) -> int:
         return _rounds(spark, order, say, show)
 
 
+def _follow(order: Order, settings: SessionSettings, say: Say, show: Show) -> int:
+    """Audit what history's stream brings, until SIGINT or SIGTERM."""
+    from twophase.spark import following  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase.spark.session import open_session  # noqa: PLC0415 -- the same
+
+    references = following.references_of(order.plan.locations)
+    say("starting Spark")
+    with open_session(settings) as spark, _stop_requested() as stop:
+        terms = following.Following(
+            references=references,
+            stop=stop,
+            say=say,
+            show=lambda report: show(report, order.plan.html),
+            failed=lambda error: say(f"could not check in this round: {last_line(error)}"),
+            every_s=following.EVERY_SECONDS if order.every_s is None else order.every_s,
+        )
+        return following.Follower(spark, order.plan, terms).run()
+
+
+class _Given(Exception):
+    """A round that was given up, because its grace time would have been cut short."""
+
+
 def _rounds(spark: SparkSession, order: Order, say: Say, show: Show) -> int:
-    """Audit until SIGINT or SIGTERM, which end the wait at once, and a round when it is done."""
+    """Audit until SIGINT or SIGTERM, which end a wait at once, and a round when it is done.
+
+    One that waits for the grace time is given up: what it would call a violation may only be late to arrive.
+    """
     from twophase.spark.run import look_into, run  # noqa: PLC0415 -- PySpark is slow to import
 
     assert order.every_s is not None, "called for many rounds only"
+    code = EXIT_NOT_CHECKED
     with _stop_requested() as stop:
+
+        def wait(seconds: float) -> None:
+            if stop.wait(seconds):
+                raise _Given
+
         while True:
             started = time.monotonic()
             try:
-                report = run(spark, order.plan, look_into(order.plan), say, pause=lambda seconds: _wait(stop, seconds))
+                report = run(spark, order.plan, look_into(order.plan), say, pause=wait)
                 show(report, order.plan.html)
                 code = report.verdict.exit_code
+            except _Given:
+                pass
             except (ConfigurationError, SparkUnavailable):
                 raise
             except Exception as error:  # noqa: BLE001 -- a database that is away now may be back in the next round
@@ -102,10 +141,6 @@ def _rounds(spark: SparkSession, order: Order, say: Say, show: Show) -> int:
             if stop.wait(max(0.0, order.every_s - (time.monotonic() - started))):
                 say("stopped")
                 return code
-
-
-def _wait(stop: threading.Event, seconds: float) -> None:
-    stop.wait(seconds)
 
 
 @contextlib.contextmanager
@@ -165,6 +200,10 @@ def _require_sound(locations: list[Location], options: Options) -> None:
             raise ConfigurationError(f"{path}: there is no folder {Path(path).absolute().parent}; make it first.")
     if options.every is not None and options.state is None:
         raise ConfigurationError("--every needs --state: without it every round would read everything again.")
+    if options.follow and options.state is None:
+        raise ConfigurationError("--follow needs --state: the point that history's stream extends.")
+    if options.follow and options.every == 0:
+        raise ConfigurationError("--every must be above 0 with --follow.")
     for name in ("grace", "late", "overlap", "every"):
         value = getattr(options, name)
         if value is not None and value < 0:

@@ -30,6 +30,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     cores: int | None = None
     overlap: float | None = None
     every: float | None = None
+    follow: bool | None = None
     complete: bool | None = None
     allow_empty: bool | None = None
     html: str | None = None

@@ -49,7 +49,10 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class VerifiedPoint(msgspec.Struct, frozen=True):
-    """The verified point. `sources`: by `role name`, the database it was; `verified`: by coordinator and node, seq."""
+    """The verified point. `sources`: by `role name`, the database it was; `verified`: by coordinator and node, seq.
+
+    `stream`, `batch`: the stream that moves it on, see `following`, and the last of its batches that is in it.
+    """
 
     format: int = FORMAT
     as_of_ms: int = 0
@@ -58,6 +61,8 @@ class VerifiedPoint(msgspec.Struct, frozen=True):
     marks: tuple[Mark, ...] = ()
     carried: tuple[str, ...] = ()
     runs: tuple[Run, ...] = ()
+    stream: str = ""
+    batch: int = -1
 
 
 class Increment(msgspec.Struct, frozen=True):
@@ -165,7 +170,27 @@ def advanced(
         marks=tuple(marks[max(len(old_enough) - 1, 0) :]),
         carried=tuple(sorted(carried)),
         runs=runs,
+        stream=before.stream,
+        batch=before.batch,
     )
+
+
+def without_new_history(sources: Sequence[Source], state: VerifiedPoint) -> list[Source]:
+    """The sources as if no history had come since, because a stream brings it."""
+    held: list[Source] = []
+    for source in sources:
+        seen = state.verified.get(source.location.name, {})
+        bounds = tuple(
+            msgspec.structs.replace(
+                bound,
+                first=min(bound.first, seen.get(bound.node or 0, 0) + 1),
+                last=min(bound.last, seen.get(bound.node or 0, 0)),
+            )
+            for bound in source.bounds
+        )
+        is_coordinator = source.location.role is Role.COORDINATOR
+        held.append(msgspec.structs.replace(source, bounds=bounds) if is_coordinator else source)
+    return held
 
 
 def name_of(source: Source) -> str:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
+import msgspec
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
@@ -16,7 +18,16 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 from twophase.spark.comparison import Audited, compare
 from twophase.spark.coverage import Coverage
 from twophase.spark.facts import Inputs
-from twophase.spark.increment import CARRIED_MAX, Run, VerifiedPoint, advanced, increment_of, read_state, write_state
+from twophase.spark.increment import (
+    CARRIED_MAX,
+    Run,
+    VerifiedPoint,
+    advanced,
+    increment_of,
+    read_state,
+    without_new_history,
+    write_state,
+)
 from twophase.spark.junit import to_junit
 from twophase.spark.page import to_html
 from twophase.spark.plan import Plan
@@ -27,6 +38,19 @@ from twophase.spark.source import again_from, read_all, reference_skew_ms, rows_
 from twophase.spark.taxonomy import OPEN, VIOLATIONS
 
 _CARRIED = [flag.value for flag in (*VIOLATIONS, *OPEN)]
+
+
+class Arrived(NamedTuple):
+    """What a batch of history's stream has brought, in place of looking for it.
+
+    `gids`: of messages that ended since; `verified`: by coordinator and node, the last seq with this batch; `remarks`:
+    what is gone; `batch`: its number.
+    """
+
+    gids: DataFrame
+    verified: dict[str, dict[int, int]]
+    remarks: tuple[Coverage, ...]
+    batch: int
 
 
 def look_into(plan: Plan) -> list[Source]:
@@ -44,6 +68,7 @@ def run(
     sources: list[Source],
     say: Callable[[str], None] = lambda _: None,
     pause: Callable[[float], None] = time.sleep,
+    arrived: Arrived | None = None,
 ) -> Report:
     """Audit once, write the reports, and move the verified point.
 
@@ -52,13 +77,14 @@ def run(
         plan: what to audit.
         sources: as `look_into` found them, just now.
         say: is told what goes on.
-        pause: lets the grace time pass.
+        pause: lets the grace time pass; what it raises ends the audit before anything is written.
+        arrived: the history that came since the verified point; None looks for it.
 
     Raises:
         CannotRead: a database cannot be read, or is not the one that was verified.
         ConfigurationError: the state file is none.
     """
-    report, audited, after = examine(spark, plan, sources, say, pause)
+    report, audited, after = examine(spark, plan, sources, say, pause, arrived)
     try:
         write_reports(report, plan)
         if plan.findings is not None:
@@ -76,6 +102,7 @@ def examine(
     sources: list[Source],
     say: Callable[[str], None] = lambda _: None,
     pause: Callable[[float], None] = time.sleep,
+    arrived: Arrived | None = None,
 ) -> tuple[Report, Audited, VerifiedPoint | None]:
     """The same without writing anything: the report, the findings, and where the verified point would be."""
     started = time.monotonic()
@@ -83,7 +110,7 @@ def examine(
     scope = scope_of(sources, as_of_ms, int(plan.late_s * 1000))
     state = read_state(plan.state) if plan.state else None
     say(f"comparing {len(sources)} sources")
-    inputs, remarks, held = _inputs(spark, plan, sources, state)
+    inputs, remarks, held = _inputs(spark, plan, sources, state, arrived)
 
     def wait() -> None:
         say(f"waiting {plan.grace_s:g} s, because messages are in flight, then looking at the suspects again")
@@ -101,6 +128,8 @@ def examine(
             why = f"stays where it was: more than {CARRIED_MAX} messages are to be carried over"
             remarks.append(Coverage("the verified point", checked=True, note=why))
         after = advanced(state, sources, as_of_ms, int(plan.overlap_s * 1000), carried, line)
+        if arrived is not None and len(carried) <= CARRIED_MAX:
+            after = msgspec.structs.replace(after, verified=arrived.verified, batch=arrived.batch)
         runs = after.runs
     terms = Terms(
         grace_s=plan.grace_s,
@@ -126,17 +155,22 @@ def write_reports(report: Report, plan: Plan) -> None:
 
 
 def _inputs(
-    spark: SparkSession, plan: Plan, sources: list[Source], state: VerifiedPoint | None
+    spark: SparkSession, plan: Plan, sources: list[Source], state: VerifiedPoint | None, arrived: Arrived | None
 ) -> tuple[Inputs, list[Coverage], DataFrame | None]:
     """The rows to compare: all of them, or those of every gid that is new or was carried over."""
     if state is None:
         return read_all(spark, sources), [], None
-    increment = increment_of(sources, state, int(plan.overlap_s * 1000), plan.cores * 2)
+    looked_at = sources if arrived is None else without_new_history(sources, state)
+    increment = increment_of(looked_at, state, int(plan.overlap_s * 1000), plan.cores * 2)
     gids = spark.createDataFrame([(gid,) for gid in state.carried], "gid string")
+    remarks = list(increment.remarks)
+    if arrived is not None:
+        gids = gids.unionByName(arrived.gids)
+        remarks += arrived.remarks
     for frame in read_all(spark, increment.sources):
         gids = gids.unionByName(frame.select("gid"))
     held = gids.distinct().persist(StorageLevel.MEMORY_AND_DISK)
-    return rows_of(spark, sources, held, held.count()), list(increment.remarks), held
+    return rows_of(spark, sources, held, held.count()), remarks, held
 
 
 def _carried(audited: Audited) -> list[str]:

@@ -23,6 +23,9 @@ from twophase.spark.session import SessionSettings, open_session
 
 ROWS_PER_BATCH = 1_000
 SECONDS_WAITED_MAX = 60
+NOT_IN_TIME, STARTS_MAX = "Python worker failed to connect back", 5
+"""Spark gives a source's Python 10 s to start, whatever the machine is doing: then whoever runs a stream starts it
+again, as this program does."""
 
 
 def main(url: str, folder: Path, point: str, batch: int) -> None:
@@ -44,21 +47,27 @@ def main(url: str, folder: Path, point: str, batch: int) -> None:
         frame.mapInArrow(slowly, frame.schema).write.mode("overwrite").parquet(str(folder / "rows" / f"batch={number}"))
         reached("written", number)
 
-    with open_session(SessionSettings(cores=2, memory_mb=512, name="follower", short=True)) as spark:
+    told = (("spark.sql.pyspark.jvmStacktrace.enabled", "true"),)  # the cause of a stream's end lies deep
+    with open_session(SessionSettings(cores=2, memory_mb=512, name="follower", short=True, extra=told)) as spark:
         register(spark)
-        reader = spark.readStream.format("twophase").option("url", url).option("columns", "node,seq,gid")
-        query = (
-            reader.option("maxRowsPerBatch", str(ROWS_PER_BATCH))
-            .load()
-            .writeStream.foreachBatch(write)
-            .option("checkpointLocation", str(folder / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        try:
-            query.awaitTermination()
-        except StreamingQueryException as error:
-            sys.exit(str(error))  # now: it asks Java for its text, and Java ends with the block
+        for left in reversed(range(STARTS_MAX)):
+            reader = spark.readStream.format("twophase").option("url", url).option("columns", "node,seq,gid")
+            query = (
+                reader.option("maxRowsPerBatch", str(ROWS_PER_BATCH))
+                .load()
+                .writeStream.foreachBatch(write)
+                .option("checkpointLocation", str(folder / "checkpoint"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            try:
+                query.awaitTermination()
+            except StreamingQueryException as error:
+                text = str(error)  # now: it asks Java for it, and Java ends with the block
+                if NOT_IN_TIME not in text or not left:
+                    sys.exit(text)
+            else:
+                return
 
 
 if __name__ == "__main__":

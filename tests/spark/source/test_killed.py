@@ -66,7 +66,7 @@ def run_until_killed(store: SqliteUnderTest, folder: Path, point: str, batch: in
     with follower(store, folder, point, batch) as process:
         deadline = time.monotonic() + START_SECONDS_MAX
         while not mark.exists():
-            assert process.poll() is None, (folder / "stderr").read_text()[-2_000:]
+            assert process.poll() is None, (folder / "stderr").read_text()
             assert time.monotonic() < deadline, f"it never came to {point} of batch {batch}"
             time.sleep(0.05)
 
@@ -81,7 +81,7 @@ def test_every_row_once_whatever_is_killed(sqlite_store: SqliteUnderTest, tmp_pa
     finish(sqlite_store, 2, 1, 300)
 
     with follower(sqlite_store, tmp_path, "none", -1) as process:
-        assert process.wait(START_SECONDS_MAX) == 0, (tmp_path / "stderr").read_text()[-2_000:]
+        assert process.wait(START_SECONDS_MAX) == 0, (tmp_path / "stderr").read_text()
 
     rows = pq.read_table(tmp_path / "rows", partitioning="hive").select(["node", "seq"]).to_pylist()
     assert sorted((row["node"], row["seq"]) for row in rows) == [

@@ -140,10 +140,12 @@ class _Purge:
         """The rows within a file's bounds that the store still has and that are old enough."""
         facts = file.facts
         if Kind(file.table) is Kind.HISTORY:
-            name, bounds = "purgeable_history", (file.node, facts.first, facts.last, self._before_ms)
+            name = "purgeable_history"
+            bounds: tuple[int, ...] = (file.node, facts.first, facts.last, self._before_ms)
         else:
             day_ms = _day_of(file)
-            name, bounds = "purgeable_attempts", (facts.first, facts.last, day_ms, day_ms + _DAY_MS, self._before_ms)
+            name = "purgeable_attempts"
+            bounds = (facts.first, facts.last, day_ms, day_ms + _DAY_MS, self._before_ms)
         with open_database(self._location) as database:
             found = [(int(number), str(gid), int(at)) for number, gid, at in database.rows(statement(name), bounds)]
         kept = [key for key in found if Kind(file.table) is Kind.ATTEMPT or not self._is_early(key)]

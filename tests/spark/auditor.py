@@ -1,0 +1,68 @@
+"""A program that audits as history goes on; told by `test_following.py` where to stop for ever, until it is killed.
+
+    python -m tests.spark.auditor FOLDER POINT
+
+Points: `verified` when a batch stands in the state and Spark has not noted it; `none`. The databases are those of
+`plant.make_system` in FOLDER.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from tests.spark.plant import System
+from tests.spark.truth import LATE_S
+from twophase.spark.following import Follower, Following, references_of
+from twophase.spark.locations import Role, parse_coordinator, parse_named
+from twophase.spark.plan import Plan
+from twophase.spark.report import Report
+from twophase.spark.session import SessionSettings, open_session
+
+SECONDS_WAITED_MAX = 60
+
+
+def plan_of(system: System) -> Plan:
+    """The audit of a system."""
+    locations = (
+        parse_coordinator(f"sqlite:///{system.coordinator}"),
+        parse_named(Role.PRODUCER, f"bank-a=sqlite:///{system.bank_a}"),
+        parse_named(Role.CONSUMER, f"bank-b=sqlite:///{system.bank_b}"),
+        parse_named(Role.LEDGER, f"bank-b=sqlite:///{system.bank_b}#ledger"),
+    )
+    state = system.folder / "audit.state"
+    return Plan(locations, grace_s=0.1, late_s=LATE_S, overlap_s=0, cores=1, state=state)
+
+
+def main(folder: Path, point: str) -> int:
+    """Follow until SIGTERM."""
+    plan = plan_of(System(folder))
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+
+    def reached(name: str) -> None:
+        if name == point:
+            (folder / "at-point").touch()
+            time.sleep(SECONDS_WAITED_MAX)
+
+    def show(report: Report) -> None:
+        print(f"shown: {report.result.messages} {report.verdict} {sorted(report.result.primary)}", flush=True)
+
+    with open_session(SessionSettings(cores=1, memory_mb=512, name="auditor", short=True)) as spark:
+        following = Following(
+            references=references_of(plan.locations),
+            stop=stop,
+            say=lambda text: print(text, flush=True),
+            show=show,
+            failed=lambda error: print(f"failed: {error}", flush=True),
+            every_s=0.5,
+            reached=reached,
+        )
+        return Follower(spark, plan, following).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

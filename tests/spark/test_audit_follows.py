@@ -1,0 +1,229 @@
+"""The audit that stays: what history's stream brings is audited once, whatever is killed; a stop is clean."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.auditor import plan_of
+from tests.spark.cases import Case
+from tests.spark.plant import System, make_system, plant
+from tests.spark.truth import nowadays
+from twophase.cli.spark_audit import read_order
+from twophase.core.errors import ConfigurationError
+from twophase.core.lifecycle import State
+from twophase.spark.fleet import Options
+from twophase.spark.following import Follower, Following, checkpoints_of, references_of
+from twophase.spark.increment import VerifiedPoint, read_state
+from twophase.spark.locations import Role, parse_coordinator
+from twophase.spark.plan import Plan
+from twophase.spark.report import Report
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+NONE: tuple[tuple[str, str], ...] = ()
+SECONDS_MAX = 120
+NOT_IN_TIME = "Python worker failed to connect back"
+"""Spark gives a source's Python 10 s to start, whatever the machine is doing; the audit then starts the stream anew."""
+
+
+def good(gid: str) -> Case:
+    return Case(gid, "")
+
+
+def broken(gid: str) -> Case:
+    return Case(gid, "missing_effect", barriers=NONE, ledger=())
+
+
+def happen(system: System, *cases: Case) -> None:
+    """Messages end, as a flush of the coordinator would leave them."""
+    plant(system, nowadays(list(cases)))
+    system.execute(system.coordinator, "delete from node")
+    system.execute(
+        system.coordinator, "insert into node select 1, 1, '', coalesce(max(seq), 0), 1, 1 from history where node = 1"
+    )
+
+
+def following(stop: threading.Event, show: Callable[[Report], None], plan: Plan) -> Following:
+    def failed(error: Exception) -> None:
+        if NOT_IN_TIME not in str(error):
+            raise AssertionError("no round failed") from error
+
+    return Following(references_of(plan.locations), stop, lambda _: None, show, failed, every_s=0.5)
+
+
+def state_of(plan: Plan) -> VerifiedPoint:
+    assert plan.state is not None
+    state = read_state(plan.state)
+    assert state is not None
+    return state
+
+
+def follow(spark: SparkSession, plan: Plan, *steps: Callable[[], None], through: int = 0) -> tuple[int, list[Report]]:
+    """Follow; behind each report that is shown the next step is taken, behind the last, and seq `through`, the stop."""
+    reports: list[Report] = []
+    left = list(steps)
+    stop = threading.Event()
+
+    def look() -> None:
+        if not left and len(reports) > len(steps) and state_of(plan).verified["coordinator"].get(1, 0) >= through:
+            stop.set()
+
+    def show(report: Report) -> None:
+        reports.append(report)
+        look()
+        if left:
+            left.pop(0)()
+
+    terms = following(stop, show, plan)
+    return Follower(spark, plan, msgspec.structs.replace(terms, say=lambda _: look())).run(), reports
+
+
+def test_what_ends_is_audited_once_and_what_no_history_tells_is_found_too(spark: SparkSession, tmp_path: Path) -> None:
+    system = make_system(tmp_path)
+    plan = plan_of(system)
+    happen(system, good("a"))
+
+    code, reports = follow(
+        spark,
+        plan,
+        lambda: happen(system, good("b"), broken("c")),
+        lambda: happen(system, Case("d", "lost", None, "msg", NONE, ())),
+        through=3,
+    )
+
+    assert [report.result.primary for report in reports] == [
+        {},
+        {"missing_effect": 1},
+        {"lost": 1, "missing_effect": 1},
+    ]
+    state = state_of(plan)
+    assert (code, state.verified, state.carried, state.batch) == (1, {"coordinator": {1: 3}}, ("c", "d"), 0)
+
+    # Without its checkpoint another stream begins, at the verified point.
+    shutil.rmtree(checkpoints_of(plan.state or tmp_path))
+    happen(system, good("e"))
+    code, reports = follow(spark, plan, through=4)
+    assert (code, reports[0].result.violations) == (1, 2)
+    assert (state_of(plan).verified, state_of(plan).batch) == ({"coordinator": {1: 4}}, 0)
+    assert state_of(plan).stream != state.stream
+
+
+def test_a_batch_that_is_in_the_verified_point_is_not_audited_again(spark: SparkSession, tmp_path: Path) -> None:
+    system = make_system(tmp_path)
+    plan = plan_of(system)
+    happen(system, good("a"))
+    follow(spark, plan)
+
+    def show(report: Report) -> None:
+        raise AssertionError("it was audited again")
+
+    follower = Follower(spark, plan, following(threading.Event(), show, plan))
+    follower.take(spark.createDataFrame([], "coordinator string, node int, seq long, gid string"), -1)
+
+
+class _AtTheGraceTime(threading.Event):
+    """Stopped in the moment in which a round begins to wait."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if timeout == 600:
+            self.set()
+        return super().wait(timeout)
+
+
+def test_a_stop_cuts_no_grace_time_short(spark: SparkSession, tmp_path: Path) -> None:
+    system = make_system(tmp_path)
+    plan = msgspec.structs.replace(plan_of(system), grace_s=600)
+    happen(system, good("a"))
+    stop = _AtTheGraceTime()
+    shown: list[str] = []
+
+    def show(report: Report) -> None:
+        shown.append(report.verdict)
+        happen(system, broken("b"), Case("waiting", "in_flight", State.SUBMITTED, "msg", NONE, ()))
+
+    assert Follower(spark, plan, following(stop, show, plan)).run() == 0
+
+    assert shown == ["clean"]
+    assert state_of(plan).verified == {"coordinator": {1: 1}}
+    code, reports = follow(spark, plan_of(system))
+    assert (code, reports[0].result.primary) == (1, {"missing_effect": 1})
+
+
+@pytest.mark.crash
+def test_a_batch_that_was_killed_behind_the_state_is_not_reported_twice(tmp_path: Path) -> None:
+    """The driver dies by kill -9 between our state and Spark's note; it goes on there, and ends by SIGTERM."""
+    system = make_system(tmp_path)
+    plan = plan_of(system)
+    happen(system, good("a"))
+    with auditor(tmp_path, "verified") as process:
+        wait_for(lambda: "shown: 1 clean" in said(tmp_path), process, tmp_path)
+        happen(system, good("b"), broken("c"))
+        wait_for((tmp_path / "at-point").exists, process, tmp_path)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert (state_of(plan).verified, state_of(plan).batch) == ({"coordinator": {1: 3}}, 0)
+    happen(system, good("d"))
+
+    with auditor(tmp_path, "none") as process:
+        wait_for(lambda: state_of(plan).verified == {"coordinator": {1: 4}}, process, tmp_path)
+        process.terminate()
+        assert process.wait(SECONDS_MAX) == 1, said(tmp_path)
+
+    assert said(tmp_path).splitlines()[-1] == "stopped"
+    assert [line.messages for line in state_of(plan).runs[:2]] == [1, 2]
+    assert state_of(plan).batch == 1
+    assert [line for line in said(tmp_path).splitlines() if "failed:" in line and NOT_IN_TIME not in line] == []
+
+
+@contextlib.contextmanager
+def auditor(folder: Path, point: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The program, with all that it starts in a group of its own, killed at the end of the block."""
+    command = [sys.executable, "-m", "tests.spark.auditor", str(folder), point]
+    with (folder / "said").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def said(folder: Path) -> str:
+    return (folder / "said").read_text()
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], folder: Path) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert process.poll() is None, said(folder)
+        assert time.monotonic() < deadline, said(folder)
+        time.sleep(0.05)
+
+
+def test_following_needs_a_verified_point() -> None:
+    url = "sqlite:///x.db"
+    texts = {Role.COORDINATOR: [url], Role.PRODUCER: ["a=sqlite:///a.db"]}
+    with pytest.raises(ConfigurationError, match="--follow needs --state"):
+        read_order(Options(follow=True), texts, None)
+    with pytest.raises(ConfigurationError, match="above 0"):
+        read_order(Options(follow=True, every=0, state="s"), texts, None)
+
+
+def test_a_password_goes_into_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWOPHASE_AUDIT_STORE_1", "")
+    locations = [parse_coordinator("a=sqlite:///a.db"), parse_coordinator("b=postgresql://me:secret@db/x")]
+
+    assert references_of(locations) == {"a": "sqlite:///a.db", "b": "env:TWOPHASE_AUDIT_STORE_1"}
+    assert os.environ["TWOPHASE_AUDIT_STORE_1"] == "postgresql://me:secret@db/x"
