@@ -51,7 +51,7 @@ class Caller(Protocol):
         """The connection is gone, and with it what became of the call."""
 
 
-def head(path: str, authority: str) -> bytes:
+def head(path: str, authority: str, content_type: str = "application/grpc") -> bytes:
     """The header block of every call of one method."""
     from hpack import Encoder, NeverIndexedHeaderTuple  # noqa: PLC0415 -- an extra
 
@@ -61,7 +61,7 @@ def head(path: str, authority: str) -> bytes:
         ":path": path,
         ":authority": authority,
         "te": "trailers",
-        "content-type": "application/grpc",
+        "content-type": content_type,
         "user-agent": "twophase-bench",
     }
     # Never indexed: the server's table, too, stays as it is.

@@ -56,7 +56,9 @@ class Workload(msgspec.Struct, frozen=True):
     durability: str = ""
     timeout_to_fail_s: int = 0
     """Seconds from prepare to the first check-back; 0 is the server's default."""
-    drain_s: float = 30.0
+    drain_s: float = 90.0
+    """How long what is under way may take after the end: longer than any pause of the coordinator between two calls of
+    a branch (a minute), so that what is late is not called lost."""
 
     def check(self) -> Workload:
         """The workload itself when it can be run.

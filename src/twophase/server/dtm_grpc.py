@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("twophase.grpc")
 _EMPTY: Final = empty_pb2.Empty().SerializeToString()
+# gRPC takes any content type, and gives a body that is none of its messages out as an empty one.
+_EMPTY_REQUEST: Final = (
+    "the request is empty: a gRPC message (content-type application/grpc, five bytes before the protobuf) is needed."
+)
 _CODES: Final = {
     HTTPStatus.CONFLICT: grpc.StatusCode.ABORTED,
     HTTPStatus.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
@@ -259,6 +263,8 @@ def _read(raw: bytes) -> tuple[WireRequest, int, list[bytes]]:
     Raises:
         InvalidRequest: no DtmRequest. LimitExceeded: too long.
     """
+    if not raw:
+        raise InvalidRequest(_EMPTY_REQUEST)
     require(BODY_BYTES_MAX, len(raw))
     try:
         said = parse_request(raw)
@@ -269,6 +275,8 @@ def _read(raw: bytes) -> tuple[WireRequest, int, list[bytes]]:
 
 def _read_topic(raw: bytes) -> Topic:
     """The topic request; raises InvalidRequest."""
+    if not raw:
+        raise InvalidRequest(_EMPTY_REQUEST)
     try:
         return parse_topic(raw)
     except BrokenMessage as error:

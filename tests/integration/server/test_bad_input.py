@@ -19,6 +19,7 @@ import pytest
 from tests.integration.server.pretend import Client, Response, get, post
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import Code, Dtm, grpc_url, method
+from twophase.bench.http2 import Http2Connection, head
 
 URL = "http://127.0.0.1:1/in"
 
@@ -161,6 +162,36 @@ async def test_an_unknown_grpc_method_is_refused_before_its_message_is_read(serv
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await method(channel, path)(b"\xff", timeout=20)
     assert caught.value.code() is Code.UNIMPLEMENTED
+
+
+class _Told:
+    def __init__(self) -> None:
+        self.refusal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def answered(self, refusal: str) -> None:
+        self.refusal.set_result(refusal)
+
+    def cut_off(self) -> None:
+        self.refusal.set_result("cut off")
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/x-www-form-urlencoded", "text/plain"])
+@pytest.mark.parametrize("name", ["Prepare", "Submit", "Abort", "Subscribe"])
+async def test_a_body_that_is_no_grpc_message_is_refused_with_what_is_needed(
+    server: Running, name: str, content_type: str
+) -> None:
+    target = grpc_url(server).removeprefix("grpc://")
+    host, port = target.rsplit(":", 1)
+    connection, told = Http2Connection(lambda _lost: None), _Told()
+    await asyncio.get_running_loop().create_connection(lambda: connection, host, int(port))
+    await connection.ready
+    block = head(f"/dtmgimp.Dtm/{name}", target, content_type)
+    connection.call(block, msgspec.json.encode(_message()), told)
+    async with asyncio.timeout(10):
+        refusal = await told.refusal
+    connection.cut()
+    assert refusal.startswith("INVALID_ARGUMENT the request is empty: a gRPC message (content-type application/grpc, ")
+    assert await server.server.coordinator.query("g") is None
 
 
 async def test_http_1_at_the_grpc_port_is_ended_and_the_port_serves_on(server: Running) -> None:

@@ -1,7 +1,8 @@
-"""Messages over gRPC, beside a coordinator that commits once a call: what group commit is worth.
+"""Messages over gRPC, beside a coordinator that commits once a call, and beside a gRPC server that keeps nothing.
 
-Both keep their messages in a store of the same kind on the same disk, speak the same gRPC and are measured in turn, one
-directly after the other.
+The first two keep their messages in a store of the same kind on the same disk; all three speak the same gRPC, by the
+same library, and are measured in turn, one directly after the other. What keeps nothing says how far the library lets
+anybody come: its times as many messages is the most that any coordinator behind it could reach here.
 """
 
 from __future__ import annotations
@@ -12,40 +13,60 @@ from typing import Final
 import msgspec
 
 from twophase.bench.compare import Spread, measure
+from twophase.bench.disk import sync_ms
 from twophase.bench.measurement import Measurement
+from twophase.bench.processes import OWN_NAME
 from twophase.bench.scenarios.figure import Figure, Stage
 from twophase.bench.setups import store
-from twophase.bench.started import Scheme, Started, server
+from twophase.bench.started import Scheme, Started, directory_on_disk, null_server, server
 from twophase.bench.workload import Workload
 
 ROUNDS: Final = 3
 SECONDS: Final = 5.0
 _BAR: Final = 4.0
+_IMPATIENT_S: Final = 30.0
+"""What has not arrived by then never will, where nothing is tried twice."""
+_PLAIN: Final = "one commit a call"
+_OURS: Final = "over gRPC"
+_NULL: Final = "nothing kept"
 
 
 def play_plain(stage: Stage) -> list[Figure]:
     """See the module; `size` is the number of requests under way at once."""
     workload = Workload(connections=stage.size or Workload().connections, seconds=stage.seconds or SECONDS)
-    runs: list[Measurement] = []
-    plain: list[Measurement] = []
+    impatient = msgspec.structs.replace(workload, drain_s=_IMPATIENT_S)
+    runs: dict[str, list[Measurement]] = {_PLAIN: [], _OURS: [], _NULL: []}
+    disk_ms: list[float] = []
     with store(stage.kind, stage.directory) as made, store(stage.kind, stage.directory) as other:
         command = [sys.executable, "-m", "twophase.bench.plain", "--store", other.url]
-        with made.served(scheme=Scheme.GRPC) as ours, server("plain", command, scheme=Scheme.GRPC) as alone:
+        with (
+            made.served(scheme=Scheme.GRPC) as ours,
+            server("plain", command, scheme=Scheme.GRPC) as alone,
+            null_server(Scheme.GRPC) as null,
+            directory_on_disk(stage.directory) as directory,
+        ):
             theirs = msgspec.structs.replace(alone, processes=(*alone.processes, *other.processes))
             for number in range(ROUNDS):
-                stage.tell(f"round {number + 1} of {ROUNDS}: one commit a call, then ours")
-                plain.append(_measured(theirs, workload, stage, "one commit a call"))
-                runs.append(_measured(ours, workload, stage, "ours"))
-    ratios = [one.per_second / beside.per_second for one, beside in zip(runs, plain, strict=True) if beside.messages]
+                stage.tell(f"round {number + 1} of {ROUNDS}: {_PLAIN}, then ours, then nothing kept")
+                disk_ms.append(sync_ms(directory))
+                runs[_PLAIN].append(_measured(theirs, impatient, stage, _PLAIN))
+                runs[_OURS].append(_measured(ours, workload, stage, "ours"))
+                runs[_NULL].append(_measured(null, impatient, stage, _NULL))
     return [
-        _figure("over gRPC: times as many messages as with one commit a call", ratios, "times", _BAR),
-        _figure("over gRPC: messages", [one.per_second for one in runs], "msg/s"),
-        _figure("one commit a call: messages", [one.per_second for one in plain], "msg/s"),
-        _figure("over gRPC: CPU of all processes", [one.cpu_us_per_message for one in runs], "µs a message"),
-        _figure("one commit a call: CPU of all processes", [one.cpu_us_per_message for one in plain], "µs a message"),
-        Figure("over gRPC: lost or too early", _broken(runs), "messages", 0),
+        _times(_OURS, runs, _BAR),
+        _times(_NULL, runs),
+        *(_figure(f"{name}: messages", [one.per_second for one in ran], "msg/s") for name, ran in runs.items()),
+        *(
+            _figure(f"{name}: CPU of all processes", [one.cpu_us_per_message for one in ran], "µs a message")
+            for name, ran in runs.items()
+        ),
+        _figure(
+            f"{_OURS}: CPU of {OWN_NAME}", [one.usage[0].cpu_us_per_message for one in runs[_OURS]], "µs a message"
+        ),
+        _figure("4 KiB written and on disk", disk_ms, "ms"),
+        Figure(f"{_OURS}: lost or too early", _broken(runs[_OURS]), "messages", 0),
         # No bar: it has no retry, so one call that is not answered in time is a message that is lost.
-        Figure("one commit a call: lost or too early", _broken(plain), "messages"),
+        Figure(f"{_PLAIN}: lost or too early", _broken(runs[_PLAIN]), "messages"),
     ]
 
 
@@ -63,6 +84,13 @@ def _measured(started: Started, workload: Workload, stage: Stage, name: str) -> 
 
 def _broken(runs: list[Measurement]) -> int:
     return sum(one.findings.lost + one.findings.early for one in runs)
+
+
+def _times(name: str, runs: dict[str, list[Measurement]], bar: float | None = None) -> Figure:
+    """How many times the messages of its neighbour with one commit a call."""
+    pairs = zip(runs[name], runs[_PLAIN], strict=True)
+    ratios = [one.per_second / beside.per_second for one, beside in pairs if beside.messages]
+    return _figure(f"{name}: times as many messages as with {_PLAIN}", ratios, "times", bar)
 
 
 def _figure(what: str, values: list[float], unit: str, bar: float | None = None) -> Figure:
