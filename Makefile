@@ -35,8 +35,8 @@ fix: ready ## Format, and repair what the linter can repair
 bench: ready ## Measure everything that has a bar, and write docs/benchmarks.md (ARGS=--quick: a short look)
 	@.venv/bin/python -m benchmarks $(ARGS)
 
-bench-spark: ready ## Audit ten million messages a side beside DuckDB (ARGS="--messages N --report FILE")
-	@.venv/bin/python -m tests.spark.bench $(ARGS)
+bench-spark: ready ## Audit, reads and publishing by Spark, and docs/benchmarks-spark.md (ARGS="--only audit --messages N")
+	@.venv/bin/python -m benchmarks.spark $(ARGS)
 
 docs: ready ## Write the generated pages of docs/reference anew
 	@.venv/bin/python -m scripts.reference && .venv/bin/python -m scripts.lifecycle

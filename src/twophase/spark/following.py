@@ -124,7 +124,7 @@ class Follower:
                 break
             except ConfigurationError:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 -- a database that is away now may be back soon
                 if following.stop.is_set():
                     break  # whoever stops a group of processes stops Java too, and what follows is no failure
                 self._fail(error)

@@ -1,0 +1,142 @@
+"""`make bench-spark`: every figure of the Spark pipeline that has a bar, and docs/benchmarks-spark.md with them.
+
+    python -m benchmarks.spark [--only audit reading sink] [--messages N] [--rows N] [--published N] [--page FILE]
+
+Each part is a program of its own, which can be run alone and prints what it found; the page has its command and its
+words. The audit also tells its figures as JSON, for a table. One part that fails does not lose the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from twophase.bench.machine import this_machine
+
+PAGE: Final = Path("docs/benchmarks-spark.md")
+PARTS: Final = ("audit", "reading", "sink")
+TITLES: Final = {
+    "audit": "Audit, beside DuckDB on the same files",
+    "reading": "Reading history: batch and stream",
+    "sink": "Publishing",
+}
+WHAT: Final = {
+    "audit": "Messages with planted violations of every class, four Parquet tables, two cores. Both engines must find "
+    "exactly what was planted. Bar at ten million: 90 s, 5 000 MiB.",
+    "reading": '`format("twophase")` on a warm store of this machine. Bars: 250 000 rows/s/core, stream 20 000 rows/s.',
+    "sink": '`write.format("twophase")`, one message a row, to the last submit acknowledged; coordinator, PostgreSQL, '
+    "ledger and branch share the machine. Bar: 5 000 messages/s.",
+}
+_PACKAGES: Final = ("twophase", "pyspark", "pyarrow", "duckdb")
+_FAILURE_CHARACTERS = 600
+
+
+class Engine(msgspec.Struct, frozen=True):
+    """One engine's audit, as `tests.spark.bench --report` tells it."""
+
+    engine: str
+    seconds: tuple[float, ...]
+    peak_mb: int
+    shuffle_mb: int
+    spill_mb: int
+
+
+class Audit(msgspec.Struct, frozen=True):
+    """The whole report."""
+
+    messages: int
+    engines: tuple[Engine, ...]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What a part came to. `command`: without the interpreter; `load`: of the machine before it; `failure`: its end."""
+
+    name: str
+    command: str
+    load: float
+    said: str
+    failure: str = ""
+    audit: Audit | None = None
+
+
+def main() -> int:
+    """Measure, and write the page; 1 when a part failed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--messages", type=int, default=10_000_000, help="of the audit, a side")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of history, to be read")
+    parser.add_argument("--published", type=int, default=50_000, help="messages of the sink")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="twophase-bench-") as folder:
+        report = Path(folder) / "audit.json"
+        commands = {
+            "audit": ["tests.spark.bench", "--messages", str(asked.messages), "--report", str(report)],
+            "reading": ["benchmarks.spark_reading", "--rows", str(asked.rows)],
+            "sink": ["tests.spark.sink.bench", str(asked.published), "postgres"],
+        }
+        found = [measured(name, commands[name], report) for name in PARTS if name in asked.only]
+    asked.page.write_text("\n".join(page(found)) + "\n")
+    print(f"written: {asked.page}")
+    return int(any(part.failure for part in found))
+
+
+def measured(name: str, command: Sequence[str], report: Path) -> Part:
+    """Run a part, and show what it says while it says it."""
+    load = os.getloadavg()[0]
+    said: list[str] = []
+    shown = f"python -m {' '.join(word for word in command if word not in {'--report', str(report)})}"
+    print(f"== {shown}", flush=True)
+    arguments = [sys.executable, "-m", *command]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None, "asked for"
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            said.append(line)
+    text = "".join(said)
+    failure = (text[-_FAILURE_CHARACTERS:] or f"exit code {process.returncode}") if process.returncode else ""
+    audit = msgspec.json.decode(report.read_bytes(), type=Audit) if name == "audit" and report.is_file() else None
+    return Part(name, shown, load, text, failure, audit)
+
+
+def page(parts: Sequence[Part]) -> Iterator[str]:
+    """The lines of the page."""
+    versions = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
+    yield "# Benchmarks of the Spark pipeline\n"
+    yield "Written by `make bench-spark`, part by part; everything runs on one machine and shares its processors."
+    yield "A load average of more than a little before a part means that others used the machine meanwhile.\n"
+    yield f"{this_machine().line()}. {versions}."
+    for part in parts:
+        yield f"\n## {TITLES[part.name]}\n"
+        yield WHAT[part.name]
+        yield f"Load average before: {part.load:.1f}.\n"
+        if part.failure:
+            yield "**Not measured, or not right**: it ended with an error. Its last words:\n"
+        elif part.audit is not None:
+            yield from _table(part.audit)
+        yield f"```\n$ {part.command}\n{(part.failure or part.said).strip()}\n```"
+
+
+def _table(audit: Audit) -> Iterator[str]:
+    yield f"{audit.messages:,} messages a side.\n"
+    yield "| | min / **median** / max s | peak MiB | shuffle MiB a run | spill MiB a run |"
+    yield "|---|---|---|---|---|"
+    for one in audit.engines:
+        least, middle, most = min(one.seconds), statistics.median(one.seconds), max(one.seconds)
+        seconds = f"{least:.1f} / **{middle:.1f}** / {most:.1f}"
+        yield f"| {one.engine} | {seconds} | {one.peak_mb:,} | {one.shuffle_mb:,} | {one.spill_mb:,} |"
+    yield ""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
