@@ -215,6 +215,8 @@ class Follower:
     def _idle_round(self) -> None:
         """Look at what no history tells of; a failure costs this round only."""
         with self._lock:
+            if self._following.stop.is_set():
+                return
             state = read_state(self._state_path)
             assert state is not None, "there is one before the stream begins"
             nothing = self._spark.createDataFrame([], "gid string")
