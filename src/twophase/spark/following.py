@@ -137,10 +137,11 @@ class Follower:
         state = self._fitting_state()
         self._failure = None
         query = self._started(state)
+        self._last = time.monotonic()
         following = self._following
         try:
             while query.isActive and not following.stop.wait(_LOOKS_SECONDS):
-                if time.monotonic() - self._last >= following.every_s:
+                if time.monotonic() - self._last >= following.every_s and not _is_starting(query):
                     self._idle_round()
         finally:
             with self._lock:  # the round under way ends by itself: it is whole, or gives up its grace time
@@ -252,6 +253,11 @@ class Follower:
         self._last = time.monotonic()
         self._code = NOT_CHECKED
         self._following.failed(error)
+
+
+def _is_starting(query: StreamingQuery) -> bool:
+    """Whether the source's Python is still being started, for which Spark gives it ten seconds: work would delay it."""
+    return str(query.status["message"]).startswith("Initializing")
 
 
 def _unsaid(_: str) -> None:
