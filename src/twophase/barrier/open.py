@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from twophase.barrier.outer import outer_of
 from twophase.barrier.transaction import AsyncTransaction, SyncTransaction
 from twophase.core.errors import UnsupportedEngine
 
@@ -44,6 +45,9 @@ def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> Sync
         AutocommitRefused: every statement would commit by itself.
         UnsupportedEngine: none of these.
     """
+    outer = outer_of(engine)
+    if outer is not None and not is_async(engine):
+        return outer.open(engine, lock_timeout_ms)
     if _is(engine, "sqlalchemy", "Engine", "Connection"):
         from twophase.barrier.adapters.sqlalchemy import ConnectionTransaction  # noqa: PLC0415 -- an extra
 
@@ -77,6 +81,9 @@ def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> Sync
 async def aopen_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> AsyncTransaction:
     """`open_transaction` for a SQLAlchemy AsyncEngine, idle AsyncConnection or AsyncSession, or asyncpg's Pool or
     idle Connection."""
+    outer = outer_of(engine)
+    if outer is not None and is_async(engine):
+        return await outer.aopen(engine, lock_timeout_ms)
     if _is(engine, "sqlalchemy.ext.asyncio", "AsyncEngine", "AsyncConnection", "AsyncSession"):
         from twophase.barrier.adapters import sqlalchemy_async  # noqa: PLC0415 -- an extra
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from typing import Any, Final
 
+from twophase.barrier.outer import outer_of
 from twophase.core.errors import OpenTransaction
 
 _HELD_MAX: Final = 8
@@ -66,6 +67,10 @@ def require_idle(engine: Any) -> None:
     Raises:
         OpenTransaction: it says that it is in one.
     """
+    outer = outer_of(engine)
+    if outer is not None:
+        outer.require_idle(engine)
+        return
     in_transaction = getattr(engine, "in_transaction", None)
     if callable(in_transaction) and in_transaction():
         raise OpenTransaction

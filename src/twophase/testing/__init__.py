@@ -2,7 +2,8 @@
 
 `InProcessCoordinator` needs the server's extras (`pip install twophase[server]`). Failpoints are an environment
 variable: `TWOPHASE_FAILPOINT=producer.after_commit:2` kills a process by SIGKILL at the second passage of that
-instruction; `failpoint_names()` lists them. `State` is what a message can be in, as `wait_final` returns it.
+instruction; `failpoint_names()` lists them. `outer_transaction` is for tests that roll
+back whatever was done in them. `State` is what a message can be in, as `wait_final` returns it.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from twophase.core.failpoint import NAMES
 from twophase.core.lifecycle import State
 from twophase.testing.clock import VirtualClock
+from twophase.testing.outer import outer_transaction
 
 if TYPE_CHECKING:
     from twophase.testing.coordinator import InProcessCoordinator
 
-__all__ = ["InProcessCoordinator", "State", "VirtualClock", "failpoint_names"]
+__all__ = ["InProcessCoordinator", "State", "VirtualClock", "failpoint_names", "outer_transaction"]
 
 
 def failpoint_names() -> list[str]:

@@ -1,0 +1,26 @@
+"""The banks of `tests/integration/barrier`, for tests that roll everything back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.barrier.banks import Bank
+from tests.integration.barrier.conftest import banks, furnished_banks
+from tests.integration.client.coordinator import RecordingCoordinator
+
+__all__ = ["bank", "banks", "coordinator", "furnished_banks"]
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def bank(request: pytest.FixtureRequest, banks: dict[str, Bank]) -> Bank:
+    """The databases whose savepoints differ most."""
+    return banks[request.param]
+
+
+@pytest.fixture
+def coordinator() -> Iterator[RecordingCoordinator]:
+    """One that answers 200 to everything."""
+    with RecordingCoordinator().running() as running:
+        yield running
