@@ -109,6 +109,8 @@ class Course(msgspec.Struct, frozen=True):
     table: str = "barrier"
     allow_unsafe: bool = False
     encode: Encode = encode_request
+    explicit_verdict: bool = True
+    """The check-back route is ours, or says its verdict in our header."""
 
     def request(
         self, operation: Operation, branches: tuple[Branch, ...] | None = None
@@ -147,9 +149,14 @@ def prepare_for_transaction(course: Course, check_url: str) -> Generator[Command
     draft.take()
     if not draft.branches and not draft.options.open:
         raise InvalidRequest("the message has no branch; add one, or make it with open=True.", gid=draft.gid)
+    if draft.options.open and not course.explicit_verdict:
+        raise InvalidRequest(
+            "open=True needs explicit_verdict=True: another library's check-back would not tell the branches added.",
+            gid=draft.gid,
+        )
     identity: str = yield ReadIdentity(course.table, course.allow_unsafe)
     draft.check_url = check_url_with(identity, check_url)
-    draft.options = msgspec.structs.replace(draft.options, explicit_verdict=True)
+    draft.options = msgspec.structs.replace(draft.options, explicit_verdict=course.explicit_verdict)
     draft.fixed = len(draft.branches)
     asked_ms = course.surroundings.wall_ms()
     try:

@@ -150,7 +150,9 @@ class Message:
         self._draft.add(url, payload)
         return self
 
-    def transaction(self, engine: Any, check: str, *, table: str | None = None) -> Transaction:
+    def transaction(
+        self, engine: Any, check: str, *, table: str | None = None, explicit_verdict: bool = True
+    ) -> Transaction:
         """The local transaction and the message as one: prepare, begin, *your statements*, commit, submit.
 
         Arguments:
@@ -159,6 +161,8 @@ class Message:
                 or Connection. This library begins and commits.
             check: the address of the check-back route that answers for this database.
             table: the barrier table, `name` or `schema.name`; the endpoint's by default.
+            explicit_verdict: False for a check-back route of another library that reads the same barrier table, such as
+                a Go service of dtm's. Then whatever answers 200 at this address says "committed", a login page, too.
 
         Raises, when entered: NotPrepared and its kin, CheckBackCameFirst, OpenTransaction, AutocommitRefused,
             UnsupportedEngine, BarrierTableMissing: the business did not run.
@@ -168,30 +172,44 @@ class Message:
 
         def driver() -> SyncDriver:
             endpoint = self._endpoint()
-            return endpoint.driver(flow.transaction(self._course(endpoint, table), check), engine)
+            return endpoint.driver(flow.transaction(self._course(endpoint, table, explicit_verdict), check), engine)
 
         def adriver() -> AsyncDriver:
             endpoint = self._aendpoint()
-            return endpoint.driver(flow.transaction(self._course(endpoint, table), check), engine)
+            return endpoint.driver(flow.transaction(self._course(endpoint, table, explicit_verdict), check), engine)
 
         return Transaction(engine, driver, adriver)
 
-    def do_and_submit(self, check: str, engine: Any, function: Callable[[Any], T], *, table: str | None = None) -> T:
+    def do_and_submit(
+        self,
+        check: str,
+        engine: Any,
+        function: Callable[[Any], T],
+        *,
+        table: str | None = None,
+        explicit_verdict: bool = True,
+    ) -> T:
         """`transaction` around `function(connection)`; returns what it returns, and raises as `transaction`."""
-        with self.transaction(engine, check, table=table) as connection:
+        with self.transaction(engine, check, table=table, explicit_verdict=explicit_verdict) as connection:
             return function(connection)
 
     async def ado_and_submit(
-        self, check: str, engine: Any, function: Callable[[Any], Awaitable[T]], *, table: str | None = None
+        self,
+        check: str,
+        engine: Any,
+        function: Callable[[Any], Awaitable[T]],
+        *,
+        table: str | None = None,
+        explicit_verdict: bool = True,
     ) -> T:
         """`do_and_submit` for an async engine; `function` is a coroutine function."""
-        async with self.transaction(engine, check, table=table) as connection:
+        async with self.transaction(engine, check, table=table, explicit_verdict=explicit_verdict) as connection:
             result = function(connection)
             if not inspect.isawaitable(result):
                 raise InvalidRequest("function must be a coroutine function; use do_and_submit for others.")
             return await result
 
-    def join(self, session: Any, check: str, *, table: str | None = None) -> Self:
+    def join(self, session: Any, check: str, *, table: str | None = None, explicit_verdict: bool = True) -> Self:
         """Put the message into the transaction that a SQLAlchemy Session has open, or begins with this.
 
         The application goes on and ends the transaction as ever. Its COMMIT is refused if the barrier row is not in it
@@ -199,19 +217,20 @@ class Message:
 
         Arguments:
             session: a Session on an Engine, outside a savepoint.
-            check, table: as `transaction`.
+            check, table, explicit_verdict: as `transaction`.
 
         Raises: what `transaction` raises when entered; `session.commit()` and `session.rollback()` then raise what it
             raises when left.
         """
         endpoint = self._endpoint()
-        join(self._course(endpoint, table), check, session, endpoint.transport, endpoint.identities)
+        join(self._course(endpoint, table, explicit_verdict), check, session, endpoint.transport, endpoint.identities)
         return self
 
-    async def ajoin(self, session: Any, check: str, *, table: str | None = None) -> Self:
+    async def ajoin(self, session: Any, check: str, *, table: str | None = None, explicit_verdict: bool = True) -> Self:
         """`join` for an AsyncSession."""
         endpoint = self._aendpoint()
-        await ajoin(self._course(endpoint, table), check, session, endpoint.transport, endpoint.identities)
+        course = self._course(endpoint, table, explicit_verdict)
+        await ajoin(course, check, session, endpoint.transport, endpoint.identities)
         return self
 
     def prepare(self, check: str, *, explicit_verdict: bool = True) -> Self:
@@ -271,7 +290,12 @@ class Message:
             return self._server
         raise ConfigurationError("This message was made for TwoPhase: use the methods without a…, or an AsyncTwoPhase.")
 
-    def _course(self, endpoint: Endpoint, table: str | None = None) -> flow.Course:
+    def _course(
+        self,
+        endpoint: Endpoint,
+        table: str | None = None,
+        explicit_verdict: bool = True,  # noqa: FBT001, FBT002 -- handed on
+    ) -> flow.Course:
         return flow.Course(
             self._draft,
             endpoint.patience,
@@ -279,6 +303,7 @@ class Message:
             table or endpoint.barrier_table,
             endpoint.allow_unsafe_database,
             endpoint.encode,
+            explicit_verdict,
         )
 
 

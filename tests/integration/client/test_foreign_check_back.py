@@ -1,0 +1,134 @@
+"""A check-back route of another library, which knows nothing of our header, and reads the same barrier table."""
+
+from __future__ import annotations
+
+import http.server
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.integration.client.coordinator import RecordingCoordinator
+from twophase import InvalidRequest, Message
+from twophase.barrier.install import install
+from twophase.client import flow
+from twophase.testing import InProcessCoordinator, State
+
+QUERY_PREPARED = (
+    "insert or ignore into barrier (trans_type, gid, branch_id, op, barrier_id, reason)"
+    " values ('msg', ?, '00', 'msg', '01', 'rollback')"
+)
+
+
+class _Foreign(http.server.BaseHTTPRequestHandler):
+    """dtm's QueryPrepared and its answers."""
+
+    def do_GET(self) -> None:
+        path, query = urlsplit(self.path)[2:4]
+        if path == "/check":
+            gid = parse_qs(query)["gid"][0]
+            with closing(sqlite3.connect(self.server.bank)) as bank, bank:  # type: ignore[attr-defined]
+                bank.execute(QUERY_PREPARED, (gid,))
+                (reason,) = bank.execute("select reason from barrier where gid = ?", (gid,)).fetchone()
+            self._answer(*((409, b'{"dtm_result":"FAILURE"}') if reason == "rollback" else (200, b"{}")))
+            self.server.asked.append(reason)  # type: ignore[attr-defined]
+        else:
+            self._answer(200, b"{}")
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Path:
+    path = tmp_path / "bank.db"
+    with closing(sqlite3.connect(path)) as connection:
+        install(connection)
+    return path
+
+
+@pytest.fixture
+def foreign(bank: Path) -> Iterator[http.server.ThreadingHTTPServer]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Foreign)
+    server.bank, server.asked = bank, []  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def _state_after_check_back(coordinator: InProcessCoordinator, gid: str) -> State:
+    """ABSENT while its producer's answer has not been heard."""
+    view = coordinator.query(gid)
+    assert view is not None
+    return view.state if view.attempts or view.state is not State.PREPARED else State.ABSENT
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline, "in vain"
+        time.sleep(0.002)
+
+
+def _lost(_: flow.Attempt) -> flow.Flow:
+    """The producer dies before its submit."""
+    yield from ()
+
+
+@pytest.mark.parametrize(("explicit", "final"), [(False, State.SUCCEEDED), (True, State.PREPARED)])
+def test_its_word_is_taken_where_the_message_says_so(
+    foreign: http.server.ThreadingHTTPServer, bank: Path, monkeypatch: pytest.MonkeyPatch, explicit: bool, final: State
+) -> None:
+    monkeypatch.setattr(flow.Attempt, "committed", _lost)
+    address = f"http://127.0.0.1:{foreign.server_port}"
+    with InProcessCoordinator() as coordinator, closing(sqlite3.connect(bank)) as connection:
+        message = Message(coordinator.url).add(f"{address}/in")
+        with message.transaction(connection, check=f"{address}/check", explicit_verdict=explicit):
+            pass
+        coordinator.advance(36_000)
+        _until(lambda: _state_after_check_back(coordinator, message.gid) is final)
+    assert foreign.asked == ["msg"]  # type: ignore[attr-defined]
+
+
+def test_its_word_is_taken_of_a_transaction_that_never_began(
+    foreign: http.server.ThreadingHTTPServer, bank: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow.Attempt, "begin", _killed)
+    address = f"http://127.0.0.1:{foreign.server_port}"
+    with InProcessCoordinator() as coordinator, closing(sqlite3.connect(bank)) as connection:
+        message = Message(coordinator.url).add(f"{address}/in")
+        with pytest.raises(KeyboardInterrupt):
+            message.do_and_submit(f"{address}/check", connection, lambda _: None, explicit_verdict=False)
+        coordinator.advance(36_000)
+
+        assert coordinator.wait_final(message.gid) is State.FAILED
+
+
+def _killed(_: flow.Attempt) -> flow.Flow:
+    yield from ()
+    raise KeyboardInterrupt
+
+
+def test_branches_added_inside_need_our_route(bank: Path) -> None:
+    with RecordingCoordinator().running() as coordinator, closing(sqlite3.connect(bank)) as connection:
+        message = Message(coordinator.url, open=True)
+        with (
+            pytest.raises(InvalidRequest, match="explicit_verdict"),
+            message.transaction(connection, check="http://bank-a/check", explicit_verdict=False),
+        ):
+            raise AssertionError("not reached")
+        assert coordinator.operations == []
