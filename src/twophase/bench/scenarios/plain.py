@@ -33,7 +33,9 @@ _NULL: Final = "nothing kept"
 
 def play_plain(stage: Stage) -> list[Figure]:
     """See the module; `size` is the number of requests under way at once."""
-    workload = Workload(connections=stage.size or Workload().connections, seconds=stage.seconds or SECONDS)
+    seconds = stage.seconds or SECONDS
+    connections = stage.size or Workload().connections
+    workload = Workload(connections=connections, seconds=seconds, warmup_s=min(1.0, seconds))
     impatient = msgspec.structs.replace(workload, drain_s=_IMPATIENT_S)
     runs: dict[str, list[Measurement]] = {_PLAIN: [], _OURS: [], _NULL: []}
     disk_ms: list[float] = []
