@@ -24,6 +24,7 @@ from tests.spark.truth import nowadays
 from twophase.cli.spark_audit import read_order
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
+from twophase.spark import following as following_module
 from twophase.spark.fleet import Options
 from twophase.spark.following import Follower, Following, checkpoints_of, references_of
 from twophase.spark.increment import VerifiedPoint, read_state
@@ -227,3 +228,28 @@ def test_a_password_goes_into_the_environment(monkeypatch: pytest.MonkeyPatch) -
 
     assert references_of(locations) == {"a": "sqlite:///a.db", "b": "env:TWOPHASE_AUDIT_STORE_1"}
     assert os.environ["TWOPHASE_AUDIT_STORE_1"] == "postgresql://me:secret@db/x"
+
+
+@pytest.mark.parametrize(
+    ("planned", "noted", "batch", "fits"),
+    [
+        ([], [], -1, True),  # a new one
+        ([0], [], -1, True),  # killed before the state
+        ([0], [], 0, True),  # killed behind it
+        ([0, 1], [0], 0, True),
+        ([0, 1], [0, 1], 1, True),
+        ([], [], 0, False),  # the checkpoint was lost: its batch 0 would be another
+        ([0, 1], [0, 1], 0, False),  # the state is older
+        ([0, 1], [0], 2, False),  # the checkpoint is older
+    ],
+)
+def test_a_checkpoint_fits_the_verified_point_or_another_begins(
+    tmp_path: Path, planned: list[int], noted: list[int], batch: int, fits: bool
+) -> None:
+    for name, numbers in (("offsets", planned), ("commits", noted)):
+        (tmp_path / name).mkdir()
+        for number in numbers:
+            (tmp_path / name / str(number)).touch()
+            (tmp_path / name / f".{number}.crc").touch()
+
+    assert following_module._fits(tmp_path, batch) is fits

@@ -165,7 +165,7 @@ class Follower:
             state = read_state(self._state_path)
             assert state is not None, "a round writes the state"
         folder = checkpoints_of(self._state_path)
-        if not (same and state.stream and state.batch - _last_noted(folder / state.stream) in {0, 1}):
+        if not (same and state.stream and _fits(folder / state.stream, state.batch)):
             shutil.rmtree(folder, ignore_errors=True)
             state = msgspec.structs.replace(state, stream=secrets.token_hex(8), batch=-1)
             write_state(self._state_path, state)
@@ -282,8 +282,13 @@ def _arrived(frame: DataFrame, state: VerifiedPoint, batch: int) -> Arrived:
     return Arrived(frame.where("gid is not null").select("gid"), verified, remarks, batch)
 
 
-def _last_noted(checkpoint: Path) -> int:
-    """The number of the last batch that Spark knows to be done; -1 for none."""
-    commits = checkpoint / "commits"
-    numbers = [int(path.name) for path in commits.iterdir() if path.name.isdigit()] if commits.is_dir() else []
+def _fits(checkpoint: Path, batch: int) -> bool:
+    """Whether Spark planned the last batch of the verified point, and knows it to be done or is about to."""
+    planned, noted = (_highest(checkpoint / name) for name in ("offsets", "commits"))
+    return planned >= batch and batch - noted in {0, 1}
+
+
+def _highest(log: Path) -> int:
+    """The number of the last batch in one of a checkpoint's logs; -1 for none."""
+    numbers = [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
     return max(numbers, default=-1)
