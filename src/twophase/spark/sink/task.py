@@ -63,7 +63,7 @@ def write(
         for _ in rows:
             pass  # a repetition of what is decided: Spark wants its rows taken, and nothing is to be done
         return Written(batch.group, 0, 0)
-    task = _Task(ledger, ledger.begin_run(batch.group), skips=publishing.skips_abandoned)
+    task = TaskRun(ledger, ledger.begin_run(batch.group), skips=publishing.skips_abandoned)
     encoder = RowEncoder(publishing, schema, check_url)
     authorization = looked_up("authorization", publishing.authorization) if publishing.authorization else ""
     with BulkClient(
@@ -75,7 +75,7 @@ def write(
     return Written(batch.group, task.writer, task.messages)
 
 
-class _Task:
+class TaskRun:
     """One run of a task, and how many messages it has written down."""
 
     def __init__(self, ledger: Ledger, writer: int, *, skips: bool) -> None:

@@ -1,0 +1,68 @@
+"""What a task writes down before it prepares, without Spark and coordinator: some thousand messages at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from twophase.core.errors import RowGivenUp, RowRefused
+from twophase.core.verdict import Verdict
+from twophase.spark.sink.ledger import Batch, Ledger
+from twophase.spark.sink.naming import gid_of
+from twophase.spark.sink.place import engine_of, install_ledger
+from twophase.spark.sink.rows import Encoded
+from twophase.spark.sink.task import ROWS_PER_STATEMENT, TaskRun
+
+PORTION: list[Encoded] = [(gid_of("orders", [number]), b"{}") for number in range(ROWS_PER_STATEMENT + 500)]
+IN_ORDER = sorted(gid for gid, _ in PORTION)
+EARLY, LATE = IN_ORDER[7], IN_ORDER[-7]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    engine = engine_of(f"sqlite:///{tmp_path / 'ledger.db'}")
+    install_ledger(engine)
+    return Ledger(engine)
+
+
+def run_of(ledger: Ledger, group: str, *, skips: bool = False) -> TaskRun:
+    ledger.begin(Batch(group, "orders"), "id")
+    return TaskRun(ledger, ledger.begin_run(group), skips=skips)
+
+
+def test_each_message_stands_in_the_ledger_before_it_may_be_prepared(ledger: Ledger) -> None:
+    messages = run_of(ledger, "batch").written_down(list(PORTION))
+
+    first, _ = next(messages)
+
+    assert (ledger.verdict(first), ledger.verdict(EARLY)) == (Verdict.IN_PROGRESS, Verdict.IN_PROGRESS)
+    assert ledger.verdict(LATE) is Verdict.UNKNOWN, "it is written down while those before it are prepared"
+    assert [first, *(gid for gid, _ in messages)] == IN_ORDER
+    assert ledger.verdict(LATE) is Verdict.IN_PROGRESS
+
+
+def test_what_another_batch_decided_is_left_out_wherever_it_stands(ledger: Ledger) -> None:
+    published, given_up = run_of(ledger, "published"), run_of(ledger, "given up")
+    ledger.write_down(published.writer, [EARLY, LATE])
+    ledger.decide("published", [published.writer], 2)
+    ledger.write_down(given_up.writer, [IN_ORDER[8], IN_ORDER[-8]])
+    ledger.give_up("given up")
+    run = run_of(ledger, "batch", skips=True)
+
+    left = [gid for gid, _ in run.written_down(list(PORTION))]
+
+    assert set(IN_ORDER) - set(left) == {EARLY, LATE, IN_ORDER[8], IN_ORDER[-8]}
+    assert run.messages == len(left) == len(IN_ORDER) - 4
+    ledger.decide("batch", [run.writer], run.messages)
+    assert sorted(gid for page in ledger.messages("batch") for gid in page) == left
+    with pytest.raises(RowGivenUp, match="1 rows"):
+        list(run_of(ledger, "again").written_down(list(PORTION)))
+
+
+def test_a_key_that_comes_twice_is_refused_before_anything_is_written(ledger: Ledger) -> None:
+    messages = run_of(ledger, "batch").written_down([*PORTION, (LATE, b"{}")])
+
+    with pytest.raises(RowRefused, match="same key"):
+        next(messages)
+    assert ledger.verdict(EARLY) is Verdict.UNKNOWN
