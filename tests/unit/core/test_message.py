@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from twophase.core.message import (
     decode_branches,
     encode,
     encode_branches,
+    may_be_called_early,
     method_of,
     same_content,
     same_prepared,
@@ -173,3 +176,21 @@ def test_scheme_and_protocol_pick_the_destination(url: str, protocol: str, schem
 
 def test_a_method_is_read_as_a_form_writes_it() -> None:
     assert method_of("http://b/rpc?method=transfer%20in&method=other") == "transfer in"
+
+
+EARLY: dict[str, Any] = {"durability": Durability.CHECK_BACK}
+
+
+@pytest.mark.parametrize(
+    ("check_url", "options", "early"),
+    [
+        ("http://a/check", EARLY, True),
+        ("http://a/check", {}, False),
+        ("", EARLY, False),
+        ("http://a/check", EARLY | {"wait_result": True}, False),
+        ("http://a/check", EARLY | {"delay_ms": 1}, False),
+        ("http://a/check", EARLY | {"not_before_ms": 1}, False),
+    ],
+)
+def test_what_may_be_called_before_its_decision_is_stored(check_url: str, options: dict[str, Any], early: bool) -> None:
+    assert may_be_called_early(Message("g", (), check_url, Options(**options))) is early
