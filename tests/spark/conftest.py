@@ -8,9 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.servers.missing import not_tested
+from tests.spark import java_classes
 from twophase.core.errors import ConfigurationError
 from twophase.spark._java import find_java
 from twophase.spark.session import SessionSettings, open_session
+
+java_classes.use()
 
 
 @pytest.fixture(scope="session")

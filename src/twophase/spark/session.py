@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from twophase.core.errors import ConfigurationError, SparkUnavailable
 from twophase.spark._java import Java, find_java
 
 _LOG_CHARACTERS_SHOWN = 2000
+_JAVA_END_SECONDS_MAX = 30
 _LOG4J = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -168,6 +170,10 @@ def _stop(spark: SparkSession) -> None:
         process = getattr(gateway, "proc", None)
         if process is not None:
             process.stdin.close()
-            process.wait(timeout=30)
+            try:
+                process.wait(timeout=_JAVA_END_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()  # it holds nothing that is wanted any more
+                process.wait()
         SparkContext._gateway = None  # noqa: SLF001 -- the same
         SparkContext._jvm = None  # noqa: SLF001 -- the same
