@@ -48,8 +48,8 @@ class OpenTransaction(TransactionError):
     code = "TP-5005"
     fate = Fate.NOT_STARTED
     remedy = (
-        "Give an engine, a pool or an idle connection; for a Session in a transaction use message.join(session, check); "
-        "in a test that rolls everything back, twophase.testing.outer_transaction."
+        "Give an engine, a pool or an idle connection; for a Session in a transaction use "
+        "message.join(session, check); in a test that rolls everything back, twophase.testing.outer_transaction."
     )
 
 

@@ -164,7 +164,7 @@ class _Purge:
         """
         shape = SHAPES[Kind(file.table)]
         columns = [shape.key, "gid", shape.time]
-        table = pq.read_table(self._lake.place(file), columns=columns, partitioning=None)
+        table = pq.ParquetFile(self._lake.place(file)).read(columns=columns)
         numbers, gids, times = (table.column(name).cast(kind).to_pylist() for name, kind in _columns(columns))
         listed = {number: (gid, at) for number, gid, at in zip(numbers, gids, times, strict=True)}
         same = [key for key in standing if listed.get(key[0]) == key[1:]]
