@@ -60,6 +60,36 @@ async def test_a_message_that_waits_for_its_next_try_counts_from_its_birth(
     assert await oldest_unfinished_ms(store) == born_ms, "parked after tries"
 
 
+@pytest.mark.parametrize(("attempts", "done"), [(1, 0), (0, 0), (0, 1)])
+@pytest.mark.parametrize("delay_ms", [0, DAY_MS, 363 * DAY_MS])
+async def test_a_far_time_that_a_wrong_clock_has_set_counts_from_birth(
+    store: Store, clock: SetClock, attempts: int, done: int, delay_ms: int
+) -> None:
+    """A branch may have been called, and its answer lost, before the clock was set right."""
+    born_ms = clock.time_ms
+    await flush(store, plain("tried", due_in_ms=delay_ms, body=body("tried", delay_ms=delay_ms)))
+    a_year_ahead_ms = born_ms + 365 * DAY_MS
+    await flush(store, Reschedule("tried", 1, a_year_ahead_ms, attempts, done))
+    clock.time_ms += 40 * DAY_MS
+
+    assert await oldest_unfinished_ms(store) == born_ms
+
+
+async def test_of_more_far_messages_than_are_read_all_count(
+    store: Store, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(horizon, "_PAGE_ROWS", 2)
+    monkeypatch.setattr(horizon, "_PAGES_MAX", 2)
+    born_ms = clock.time_ms
+    for number in range(4):
+        gid = f"far{number}"
+        await flush(store, plain(gid, due_in_ms=366 * DAY_MS, body=body(gid, delay_ms=366 * DAY_MS)))
+        clock.time_ms += DAY_MS
+        if number < 3:
+            assert await oldest_unfinished_ms(store) == clock.time_ms
+    assert await oldest_unfinished_ms(store) == born_ms
+
+
 async def test_a_prepared_message_that_was_never_called_does_not_count_but_while_it_is_young(
     store: Store, clock: SetClock
 ) -> None:

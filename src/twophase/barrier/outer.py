@@ -38,7 +38,7 @@ OUTERS: Final[list[Outer]] = []
 
 def outer_of(engine: Any) -> Outer | None:
     """The outer transaction that `engine` is in; None, as always in production."""
-    for outer in OUTERS:
+    for outer in tuple(OUTERS):
         if outer.covers(engine):
             return outer
     return None

@@ -130,18 +130,16 @@ class Http2Connection(asyncio.Protocol):
 
     def _send_held(self) -> None:
         """As much of the held messages as the server's windows allow, in their order."""
-        while self._held:
-            held = self._held[0]
-            size = min(len(held.left), self._window, held.window, self._frame_bytes)
-            if size <= 0:
-                return
-            piece, held.left = bytes(held.left[:size]), held.left[size:]
-            self._window -= size
-            held.window -= size
-            flags = 0 if held.left else _END_STREAM
-            self._write((size << 16 | _DATA << 8 | flags).to_bytes(5, "big") + held.stream + piece)
-            if not held.left:
-                self._held.popleft()
+        before, self._held = self._held, deque()
+        for held in before:
+            while (size := min(len(held.left), self._window, held.window, self._frame_bytes)) > 0:
+                piece, held.left = bytes(held.left[:size]), held.left[size:]
+                self._window -= size
+                held.window -= size
+                flags = 0 if held.left else _END_STREAM
+                self._write((size << 16 | _DATA << 8 | flags).to_bytes(5, "big") + held.stream + piece)
+            if held.left:
+                self._held.append(held)
 
     # ---- what the loop calls --------------------------------------------------------------------------------------
 
@@ -195,9 +193,21 @@ class Http2Connection(asyncio.Protocol):
             return
         refusal = "" if block[1:15] == _OK else self._refusal(block)
         if flags & _END_STREAM or refusal:
-            caller = self._callers.pop(stream, None)
-            if caller is not None:
-                caller.answered(refusal)
+            if self._held and self._forgets(stream):
+                self._write((4 << 16 | _RST_STREAM << 8).to_bytes(5, "big") + stream.to_bytes(4, "big") + bytes(4))
+            self._ended(stream, refusal)
+
+    def _forgets(self, stream: int) -> bool:
+        """What has not been sent of a message is not sent any more; whether there was any."""
+        unsent = [held for held in self._held if int.from_bytes(held.stream, "big") == stream]
+        for held in unsent:
+            self._held.remove(held)
+        return bool(unsent)
+
+    def _ended(self, stream: int, refusal: str) -> None:
+        caller = self._callers.pop(stream, None)
+        if caller is not None:
+            caller.answered(refusal)
 
     def _refusal(self, block: bytes) -> str:
         """What a block says, remembered; empty when nothing speaks against the call."""
@@ -233,9 +243,8 @@ class Http2Connection(asyncio.Protocol):
             if not flags & _ACK:
                 self._write(_frame(_PING, _ACK, payload))
         elif kind == _RST_STREAM:
-            caller = self._callers.pop(stream, None)
-            if caller is not None:
-                caller.answered(f"the stream was reset, HTTP/2 error {int.from_bytes(payload, 'big')}")
+            self._forgets(stream)
+            self._ended(stream, f"the stream was reset, HTTP/2 error {int.from_bytes(payload, 'big')}")
         elif kind == _GOAWAY:
             self._give_up("the server closes its connections")
         elif kind in {_PUSH_PROMISE, _CONTINUATION}:

@@ -76,6 +76,10 @@ def archive(
     """
     with exit_codes(command="archive", failed="Not archived."):
         if detach:
+            if purge or verify or dry_run:
+                raise ConfigurationError(
+                    "--detach goes with --store alone: what is given up is not verified or purged."
+                )
             _detach(store)
             return
         if lake is None:

@@ -313,6 +313,8 @@ class Decisions:
     def _hurry(self, entry: Entry, occurrence: Occurrence, _: State) -> None:
         if entry.parked or entry.early or entry.round is not None or entry.calls:
             return  # it is not tried at all, or is this very moment
+        if occurrence.on_reply is None and not entry.mine:
+            return  # this node wanted to put it off; the row is another's now
         entry.due_ms = max(self._clock.now_ms(), self.earliest_due_ms(entry.state, entry.message, entry.created_ms))
         item = Reschedule(entry.message.gid, entry.version, entry.due_ms, entry.attempts, entry.done)
         self.committer.add(entry, occurrence, item)

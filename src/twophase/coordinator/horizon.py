@@ -6,14 +6,16 @@ finished, and calls no more*. Both are the store's times, over all nodes of the 
 on every branch call as a header, for consumers that do not know their coordinators; it is computed in the background,
 and a call carries whatever stands there.
 
-Why H holds. The clock is read first (T), then the prepared rows, then the submitted ones; H is T, or less:
+Why H holds. The clock is read first (T), then the prepared rows, then the far ones, then all; H is T, or less:
 
 * A *submitted* row counts from its birth: with check-back durability its branches may have been called before its
-  decision was stored (rule 25). Left out are those not parked whose due time lies more than `_FAR_MS` ahead. No pause
-  between two tries is so long (`core.schedule.PAUSE_MS_MAX`, half of it), so what set that time was a `delay` or
-  `next_cron_time` still to come, before which nothing is called. That a submit may bring such a time late, when an
-  earlier one was acknowledged, called and forgotten, is why rows with check-back durability are never due farther than
-  one pause ahead (`Decisions.earliest_due_ms`).
+  decision was stored (rule 25). Left out are those not parked whose due time lies more than `_FAR_MS` ahead, farther
+  than any pause between two tries (`core.schedule.PAUSE_MS_MAX`, half of it), and is the very time that the message's
+  own `delay` or `next_cron_time` comes to, before which nothing is called (`_awaits_its_time`). A far time that the
+  message does not explain was set by a clock that was wrong, after a call perhaps: that row counts. So do all with
+  check-back durability: a submit may bring a time late, when an earlier one was acknowledged, called and forgotten;
+  such rows are never due farther than one pause ahead (`Decisions.earliest_due_ms`). When there are more far rows than
+  are read, all count.
 * A *prepared* row counts from its birth if its branches may have been called all the same, by such a submit; its body
   says so (`may_be_called_early`). Any other has never been called. Young ones, below the begin deadline, count unread:
   consumers keep a day at least. When there are more old ones than are read, H is the birth of the last one read.
@@ -36,10 +38,11 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from twophase.core.lifecycle import State
 from twophase.core.limits import BEGIN_DEADLINE_MS
-from twophase.core.message import Message, decode, may_be_called_early
+from twophase.core.message import Durability, Message, decode, may_be_called_early
 from twophase.core.schedule import PAUSE_MS_MAX
-from twophase.stores.base import LiveRow, Store
+from twophase.stores.base import DUE_EVER_MS, LiveRow, Store
 
 OLDEST_HEADER: Final = "x-twophase-oldest"
 IDENTITY_PARAMETER: Final = "barrier"
@@ -47,9 +50,11 @@ IDENTITY_PARAMETER: Final = "barrier"
 
 _PAGE_ROWS = 500
 _PAGES_MAX: Final = 20
-"""Old prepared messages read for each header; there are few, unless a producer has died."""
+"""Old prepared messages, and such with a far time, that are read for each header."""
 _FAR_MS: Final = 2 * PAUSE_MS_MAX
 """Twice, for a clock that is ahead, and for the time between two of the questions."""
+_ROUNDED_MS: Final = 1_000
+"""By how much a row's due time differs from the one it was computed from: what a flush takes, and two clocks."""
 
 
 class Horizon(msgspec.Struct, frozen=True):
@@ -92,8 +97,9 @@ async def oldest_unfinished_ms(store: Store) -> int:
     now_ms = await store.now_ms()
     young_ms = now_ms - BEGIN_DEADLINE_MS.value
     called_early_ms = await _oldest_called_early_ms(store, young_ms)
-    seen = await store.overview(now_ms + _FAR_MS)
-    oldest = [now_ms, called_early_ms, seen.oldest_tried_ms]
+    unexplained_ms, all_read = await _oldest_unexplained_ms(store, now_ms + _FAR_MS)
+    seen = await store.overview(now_ms + _FAR_MS if all_read else DUE_EVER_MS)
+    oldest = [now_ms, called_early_ms, unexplained_ms, seen.oldest_tried_ms]
     if seen.oldest_prepared_ms is not None:
         oldest.append(max(seen.oldest_prepared_ms, young_ms))
     return min(one for one in oldest if one is not None)
@@ -112,6 +118,29 @@ async def _oldest_called_early_ms(store: Store, before_ms: int) -> int | None:
             return None
         position = (rows[-1].created_ms, rows[-1].gid)
     return position[0]
+
+
+async def _oldest_unexplained_ms(store: Store, far_ms: int) -> tuple[int | None, bool]:
+    """The birth of the oldest message that is due after `far_ms` for no reason of its own; whether all were read."""
+    oldest_ms: int | None = None
+    position = (far_ms, "")
+    for _ in range(_PAGES_MAX):
+        rows = await store.later(position, _PAGE_ROWS)
+        for row in rows:
+            if row.state is State.SUBMITTED and not _awaits_its_time(row):
+                oldest_ms = row.created_ms if oldest_ms is None else min(oldest_ms, row.created_ms)
+        if len(rows) < _PAGE_ROWS:
+            return oldest_ms, True
+        position = (rows[-1].due_ms, rows[-1].gid)
+    return oldest_ms, False
+
+
+def _awaits_its_time(row: LiveRow) -> bool:
+    """Whether a far due time is the message's own, and no try has been noted."""
+    message = _message_of(row)
+    if message is None or row.attempts or row.done or message.options.durability is Durability.CHECK_BACK:
+        return False
+    return abs(row.due_ms - message.options.first_call_ms(row.created_ms)) <= _ROUNDED_MS
 
 
 def _message_of(row: LiveRow) -> Message | None:

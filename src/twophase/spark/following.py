@@ -240,7 +240,12 @@ class Follower:
         self._last = time.monotonic()
         self._code = report.verdict.exit_code
         state = read_state(self._state_path)
-        told = (report.verdict, report.result.primary, [line.what for line in report.coverage if not line.checked])
+        told = (
+            report.verdict,
+            report.result.primary,
+            [line.what for line in report.coverage if not line.checked],
+            [(sample.gid, sample.flags) for sample in report.result.samples],
+        )
         if told != self._told:
             following.show(report)
         elif report.result.messages:
@@ -278,6 +283,8 @@ def _arrived(frame: DataFrame, state: VerifiedPoint, batch: int) -> Arrived:
             note=f"history {gap['seq'] - gap['gap_rows'] + 1} to {gap['seq']} was cleaned before this audit read it",
         )
         for gap in frame.where("gap_rows is not null").collect()
+        # Another audit of the same state may have verified it while this one was stopped.
+        if gap["seq"] > state.verified.get(gap["coordinator"], {}).get(gap["node"], 0)
     )
     return Arrived(frame.where("gid is not null").select("gid"), verified, remarks, batch)
 

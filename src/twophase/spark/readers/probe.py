@@ -126,7 +126,9 @@ def _history_bounds(database: Database) -> tuple[Bound, ...]:
     }
     if {"id", "seq"} <= database.columns("node"):
         for node, last in database.rows("select id, seq from node"):
-            found.setdefault(int(node), (int(last) + 1, int(last)))
+            # What stands may end before the last number given: a purge may have left older rows behind.
+            first, standing = found.get(int(node), (int(last) + 1, 0))
+            found[int(node)] = (first, max(standing, int(last)))
     return tuple(Bound(first, last, "seq", node) for node, (first, last) in sorted(found.items()))
 
 

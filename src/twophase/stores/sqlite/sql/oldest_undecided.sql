@@ -1,6 +1,6 @@
 -- Prepared rows older than ?1, a page at a time, parked or not. ?2 and ?3 created and gid of the last one, ?4 limit.
 -- Reads two indexes from end to end, no bodies but those of the page: an index in this order would make every prepare
--- and every decision dearer for a question that a cleaner asks once a day.
+-- and every decision dearer for a question that is asked once a minute.
 -- Served by: message_due and message_parked, both covering; the primary key of message.
 select gid, state, version, due_ms, created_ms, decided_ms, decided_by, attempts, parked, done, body
 from message
