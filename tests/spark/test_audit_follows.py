@@ -134,6 +134,17 @@ def test_a_batch_that_is_in_the_verified_point_is_not_audited_again(spark: Spark
     follower.take(spark.createDataFrame([], "coordinator string, node int, seq long, gid string"), -1)
 
 
+def test_a_gap_in_what_is_verified_already_is_none(spark: SparkSession) -> None:
+    """Another audit of the same state went on while this one was stopped, and history was cleaned since."""
+    rows = [("bank", 1, 50, None, 10), ("bank", 1, 90, None, 5), ("bank", 1, 91, "g", None)]
+    frame = spark.createDataFrame(rows, "coordinator string, node int, seq long, gid string, gap_rows long")
+
+    arrived = following_module._arrived(frame, VerifiedPoint(verified={"bank": {1: 60}}), 3)
+
+    assert [line.note for line in arrived.remarks] == ["history 86 to 90 was cleaned before this audit read it"]
+    assert arrived.verified == {"bank": {1: 91}}
+
+
 class _AtTheGraceTime(threading.Event):
     """Stopped in the moment in which a round begins to wait."""
 
