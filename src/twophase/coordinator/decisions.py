@@ -62,6 +62,8 @@ _NOTHING: Final = Action.NOTHING
 _OK: Final = Reply.OK
 _CHECK_BACK: Final = Durability.CHECK_BACK
 _EARLY_RETRY_MS: Final = 1_000
+_NO_PLACE_MS: Final = 2_000
+_NO_PLACE_MS_MAX: Final = 30_000
 
 
 class Decisions:
@@ -435,6 +437,18 @@ class Decisions:
         """Whether a message whose branches fail has failed as often in a row as it may."""
         attempts_max = entry.message.options.attempts_max or self._settings.attempts_max
         return 0 < attempts_max <= entry.attempts
+
+    def put_off(self, entry: Entry) -> None:
+        """Nobody could be called for want of a place: it comes again in memory; its row is due, and remains so.
+
+        The longer it has waited, the longer the next pause, so that what waits costs little, however much it is.
+        """
+        if entry.mine:
+            now_ms = self._clock.now_ms()
+            pause_ms = min(max(now_ms - entry.stored_due_ms, _NO_PLACE_MS), _NO_PLACE_MS_MAX)
+            self._timers.schedule(entry, now_ms + pause_ms + int(pause_ms * self._chance()))
+        else:
+            self.settle(entry)
 
     def postpone(self, entry: Entry) -> None:
         """Its time has not come, whatever the row says: nothing is called before."""

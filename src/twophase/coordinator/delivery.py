@@ -7,6 +7,8 @@ at once when the message says `concurrent`; one that has succeeded is not called
 stored with the next due time; after a crash before that, it is: I6 is the branch barrier's). None is called before the
 message's delay or time has come, whoever wishes a round: the timer, an operator, or a node that took the message over.
 A message that may fail only so often is parked after that: durable, visible, and redriven with all its attempts.
+One that finds no place, because too many wait for its destination already, comes again without a word to the store:
+were each written anew, a destination that hangs would take the store from all others.
 """
 
 from __future__ import annotations
@@ -43,10 +45,11 @@ _NOBODY: Final = Answer(0, error="topic not found: it has no subscriber")
 class _Round:
     """One pass over the branches that have not succeeded yet."""
 
-    __slots__ = ("failed", "outstanding", "progress", "worst")
+    __slots__ = ("failed", "no_place", "outstanding", "progress", "worst")
 
     def __init__(self) -> None:
         self.outstanding = 0
+        self.no_place = False
         self.worst: BranchResult | None = None
         self.failed: Attempt | None = None
         self.progress = False
@@ -115,6 +118,7 @@ class Delivery:
             return
         build = partial(self._call, index)
         if not self._calls.start(entry, url, build, partial(self._answered, entry, round_, index)):
+            round_.no_place = True
             self._take(entry, round_, index, BranchResult.ONGOING)
 
     def _call(self, index: int, entry: Entry) -> Call:
@@ -169,6 +173,7 @@ class Delivery:
             if not self._calls.start(
                 entry, url, build, partial(self._subscriber_answered, entry, round_, index, late, id_, url)
             ):
+                round_.no_place = True
                 self._take_late(entry, round_, index, late, BranchResult.ONGOING)
 
     def _call_subscriber(self, index: int, branch_id: str, url: str, entry: Entry) -> Call:
@@ -221,7 +226,9 @@ class Delivery:
             entry.attempts += 1
             if round_.failed is not None:
                 self._alerts.failing(entry, round_.failed, AlertEvent.BRANCH_FAILING)
-        if self._decisions.used_up(entry) and not entry.early:
+        if round_.no_place and not round_.progress and round_.worst is BranchResult.ONGOING and not entry.early:
+            self._decisions.put_off(entry)
+        elif self._decisions.used_up(entry) and not entry.early:
             self._decisions.happen(entry, Occurrence(Event.PARK, reason=ATTEMPTS_USED_UP))
         else:
             self._decisions.happen(entry, Occurrence(Event.BRANCH_NOT_DONE))

@@ -12,6 +12,7 @@ from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import Overloaded, StoreFull
 from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer
+from twophase.stores.base import LiveRow
 
 MakeRig = Callable[..., Awaitable[Rig]]
 B, C, D = "http://bank-b/in", "http://bank-c/in", "http://bank-d/in"
@@ -153,6 +154,31 @@ async def test_a_full_lane_leaves_messages_for_later_and_loses_none(make_rig: Ma
         rig.clock.advance(60_064)
     for number in range(5):
         await rig.until_state(f"g{number}", State.SUCCEEDED)
+
+
+async def test_what_finds_no_place_costs_the_store_nothing_and_comes_in_time(make_rig: MakeRig) -> None:
+    """Else a destination that hangs would take the store from all others: each message anew, every few seconds."""
+    rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1))
+    rig.destination.hold(B)
+    for number in range(5):
+        await rig.submit(message(f"g{number}", B))
+    for _ in range(10):
+        await rig.settled()
+        rig.clock.advance(5_000)
+    await rig.settled()
+    for number in range(5):
+        row = await rig.store.get(f"g{number}")
+        assert isinstance(row, LiveRow)
+        assert row.version == 1, "nothing was written since it was submitted"
+    rig.destination.release(B)
+    await rig.until_state("g0", State.SUCCEEDED)
+    await rig.until_state("g1", State.SUCCEEDED)
+    for _ in range(3):  # one finds the place, one waits behind it: two at a time
+        await rig.settled()
+        rig.clock.advance(60_064)  # the longest pause, twice it for chance, and a timer's width
+    for number in range(5):
+        await rig.until_state(f"g{number}", State.SUCCEEDED)
+    assert rig.destination.urls() == [B] * 5
 
 
 async def test_memory_holds_a_bounded_number_and_the_rest_waits_in_the_store(make_rig: MakeRig) -> None:
