@@ -20,15 +20,17 @@ def check_nodes(dsn: str, ledger: Ledger) -> Findings:
     """
     found = Findings()
     history: dict[str, int] = dict(rows(dsn, "select gid, state from history"))
+    # Behind history, and at once, as the load may still be running; a list of the items would be made one by one.
+    records = ledger.records.copy()
     check_store(found, dsn)
     left = "select gid, state, parked, version, node, epoch, to_timestamp(due_ms / 1000.0)::text from message"
     if stuck := rows(dsn, left):
         places = rows(dsn, "select id, epoch, fence, owner <> '' from node order by id")
         found.none([f"{stuck[:5]} at places {places}"], "places hold messages that nobody sees to")
     found.none(ledger.wrong, "promises were broken in plain sight")
-    found.none(history.keys() - ledger.records.keys(), "messages were never sent by anybody")
+    found.none(history.keys() - records.keys(), "messages were never sent by anybody")
     lost, ghosts, contrary, undecided = [], [], [], []
-    for gid, record in list(ledger.records.items()):  # at once, as the load may still be running
+    for gid, record in records.items():
         state = history.get(gid)
         if state is None:
             if record.acknowledged:
