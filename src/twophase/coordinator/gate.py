@@ -1,7 +1,7 @@
 """How many calls may be under way: in total, and to one destination.
 
 A destination that hangs fills its own lane and no other's: lanes wait side by side, and free places are handed
-round among them. A lane's queue is bounded; when it is full the caller leaves the message in the store.
+round among them. A lane's queue is bounded; when it is full the caller comes again later.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     """Branch calls under way, all destinations together; check-backs have as many again of their own."""
     in_flight_per_destination_max: int = 256
     lane_waiting_max: int = 10_000
-    """Calls that wait for their destination; beyond, messages wait in the store."""
+    """Calls that wait for their destination; beyond, messages come again later."""
 
     waiting_max: int = 20_000
     """Changes that wait for the store; beyond, requests are refused with Overloaded."""

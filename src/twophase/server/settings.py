@@ -141,7 +141,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         _BOUNDS.in_flight_per_destination_max
     )
     lane_waiting_max: Annotated[
-        Count, Meta(description="calls waiting in memory for one destination; more messages wait in the store")
+        Count, Meta(description="calls waiting for one destination; more messages come again later")
     ] = _BOUNDS.lane_waiting_max
     waiting_max: Annotated[Count, Meta(description="changes waiting for the store; beyond, requests get 503")] = (
         _BOUNDS.waiting_max
