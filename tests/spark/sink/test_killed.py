@@ -35,7 +35,7 @@ POINTS = (
     "spark.after_written_down",
     "spark.before_published",
 )
-KILLS = int(os.environ.get("TWOPHASE_SINK_KILLS", "3"))
+KILLS = int(os.environ.get("TWOPHASE_SINK_KILLS", "5"))
 """Each costs a start of Spark, so there are few by default; TWOPHASE_SINK_KILLS=21 is the long run."""
 ROWS_PER_BATCH = 200
 START_SECONDS_MAX = 300

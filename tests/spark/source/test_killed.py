@@ -23,7 +23,7 @@ from tests.spark.source.stores import SqliteUnderTest, finish
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(2_000)]
 START_SECONDS_MAX = 300
 POINTS = ("reading", "written", "before")
-KILLS = int(os.environ.get("TWOPHASE_STREAM_KILLS", "2"))
+KILLS = int(os.environ.get("TWOPHASE_STREAM_KILLS", "3"))
 """Each costs a start of Spark, so there are few by default; TWOPHASE_STREAM_KILLS=20 is the long run."""
 
 
