@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
+from twophase.core.many import MESSAGES_MAX, PREPARE_PATH, SUBMIT_PATH
 from twophase.rpc.messages import Request
 from twophase.server.wire import WireRequest
 
@@ -97,6 +98,32 @@ def hostile(draw: st.DrawFn, url: Callable[[int], str]) -> dict[str, Any]:
     names = st.sampled_from(_FIELDS) | st.sampled_from([name.upper() for name in _FIELDS]) | texts
     request.update(draw(st.dictionaries(names, values, max_size=4)))
     return request
+
+
+@st.composite
+def many(draw: st.DrawFn, url: Callable[[int], str]) -> tuple[str, bytes, int | None]:
+    """A path that takes many at once, a body for it, and how many outcomes it has; None where nobody can say."""
+    path, field = draw(st.sampled_from([(PREPARE_PATH, "messages"), (SUBMIT_PATH, "gids")]))
+    if path == PREPARE_PATH:
+        right: st.SearchStrategy[Any] = sensible(url)
+        wrong = hostile(url)
+    else:
+        right, wrong = st.sampled_from(GIDS), gids
+    several = st.lists(right, max_size=6, unique_by=_gid_of)
+    if draw(st.integers(0, 2)) == 0:
+        items: Any = draw(st.one_of(st.lists(right | wrong | values, max_size=6), _about_the_most, values))
+        body = draw(st.sampled_from([{field: items}, {field.upper(): items}, {field: [], "more": items}, items]))
+        raw = st.just(as_json(body))
+        return path, draw(raw | damaged(raw)), None
+    items = draw(several)
+    return path, as_json({field: items}), len(items)
+
+
+def _gid_of(item: Any) -> Any:
+    return item["gid"] if isinstance(item, dict) else item
+
+
+_about_the_most = st.integers(MESSAGES_MAX - 1, MESSAGES_MAX + 1).map(lambda count: [f"many-{n}" for n in range(count)])
 
 
 @st.composite

@@ -16,6 +16,7 @@ _NAMES = (
     "OpenAPI, requests that do not",
     "HTTP as bytes",
     "JSON over HTTP",
+    "many at once",
     "JSON-RPC",
     "gRPC",
     "bytes on the gRPC port",

@@ -1,4 +1,4 @@
-"""The wires of a running server: HTTP as bytes, JSON-RPC, gRPC, and bytes on the gRPC port."""
+"""The wires of a running server: HTTP as bytes, JSON, many at once, JSON-RPC, gRPC, and bytes on the gRPC port."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ class Wires:
         return [
             Target("HTTP as bytes", streams(), self.http_bytes),
             Target("JSON over HTTP", st.tuples(routes, messages.bodies(url)), self.json),
+            Target("many at once", messages.many(url), self.many),
             Target("JSON-RPC", self._rpc_bodies(), self.json_rpc),
             Target("gRPC", calls, self.grpc),
             Target("bytes on the gRPC port", frames | st.binary(max_size=200), self.grpc_bytes),
@@ -116,6 +117,22 @@ class Wires:
         assert (status == 200) == (result.get("dtm_result") == "SUCCESS")
         assert (status == 409) == (result.get("dtm_result") == "FAILURE")
         assert status == 200 or (result["message"] and result["code"])
+
+    def many(self, case: tuple[str, bytes, int | None]) -> None:
+        """Many at once: an outcome for each, or one refusal of all; what nobody can mean is no fault."""
+        path, body, count = case
+        status, said = self._post(path, body)
+        sent = repr(case)[:2000]
+        rules.require_ours(status, said, sent)
+        assert status in {200, 400, 413}, f"{status} {said[:300]!r}, to {sent}"
+        reply = json.loads(said)
+        if status != 200:
+            assert all([reply["message"], reply["code"], reply["remedy"]]), f"{reply}, to {sent}"
+            return
+        assert count in {None, len(reply["results"])}, f"{len(reply['results'])} outcomes, to {sent}"
+        for one in reply["results"]:
+            assert one.get("code") != rules.FAULT, f"{one}, to {sent}"
+            assert bool(one.get("code")) == bool(one.get("message")), f"{one}, to {sent}"
 
     def json_rpc(self, body: bytes) -> None:
         """Always 200 but for what cannot be parsed; codes that are documented, and no fault."""

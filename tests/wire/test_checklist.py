@@ -7,6 +7,7 @@ with the row's number.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -293,6 +294,48 @@ def test_20_cron_times_are_reset_and_messages_stopped_by_force(
     assert status == 409
     assert body["message"].endswith("FAILURE")
     assert http.raw("POST", "/api/dtmsvr/forceStop", {"gid": "none"})[0] == 500
+
+
+@every_door
+def test_21_of_contrary_decisions_at_one_moment_one_counts_and_everybody_is_told_which(
+    door: Door, http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+) -> None:
+    """Rows of dtm's store tests, seen from outside: a state changes from the one it was in, or not at all."""
+    branches.answers["/in"] = ["late"]
+    urls = [branches.url("/in")]
+    door.ask("prepare", "g", urls, query_prepared=branches.url("/check"))
+    with ThreadPoolExecutor(8) as callers:
+        said = list(callers.map(lambda what: (what, door.ask(what, "g", urls).end), ["submit", "abort"] * 8))
+    ends = {what: {end for asked, end in said if asked == what} for what in ("submit", "abort")}
+    submitted = ends["submit"] == {End.SUCCESS}
+    assert ends == {
+        "submit": {End.SUCCESS if submitted else End.FAILURE},
+        "abort": {End.FAILURE if submitted else End.SUCCESS},
+    }
+    branches.release.set()
+    assert coordinator.wait_final("g") is (State.SUCCEEDED if submitted else State.FAILED)
+    assert branches.times("/in") == int(submitted)
+    assert shown(http, "g")[0] == ("succeed" if submitted else "failed")
+
+
+def test_21_what_is_called_at_this_moment_or_finished_is_not_taken_up_and_what_is_unknown_is_told(
+    http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+) -> None:
+    branches.answers["/in"] = ["late"]
+    http.ask("submit", "g", [branches.url("/in")])
+    branches.until_called("/in")
+    assert http.raw("POST", "/api/dtmsvr/resetNextCronTime", {"gid": "g"})[0] == 200
+    assert http.get("resetCronTime?timeout=0&limit=100")["succeed_count"] == 0, "it is called at this moment"
+    branches.release.set()
+    coordinator.wait_final("g")
+    assert http.raw("POST", "/api/dtmsvr/resetNextCronTime", {"gid": "g"})[0] == 200
+    assert http.get("resetCronTime?timeout=0&limit=100") == {"has_remaining": False, "succeed_count": 0}
+    coordinator.advance(3_600_000)
+    assert shown(http, "g") == ("succeed", ["succeed"])
+    assert branches.times("/in") == 1
+    for path in ("resetNextCronTime", "forceStop", "abort"):
+        status, body = http.raw("POST", f"/api/dtmsvr/{path}", {"gid": "none", "trans_type": "msg"})
+        assert (status, body["message"]) == (500, "no TransGlobal with gid: none found")
 
 
 def test_22_a_grpc_request_without_a_type_is_an_error_and_the_server_lives(coordinator: InProcessCoordinator) -> None:
