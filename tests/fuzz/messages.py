@@ -104,11 +104,8 @@ def hostile(draw: st.DrawFn, url: Callable[[int], str]) -> dict[str, Any]:
 def many(draw: st.DrawFn, url: Callable[[int], str]) -> tuple[str, bytes, int | None]:
     """A path that takes many at once, a body for it, and how many outcomes it has; None where nobody can say."""
     path, field = draw(st.sampled_from([(PREPARE_PATH, "messages"), (SUBMIT_PATH, "gids")]))
-    if path == PREPARE_PATH:
-        right: st.SearchStrategy[Any] = sensible(url)
-        wrong = hostile(url)
-    else:
-        right, wrong = st.sampled_from(GIDS), gids
+    right: st.SearchStrategy[Any] = sensible(url) if path == PREPARE_PATH else st.sampled_from(GIDS)
+    wrong: st.SearchStrategy[Any] = hostile(url) if path == PREPARE_PATH else gids
     several = st.lists(right, max_size=6, unique_by=_gid_of)
     if draw(st.integers(0, 2)) == 0:
         items: Any = draw(st.one_of(st.lists(right | wrong | values, max_size=6), _about_the_most, values))
