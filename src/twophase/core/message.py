@@ -3,15 +3,18 @@
 A message is one value: it travels, is compared and is stored as a whole (`encode`, `decode`: one MessagePack
 array, the `body` of a stored row), because the cost of durability is counted in commits, not in bytes.
 Two requests carry the same content when their branches are equal: addresses as written (a topic's name, not
-its subscribers) and payload bytes; options do not count (correctness rule 5).
+its subscribers, where the name is known) and payload bytes; options do not count (correctness rule 5).
 """
 
 from __future__ import annotations
 
 import enum
+from typing import Final
 from urllib.parse import unquote_plus
 
 import msgspec
+
+_TOPIC: Final = "topic://"  # as `core.topic`, which imports this module
 
 
 class Branch(msgspec.Struct, frozen=True, array_like=True):
@@ -178,7 +181,21 @@ def _same(known: tuple[Branch, ...], said: tuple[Branch, ...]) -> bool:
         return True  # nearly always, and twenty times as fast
     if len(known) != len(said):
         return False
-    return all(one.url == other.url and one.payload == other.payload for one, other in zip(known, said, strict=True))
+    return all(_alike(one, other) for one, other in zip(known, said, strict=True))
+
+
+def _alike(known: Branch, said: Branch) -> bool:
+    """Whether a branch was written as `said` is.
+
+    Taken over from a store that keeps no topics' names, it has subscribers and names no topic (ADR 0016). Then any
+    topic may be the one that its producer wrote.
+    """
+    if known.payload != said.payload:
+        return False
+    if known.url == said.url:
+        return True
+    names_a_topic = known.url.startswith(_TOPIC) and known.url != _TOPIC
+    return known.subscribers is not None and not names_a_topic and said.url.startswith(_TOPIC)
 
 
 _encoder = msgspec.msgpack.Encoder()

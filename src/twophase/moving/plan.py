@@ -80,6 +80,7 @@ def plan(found: Found, topics: Sequence[Topic], now_ms: int) -> Planned | Skippe
     >>> branch = FoundBranch("01", "action", "prepared", "http://b/in", b"{}")
     >>> done = FoundBranch("01", "action", "succeed", "http://b/in", b"{}")
     >>> plan(Found("g", status="submitted", branches=(branch,)), (), 0).message.branches[0].calls
+    ('http://b/in',)
     >>> plan(Found("g", status="submitted", branches=(done,)), (), 0).message.branches[0].calls
     ('',)
     """
@@ -150,18 +151,23 @@ def _branches(found: Found, topics: Sequence[Topic]) -> tuple[TakenBranch, ...]:
         raise _Unreadable("not all of its branches are in dtm's store", _LOOK)
     said = found.step_urls if len(found.step_urls) == len(groups) else ()
     return tuple(
-        _branch(groups[number], said[number - 1] if said else "", topics) for number in range(1, len(groups) + 1)
+        _branch(groups[number], said[number - 1] if said else None, topics) for number in range(1, len(groups) + 1)
     )
 
 
-def _branch(calls: dict[int, FoundBranch], said: str, topics: Sequence[Topic]) -> TakenBranch:
-    """One step: an address, or what a topic's subscribers were when it was sent."""
+def _branch(calls: dict[int, FoundBranch], said: str | None, topics: Sequence[Topic]) -> TakenBranch:
+    """One step: an address, or what a topic's subscribers were when it was sent.
+
+    Where nobody knows what was `said` (SQL), an address may have been the only subscriber of a topic. It is told as
+    one, so that a producer who now submits to the topic is understood (`core.message.same_content`).
+    """
     if list(calls) == [0]:
         only = calls[0]
         url = said or only.url
         if _DONE[only.status]:
             return TakenBranch(url, only.payload, ("",))
-        return TakenBranch(url, only.payload, (only.url,) if url.startswith(TOPIC) else None)
+        is_subscriber = url.startswith(TOPIC) or (said is None and url)
+        return TakenBranch(url, only.payload, (only.url,) if is_subscriber else None)
     if sorted(calls) != list(range(1, len(calls) + 1)) or len(calls) == 1:
         raise _Unreadable("not all of its branches are in dtm's store", _LOOK)
     ordered = [calls[place] for place in range(1, len(calls) + 1)]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+import pytest
 
 from tests.integration.moving.command import report
 from tests.integration.moving.services import Service, until
 from tests.integration.moving.stores import DtmStore, RedisStore
 from twophase import Message
+from twophase.core.errors import ContentConflict
 from twophase.core.lifecycle import State
 from twophase.testing import InProcessCoordinator
 
@@ -106,6 +110,32 @@ def test_a_producer_that_submits_after_the_move_is_understood(
 
     assert coordinator.wait_final("mine") is State.SUCCEEDED
     assert branches.branches("mine") == [("/in", "01")]
+
+
+@pytest.mark.mariadb
+@pytest.mark.postgres
+def test_a_producer_that_submits_to_a_topic_after_the_move_is_understood(
+    sql: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    """dtm's tables have the subscribers' addresses only; since the prepare, who subscribes has changed, too."""
+    branches.answers["/ask"] = 425
+    a, b = branches.url("/a"), branches.url("/b")
+    one = [("01", "prepared", a, b'{"n":1}'), ("02", "prepared", b, b'{"n":2}')]
+    two = [("01-01", "prepared", a, b'{"n":1}'), ("01-02", "prepared", b, b'{"n":1}')]
+    sql.put("one", "prepared", one, query_prepared=branches.url("/ask"))
+    sql.put("two", "prepared", two, query_prepared=branches.url("/ask"))
+    sql.put_topic("paid", json.dumps([{"url": b, "remark": ""}]))
+    assert report(sql, coordinator.url, "--apply")[0] == 0
+
+    with pytest.raises(ContentConflict):
+        Message(coordinator.url, gid="one").add("topic://paid", {"n": 2}).add(b, {"n": 2}).submit()
+    Message(coordinator.url, gid="one").add("topic://paid", {"n": 1}).add(b, {"n": 2}).submit()
+    Message(coordinator.url, gid="two").add("topic://paid", {"n": 1}).submit()
+
+    assert [coordinator.wait_final(gid) for gid in ("one", "two")] == [State.SUCCEEDED] * 2
+    assert branches.branches("one") == [("/a", "01"), ("/b", "02")]
+    assert branches.branches("two") == [("/a", "01-01"), ("/b", "01-02")]
+    assert report(sql, coordinator.url, "--apply")[1]["counts"] == {"present prepared": 2}
 
 
 def test_what_is_older_than_history_is_not_taken_for_new(mysql: DtmStore, branches: Service) -> None:

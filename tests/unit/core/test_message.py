@@ -194,3 +194,20 @@ EARLY: dict[str, Any] = {"durability": Durability.CHECK_BACK}
 )
 def test_what_may_be_called_before_its_decision_is_stored(check_url: str, options: dict[str, Any], early: bool) -> None:
     assert may_be_called_early(Message("g", (), check_url, Options(**options))) is early
+
+
+@pytest.mark.parametrize(
+    "taken_over", [Branch("http://b/1", b"1", ("http://b/1",)), Branch("topic://", b"1", ("", "x"))]
+)
+def test_a_topic_whose_name_was_lost_with_another_store_is_whichever_its_producer_says(taken_over: Branch) -> None:
+    known = Message("g", (taken_over,))
+
+    assert same_content(known, Message("g", (Branch("topic://paid", b"1"),)))
+    assert same_prepared(known, Message("g", (Branch("topic://paid", b"1"),)))
+    assert not same_content(known, Message("g", (Branch("topic://paid", b"2"),)))
+    assert not same_content(known, Message("g", (Branch("http://b/2", b"1"),)))
+
+
+@pytest.mark.parametrize("named", [ONE, Branch("topic://paid", b"1", ("http://b/1",))])
+def test_what_its_producer_wrote_is_no_other_topic(named: Branch) -> None:
+    assert not same_content(Message("g", (named,)), Message("g", (Branch("topic://sold", b"1"),)))

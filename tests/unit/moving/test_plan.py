@@ -36,7 +36,7 @@ def skipped(one: Found) -> Skipped:
 def test_what_is_done_keeps_its_place_without_a_call() -> None:
     one, two, three = planned(found(branch("01", done=True), branch("02"), branch("03"))).message.branches
 
-    assert [one.calls, two.calls, three.calls] == [("",), None, None]
+    assert [one.calls, two.calls, three.calls] == [("",), ("http://b/02",), ("http://b/03",)]
     assert [one.url, two.url, three.url] == ["http://b/01", "http://b/02", "http://b/03"]
 
 
@@ -54,7 +54,15 @@ def test_subscribers_of_one_topic_are_one_step() -> None:
     one, two = planned(found(branch("01-02"), branch("02"), branch("01-01", done=True))).message.branches
 
     assert (one.url, one.calls) == ("topic://", ("", "http://b/01-02"))
-    assert (two.url, two.calls) == ("http://b/02", None)
+    assert (two.url, two.calls) == ("http://b/02", ("http://b/02",))
+
+
+def test_an_address_is_only_that_where_the_step_was_one_and_may_be_a_topics_where_nobody_knows() -> None:
+    row, nowhere = branch("01"), FoundBranch("01", "action", "prepared", "", b"{}")
+
+    assert planned(found(row)).message.branches[0].calls == ("http://b/01",)
+    assert planned(found(row, step_urls=("http://b/01",))).message.branches[0].calls is None
+    assert planned(found(nowhere)).message.branches[0].calls is None
 
 
 def test_a_topic_is_known_by_its_addresses() -> None:
