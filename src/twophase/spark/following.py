@@ -42,6 +42,8 @@ from twophase.spark.locations import Location, Role
 from twophase.spark.plan import Plan
 from twophase.spark.report import Report
 from twophase.spark.run import Arrived, look_into, run
+from twophase.spark.source import local_gids
+from twophase.spark.teller import Teller
 
 EVERY_SECONDS = 10.0
 ROWS_PER_BATCH_MAX = 100_000
@@ -106,7 +108,7 @@ class Follower:
         """Batches come in a thread of Spark's, rounds without history in our own; one at a time."""
         self._failure: Exception | None = None
         self._code = NOT_CHECKED
-        self._told: object = None
+        self._teller = Teller(following.show, following.say)
         self._last = time.monotonic()
 
     def run(self) -> int:
@@ -220,7 +222,7 @@ class Follower:
                 return
             state = read_state(self._state_path)
             assert state is not None, "there is one before the stream begins"
-            nothing = self._spark.createDataFrame([], "gid string")
+            nothing = local_gids(self._spark, ())
             try:
                 self._round(self._spark, Arrived(nothing, state.verified, (), state.batch))
             except (Stopped, ConfigurationError):
@@ -240,17 +242,7 @@ class Follower:
         self._last = time.monotonic()
         self._code = report.verdict.exit_code
         state = read_state(self._state_path)
-        told = (
-            report.verdict,
-            report.result.primary,
-            [line.what for line in report.coverage if not line.checked],
-            [(sample.gid, sample.flags) for sample in report.result.samples],
-        )
-        if told != self._told:
-            following.show(report)
-        elif report.result.messages:
-            following.say(report.sentence)
-        self._told = told
+        self._teller.tell(report)
         if arrived is not None and (state is None or state.batch != arrived.batch):
             raise CannotRead("More messages are open or broken than are carried over; the verified point stays.")
 

@@ -34,7 +34,14 @@ from twophase.spark.plan import Plan
 from twophase.spark.readers import probe as probing
 from twophase.spark.readers.probe import Source
 from twophase.spark.report import Report, Terms, make_report, to_json
-from twophase.spark.source import again_from, read_all, reference_skew_ms, rows_of, scope_of
+from twophase.spark.source import (
+    again_from,
+    local_gids,
+    read_all,
+    reference_skew_ms,
+    rows_of_uncounted,
+    scope_of,
+)
 from twophase.spark.taxonomy import OPEN, VIOLATIONS
 
 _CARRIED = [flag.value for flag in (*VIOLATIONS, *OPEN)]
@@ -162,7 +169,7 @@ def _inputs(
         return read_all(spark, sources), [], None
     looked_at = sources if arrived is None else without_new_history(sources, state)
     increment = increment_of(looked_at, state, int(plan.overlap_s * 1000), plan.cores * 2)
-    gids = spark.createDataFrame([(gid,) for gid in state.carried], "gid string")
+    gids = local_gids(spark, state.carried)
     remarks = list(increment.remarks)
     if arrived is not None:
         gids = gids.unionByName(arrived.gids)
@@ -170,11 +177,13 @@ def _inputs(
     for frame in read_all(spark, increment.sources):
         gids = gids.unionByName(frame.select("gid"))
     held = gids.distinct().persist(StorageLevel.MEMORY_AND_DISK)
-    return rows_of(spark, sources, held, held.count()), remarks, held
+    return rows_of_uncounted(spark, sources, held), remarks, held
 
 
 def _carried(audited: Audited) -> list[str]:
     """What is broken or open: the next run looks at it again, also when it has vanished by then."""
+    if not any(audited.result.counts[name] for name in _CARRIED):
+        return []
     wanted = F.arrays_overlap("flags", F.array(*[F.lit(name) for name in _CARRIED]))
     rows = audited.findings.where(wanted).select("gid").limit(CARRIED_MAX + 1).collect()
     return [row["gid"] for row in rows]

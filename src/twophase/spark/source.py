@@ -59,6 +59,19 @@ def rows_of(spark: SparkSession, sources: Sequence[Source], gids: DataFrame, cou
     return Inputs(*(frame.join(wanted, "gid", "left_semi") for frame in read_all(spark, sources)))
 
 
+def rows_of_uncounted(spark: SparkSession, sources: Sequence[Source], gids: DataFrame) -> Inputs:
+    """The same where nobody has counted the gids yet, which are persisted: few are counted by fetching them."""
+    few = gids.limit(GIDS_ON_DRIVER_MAX + 1).collect()
+    if len(few) <= GIDS_ON_DRIVER_MAX:
+        return read_again(spark, sources, sorted(row["gid"] for row in few))
+    return rows_of(spark, sources, gids, gids.count())
+
+
+def local_gids(spark: SparkSession, gids: Sequence[str]) -> DataFrame:
+    """These gids as a DataFrame with the column gid."""
+    return spark.createDataFrame(pa.table({"gid": pa.array(gids, pa.string())}), "gid string")
+
+
 def _by_key(spark: SparkSession, role: Role, sources: list[Source], gids: DataFrame) -> DataFrame:
     if not sources:
         return _local(spark, role, [])
