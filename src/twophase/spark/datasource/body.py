@@ -6,10 +6,8 @@ where a read spends its time. A body that cannot be read (or is of a newer form)
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +17,7 @@ from twophase.core import message as codec
 from twophase.core.message import Branch, Message
 from twophase.core.topic import TOPIC_PREFIX, expansion_of
 from twophase.spark.datasource.tables import BRANCH, IN_BODY
+from twophase.spark.garbage import collecting_nothing
 
 NAMES = frozenset(column.name for column in IN_BODY)
 _TYPES = {column.name: column.type for column in IN_BODY}
@@ -34,21 +33,8 @@ def columns_of(bodies: pa.Array, names: Sequence[str]) -> dict[str, pa.Array]:
     >>> columns_of(pa.array([body, b"?"]), ["branches"])["branches"].to_pylist()
     [[{'branch_id': '01', 'url': 'http://b/in', 'payload_bytes': 2}], None]
     """
-    with _collecting_nothing():
+    with collecting_nothing():
         return _columns_of(bodies, [name for name in names if name in NAMES])
-
-
-@contextlib.contextmanager
-def _collecting_nothing() -> Iterator[None]:
-    """Without the garbage collector: it looks again and again at messages that are all in use, and takes two thirds of
-    the time of decoding them."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _columns_of(bodies: pa.Array, wanted: Sequence[str]) -> dict[str, pa.Array]:

@@ -38,6 +38,7 @@ from twophase.client.wire import Operation, encode_request
 from twophase.core.errors import ConfigurationError, RowRefused
 from twophase.core.limits import BODY_BYTES_MAX
 from twophase.core.message import Branch, Message, Options
+from twophase.spark.garbage import collecting_nothing
 from twophase.spark.sink.naming import gid_of
 from twophase.spark.sink.options import PLACEHOLDER, Publishing
 from twophase.spark.sink.secret import looked_up
@@ -102,6 +103,7 @@ class RowEncoder:
             explicit_verdict=True,
             delay_ms=publishing.delay_ms,
             timeout_to_fail_ms=publishing.check_after_ms,
+            durability=publishing.durability,
         )
         self._parts = _parts_of_request(check_url, options)
 
@@ -111,6 +113,10 @@ class RowEncoder:
         Raises:
             RowRefused: a key or an address is null, or a row is no message.
         """
+        with collecting_nothing():
+            return self._encoded(batch)
+
+    def _encoded(self, batch: pa.RecordBatch) -> list[Encoded]:
         publishing = self._publishing
         for name in publishing.key_columns:
             if batch.column(name).null_count:
