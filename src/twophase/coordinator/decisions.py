@@ -27,7 +27,7 @@ from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.timers import Timers
 from twophase.coordinator.topics import Topics
 from twophase.core import failpoint
-from twophase.core.errors import InvalidRequest, StoreError, StoreFenced
+from twophase.core.errors import InvalidRequest, StoreError, StoreFenced, StoreUnavailable
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, Reply, State
 from twophase.core.message import Durability, Message, encode, may_be_called_early, same_content, same_prepared
@@ -204,7 +204,7 @@ class Decisions:
         """A new message with its topics' subscribers; None, and its requester is told, when it cannot be one."""
         try:
             return self._topics.expand(said)
-        except InvalidRequest as error:
+        except (InvalidRequest, StoreUnavailable) as error:
             self.replies.refuse(occurrence, ReplyOf(error, State.ABSENT))
             occurrence.on_reply = None
             return None

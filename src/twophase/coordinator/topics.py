@@ -3,13 +3,15 @@
 Promise: a message goes to the subscribers its topic had at one moment, at most `topics_interval_ms` before it came (at
 once on the node that changed them); a change is durable when it is told, compared and set against all others on every
 node. What memory holds is one revision as a whole, never a mixture; it is read again when the store has another one.
-While the store does not answer, memory stays as it was: then no message can be inserted either.
+A node that could not read them for `AGE_MS_MAX` more takes no new message to a topic until it has.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -27,10 +29,13 @@ from twophase.core.errors import (
 from twophase.core.hooks import Chance
 from twophase.core.limits import CALLS_MAX, REMARK_BYTES_MAX, SUBSCRIBERS_MAX, TOPICS_MAX, URL_BYTES_MAX, require
 from twophase.core.message import Branch, Message, scheme_of
+from twophase.core.metadata import why_no_metadata
 from twophase.core.topic import TOPIC_PREFIX, topic_in, validate_topic
 from twophase.stores.base import Store, Subscriber, Topic
 from twophase.stores.base import Topics as AllTopics
 
+AGE_MS_MAX: Final = 5_000
+"""Beyond the interval. A look takes its time, and after an outage the next one comes an interval later."""
 _TRIES_MAX: Final = 30
 """Of one change. Each time it does not come through, another one did, on another node."""
 _PAUSE_S: Final = 0.002
@@ -66,6 +71,7 @@ class Topics:
         self._check_address = check_address
         self._now = AllTopics(-1, {})
         self._urls: dict[str, tuple[str, ...]] = {}
+        self._as_of_s = -math.inf
         self._store_is_asked = asyncio.Lock()
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -116,6 +122,7 @@ class Topics:
             return await self._read()
 
     async def _read(self) -> AllTopics:
+        asked_s = time.monotonic()
         found = await self._store.topics(self._now.revision)
         if found is not None:
             self._now = found
@@ -123,6 +130,7 @@ class Topics:
                 topic.name: tuple([subscriber.url for subscriber in topic.subscribers])
                 for topic in found.by_name.values()
             }
+        self._as_of_s = asked_s
         return self._now
 
     def expand(self, message: Message) -> Message:
@@ -130,22 +138,33 @@ class Topics:
 
         Raises:
             TopicNotFound: a topic has no subscriber. LimitExceeded: they are too many together.
+            InvalidRequest: a subscriber is called by gRPC, which cannot carry its gid or a header.
+            StoreUnavailable: who has subscribed elsewhere since is not known.
         """
         branches = tuple([self._expanded(branch, message.protocol) for branch in message.branches])
-        for branch in branches:
-            if branch.subscribers is None and branch.url.startswith(TOPIC_PREFIX):
-                remedy = f"Subscribe an address to {branch.url[:200]} first; nothing was stored."
-                raise TopicNotFound(gid=message.gid, remedy=remedy)
+        for branch, said in zip(branches, message.branches, strict=True):
+            if said.subscribers is None and branch.url.startswith(TOPIC_PREFIX):
+                self._require_fresh(message.gid)
+                if branch.subscribers is None:
+                    remedy = f"Subscribe an address to {branch.url[:200]} first; nothing was stored."
+                    raise TopicNotFound(gid=message.gid, remedy=remedy)
         require(CALLS_MAX, _calls(branches), gid=message.gid)
+        if message.options.headers or not message.gid.isascii():
+            _require_metadata(message, branches)
         return msgspec.structs.replace(message, branches=branches)
 
     def can_expand(self, message: Message) -> bool:
         """Whether `expand` would take it."""
         try:
             self.expand(message)
-        except InvalidRequest:
+        except (InvalidRequest, StoreUnavailable):
             return False
         return True
+
+    def _require_fresh(self, gid: str) -> None:
+        age_s = time.monotonic() - self._as_of_s
+        if self._task is not None and age_s > self._interval_s + AGE_MS_MAX / 1000:
+            raise StoreUnavailable(f"topics were last read {age_s:.0f} s ago; nothing was stored.", gid=gid)
 
     def expand_late(self, message: Message) -> Message:
         """A decided message, with the subscribers of topics among the branches that came late, as far as may be.
@@ -270,6 +289,15 @@ def _require_both(name: str, url: str) -> None:
         raise TopicRefused("empty topic")
     if not url:
         raise TopicRefused("empty url")
+
+
+def _require_metadata(message: Message, branches: Sequence[Branch]) -> None:
+    """A door that saw only the topic's name could not say whether its subscribers can be called."""
+    for branch in branches:
+        schemes = {scheme_of(url, message.protocol) for url in branch.subscribers or ()}
+        why_not = why_no_metadata(message.gid, message.options.headers) if schemes & {"grpc", "grpcs"} else ""
+        if why_not:
+            raise InvalidRequest(f"{why_not} A subscriber of {branch.url[:200]} is called so.", gid=message.gid)
 
 
 def _calls(branches: Sequence[Branch]) -> int:

@@ -8,7 +8,6 @@ truncates or never calls the branch.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -19,6 +18,7 @@ from twophase.core.errors import InvalidRequest, LimitExceeded, UnsupportedType
 from twophase.core.gid import validate_gid
 from twophase.core.limits import BRANCHES_MAX, PAYLOAD_BYTES_MAX, URL_BYTES_MAX, Limit, require
 from twophase.core.message import Branch, Message, Options, scheme_of
+from twophase.core.metadata import why_no_metadata
 from twophase.core.topic import TOPIC_PREFIX, topic_in, validate_topic
 from twophase.server.options import options_of, says_nothing
 from twophase.server.trace import Trace, TraceHeaders
@@ -26,7 +26,6 @@ from twophase.server.wire import WireRequest, WireStep, parse_request
 
 _PROTOCOLS: Final = frozenset({"http", "grpc", "json-rpc"})
 _ADDRESSES_REMEMBERED_MAX: Final = 4096
-_METADATA_NAME: Final = re.compile(r"[0-9A-Za-z_.-]+")
 _DEFAULT_OPTIONS: Final = Options()
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -192,11 +191,11 @@ def _require_metadata(request: WireRequest, branches: tuple[Branch, ...], protoc
     urls = [request.query_prepared or "", *(branch.url for branch in branches)]
     if not any(url and scheme_of(url, protocol) in {"grpc", "grpcs"} for url in urls):
         return
-    if not gid.isascii():
-        raise InvalidRequest("gid has characters beyond ASCII, which a gRPC call's metadata cannot carry.", gid=gid)
-    for name in request.branch_headers or ():
-        if not _METADATA_NAME.fullmatch(str(name)):
-            raise InvalidRequest(f"branch_headers: {str(name)[:45]!r} cannot be gRPC metadata.", gid=gid)
+    said = request.branch_headers
+    headers = said.items() if isinstance(said, dict) else ()
+    why_not = why_no_metadata(gid, [(name, value or "") for name, value in headers])
+    if why_not:
+        raise InvalidRequest(why_not, gid=gid)
 
 
 def too_large(limit: Limit, size_bytes: int) -> LimitExceeded:

@@ -205,6 +205,7 @@ BAD: list[tuple[str, dict[str, Any], Code, str]] = [
     ("a resolver", message("g", "etcd://x/bank.Bank/In"), Code.INVALID_ARGUMENT, "no destination for 'etcd'"),
     ("check", message("g", query_prepared="bank"), Code.INVALID_ARGUMENT, "query_prepared: bad_url"),
     ("header", message("g", branch_headers={"x!": "1"}), Code.INVALID_ARGUMENT, "cannot be gRPC metadata"),
+    ("header's value", message("g", branch_headers={"x": "a\tb"}), Code.INVALID_ARGUMENT, "cannot be gRPC metadata"),
     ("gid beyond ASCII", message("bestellung-ü"), Code.INVALID_ARGUMENT, "gid has characters beyond ASCII"),
     ("too long a timeout", message("g", request_timeout=601), Code.INVALID_ARGUMENT, "at most 600000"),
     ("immense number", message("g", request_timeout=2**62), Code.INVALID_ARGUMENT, "request_timeout is"),

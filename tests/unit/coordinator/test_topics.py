@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.unit.coordinator.rig import CHECK, IN, Rig, message
+from twophase.coordinator import topics as module
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core import limits
 from twophase.core.errors import (
@@ -421,6 +422,45 @@ async def test_a_look_that_fails_is_repeated_and_told(tmp_path: Path, monkeypatc
     assert set(failures) == {StoreUnavailable.code}
 
 
+async def test_topics_that_cannot_be_read_any_more_are_not_used_for_new_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may have subscribed elsewhere since; whatever names no topic, or was prepared before, goes on."""
+    monkeypatch.setattr(module, "AGE_MS_MAX", 30)
+    rig = SharedRig(tmp_path, CoordinatorSettings(topics_interval_ms=5))
+    await rig.coordinator.start()
+    ask = rig.store.topics
+    try:
+        await subscribe(rig, ONE)
+        assert (await rig.prepare(message("before", RATES))).error is None
+
+        async def away(known: int = -1) -> Topics | None:
+            raise StoreUnavailable
+
+        monkeypatch.setattr(rig.store, "topics", away)
+        await rig.until(lambda: not rig.coordinator.topics.can_expand(message("g", RATES)))
+        refused = (await rig.submit(message("g", RATES))).error
+        assert isinstance(refused, StoreUnavailable)
+        assert "nothing was stored" in refused.message
+        assert await rig.coordinator.query("g") is None
+        assert (await rig.submit(message("before", RATES))).error is None
+        assert (await rig.submit(message("plain", IN))).error is None
+        monkeypatch.setattr(rig.store, "topics", ask)
+        await rig.until(lambda: rig.coordinator.topics.can_expand(message("g", RATES)))
+        assert (await rig.submit(message("g", RATES))).error is None
+    finally:
+        await rig.coordinator.stop()
+
+
+async def test_where_nobody_else_changes_topics_they_never_are_too_old(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AGE_MS_MAX", -10_000_000)
+    await subscribe(rig, ONE)
+
+    assert (await rig.submit(message("g", RATES))).error is None
+
+
 class SharedRig(Rig):
     """A rig whose topics others may change: the coordinator is made as on a shared store, which it then is not."""
 
@@ -447,3 +487,23 @@ async def test_grpc_addresses_without_a_scheme_are_called_by_messages_of_any_pro
 
     assert topics.subscribers(RATES, "http") == ("grpc://b:1/bank.Bank/In", ONE)
     assert topics.subscribers(RATES, "grpc") == ("b:1/bank.Bank/In", ONE)
+
+
+@pytest.mark.parametrize(
+    ("gid", "headers", "named"),
+    [("gïd", (), "gid has characters beyond ASCII"), ("g", (("tenant", "7\t"),), "branch_headers: 'tenant'")],
+)
+async def test_what_a_subscribers_call_could_not_carry_is_refused_before_it_is_stored(
+    rig: Rig, gid: str, headers: tuple[tuple[str, str], ...], named: str
+) -> None:
+    await rig.store.change_topic(0, "rates", [Subscriber(ONE), Subscriber("b:1/bank.Bank/In")])
+    await rig.store.change_topic(1, "plain", [Subscriber(ONE)])
+    await rig.coordinator.topics.refresh()
+
+    refused = (await rig.submit(message(gid, RATES, headers=headers))).error
+
+    assert isinstance(refused, InvalidRequest)
+    assert refused.message.startswith(named)
+    assert "A subscriber of topic://rates is called so" in refused.message
+    assert await rig.coordinator.query(gid) is None
+    assert (await rig.submit(message(gid, "topic://plain", headers=headers))).error is None
