@@ -1,7 +1,7 @@
 """The coordinator: takes requests, remembers what it acknowledged, and sees every message through.
 
-Requests come as callbacks because they are the hot path; each is answered exactly once, whatever happens. What
-a request does is the lifecycle table's business (`decisions`); here it is only admitted or put off.
+Requests come as callbacks because they are the hot path; each is answered exactly once, whatever happens. Which are
+taken is the business of `admission`, what they do the lifecycle table's (`decisions`); here the parts are put together.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final
 import msgspec
 
 from twophase.coordinator.active import Active
+from twophase.coordinator.admission import Admission
 from twophase.coordinator.alerts import Alerts
 from twophase.coordinator.calls import Calls, why_not_callable
 from twophase.coordinator.checkback import CheckBack
-from twophase.coordinator.committer import as_store_error
 from twophase.coordinator.decisions import Decisions
 from twophase.coordinator.delivery import Delivery
-from twophase.coordinator.entry import Entry, Occurrence, OnReply, ReplyOf, tell
+from twophase.coordinator.entry import Entry, Occurrence, OnReply, ReplyOf
 from twophase.coordinator.gate import Gate
 from twophase.coordinator.horizon import Horizon, OldestHeader, horizon
 from twophase.coordinator.looking import page_of
@@ -36,11 +36,10 @@ from twophase.coordinator.store_clock import StoreClock
 from twophase.coordinator.timers import Timers
 from twophase.coordinator.topics import Topics
 from twophase.coordinator.view import MessageView, view_of
-from twophase.core.errors import InvalidRequest, Overloaded, ShuttingDown, StoreError, StoreFenced, TwophaseError
+from twophase.core.errors import InvalidRequest, ShuttingDown, StoreError, StoreFenced
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Message
-from twophase.core.topic import TOPIC_PREFIX
 from twophase.destinations.base import Destination
 from twophase.stores.base import DecidedBy, Overview, Store
 from twophase.stores.search import Search
@@ -108,9 +107,6 @@ class Coordinator:
         self.clock: Clock = clock
         self._observer = observer
         self._alerts = alerts or Alerts(None, None, after=1, timeout_ms=1, observer=observer)
-        self._accepting = False
-        self._draining = False
-        self._lookups: set[asyncio.Task[None]] = set()
         self._fatal: asyncio.Future[StoreError] | None = None
         self._timers = Timers(clock, self._due)
         self._active = Active(self._timers, settings.active_max, settings.active_bytes_max)
@@ -133,6 +129,7 @@ class Coordinator:
             on_fault=self._fault,
             on_fenced=self._fenced,
         )
+        self._admission = Admission(store, self._active, self._decisions, self.topics, settings, observer)
         bounds = (settings.in_flight_max, settings.in_flight_per_destination_max, settings.lane_waiting_max)
         self._branch_calls = Calls(destinations, Gate(*bounds))
         self._check_calls = Calls(destinations, Gate(*bounds))
@@ -144,7 +141,9 @@ class Coordinator:
         )
         self._retention = Retention(store, settings, clock, chance, observer)
         self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, self._carry)
-        self._recovery = Recovery(store, self._active, settings, clock, chance, observer, lambda: self._accepting)
+        self._recovery = Recovery(
+            store, self._active, settings, clock, chance, observer, lambda: self._admission.is_open
+        )
         self._membership = Membership(store, self, self._store_clock, settings, chance, observer, self._recovery.hurry)
         self._moved = Moved(
             store,
@@ -158,7 +157,7 @@ class Coordinator:
         )
         self._on_due = self._moved.sift if store.shared else self._see_to
         self._stopping = Stopping(self._check_back, self._decisions, settings)
-        self.operator = Operator(store, self._decisions, clock, self._find, settings.attempts_max)
+        self.operator = Operator(store, self._decisions, clock, self._admission.find, settings.attempts_max)
 
     # ---- life -----------------------------------------------------------------------------------------
 
@@ -173,7 +172,7 @@ class Coordinator:
         asked_ms = self._store_clock.own_ms()
         self._store_clock.follow(await self._store.now_ms(), asked_ms)
         await self.topics.start()
-        self._accepting = True
+        self._admission.is_open = True
         await self._recovery.start()
         self._membership.start()
         await self._oldest_header.start()
@@ -185,7 +184,9 @@ class Coordinator:
         await self._membership.leave()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                while self._branch_calls.gate.in_flight or self._check_calls.gate.in_flight or self._lookups:
+                while (
+                    self._branch_calls.gate.in_flight or self._check_calls.gate.in_flight or self._admission.looking_up
+                ):
                     await asyncio.sleep(0.01)
                     await self._decisions.committer.drained()
                 await self._decisions.committer.drained()
@@ -208,8 +209,8 @@ class Coordinator:
             await self._store.stop()
 
     async def _end_work(self) -> None:
-        self._draining = True
-        self._accepting = False
+        self._admission.draining = True
+        self._admission.is_open = False
         self._timers.stop()
         self._branch_calls.drain()
         self._check_calls.drain()
@@ -222,7 +223,11 @@ class Coordinator:
     @property
     def ready(self) -> bool:
         """Whether requests are accepted."""
-        return self._accepting
+        return self._admission.is_open
+
+    @property
+    def _calling(self) -> int:
+        return self._branch_calls.gate.in_flight + self._check_calls.gate.in_flight
 
     async def fatal(self) -> StoreError:
         """Wait for the error after which this node must stop: another process has taken its place."""
@@ -241,21 +246,21 @@ class Coordinator:
     def prepare(self, message: Message, on_reply: OnReply) -> None:
         """Remember a message whose fate its producer's local transaction will decide."""
         if self._settings.strict and not message.check_url:
-            self._refuse(InvalidRequest(_NOBODY_TO_ASK, gid=message.gid, remedy=_GIVE_ADDRESS), on_reply)
+            self._admission.refuse(InvalidRequest(_NOBODY_TO_ASK, gid=message.gid, remedy=_GIVE_ADDRESS), on_reply)
             return
-        entry = self._admit(message, on_reply)
+        entry = self._admission.admit(message, on_reply)
         if entry is not None:
             self._decisions.happen(entry, Occurrence(_PREPARE, message, on_reply))
 
     def submit(self, message: Message, on_reply: OnReply) -> None:
         """The local transaction is committed (or there is none): call the branches."""
-        entry = self._admit(message, on_reply)
+        entry = self._admission.admit(message, on_reply)
         if entry is not None:
             self._decisions.happen(entry, Occurrence(_SUBMIT, message, on_reply, _BY_SUBMIT))
 
     def abort(self, gid: str, on_reply: OnReply) -> None:
         """The local transaction is rolled back: call nothing."""
-        entry = self._find(gid, on_reply)
+        entry = self._admission.find(gid, on_reply)
         if entry is None:
             return
         self._decisions.happen(entry, Occurrence(Event.ABORT, None, on_reply, DecidedBy.ABORT, "the producer aborted"))
@@ -266,7 +271,7 @@ class Coordinator:
         Unlike `submit` it begins nothing. The reply's state tells: ABSENT, no such message; FAILED, the opposite was
         decided before.
         """
-        entry = self._find(gid, on_reply)
+        entry = self._admission.find(gid, on_reply)
         if entry is not None:
             self._decisions.happen(entry, Occurrence(Event.CHECK_COMMITTED, None, on_reply, _BY_SUBMIT))
 
@@ -319,7 +324,7 @@ class Coordinator:
 
     def halt(self) -> None:
         """See `membership.Work`, as for all of these."""
-        self._accepting = False
+        self._admission.is_open = False
         self._branch_calls.drain()
         self._check_calls.drain()
         self._decisions.committer.halt()
@@ -333,12 +338,12 @@ class Coordinator:
 
     def take_up(self) -> None:
         """The rows that were ours come back by adoption, if nobody was faster."""
-        if self._draining:
+        if self._admission.draining:
             return
         self._branch_calls.resume()
         self._check_calls.resume()
         self._decisions.committer.resume()
-        self._accepting = True
+        self._admission.is_open = True
         self._recovery.restart()
 
     def adopted(self) -> None:
@@ -346,75 +351,11 @@ class Coordinator:
         self._recovery.adopted()
 
     async def _forget_all(self, error: StoreError) -> None:
-        lookups = list(self._lookups)
-        for task in lookups:
-            task.cancel()
-        if lookups:
-            await asyncio.wait(lookups)
+        await self._admission.cancel()
         for entry in self._active.entries():
             self._decisions.give_up(entry, None, type(error)(error.message, gid=entry.message.gid))
 
     # ---- inside -----------------------------------------------------------------------------------------
-
-    def _turned_away(self, gid: str, entry: Entry | None, on_reply: OnReply) -> bool:
-        settings = self._settings
-        if not self._accepting:
-            error: TwophaseError = ShuttingDown(gid=gid) if self._draining else StoreFenced(gid=gid)
-        elif (
-            self._decisions.committer.waiting + len(self._lookups) >= settings.waiting_max
-            or self._active.full
-            or (entry is not None and entry.crowded_by(settings.gid_waiting_max))
-        ):
-            error = Overloaded(gid=gid)
-        else:
-            return False
-        self._refuse(error, on_reply)
-        return True
-
-    def _refuse(self, error: TwophaseError, on_reply: OnReply) -> None:
-        self._observer.refused(error.code)
-        tell(on_reply, ReplyOf(error, State.ABSENT))
-
-    def _admit(self, message: Message, on_reply: OnReply) -> Entry | None:
-        gid = message.gid
-        entry = self._active.get(gid)
-        if self._turned_away(gid, entry, on_reply):
-            return None
-        if entry is not None:
-            return entry
-        for branch in message.branches:
-            if TOPIC_PREFIX in branch.url and not self.topics.can_expand(message):
-                # No new message can be that, but one that the store knows was expanded when it was inserted.
-                return self._look_up(gid)
-        return self._active.add(message)
-
-    def _find(self, gid: str, on_reply: OnReply) -> Entry | None:
-        """The entry of a gid, known or looked up; None when the request was turned away."""
-        entry = self._active.get(gid)
-        if self._turned_away(gid, entry, on_reply):
-            return None
-        return entry or self._look_up(gid)
-
-    def _look_up(self, gid: str) -> Entry:
-        """An entry that is busy until the store has said what it knows of the gid."""
-        entry = self._active.add(Message(gid, ()))
-        entry.busy = True
-        task = asyncio.get_running_loop().create_task(self._fill(entry))
-        self._lookups.add(task)
-        task.add_done_callback(self._lookups.discard)
-        return entry
-
-    async def _fill(self, entry: Entry) -> None:
-        gid = entry.message.gid
-        try:
-            row = await self._store.get(gid)
-            self._active.mirror(entry, row)
-        except Exception as cause:  # noqa: BLE001 -- whatever it is, every requester gets an answer
-            entry.busy = False
-            self._decisions.give_up(entry, None, as_store_error(cause))
-            return
-        entry.busy = False
-        self._decisions.drain_queue(entry)
 
     def _carry(self, header: tuple[str, str]) -> None:
         self._delivery.headers = (header,)
@@ -460,7 +401,7 @@ class Coordinator:
 
     def fail(self, error: StoreError) -> None:
         """See `membership.Work`."""
-        self._accepting = False
+        self._admission.is_open = False
         self._timers.stop()
         self._branch_calls.drain()
         self._check_calls.drain()

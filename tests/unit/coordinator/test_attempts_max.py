@@ -39,7 +39,7 @@ async def pass_time(rig: Rig, rounds: int = 8) -> None:
 async def redrive(rig: Rig, gid: str = "g") -> None:
     """What an operator's redrive comes to."""
     told: list[ReplyOf] = []
-    entry = rig.coordinator._active.get(gid) or rig.coordinator._look_up(gid)
+    entry = rig.coordinator._active.get(gid) or rig.coordinator._admission.look_up(gid)
     rig.coordinator._decisions.happen(entry, Occurrence(Event.REDRIVE, None, told.append, "operator"))
     await rig.until(lambda: bool(told))
     assert told[0].error is None
