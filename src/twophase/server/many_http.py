@@ -161,15 +161,18 @@ def _size_bytes(request: WireRequest) -> int:
 
 def _read_prepare(body: bytes) -> list[WireRequest]:
     asked = _read(_decode_prepare, body).messages
-    _require_distinct([one.gid for one in asked])
+    _require_distinct("messages", [one.gid for one in asked])
     return asked
 
 
 def _read_submit(body: bytes) -> tuple[str, ...]:
     gids = _read(_decode_submit, body).gids
-    _require_distinct(gids)
-    for gid in gids:
-        validate_gid(gid)
+    _require_distinct("gids", gids)
+    for index, gid in enumerate(gids):
+        try:
+            validate_gid(gid)
+        except InvalidRequest as error:
+            raise type(error)(f"gids[{index}]: {error.message}") from error
     return gids
 
 
@@ -180,11 +183,12 @@ def _read(decode: Callable[[bytes], Asked], body: bytes) -> Asked:
         raise InvalidRequest(f"the request is not what this path takes: {error}.") from error
 
 
-def _require_distinct(gids: Sequence[str | None]) -> None:
+def _require_distinct(field: str, gids: Sequence[str | None]) -> None:
     if len(gids) > MESSAGES_MAX:
-        raise InvalidRequest(f"there are {len(gids)} messages, at most {MESSAGES_MAX} are allowed.")
+        raise InvalidRequest(f"{field}: there are {len(gids)}, at most {MESSAGES_MAX} are allowed.")
     if len(set(gids)) != len(gids):
-        raise InvalidRequest("one gid stands there twice.")
+        twice = next(gid for index, gid in enumerate(gids) if gid in gids[:index])
+        raise InvalidRequest(f"{field}: {'no gid' if twice is None else repr(twice[:128])} stands there twice.")
 
 
 def _refused(error: InvalidRequest) -> Response:

@@ -21,7 +21,7 @@ def coordinator() -> Iterator[InProcessCoordinator]:
 
 
 def ask(coordinator: InProcessCoordinator, what: str, body: Any) -> tuple[int, list[tuple[str, str]]]:
-    """The status, and code and state of each message."""
+    """The status, and code and state of each message; of a refusal its code and what it says."""
     request = urllib.request.Request(f"{coordinator.url}/api/twophase/{what}-many", msgspec.json.encode(body))
     try:
         with urllib.request.urlopen(request, timeout=20) as answer:
@@ -29,7 +29,9 @@ def ask(coordinator: InProcessCoordinator, what: str, body: Any) -> tuple[int, l
             return answer.status, [(one.get("code", ""), one.get("state", "")) for one in found]
     except urllib.error.HTTPError as error:
         with error:
-            return error.code, []
+            said = msgspec.json.decode(error.read())
+        assert said["remedy"]
+        return error.code, [(said["code"], said["message"])]
 
 
 def message(gid: str, payload: str = "{}", **fields: Any) -> dict[str, Any]:
@@ -78,20 +80,31 @@ def test_a_submit_of_what_failed_is_told(coordinator: InProcessCoordinator) -> N
 
 
 @pytest.mark.parametrize(
-    ("what", "body"),
+    ("what", "body", "named"),
     [
-        ("prepare", {}),
-        ("prepare", {"messages": [message("a"), message("a")]}),
-        ("prepare", {"messages": [message(str(number)) for number in range(501)]}),
-        ("prepare", {"messages": [{"gid": 1}]}),
-        ("submit", {"gids": [str(number) for number in range(501)]}),
-        ("submit", {"gids": ["a", "a"]}),
-        ("submit", {"gids": [""]}),
-        ("submit", []),
+        ("prepare", {}, "missing required field `messages`"),
+        ("prepare", {"messages": [message("b"), message("a"), message("a")]}, "messages: 'a' stands there twice"),
+        ("prepare", {"messages": [message("a") | {"gid": None}] * 2}, "messages: no gid stands there twice"),
+        (
+            "prepare",
+            {"messages": [message(str(number)) for number in range(501)]},
+            "messages: there are 501, at most 500",
+        ),
+        ("prepare", {"messages": [message("a"), {"gid": 1}]}, "$.messages[1].gid"),
+        ("submit", {"gids": [str(number) for number in range(501)]}, "gids: there are 501, at most 500"),
+        ("submit", {"gids": ["a", "a"]}, "gids: 'a' stands there twice"),
+        ("submit", {"gids": ["a", ""]}, "gids[1]: gid is empty"),
+        ("submit", {"gids": ["g" * 129]}, "gids[0]: gid is 129 bytes, at most 128"),
+        ("submit", [], "Expected `object`, got `array`"),
     ],
 )
-def test_what_cannot_be_read_is_refused_as_a_whole(coordinator: InProcessCoordinator, what: str, body: Any) -> None:
-    assert ask(coordinator, what, body) == (400, [])
+def test_what_cannot_be_read_is_refused_as_a_whole_by_name(
+    coordinator: InProcessCoordinator, what: str, body: Any, named: str
+) -> None:
+    status, [(code, said)] = ask(coordinator, what, body)
+
+    assert (status, code[:4]) == (400, "TP-1")
+    assert named in said
 
 
 def test_nothing_at_all_is_done_at_once(coordinator: InProcessCoordinator) -> None:
