@@ -93,9 +93,16 @@ async def _ask(server: ServerProcess, vector: Vector) -> Response:
 def _outcome(vector: Vector, response: Response) -> Outcome:
     recorded, body = vector.response, response.body.decode()
     said = [] if recorded.status == response.status else [f"status {response.status} instead of {recorded.status}"]
+    kind, our_kind = (_media_type(one) for one in (recorded.content_type, response.headers.get("content-type")))
+    if kind and kind != our_kind:
+        said.append(f"content type {our_kind!r} instead of {kind!r}")
     if not vector.request.path.startswith("/api/metrics"):
         said += deviations(vector.name, recorded.body, body)
     return Outcome(vector.name, response.status, body, tuple(said))
+
+
+def _media_type(content_type: str | None) -> str:
+    return (content_type or "").partition(";")[0].strip().lower()
 
 
 async def _has_come(sink: Sink, wanted: SinkCall, patience_s: float) -> bool:

@@ -11,11 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 
 from tests.wire.bank import Bank, bank
 from tests.wire.doors import Door, End, GrpcDoor, HttpDoor, JsonRpcDoor, wire
 from twophase.core.lifecycle import State
+from twophase.rpc.messages import Request, encode_request
 from twophase.testing import InProcessCoordinator
 
 DOORS: list[Any] = [HttpDoor, JsonRpcDoor, GrpcDoor]
@@ -238,6 +240,15 @@ def test_18_topics_are_subscribed_to_and_left(http: HttpDoor, branches: Bank) ->
     assert _error(http, "topic/t", "DELETE")["message"] == "storage: NotFound"
 
 
+def test_18_changes_of_one_topic_at_once_are_all_made(http: HttpDoor, branches: Bank) -> None:
+    urls = [branches.url(f"/{number}") for number in range(8)]
+    with ThreadPoolExecutor(8) as callers:
+        list(callers.map(lambda url: http.get(f"subscribe?topic=t&url={url}"), urls))
+    (kept,) = http.get("queryKV?cat=topics&key=t")["kv"]
+    assert kept["version"] == 8
+    assert sorted(one["url"] for one in msgspec.json.decode(kept["v"])) == urls
+
+
 def _error(http: HttpDoor, path: str, method: str = "GET") -> Any:
     """The body of a 500."""
     status, body = http.raw(method, f"/api/dtmsvr/{path}")
@@ -340,8 +351,10 @@ def test_21_what_is_called_at_this_moment_or_finished_is_not_taken_up_and_what_i
 
 def test_22_a_grpc_request_without_a_type_is_an_error_and_the_server_lives(coordinator: InProcessCoordinator) -> None:
     door = GrpcDoor(coordinator)
-    code, _ = door.call("Submit", b"")
-    assert code not in {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+    for request, named in ((b"", ""), (encode_request(Request(gid="g")), "trans_type is missing")):
+        code, text = door.call("Submit", request)
+        assert code not in {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN}
+        assert named in text
     assert door.call("NewGid", b"")[0] is grpc.StatusCode.OK
 
 
