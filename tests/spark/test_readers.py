@@ -24,8 +24,9 @@ from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message
 from twophase.spark.locations import Role, parse_coordinator, parse_named
 from twophase.spark.readers.database import open_database
+from twophase.spark.readers.journal import calls_of
 from twophase.spark.readers.probe import ROWS_PER_SLICE_MIN, Slice, Source, horizon_ms, probe
-from twophase.spark.readers.rows import calls_of, read_gids, read_slice
+from twophase.spark.readers.rows import read_gids, read_slice
 
 pytestmark = pytest.mark.spark
 
@@ -352,7 +353,7 @@ def test_calls_of_an_expanded_topic_are_its_subscribers() -> None:
     two = Branch("topic://two", subscribers=("http://b/2", "http://c/2"))
     none = Branch("topic://none")
 
-    assert [(call["branch_id"], call["url"]) for call in calls_of(Message("g", (one, two, none)))] == [
+    assert [(name, branch.url) for name, branch in zip(*calls_of(Message("g", (one, two, none))), strict=True)] == [
         ("01", "http://b/1"),
         ("02-01", "http://b/2"),
         ("02-02", "http://c/2"),

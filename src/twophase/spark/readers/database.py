@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from twophase.core.errors import CannotRead, TwophaseError
+from twophase.spark.garbage import collecting_nothing
 from twophase.spark.locations import Location
 
 ROWS_PER_LOT = 10_000
@@ -43,7 +44,7 @@ class Database:
                 cursor.execute(sql, parameters)
             else:
                 cursor.execute(sql.replace("?", "%s"), parameters)
-            while lot := cursor.fetchmany(ROWS_PER_LOT):
+            while lot := _fetched(cursor):
                 yield [str(column[0]) for column in cursor.description], lot
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Sequence[Any]]:
@@ -83,6 +84,12 @@ class Database:
         if self._location.engine == "postgresql":  # a named cursor stays on the server; a plain one fetches everything
             return self._connection.cursor(name="twophase_audit")
         return self._connection.cursor()
+
+
+def _fetched(cursor: Any) -> Sequence[Sequence[Any]]:
+    with collecting_nothing():
+        found: Sequence[Sequence[Any]] = cursor.fetchmany(ROWS_PER_LOT)
+        return found
 
 
 @contextlib.contextmanager

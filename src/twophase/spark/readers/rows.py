@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from twophase.core import message as codec
 from twophase.core.errors import CannotRead
-from twophase.core.topic import expansion_of
+from twophase.spark.garbage import collecting_nothing
 from twophase.spark.locations import Role
+from twophase.spark.readers import journal
 from twophase.spark.readers.database import Database, open_database
 from twophase.spark.readers.probe import Slice, Source
 from twophase.spark.schemas import EFFECT, JOURNAL, PRODUCER
 
 GIDS_PER_STATEMENT = 5_000
-IDENTITY_PARAMETER = "barrier"
 
 _MESSAGE_SQL = (
     "select gid, state, created_ms, decided_ms, null, decided_by, '', attempts, parked, body from message where {where}"
@@ -73,14 +69,15 @@ def _read(
 ) -> Iterator[pa.RecordBatch]:
     location = source.location
     for lot in database.lots(_statement(source, table, where), parameters):
-        if location.role is Role.COORDINATOR:
-            rows: Iterable[Sequence[Any]] = map(_journal_row, lot)
-        else:
-            rows = ((location.name, *row) for row in lot)
-        yield _batch(source, table, list(zip(*rows, strict=True)))
+        with collecting_nothing():
+            if location.role is Role.COORDINATOR:
+                batch = _batch(source, table, journal.columns_of(lot))
+            else:
+                batch = _batch(source, table, [[location.name] * len(lot), *zip(*lot, strict=True)])
+        yield batch
 
 
-def _batch(source: Source, table: str, columns: list[tuple[Any, ...]]) -> pa.RecordBatch:
+def _batch(source: Source, table: str, columns: Sequence[Sequence[Any] | pa.Array]) -> pa.RecordBatch:
     schema = arrow_schema(source.location.role)
     arrays = [_array(source, table, field, column) for column, field in zip(columns, schema, strict=True)]
     if source.location.role is Role.LEDGER:  # a char(n) column is filled up with spaces, which no gid ends with
@@ -93,12 +90,14 @@ def _batch(source: Source, table: str, columns: list[tuple[Any, ...]]) -> pa.Rec
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _array(source: Source, table: str, field: pa.Field, column: Sequence[Any]) -> pa.Array:
+def _array(source: Source, table: str, field: pa.Field, column: Sequence[Any] | pa.Array) -> pa.Array:
     """A column of values as the databases give them: ids of any type become the text they stand for.
 
     Raises:
         CannotRead: what stands there is no such value, so that comparing it would say nonsense.
     """
+    if isinstance(column, pa.Array):
+        return column
     try:
         return pa.array(column, type=field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
@@ -153,47 +152,3 @@ def _text(value: object) -> str | None:
     if isinstance(value, (int, uuid.UUID)) and not isinstance(value, bool):
         return str(value)
     raise TypeError(type(value).__name__)
-
-
-def _journal_row(row: Sequence[Any]) -> tuple[Any, ...]:
-    gid, state, created, decided, finished, decided_by, reason, attempts, parked, body = row
-    known = (gid, state, created, decided, finished, decided_by, reason, attempts, bool(parked))
-    try:
-        message = codec.decode(bytes(body))
-    except (msgspec.DecodeError, msgspec.ValidationError, TypeError):
-        return (*known, 0, None, None, None, None)
-    delay_ms = max(message.options.first_call_ms(created) - created, 0) if isinstance(created, int) else 0
-    origin, identity = asked_at(message.check_url)
-    return (*known, delay_ms, bool(message.check_url), origin, identity, calls_of(message))
-
-
-def calls_of(message: codec.Message) -> list[dict[str, str]]:
-    """What the message makes the coordinator call: of a topic that was expanded, each of its subscribers.
-
-    >>> calls_of(codec.Message("g", (codec.Branch("http://b/in"),)))
-    [{'branch_id': '01', 'url': 'http://b/in'}]
-    """
-    expansion = expansion_of(message.branches)
-    if expansion is None:
-        return [
-            {"branch_id": message.branch_id(index), "url": branch.url} for index, branch in enumerate(message.branches)
-        ]
-    return [
-        {"branch_id": branch_id, "url": branch.url}
-        for branch_id, branch in zip(expansion.ids, expansion.branches, strict=True)
-    ]
-
-
-@functools.lru_cache(maxsize=4096)  # a producer has one address, or one for each database, and a million messages
-def asked_at(check_url: str) -> tuple[str, str | None]:
-    """Whose check address it is, and the identity of the producer's database in it; None for a foreign producer's.
-
-    >>> asked_at("http://bank-a/check?barrier=7f3a"), asked_at("http://bank-a/check"), asked_at("")
-    (('bank-a', '7f3a'), ('bank-a', None), ('', None))
-    """
-    try:
-        parts = urlsplit(check_url if "://" in check_url else f"//{check_url}")
-        found = parse_qs(parts.query).get(IDENTITY_PARAMETER)
-    except ValueError:
-        return check_url, None
-    return parts.netloc.rpartition("@")[2], found[-1] if found else None
