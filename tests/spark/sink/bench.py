@@ -4,7 +4,8 @@ Coordinator, store, ledger, branch and Spark share this machine. `published` is 
 last submit that was acknowledged, Spark's own start of a job included; `prepared` and `submitted` are its two phases,
 by the store's own times; `delivered` ends when the last message has reached the branch, which goes on beside the
 submits. `--later` publishes messages that are to be delivered an hour later, so that no branch call competes for the
-processors; it measures what it says as long as the coordinator holds all of them in memory (100 000). A first small
+processors; it measures what it says as long as the coordinator holds all of them in memory (100 000). `--durability
+check-back` publishes with that option: the coordinator stores one change of a message less. A first small
 `write` starts Spark's workers; then as many rounds as are asked for, of new rows each.
 """
 
@@ -107,10 +108,10 @@ class Round(msgspec.Struct, frozen=True):
 class Bench:
     """Rounds over one scene, in one session."""
 
-    def __init__(self, scene: Scene, spark: SparkSession, port: int, *, later: bool) -> None:
+    def __init__(self, scene: Scene, spark: SparkSession, port: int, durability: str, *, later: bool) -> None:
         self._scene = scene
         self._spark = spark
-        self._options = scene.options(url=f"http://127.0.0.1:{port}/in", checkAfter="600")
+        self._options = scene.options(url=f"http://127.0.0.1:{port}/in", checkAfter="600", durability=durability)
         if later:
             self._options["delay"] = "3600"
         self._later = later
@@ -178,6 +179,7 @@ def main() -> None:
     parser.add_argument("engine", choices=("postgres", "sqlite"), nargs="?", default="postgres")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--later", action="store_true", help="to be delivered an hour later")
+    parser.add_argument("--durability", choices=("submit", "check-back"), default="submit")
     asked = parser.parse_args()
     ours, theirs = multiprocessing.Pipe()
     branch = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
@@ -190,7 +192,7 @@ def main() -> None:
         open_session(SessionSettings(cores=2, memory_mb=1024, name="bench")) as spark,
     ):
         register(spark)
-        bench = Bench(scene, spark, port, later=asked.later)
+        bench = Bench(scene, spark, port, asked.durability, later=asked.later)
         bench.write(WARM)
         found = []
         for _ in range(asked.rounds):

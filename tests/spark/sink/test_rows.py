@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from twophase.client.wire import Operation, encode_request
 from twophase.core.errors import RowRefused
 from twophase.core.limits import BODY_BYTES_MAX
-from twophase.core.message import Branch, Message, Options
+from twophase.core.message import Branch, Durability, Message, Options
 from twophase.spark.sink.naming import gid_of
 from twophase.spark.sink.options import parse
 from twophase.spark.sink.rows import RowEncoder
@@ -63,11 +63,20 @@ def test_whole_rows() -> None:
 
 
 def test_some_columns_with_headers_and_a_delay() -> None:
-    found = encoder(payloadColumns="at,id", branchHeaders='{"x-tenant":"~url~"}', delay="90", checkAfter="30").encode(
-        BATCH
-    )
+    found = encoder(
+        payloadColumns="at,id",
+        branchHeaders='{"x-tenant":"~url~"}',
+        delay="90",
+        checkAfter="30",
+        durability="check-back",
+    ).encode(BATCH)
 
-    options = {"headers": (("x-tenant", "~url~"),), "delay_ms": 90_000, "timeout_to_fail_ms": 30_000}
+    options = {
+        "headers": (("x-tenant", "~url~"),),
+        "delay_ms": 90_000,
+        "timeout_to_fail_ms": 30_000,
+        "durability": Durability.CHECK_BACK,
+    }
     wanted = [{"at": row["at"], "id": row["id"]} for row in ROWS]
     assert found == [
         said(row, "http://b/in", JSON.encode(one), **options) for row, one in zip(ROWS, wanted, strict=True)

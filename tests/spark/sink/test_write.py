@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.crash.checker import rows
 from tests.spark.sink.scene import Scene
 from twophase.core.errors import ConfigurationError
+from twophase.core.lifecycle import State
 from twophase.core.verdict import Verdict
 from twophase.spark import register
 from twophase.spark.sink.ledger import Decision
@@ -186,6 +188,7 @@ def test_addresses_payloads_and_headers(spark: SparkSession, sqlite_scene: Scene
         ({"speed": "9"}, "no option 'speed'"),
         ({"payloadColumn": "amount"}, "text is needed"),
         ({"onFailure": "panic"}, "keep or abandon"),
+        ({"durability": "none"}, "submit or check-back"),
     ],
 )
 def test_what_cannot_work_is_refused_before_a_row_is_read(
@@ -204,6 +207,23 @@ def test_another_key_of_the_same_publisher_is_refused(spark: SparkSession, sqlit
     save(orders(spark, 1, 2), sqlite_scene)
 
     assert "published by 'id'" in refused(orders(spark, 1, 2), sqlite_scene, "TP-7000", keyColumns="name")
+
+
+def test_submits_that_died_with_the_coordinator_are_found_in_the_ledger(
+    spark: SparkSession, sqlite_scene: Scene
+) -> None:
+    """With check-back durability a submit may be in memory only, and the batch counts as published all the same."""
+    scene = sqlite_scene
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes calls, and answers none
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/in"
+        save(orders(spark, 1, 20), scene, url=url, durability="check-back", checkAfter="1")
+        scene.kill()
+        assert scene.live() == {str(int(State.PREPARED)): 20}
+        assert [batch.decision for batch in scene.book.batches("orders")] == [Decision.PUBLISHED]
+
+        scene.start()
+
+        scene.until(lambda: scene.live() == {str(int(State.SUBMITTED)): 20}, "all decided by check-back")
 
 
 def test_an_overwrite_is_refused(spark: SparkSession, sqlite_scene: Scene) -> None:

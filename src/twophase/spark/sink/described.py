@@ -46,6 +46,13 @@ OPTIONS = (
         "Seconds after it was prepared before which nobody is called for a message, up to the coordinator's bound.",
     ),
     Option(
+        "durability",
+        Fits.ANY,
+        "`submit`",
+        "`submit`: the coordinator stores a submit before it answers and calls. `check-back`: it answers and calls at "
+        "once, a change of its store less a message, and asks `checkUrl` if it dies before the outcome is stored.",
+    ),
+    Option(
         "onAbandoned",
         Fits.ANY,
         "`fail`",

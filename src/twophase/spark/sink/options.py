@@ -16,6 +16,7 @@ from twophase.client.transport_sync import Target
 from twophase.core.errors import ConfigurationError
 from twophase.core.limits import DELAY_MS_MAX, TIMEOUT_TO_FAIL_MS_MAX
 from twophase.core.many import MESSAGES_MAX
+from twophase.core.message import Durability
 from twophase.core.topic import TOPIC_PREFIX, validate_topic
 from twophase.spark.sink.described import KNOWN
 from twophase.spark.sink.place import checked_reference
@@ -25,6 +26,8 @@ FAIL: Final = "fail"
 SKIP: Final = "skip"
 KEEP: Final = "keep"
 ABANDON: Final = "abandon"
+SUBMIT: Final = "submit"
+CHECK_BACK: Final = "check-back"
 PLACEHOLDER: Final = re.compile(r"\$\{([^{}]+)\}")
 _PUBLISHER_CHARACTERS_MAX: Final = 128
 _CONNECTIONS_MAX: Final = 32
@@ -57,6 +60,7 @@ class Publishing(msgspec.Struct, frozen=True):
     authorization: str = ""
     check_after_ms: int = 60_000
     delay_ms: int = 0
+    durability: Durability = Durability.SUBMIT
     skips_abandoned: bool = False
     abandons_failed: bool = False
     rows_per_request: int = MESSAGES_MAX
@@ -102,6 +106,7 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> Publishing:
         authorization=authorization,
         check_after_ms=1_000 * _number(given, "checkAfter", 60, TIMEOUT_TO_FAIL_MS_MAX.value // 1_000),
         delay_ms=1_000 * _number(given, "delay", 0, DELAY_MS_MAX.value // 1_000, least=0),
+        durability=Durability.CHECK_BACK if _one_of(given, "durability", SUBMIT, CHECK_BACK) else Durability.SUBMIT,
         skips_abandoned=_one_of(given, "onAbandoned", FAIL, SKIP),
         abandons_failed=_one_of(given, "onFailure", KEEP, ABANDON),
         rows_per_request=_number(given, "rowsPerRequest", MESSAGES_MAX, MESSAGES_MAX),
