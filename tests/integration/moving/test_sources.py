@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 
 import pytest
 
@@ -123,6 +124,10 @@ def test_topics_are_copied_once_with_their_remarks(
     Message(coordinator.url, gid="told").add("topic://paid", {}).submit()
     assert coordinator.wait_final("told") is State.SUCCEEDED
     assert branches.branches("told") == [("/b", "01-01"), ("/a", "01-02")]
+    with urllib.request.urlopen(f"{coordinator.url}/api/dtmsvr/unsubscribe?topic=paid&url={branches.url('/b')}"):
+        pass  # what is gone here is still dtm's
+    third = report(dtm, coordinator.url, "--apply")[1]["topics"]
+    assert {one["name"]: (one["added"], one["present"]) for one in third}["paid"] == (1, 1)
 
 
 def test_many_messages_come_over_whole(dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service) -> None:
