@@ -228,7 +228,7 @@ class Delivery:
                 self._alerts.failing(entry, round_.failed, AlertEvent.BRANCH_FAILING)
         if round_.no_place and not round_.progress and round_.worst is BranchResult.ONGOING and not entry.early:
             self._decisions.put_off(entry)
-        elif self._decisions.used_up(entry) and not entry.early:
+        elif self._decisions.times.used_up(entry) and not entry.early:
             self._decisions.happen(entry, Occurrence(Event.PARK, reason=ATTEMPTS_USED_UP))
         else:
             self._decisions.happen(entry, Occurrence(Event.BRANCH_NOT_DONE))

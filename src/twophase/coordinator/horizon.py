@@ -14,7 +14,7 @@ Why H holds. The clock is read first (T), then the prepared rows, then the far o
   own `delay` or `next_cron_time` comes to, before which nothing is called (`_awaits_its_time`). A far time that the
   message does not explain was set by a clock that was wrong, after a call perhaps: that row counts. So do all with
   check-back durability: a submit may bring a time late, when an earlier one was acknowledged, called and forgotten;
-  such rows are never due farther than one pause ahead (`Decisions.earliest_due_ms`). When there are more far rows than
+  such rows are never due farther than one pause ahead (`Times.earliest_due_ms`). When there are more far rows than
   are read, all count.
 * A *prepared* row counts from its birth if its branches may have been called all the same, by such a submit; its body
   says so (`may_be_called_early`). Any other has never been called. Young ones, below the begin deadline, count unread:

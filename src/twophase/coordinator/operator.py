@@ -67,7 +67,7 @@ class Operator:
         self._clock = clock
         self._find = find
         self.attempts_max = attempts_max
-        self.earliest_ms = decisions.earliest_ms
+        self.earliest_ms = decisions.times.earliest_ms
         """From (state, message, created_ms): before when the message is not tried, whatever anybody does."""
 
     async def stop(self, gid: str, act: Act) -> ReplyOf:
@@ -137,7 +137,7 @@ class Operator:
             message = decode(row.body)
         except (msgspec.DecodeError, msgspec.ValidationError):
             return False
-        return self._decisions.earliest_ms(row.state, message, row.created_ms) < row.due_ms
+        return self._decisions.times.earliest_ms(row.state, message, row.created_ms) < row.due_ms
 
     async def _find_live(self, gid: str, verb: str) -> tuple[LiveRow | None, ReplyOf]:
         """The message, or why nothing can be done to it."""
