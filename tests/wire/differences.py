@@ -68,6 +68,20 @@ GENERAL: Final[tuple[tuple[str, str], ...]] = (
         "an answer may repeat the payload",
     ),
     (
+        (
+            "[limits](limits.md) for everything: 63 calls of a message, 1 MiB a payload, and more; dtm has its"
+            " database's column widths"
+        ),
+        "memory is bounded, and a refusal names the limit before anything is stored",
+    ),
+    (
+        (
+            "an address that nobody could call, and a gid or header that a gRPC call cannot carry, are refused with 400"
+            " when the message or subscription comes, where dtm tries for ever; so is an address with a password"
+        ),
+        "who sent it can still correct it; a password belongs into a header, not into stores and logs",
+    ),
+    (
         "dtm's admin page (`/`, `/admin/`, `/assets/`) is not served",
         "`twophase messages list` and `twophase explain` do what it does, and more",
     ),
