@@ -13,12 +13,13 @@ from typing import Final
 
 import msgspec
 
-from twophase.bench.http2 import Http2Connection, framed, head
+from twophase.bench.http2 import Http2Connection, head
 from twophase.bench.producer import Source, Step
 from twophase.bench.run import Run
 from twophase.bench.workload import FIRST_NUMBER, NUMBER_DIGITS, Bodies, Workload, payload, steps
 from twophase.core.errors import ConfigurationError
 from twophase.core.gid import GID_CHARACTERS
+from twophase.rpc.status import framed
 
 PRODUCERS_A_CONNECTION: Final = 16
 _SERVICE: Final = "/dtmgimp.Dtm"

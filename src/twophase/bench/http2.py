@@ -13,32 +13,21 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
-_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PUSH_PROMISE, _PING, _GOAWAY, _WINDOW_UPDATE, _CONTINUATION = (
-    *(0, 1, 3, 4),
-    *(5, 6, 7, 8, 9),
-)
-_HEAD_BYTES: Final = 9
-_END_STREAM: Final = 0x1
-_ACK: Final = 0x1
-_END_HEADERS: Final = 0x4
-_PADDED_OR_PRIORITY: Final = 0x28
-_INITIAL_WINDOW_SIZE: Final = 4
-_MAX_FRAME_SIZE: Final = 5
-_DEFAULT_WINDOW: Final = 65_535
-_DEFAULT_FRAME_BYTES: Final = 16_384
-_NUMBER_MAX: Final = (1 << 31) - 1
-_OURS: Final = {1: 0, 2: 0, _INITIAL_WINDOW_SIZE: _NUMBER_MAX}
+from twophase.http2 import frames
+from twophase.http2.frames import DATA, END_HEADERS, END_STREAM, HEAD_BYTES, HEADERS
+from twophase.rpc.status import Status
+
+_PADDED_OR_PRIORITY: Final = frames.PADDED | frames.WITH_PRIORITY
+_OURS: Final = {
+    frames.HEADER_TABLE_SIZE: 0,
+    frames.ENABLE_PUSH: 0,
+    frames.INITIAL_WINDOW_SIZE: frames.NUMBER_MAX,
+}
 """No header table, no push, and a window that small answers do not fill."""
 _OK: Final = b"\x0bgrpc-status\x010"
 """How gRPC's servers in C begin the trailers of what went well; others' are read by the library, once."""
 _KNOWN_MAX: Final = 512
 _TEXT_MAX: Final = 120
-_CODES: Final = (
-    *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS"),
-    *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED"),
-    *("INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"),
-)
 
 
 class Caller(Protocol):
@@ -53,8 +42,6 @@ class Caller(Protocol):
 
 def head(path: str, authority: str, content_type: str = "application/grpc") -> bytes:
     """The header block of every call of one method."""
-    from hpack import Encoder, NeverIndexedHeaderTuple  # noqa: PLC0415 -- an extra
-
     names = {
         ":method": "POST",
         ":scheme": "http",
@@ -64,8 +51,8 @@ def head(path: str, authority: str, content_type: str = "application/grpc") -> b
         "content-type": content_type,
         "user-agent": "twophase-bench",
     }
-    # Never indexed: the server's table, too, stays as it is.
-    return Encoder().encode([NeverIndexedHeaderTuple(*pair) for pair in names.items()], huffman=False)
+    # Neither read from the server's table nor put there, so that it stays as it is.
+    return b"".join(frames.field(name.encode(), value.encode()) for name, value in names.items())
 
 
 class Http2Connection(asyncio.Protocol):
@@ -86,9 +73,9 @@ class Http2Connection(asyncio.Protocol):
         self._rest = b""
         self._out: list[bytes] = []
         self._reading = False
-        self._window = _DEFAULT_WINDOW
-        self._stream_window = _DEFAULT_WINDOW
-        self._frame_bytes = _DEFAULT_FRAME_BYTES
+        self._window = frames.DEFAULT_WINDOW
+        self._stream_window = frames.DEFAULT_WINDOW
+        self._frame_bytes = frames.DEFAULT_FRAME_BYTES
         self._held: deque[_Held] = deque()
         self._refusals: dict[bytes, str] = {}
         self._fault = ""
@@ -100,17 +87,17 @@ class Http2Connection(asyncio.Protocol):
 
         Arguments:
             block: of the method, from `head`.
-            message: with gRPC's own five bytes before it, see `framed`.
+            message: with gRPC's own five bytes before it, see `rpc.status.framed`.
         """
         number = self._next_stream
         self._next_stream = number + 2
         self._callers[number] = caller
         stream = number.to_bytes(4, "big")
         size = len(message)
-        frame = (len(block) << 16 | _HEADERS << 8 | _END_HEADERS).to_bytes(5, "big") + stream + block
+        frame = (len(block) << 16 | HEADERS << 8 | END_HEADERS).to_bytes(5, "big") + stream + block
         if size <= self._window and size <= self._stream_window and size <= self._frame_bytes and not self._held:
             self._window -= size
-            self._write(frame + (size << 16 | _DATA << 8 | _END_STREAM).to_bytes(5, "big") + stream + message)
+            self._write(frame + (size << 16 | DATA << 8 | END_STREAM).to_bytes(5, "big") + stream + message)
         else:
             self._write(frame)
             self._held.append(_Held(stream, memoryview(message), self._stream_window))
@@ -136,8 +123,8 @@ class Http2Connection(asyncio.Protocol):
                 piece, held.left = bytes(held.left[:size]), held.left[size:]
                 self._window -= size
                 held.window -= size
-                flags = 0 if held.left else _END_STREAM
-                self._write((size << 16 | _DATA << 8 | flags).to_bytes(5, "big") + held.stream + piece)
+                flags = 0 if held.left else END_STREAM
+                self._write((size << 16 | DATA << 8 | flags).to_bytes(5, "big") + held.stream + piece)
             if held.left:
                 self._held.append(held)
 
@@ -146,9 +133,8 @@ class Http2Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Introduce ourselves."""
         self._transport = cast("asyncio.Transport", transport)
-        settings = b"".join(key.to_bytes(2, "big") + value.to_bytes(4, "big") for key, value in _OURS.items())
-        window = (_NUMBER_MAX - _DEFAULT_WINDOW).to_bytes(4, "big")
-        self._transport.write(_PREFACE + _frame(_SETTINGS, 0, settings) + _frame(_WINDOW_UPDATE, 0, window))
+        window = frames.window_update(0, frames.NUMBER_MAX - frames.DEFAULT_WINDOW)
+        self._transport.write(frames.PREFACE + frames.settings(_OURS) + window)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everybody who waits."""
@@ -166,18 +152,18 @@ class Http2Connection(asyncio.Protocol):
             data = self._rest + data
         at, end = 0, len(data)
         self._reading = True
-        while end - at >= _HEAD_BYTES:
-            stop = at + _HEAD_BYTES + int.from_bytes(data[at : at + 3], "big")
-            if not self.ready.done() and data[at + 3] != _SETTINGS:
+        while end - at >= HEAD_BYTES:
+            stop = at + HEAD_BYTES + int.from_bytes(data[at : at + 3], "big")
+            if not self.ready.done() and data[at + 3] != frames.SETTINGS:
                 self._give_up("the answer is not HTTP/2")
                 return
             if stop > end:
                 break
             kind, flags, stream = data[at + 3], data[at + 4], int.from_bytes(data[at + 5 : at + 9], "big")
-            if kind == _HEADERS:
-                self._headers(flags, stream, data[at + _HEAD_BYTES : stop])
-            elif kind != _DATA:
-                self._other(kind, flags, stream, data[at + _HEAD_BYTES : stop])
+            if kind == HEADERS:
+                self._headers(flags, stream, data[at + HEAD_BYTES : stop])
+            elif kind != DATA:
+                self._other(kind, flags, stream, data[at + HEAD_BYTES : stop])
             at = stop
         self._rest = data[at:]
         self._reading = False
@@ -188,13 +174,13 @@ class Http2Connection(asyncio.Protocol):
     # ---- frames ---------------------------------------------------------------------------------------------------
 
     def _headers(self, flags: int, stream: int, block: bytes) -> None:
-        if not flags & _END_HEADERS or flags & _PADDED_OR_PRIORITY:
+        if not flags & END_HEADERS or flags & _PADDED_OR_PRIORITY:
             self._give_up("headers in pieces, padded or with a priority")
             return
         refusal = "" if block[1:15] == _OK else self._refusal(block)
-        if flags & _END_STREAM or refusal:
+        if flags & END_STREAM or refusal:
             if self._held and self._forgets(stream):
-                self._write((4 << 16 | _RST_STREAM << 8).to_bytes(5, "big") + stream.to_bytes(4, "big") + bytes(4))
+                self._write(frames.reset(stream, frames.NO_ERROR))
             self._ended(stream, refusal)
 
     def _forgets(self, stream: int) -> bool:
@@ -223,41 +209,41 @@ class Http2Connection(asyncio.Protocol):
         except (HPACKError, UnicodeDecodeError) as error:
             return f"headers that cannot be read: {error}"
         refusal = ""
-        if fields.get(":status", "200") != "200":
-            refusal = f"HTTP status {fields[':status']}"
-        elif fields.get("grpc-status", "0") != "0":
+        if fields.get("grpc-status", "0") != "0":
             refusal = f"{_code(fields['grpc-status'])} {fields.get('grpc-message', '')}"[:_TEXT_MAX]
+        elif fields.get(":status", "200") != "200":
+            refusal = f"HTTP status {fields[':status']}"
         if len(self._refusals) >= _KNOWN_MAX:
             self._refusals.clear()
         self._refusals[block] = refusal
         return refusal
 
     def _other(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if kind == _WINDOW_UPDATE:
+        if kind == frames.WINDOW_UPDATE:
             self._widened(stream, int.from_bytes(payload, "big"))
-        elif kind == _SETTINGS:
-            if not flags & _ACK:
+        elif kind == frames.SETTINGS:
+            if not flags & frames.ACK:
                 self._settings(payload)
-                self._write(_frame(_SETTINGS, _ACK))
-        elif kind == _PING:
-            if not flags & _ACK:
-                self._write(_frame(_PING, _ACK, payload))
-        elif kind == _RST_STREAM:
+                self._write(frames.frame(frames.SETTINGS, frames.ACK))
+        elif kind == frames.PING:
+            if not flags & frames.ACK:
+                self._write(frames.frame(frames.PING, frames.ACK, 0, payload))
+        elif kind == frames.RST_STREAM:
             self._forgets(stream)
             self._ended(stream, f"the stream was reset, HTTP/2 error {int.from_bytes(payload, 'big')}")
-        elif kind == _GOAWAY:
+        elif kind == frames.GOAWAY:
             self._give_up("the server closes its connections")
-        elif kind in {_PUSH_PROMISE, _CONTINUATION}:
+        elif kind in {frames.PUSH_PROMISE, frames.CONTINUATION}:
             self._give_up("frames that no gRPC server sends here")
 
     def _settings(self, payload: bytes) -> None:
         for at in range(0, len(payload) - 5, 6):
             key, value = int.from_bytes(payload[at : at + 2], "big"), int.from_bytes(payload[at + 2 : at + 6], "big")
-            if key == _INITIAL_WINDOW_SIZE:
+            if key == frames.INITIAL_WINDOW_SIZE:
                 for held in self._held:
                     held.window += value - self._stream_window
                 self._stream_window = value
-            elif key == _MAX_FRAME_SIZE:
+            elif key == frames.MAX_FRAME_SIZE:
                 self._frame_bytes = value
         if not self.ready.done():
             self.ready.set_result(None)
@@ -288,14 +274,6 @@ class _Held:
         self.window = window
 
 
-def framed(message: bytes) -> bytes:
-    """A message as it travels: not compressed, and how long it is."""
-    return b"\0" + len(message).to_bytes(4, "big") + message
-
-
-def _frame(kind: int, flags: int, payload: bytes = b"") -> bytes:
-    return (len(payload) << 16 | kind << 8 | flags).to_bytes(5, "big") + bytes(4) + payload
-
-
 def _code(number: str) -> str:
-    return _CODES[int(number)] if number.isdecimal() and int(number) < len(_CODES) else f"code {number}"
+    known = number.isdecimal() and int(number) < len(Status)
+    return Status(int(number)).name if known else f"code {number}"

@@ -1,65 +1,73 @@
-"""The gRPC port: dtm's service for its clients, health and reflection for operators (dtm-wire §2).
+"""The gRPC port: dtm's service for its clients, health and reflection for operators (dtm-wire §2, ADR 0017).
 
 The same reading of a request and the same coordinator callbacks as over HTTP; what HTTP says by a status is said by the
 gRPC code that dtm's clients take for the same: ABORTED for FAILURE above all. Code, state and remedy of ours come in
-the trailing metadata. What is no request is refused before any work: an unknown method, bytes that are no protobuf, a
-message beyond the limit. Sockets are never shared with another process.
+the trailing metadata. What is no request is refused before any work: another content type, an unknown method, bytes
+that are no protobuf, a message beyond the limit. Sockets are never shared with another process.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Awaitable, Callable
+import ssl
+from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import grpc
-import grpc.aio
 import structlog
 from google.protobuf import empty_pb2
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from twophase.core.errors import ForgottenMessage, InvalidRequest, TwophaseError, UnknownMessage, UnsupportedType
+from twophase.core.errors import (
+    ForgottenMessage,
+    InvalidRequest,
+    Overloaded,
+    TwophaseError,
+    UnknownMessage,
+    UnsupportedType,
+)
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.hooks import Clock
 from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX, require
-from twophase.rpc.messages import SERVICE, BrokenMessage, Request, Topic, encode_gid, parse_request, parse_topic, pool
+from twophase.http2.limits import Limits
+from twophase.http2.outbox import Reply
+from twophase.http2.port import Port
+from twophase.rpc.messages import SERVICE, BrokenMessage, Request, Topic, encode_gid, parse_request, parse_topic
+from twophase.rpc.services import Services, UnaryCoroutine
+from twophase.rpc.status import Ended, Status, ended, success
+from twophase.rpc.unary import UnaryCall
 from twophase.server.decode import Decoder
-from twophase.server.dtm_jsonrpc import answers
 from twophase.server.encode import RETRY_AFTER_S, Refusal, Route, refusal
+from twophase.server.grpc_operators import Operators
 from twophase.server.listener import Requests
-from twophase.server.trace import Trace
 from twophase.server.wire import WireRequest, parse_steps
 
 if TYPE_CHECKING:
     from twophase.coordinator.entry import ReplyOf
     from twophase.coordinator.topics import Topics
 
-    Context = grpc.aio.ServicerContext[bytes, bytes]
-    Method = Callable[[bytes, Context], Awaitable[bytes]]
+    Hot = Callable[[UnaryCall, bytes], None]
 
 _log = structlog.get_logger("twophase.grpc")
 _EMPTY: Final = empty_pb2.Empty().SerializeToString()
-# gRPC takes any content type, and gives a body that is none of its messages out as an empty one.
-_EMPTY_REQUEST: Final = (
-    "the request is empty: a gRPC message (content-type application/grpc, five bytes before the protobuf) is needed."
-)
+_EMPTY_REQUEST: Final = "the request is empty: a protobuf message dtmgimp.DtmRequest is needed."
 _CODES: Final = {
-    HTTPStatus.CONFLICT: grpc.StatusCode.ABORTED,
-    HTTPStatus.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
-    HTTPStatus.SERVICE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    HTTPStatus.CONFLICT: Status.ABORTED,
+    HTTPStatus.BAD_REQUEST: Status.INVALID_ARGUMENT,
+    HTTPStatus.SERVICE_UNAVAILABLE: Status.UNAVAILABLE,
 }
 _CODES_OF_ERRORS: Final = (
-    (UnknownMessage, grpc.StatusCode.NOT_FOUND),
-    (UnsupportedType, grpc.StatusCode.UNIMPLEMENTED),
-    (ForgottenMessage, grpc.StatusCode.OUT_OF_RANGE),
+    (UnknownMessage, Status.NOT_FOUND),
+    (UnsupportedType, Status.UNIMPLEMENTED),
+    (ForgottenMessage, Status.OUT_OF_RANGE),
 )
 _NOT_SERVED: Final = {
     "RegisterBranch": "branches of SAGA and TCC transactions are not served here, only 2-phase messages.",
     "PrepareWorkflow": "workflow transactions are not served here, only 2-phase messages.",
 }
+_GOING_AWAY: Final = Ended(Status.UNAVAILABLE, "the server is going away.")
+_SUCCESS: Final = success(_EMPTY)
+_ANSWERS_KEPT_MAX: Final = 4096
 
 
 class GrpcDoor:
@@ -74,7 +82,7 @@ class GrpcDoor:
         connections_max: clients connected at once; beyond, they are cut off.
         calls_max: requests under way at once; beyond, they get RESOURCE_EXHAUSTED.
         idle_timeout_ms: a connection may rest so long between two requests.
-        credentials: TLS; None for plain text.
+        tls: None for plain text.
     """
 
     def __init__(
@@ -88,19 +96,26 @@ class GrpcDoor:
         connections_max: int = 1_000,
         calls_max: int = 10_000,
         idle_timeout_ms: int = 75_000,
-        credentials: grpc.ServerCredentials | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._requests = requests
         self._decoder = decoder
         self._clock = clock
         self._topics = topics
         self._refused = on_refused
-        self._credentials = credentials
-        self._connections_max = connections_max
+        self._tls = tls
         self._calls_max = calls_max
-        self._idle_timeout_ms = idle_timeout_ms
-        self._server: grpc.aio.Server | None = None
-        self._health = health.aio.HealthServicer()
+        self._limits = Limits(
+            connections_max=connections_max,
+            header_list_bytes_max=REQUEST_HEADER_BYTES_MAX.value,
+            idle_s=idle_timeout_ms / 1000,
+        )
+        self._successes: dict[int, Reply] = {0: _SUCCESS}
+        self._operators = Operators(SERVICE)
+        self._services: Services | None = None
+        self._port: Port[Any] | None = None
+
+    # ---- life -----------------------------------------------------------------------------------------------------
 
     async def start(self, host: str, port: int) -> str:
         """Listen; port 0 takes a free one. Returns the URL.
@@ -108,153 +123,143 @@ class GrpcDoor:
         Raises:
             OSError: the address cannot be used.
         """
-        server = grpc.aio.server(options=self._options(), maximum_concurrent_rpcs=self._calls_max)
-        server.add_generic_rpc_handlers((self._service(),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        known = pool()
-        for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
-            known.AddSerializedFile(file.serialized_pb)
-        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server, pool=known)
-        server.add_generic_rpc_handlers((_Unknown(self._refused),))
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        # Kept from now on, also when it cannot listen: gRPC's threads may still look at a server that was let go.
-        self._server = server
-        try:
-            if self._credentials is None:
-                bound = server.add_insecure_port(address)
-            else:
-                bound = server.add_secure_port(address, self._credentials)
-        except RuntimeError as error:
-            raise OSError(None, "the address is taken or not ours") from error
-        await server.start()
-        for name in ("", SERVICE):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        scheme = "grpc" if self._credentials is None else "grpcs"
-        return f"{scheme}://{address.rpartition(':')[0]}:{bound}"
+        self._services = services = self._make_services()
+        self._port = Port(services.read, self._limits, _crashed, on_turned_away=partial(self._refused, Overloaded.code))
+        bound = await self._port.start(host, port, self._tls)
+        await self._operators.serving()
+        scheme = "grpc" if self._tls is None else "grpcs"
+        shown = f"[{host}]" if ":" in host else host
+        return f"{scheme}://{shown}:{bound}"
 
     async def drain(self, timeout_s: float) -> None:
         """Accept no more requests, end those under way, within `timeout_s`."""
-        if self._server is not None:
-            await self._health.enter_graceful_shutdown()
-            await self._server.stop(timeout_s)
+        if self._port is None or self._services is None:
+            return
+        await self._operators.leaving()
+        self._port.leave()
+        self._services.end_streams(_GOING_AWAY)
+        await self._port.closed(timeout_s)
 
     async def stop(self) -> None:
         """Cut what is left. Safe to call twice."""
-        server, self._server = self._server, None
-        if server is not None:
-            await server.stop(None)
-
-    def _options(self) -> list[tuple[str, int]]:
-        return [
-            ("grpc.so_reuseport", 0),
-            # Twice the limit, so that a request somewhat above it is told which limit, by our own words.
-            ("grpc.max_receive_message_length", 2 * BODY_BYTES_MAX.value),
-            ("grpc.max_metadata_size", REQUEST_HEADER_BYTES_MAX.value),
-            ("grpc.max_connection_idle_ms", self._idle_timeout_ms),
-            ("grpc.max_allowed_incoming_connections", self._connections_max),
-        ]
+        port, self._port = self._port, None
+        if port is not None:
+            port.stop()
+        if self._services is not None:
+            await self._services.stop()
 
     # ---- the service ----------------------------------------------------------------------------------------------
 
-    def _service(self) -> grpc.GenericRpcHandler:
-        methods: dict[str, Method] = {
-            "Prepare": self._prepare,
-            "Submit": self._submit,
-            "Abort": self._abort,
-            "NewGid": self._new_gid,
-        }
-        methods |= {name: self._not_served(what) for name, what in _NOT_SERVED.items()}
+    def _make_services(self) -> Services:
+        services = Services(
+            # Twice the limit, so that a request somewhat above it is told which limit, by our own words.
+            message_bytes_max=2 * BODY_BYTES_MAX.value,
+            header_list_bytes_max=REQUEST_HEADER_BYTES_MAX.value,
+            calls_max=self._calls_max,
+            too_many=self._too_many,
+            unknown=_unknown,
+            on_refused=partial(self._refused, InvalidRequest.code),
+            on_crash=_crashed,
+        )
+        services.keep = self._decoder.trace.among
+        hot = {"Prepare": self._prepare, "Submit": self._submit, "Abort": self._abort}
+        for name, method in hot.items():
+            services.unary(f"/{SERVICE}/{name}", self._guarded(method))
+        cold = {"NewGid": self._new_gid} | {name: self._not_served(what) for name, what in _NOT_SERVED.items()}
         if self._topics is not None:
-            methods |= _topic_methods(self._topics)
-        # Bytes in, bytes out: a request that is no protobuf is then refused in our words.
-        handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
-            name: grpc.unary_unary_rpc_method_handler(self._guarded(one)) for name, one in methods.items()
-        }
-        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+            cold |= _topic_methods(self._topics)
+        for name, answer in cold.items():
+            services.coroutine(f"/{SERVICE}/{name}", self._told(answer))
+        self._operators.serve(services)
+        return services
 
-    def _guarded(self, method: Method) -> Method:
-        async def guarded(raw: bytes, context: Context) -> bytes:
+    def _guarded(self, method: Hot) -> Hot:
+        def guarded(call: UnaryCall, raw: bytes) -> None:
             try:
-                return await method(raw, context)
+                method(call, raw)
             except TwophaseError as error:
                 self._refused(error.code)
-                await _end(context, error, refusal(error))
-            except (grpc.aio.AbortError, asyncio.CancelledError):
-                raise
-            except Exception as error:  # noqa: BLE001 -- one request's fault must not tell a client our insides
-                _log.error("a request failed on a fault of the server", exc_info=error)
-                internal = TwophaseError("internal error.")
-                await _end(context, internal, refusal(internal))
-            raise AssertionError("abort raises")
+                call.finish(_refusal(error, refusal(error)))
 
         return guarded
 
-    async def _prepare(self, raw: bytes, context: Context) -> bytes:
-        message = self._decoder.message_of(*_read(raw), self._trace(context))
-        future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
-        self._requests.prepare(message, answers(future))
-        return await _reply(context, Route.PREPARE, await future)
+    def _told(self, method: UnaryCoroutine) -> UnaryCoroutine:
+        async def told(call: UnaryCall, raw: bytes) -> bytes:
+            try:
+                return await method(call, raw)
+            except TwophaseError as error:
+                self._refused(error.code)
+                raise _ended(error, refusal(error)) from error
 
-    async def _submit(self, raw: bytes, context: Context) -> bytes:
-        message = self._decoder.message_of(*_read(raw), self._trace(context))
-        future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
-        self._requests.submit(message, answers(future))
-        return await _reply(context, Route.SUBMIT, await future)
+        return told
 
-    async def _abort(self, raw: bytes, context: Context) -> bytes:
+    def _prepare(self, call: UnaryCall, raw: bytes) -> None:
+        message = self._decoder.message_of(*_read(raw), call.head.kept)
+        self._requests.prepare(message, partial(self._answer, call, Route.PREPARE))
+
+    def _submit(self, call: UnaryCall, raw: bytes) -> None:
+        message = self._decoder.message_of(*_read(raw), call.head.kept)
+        self._requests.submit(message, partial(self._answer, call, Route.SUBMIT))
+
+    def _abort(self, call: UnaryCall, raw: bytes) -> None:
         gid = self._decoder.gid_of(_read(raw)[0])
-        future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
-        self._requests.abort(gid, answers(future))
-        return await _reply(context, Route.ABORT, await future)
+        self._requests.abort(gid, partial(self._answer, call, Route.ABORT))
 
-    def _trace(self, context: Context) -> Trace:
-        pairs = ((str(key).encode(), _bytes(value)) for key, value in context.invocation_metadata() or ())
-        return self._decoder.trace.among(pairs)
+    def _answer(self, call: UnaryCall, route: Route, reply: ReplyOf) -> None:
+        """The coordinator's one reply."""
+        error = reply.error
+        if error is not None:
+            call.finish(_refusal(error, refusal(error, route=route, state=reply.state, result=reply.result)))
+            return
+        answer = self._successes.get(reply.prepared_at_ms)
+        if answer is None:
+            if len(self._successes) >= _ANSWERS_KEPT_MAX:
+                self._successes.clear()
+            answer = success(_EMPTY, (("twophase-prepared-at", str(reply.prepared_at_ms)),))
+            self._successes[reply.prepared_at_ms] = answer
+        call.finish(answer)
 
-    async def _new_gid(self, _raw: bytes, _context: Context) -> bytes:
+    async def _new_gid(self, _call: UnaryCall, _raw: bytes) -> bytes:
         return encode_gid(make_gid(self._clock.now_ms(), os.urandom(RANDOM_BYTES)))
 
-    def _not_served(self, what: str) -> Method:
-        async def refuse(_raw: bytes, _context: Context) -> bytes:
+    def _not_served(self, what: str) -> UnaryCoroutine:
+        async def refuse(_call: UnaryCall, _raw: bytes) -> bytes:
             raise UnsupportedType(what)
 
         return refuse
 
+    def _too_many(self) -> Reply:
+        self._refused(Overloaded.code)
+        error = Overloaded("too many requests are under way.")
+        return _refusal(error, refusal(error), Status.RESOURCE_EXHAUSTED)
 
-def _topic_methods(topics: Topics) -> dict[str, Method]:
-    async def subscribe(raw: bytes, _context: Context) -> bytes:
+
+def _topic_methods(topics: Topics) -> dict[str, UnaryCoroutine]:
+    async def subscribe(_call: UnaryCall, raw: bytes) -> bytes:
         said = _read_topic(raw)
         await topics.subscribe(said.topic, said.url, said.remark)
         return _EMPTY
 
-    async def unsubscribe(raw: bytes, _context: Context) -> bytes:
+    async def unsubscribe(_call: UnaryCall, raw: bytes) -> bytes:
         said = _read_topic(raw)
         await topics.unsubscribe(said.topic, said.url)
         return _EMPTY
 
-    async def delete(raw: bytes, _context: Context) -> bytes:
+    async def delete(_call: UnaryCall, raw: bytes) -> bytes:
         await topics.delete(_read_topic(raw).topic)
         return _EMPTY
 
     return {"Subscribe": subscribe, "Unsubscribe": unsubscribe, "DeleteTopic": delete}
 
 
-class _Unknown(grpc.GenericRpcHandler):
-    """Asked last: what no service knows is refused before its message is read, by a text that names what there is."""
+def _unknown(path: str) -> Reply:
+    """A method that no service has, refused before its message is read, by a text that names what there is."""
+    error = InvalidRequest(f"there is no method {path!r}; the service is {SERVICE}.")
+    return _refusal(error, refusal(error), Status.UNIMPLEMENTED)
 
-    def __init__(self, on_refused: Callable[[str], None]) -> None:
-        self._refused = on_refused
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
-        method = str(handler_call_details.method)
-
-        async def refuse(_requests: object, context: Context) -> None:
-            self._refused(InvalidRequest.code)
-            error = InvalidRequest(f"there is no method {method[:200]!r}; the service is {SERVICE}.")
-            await _end(context, error, refusal(error), grpc.StatusCode.UNIMPLEMENTED)
-
-        return grpc.stream_stream_rpc_method_handler(refuse)
+def _crashed(error: Exception) -> None:
+    _log.error("a request failed on a fault of the server", exc_info=error)
 
 
 def _read(raw: bytes) -> tuple[WireRequest, int, list[bytes]]:
@@ -309,27 +314,20 @@ def _wire(said: Request) -> WireRequest:
     )
 
 
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value
+def _refusal(error: TwophaseError, said: Refusal, code: Status | None = None) -> Reply:
+    """How a call ends with an error."""
+    end = _ended(error, said, code)
+    return ended(end.status, end.message, end.metadata)
 
 
-async def _reply(context: Context, route: Route, reply: ReplyOf) -> bytes:
-    if reply.error is not None:
-        await _end(context, reply.error, refusal(reply.error, route=route, state=reply.state, result=reply.result))
-    if reply.prepared_at_ms:
-        context.set_trailing_metadata((("twophase-prepared-at", str(reply.prepared_at_ms)),))
-    return _EMPTY
-
-
-async def _end(context: Context, error: TwophaseError, said: Refusal, code: grpc.StatusCode | None = None) -> None:
-    """End the call with an error; never returns."""
+def _ended(error: TwophaseError, said: Refusal, code: Status | None = None) -> Ended:
     if code is None:
         code = next((named for kind, named in _CODES_OF_ERRORS if isinstance(error, kind)), None)
     if code is None:
-        code = _CODES.get(HTTPStatus(said.status), grpc.StatusCode.UNKNOWN)
+        code = _CODES.get(HTTPStatus(said.status), Status.UNKNOWN)
     metadata = [("twophase-code", said.code), ("twophase-remedy", said.remedy.encode("ascii", "replace").decode())]
     if said.state:
         metadata.append(("twophase-state", said.state))
     if said.status == HTTPStatus.SERVICE_UNAVAILABLE:
         metadata.append(("grpc-retry-pushback-ms", str(RETRY_AFTER_S * 1000)))
-    await context.abort(code, said.message, tuple(metadata))
+    return Ended(code, said.message, metadata)

@@ -6,11 +6,9 @@ where 36790 is taken, the server runs without. A port that was asked for is open
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -23,8 +21,6 @@ from twophase.server.listener import Requests
 from twophase.server.settings import Settings
 
 if TYPE_CHECKING:
-    import grpc
-
     from twophase.server.dtm_grpc import GrpcDoor
 
 DEFAULT_PORT: Final = 36_790
@@ -33,7 +29,7 @@ _log = structlog.get_logger("twophase.grpc")
 
 def installed() -> bool:
     """Whether the `grpc` extra is."""
-    return find_spec("grpc") is not None and find_spec("grpc_reflection") is not None
+    return all(find_spec(name) is not None for name in ("grpc", "grpc_reflection", "hpack"))
 
 
 class GrpcPort:
@@ -75,7 +71,6 @@ class GrpcPort:
             return []
         port = DEFAULT_PORT if settings.grpc_port == "auto" else settings.grpc_port
         try:
-            _probe(settings.host, port)
             self._door = door = self._make_door()
             return [await door.start(settings.host, port)]
         except OSError as error:
@@ -96,7 +91,7 @@ class GrpcPort:
             connections_max=settings.grpc_connections_max,
             calls_max=settings.connections_max,
             idle_timeout_ms=settings.idle_timeout_ms,
-            credentials=credentials(settings),
+            tls=tls_of(settings),
         )
 
     async def drain(self, timeout_s: float) -> None:
@@ -110,19 +105,7 @@ class GrpcPort:
             await self._door.stop()
 
 
-def _probe(host: str, port: int) -> None:
-    """See that a port is free before gRPC is told to take it: a gRPC server that could not listen may end the process.
-
-    Raises:
-        OSError: it is not, or the address is not ours.
-    """
-    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-
-
-def credentials(settings: Settings) -> grpc.ServerCredentials | None:
+def tls_of(settings: Settings) -> ssl.SSLContext | None:
     """The port's TLS; None for plain text.
 
     Raises:
@@ -140,17 +123,15 @@ def credentials(settings: Settings) -> grpc.ServerCredentials | None:
     if not certificate or not key:
         raise ConfigurationError("grpc_tls_certificate, grpc_tls_key: one needs the other.")
     try:
-        # Read once by OpenSSL, which says what is wrong; gRPC would only say that it cannot listen.
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(certificate, key)
         if authority:
             context.load_verify_locations(authority)
-        pair = (Path(key).read_bytes(), Path(certificate).read_bytes())
-        clients = Path(authority).read_bytes() if authority else None
+            context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(
             f"grpc_tls_certificate, grpc_tls_key, grpc_tls_client_ca: cannot be used: {error}."
         ) from error
-    import grpc  # noqa: PLC0415 -- as above
-
-    return grpc.ssl_server_credentials([pair], root_certificates=clients, require_client_auth=clients is not None)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    return context

@@ -1,0 +1,101 @@
+"""Health and reflection beside the service: grpcio's own servicers, on a context as small as they need.
+
+Their messages are protobuf's, so this is where bytes become messages; the port knows bytes only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health, health_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from twophase.rpc.messages import pool
+from twophase.rpc.services import Services
+from twophase.rpc.status import Ended, Status
+from twophase.rpc.streaming import StreamingCall
+from twophase.rpc.unary import UnaryCall
+
+_HEALTH: Final = f"/{health.SERVICE_NAME}"
+_REFLECTION: Final = f"/{reflection.SERVICE_NAME}/ServerReflectionInfo"
+_BROKEN: Final = "the request is no protobuf message of this method."
+
+
+class Operators:
+    """Both services.
+
+    Arguments:
+        service: the name of the one that they tell of.
+    """
+
+    def __init__(self, service: str) -> None:
+        self._names = ("", service)
+        self._health: Any = health.aio.HealthServicer()
+        known = pool()
+        for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
+            known.AddSerializedFile(file.serialized_pb)
+        listed = (service, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        self._reflection: Any = reflection.aio.ReflectionServicer(listed, pool=known)
+
+    def serve(self, services: Services) -> None:
+        """Add their methods."""
+        services.coroutine(f"{_HEALTH}/Check", self._check)
+        services.streaming(f"{_HEALTH}/Watch", self._watch)
+        services.streaming(_REFLECTION, self._reflect)
+
+    async def serving(self) -> None:
+        """Requests are taken."""
+        for name in self._names:
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    async def leaving(self) -> None:
+        """No more are."""
+        await self._health.enter_graceful_shutdown()
+
+    async def _check(self, _call: UnaryCall, raw: bytes) -> bytes:
+        answer = await self._health.Check(_parsed(health_pb2.HealthCheckRequest, raw), _Context(None))
+        return _bytes_of(answer)
+
+    async def _watch(self, call: StreamingCall) -> None:
+        async for raw in call:
+            await self._health.Watch(_parsed(health_pb2.HealthCheckRequest, raw), _Context(call))
+
+    async def _reflect(self, call: StreamingCall) -> None:
+        async def requests() -> AsyncIterator[Any]:
+            async for raw in call:
+                yield _parsed(reflection_pb2.ServerReflectionRequest, raw)
+
+        async for answer in self._reflection.ServerReflectionInfo(requests(), _Context(call)):
+            await call.send(_bytes_of(answer))
+
+
+class _Context:
+    """What the servicers use of grpcio's context."""
+
+    def __init__(self, call: StreamingCall | None) -> None:
+        self._call = call
+
+    async def write(self, message: Any) -> None:
+        """Send a message of a stream."""
+        assert self._call is not None, "only streams write"
+        await self._call.send(_bytes_of(message))
+
+    async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
+        """End the call."""
+        number: int = code.value[0]
+        raise Ended(Status(number), details)
+
+
+def _parsed(kind: Any, raw: bytes) -> Any:
+    try:
+        return kind.FromString(raw)
+    except DecodeError as error:
+        raise Ended(Status.INVALID_ARGUMENT, _BROKEN) from error
+
+
+def _bytes_of(message: Any) -> bytes:
+    raw: bytes = message.SerializeToString()
+    return raw
