@@ -38,6 +38,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from twophase.coordinator.background import end
 from twophase.core.lifecycle import State
 from twophase.core.limits import BEGIN_DEADLINE_MS
 from twophase.core.message import Durability, Message, decode, may_be_called_early
@@ -182,9 +183,7 @@ class OldestHeader:
     async def stop(self) -> None:
         """Ask no more. Safe to call twice."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await end(task)
 
     async def _loop(self) -> None:
         while True:

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from twophase.coordinator.background import end
 from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
@@ -133,15 +134,15 @@ class Membership:
         """Take nothing over any more, and no new place either; the heart beats until `stop`."""
         self._leaving = True
         adopting, self._adopting = self._adopting, None
-        await _end(adopting)
+        await end(adopting)
 
     async def stop(self) -> None:
         """End everything. Safe to call twice."""
         await self.leave()
         rejoining, self._rejoining = self._rejoining, None
         beating, self._beating = self._beating, None
-        await _end(rejoining)
-        await _end(beating)
+        await end(rejoining)
+        await end(beating)
 
     def fenced(self, error: StoreFenced) -> None:
         """The store says that this node has lost its place: stop at once, then find another."""
@@ -212,8 +213,8 @@ class Membership:
     async def _rejoin(self, error: StoreFenced) -> None:
         beating, self._beating = self._beating, None
         adopting, self._adopting = self._adopting, None
-        await _end(beating)
-        await _end(adopting)
+        await end(beating)
+        await end(adopting)
         await self._work.let_go(error)
         first_ms = self._settings.store_retry_ms
         pauses = Schedule(first_ms, cap_ms=max(first_ms, self._store.lease_ms))
@@ -231,9 +232,3 @@ class Membership:
                 self.start()
             break
         self._rejoining = None
-
-
-async def _end(task: asyncio.Task[None] | None) -> None:
-    if task is not None:
-        task.cancel()
-        await asyncio.wait([task])

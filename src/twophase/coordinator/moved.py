@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from twophase.coordinator.active import Active
+from twophase.coordinator.background import end
 from twophase.coordinator.committer import as_store_error
 from twophase.coordinator.entry import Entry
 from twophase.coordinator.observer import Observer
@@ -70,9 +71,7 @@ class Moved:
     async def stop(self) -> None:
         """Ask nothing more. Safe to call twice."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await end(task)
         for entry, _ in self._waiting:
             entry.calls -= 1
         self._waiting.clear()

@@ -14,6 +14,7 @@ import contextlib
 from collections.abc import Callable
 
 from twophase.coordinator.active import Active
+from twophase.coordinator.background import end
 from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
@@ -69,9 +70,7 @@ class Recovery:
     async def stop(self) -> None:
         """Read nothing more. Safe to call twice."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await end(task)
 
     def note(self, due_ms: int) -> None:
         """An unfinished message with this due time has left memory."""

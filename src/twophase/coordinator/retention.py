@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from twophase.coordinator.background import end
 from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
@@ -49,9 +50,7 @@ class Retention:
     async def stop(self) -> None:
         """Forget nothing more; a step under way is whole or has not happened. Safe to call twice."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await end(task)
 
     def wake(self) -> None:
         """The clock has moved by more than time does."""

@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from twophase.coordinator.background import end
 from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.observer import Observer
 from twophase.core.errors import (
@@ -91,9 +92,7 @@ class Topics:
     async def stop(self) -> None:
         """Follow the store no more. Safe to call twice."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await end(task)
 
     def wake(self) -> None:
         """Look now."""
