@@ -33,8 +33,8 @@ class CallHead:
     service has made of the metadata.
     """
 
-    __slots__ = ("begin", "content_bytes", "eager", "encoding", "fields", "kept", "method", "path", "refusal",
-                 "services", "timeout_ms")  # fmt: skip
+    __slots__ = ("begin", "content_bytes", "eager", "encoding", "fields", "is_grpc", "kept", "method", "path",
+                 "refusal", "services", "timeout_ms")  # fmt: skip
 
     def __init__(self, fields: Fields, services: Services) -> None:
         self.fields = fields
@@ -49,6 +49,7 @@ class CallHead:
         self.begin: Callable[[Connection, int, Any], Stream]
         self.timeout_ms = 0
         """0: no deadline."""
+        self.is_grpc = said[b":method"] == b"POST" and _ANY_TYPE.fullmatch(said.get(b"content-type", b"")) is not None
         self.refusal: Reply | None = _refusal(said)
         timeout = said.get(b"grpc-timeout")
         if timeout is not None and self.refusal is None:

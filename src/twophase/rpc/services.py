@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from twophase.http.wheel import TimeoutWheel
+from twophase.http2.frames import DEFAULT_WINDOW
 from twophase.http2.headers import Fields
 from twophase.http2.outbox import Reply
 from twophase.http2.stream import Stream
@@ -142,7 +143,8 @@ class Services:
         if head.refusal is None:
             head.refusal = self._find(head)
         if head.refusal is not None:
-            head.eager, head.begin = True, RefusedCall
+            # Other clients of HTTP than gRPC's may look for an answer only when they have sent everything.
+            head.eager, head.begin = head.is_grpc, RefusedCall
         return head
 
     def _find(self, head: CallHead) -> Reply | None:
@@ -159,25 +161,31 @@ class Services:
 
 
 class RefusedCall(Stream):
-    """Answered before its message is read."""
+    """Answered without a look at its message."""
 
-    __slots__ = ("_head",)
+    __slots__ = ("_answered", "_head")
 
     def __init__(self, connection: Connection, number: int, head: CallHead) -> None:
         super().__init__(connection, number, head.content_bytes)
         self._head = head
+        self._answered = False
 
     def started(self) -> None:
         """Answer."""
-        self._head.services.on_refused()
-        assert self._head.refusal is not None, "made for nothing else"
-        self.connection.outbox.answer(self, self._head.refusal)
+        if not self._answered:
+            self._answered = True
+            self._head.services.on_refused()
+            assert self._head.refusal is not None, "made for nothing else"
+            self.connection.outbox.answer(self, self._head.refusal)
 
-    def received(self, data: bytes, *, ended: bool) -> None:
-        """What comes while the answer waits for a window."""
+    def received(self, data: bytes, *, ended: bool) -> None:  # noqa: ARG002 -- the base class's
+        """Nobody reads it; who sends much of it is told so before the end."""
+        if ended or self.window < DEFAULT_WINDOW // 2:
+            self.started()
 
     def late(self) -> None:
-        """It has its answer."""
+        """It has been waited for long enough."""
+        self.started()
 
     def cut(self) -> None:
         """The caller wants no answer any more, or is gone."""

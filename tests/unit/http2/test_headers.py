@@ -1,0 +1,88 @@
+"""Blocks of headers: remembered only where they mean the same, whatever a peer does with its table."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hpack import Encoder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.http2.peer import CALL, PLAIN, Peer, answers
+from twophase.http2.frames import field
+from twophase.http2.headers import BLOCKS_REMEMBERED_MAX, Blocks, Fields, Known
+
+_PAIRS = st.lists(
+    st.tuples(st.sampled_from(["x-a", "x-b", "traceparent", "user-agent"]), st.text("ab01-", max_size=8)), max_size=5
+)
+
+
+def _known() -> Known[Fields]:
+    return Known(lambda fields: fields, 100_000)
+
+
+def _raw(pairs: object) -> Fields:
+    assert isinstance(pairs, list)
+    return [(name.encode(), value.encode()) for name, value in pairs]
+
+
+@given(st.lists(_PAIRS, min_size=1, max_size=12), st.integers(0, 12), st.booleans(), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_what_is_remembered_is_what_was_said(
+    requests: list[list[tuple[str, str]]], settled_after: int, obeys: bool, huffman: bool
+) -> None:
+    """Two peers share what is remembered; each has a table of its own until it is settled, one keeps it even then."""
+    known = _known()
+    peers = [(Blocks(known), Encoder(), obeys), (Blocks(known), Encoder(), True)]
+    for number, pairs in enumerate(requests * 2):
+        for blocks, encoder, gives_up_its_table in peers:
+            if number == settled_after:
+                blocks.settled()
+                if gives_up_its_table:
+                    encoder.header_table_size = 0
+            block = encoder.encode([*CALL, *pairs], huffman=huffman)
+            found = blocks.known.get(block)
+            assert (blocks.read(block) if found is None else found) == _raw([*CALL, *pairs])
+
+
+def test_a_block_that_needs_no_table_is_remembered_at_once() -> None:
+    known = _known()
+    first, second = Blocks(known), Blocks(known)
+    first.read(PLAIN)
+    assert second.known[PLAIN] == _raw(list(CALL))
+
+
+def test_a_peer_without_a_table_is_remembered_whatever_it_says() -> None:
+    known, encoder = _known(), Encoder()
+    blocks = Blocks(known)
+    blocks.read(encoder.encode(CALL))
+    assert not known.always
+    blocks.settled()
+    encoder.header_table_size = 0
+    blocks.read(encoder.encode(CALL))
+    again = encoder.encode(CALL)
+    assert blocks.known.get(again) is None
+    blocks.read(again)
+    assert blocks.known[again] == _raw(list(CALL))
+    assert not known.always
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    known = _known()
+    blocks = Blocks(known)
+    for number in range(BLOCKS_REMEMBERED_MAX + 10):
+        blocks.read(PLAIN + field(b"traceparent", b"%d" % number))
+    assert len(known.always) <= BLOCKS_REMEMBERED_MAX
+    blocks.read(PLAIN + field(b"x-long", bytes(b"v" * 5_000)))
+    assert all(len(block) < 5_000 for block in known.always)
+
+
+def test_what_only_one_client_says_is_told_to_no_other() -> None:
+    async def main() -> None:
+        peer = Peer()
+        peer.greet()
+        for stream, name in ((1, b"one"), (3, b"two"), (5, b"one")):
+            peer.send(peer.call(stream, name, PLAIN + field(b"x-name", name)))
+        assert [one.body[5:] for one in answers(peer.said).values()] == [b"one", b"two", b"one"]
+
+    asyncio.run(main())
