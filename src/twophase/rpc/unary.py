@@ -57,13 +57,13 @@ class UnaryCall(Stream):
         if incoming is None:
             incoming = self._incoming = Incoming(self.head.encoding, self._services.message_bytes_max)
         messages = incoming.feed(data)
+        if len(messages) > 1 or (messages and incoming.unfinished):
+            raise Ended(Status.INVALID_ARGUMENT, "the request has more than one message.")
         if ended:
             if incoming.unfinished:
                 raise Ended(Status.INVALID_ARGUMENT, "the request ends within its message.")
             if not messages:
                 raise Ended(Status.INVALID_ARGUMENT, _NO_MESSAGE)
-        if len(messages) > 1 or (messages and incoming.unfinished):
-            raise Ended(Status.INVALID_ARGUMENT, "the request has more than one message.")
         if messages and not ended:
             self._keep_for_the_end(messages[0][0])
         elif messages:
