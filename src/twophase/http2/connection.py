@@ -235,7 +235,10 @@ class Connection(Control, asyncio.Protocol):
 
     def admit(self, stream: Stream, by: int) -> None:
         """Let one message through that is longer than the window: at once, or when others of them are whole."""
+        if stream.asks:
+            return
         if self._granted and self._granted + by > self.limits.long_bytes_max:
+            stream.asks = True
             self._asking.append((stream, by))
             return
         self._granted += by
@@ -252,6 +255,7 @@ class Connection(Control, asyncio.Protocol):
                 if self._granted and self._granted + by > self.limits.long_bytes_max:
                     return
                 self._asking.popleft()
+                asking.asks = False
                 self.admit(asking, by)
             else:
                 self._asking.popleft()

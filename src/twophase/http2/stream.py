@@ -32,7 +32,7 @@ class Stream:
         content_bytes: how long the request is to be; -1: not said.
     """
 
-    __slots__ = ("connection", "debt", "ended", "granted", "number", "owed", "since_s", "window")
+    __slots__ = ("asks", "connection", "debt", "ended", "granted", "number", "owed", "since_s", "window")
 
     def __init__(self, connection: Connection, number: int, content_bytes: int) -> None:
         self.connection = connection
@@ -41,6 +41,8 @@ class Stream:
         """What the peer may still send."""
         self.granted = 0
         """What it was allowed beyond the usual, for one long message."""
+        self.asks = False
+        """Whether it waits for that."""
         self.debt = 0
         """What was sent to it, less what it has taken: its window is the usual one less this."""
         self.ended = False

@@ -133,16 +133,20 @@ class StreamingCall(Stream):
             self._fault = end
         if self.granted and not self._incoming.missing:
             self.connection.admitted(self)
-        if not ended and self._fault is None:
-            missing = self._incoming.missing
-            if missing > self.window:
-                self.connection.admit(self, missing - self.window)
+        if not self._messages:
+            self._widen()
         self._arrived.set()
 
     def _widen(self) -> None:
+        """Make room for what has been taken, and for a message that is longer than that when it is the next."""
+        if self.ended or self._over or self._fault is not None:
+            return
         room = DEFAULT_WINDOW - self._unread - self.window
-        if room >= _WIDEN_AT and not self.ended and not self._over:
+        if room >= _WIDEN_AT:
             self.connection.widen(self, room)
+        missing = self._incoming.missing
+        if missing > self.window and not self._messages:
+            self.connection.admit(self, missing - self.window)
 
     def on_timeout(self) -> None:
         """The caller's deadline has passed."""
