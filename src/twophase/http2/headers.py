@@ -2,18 +2,19 @@
 
 Promise: what is remembered is what decoding would give. A block is remembered for every connection if decoding it
 neither read nor changed the peer's table. The peer is told to keep no table (SETTINGS_HEADER_TABLE_SIZE 0); once it has
-said so in a block (RFC 7541, 4.2), no block reads or changes one, and all that it sends are remembered. A peer that
-keeps its table all the same is understood, only slower.
+said so in a block (RFC 7541, 4.2), no block reads or changes one: all that it sends are remembered, and of one that is
+new (each has its own `traceparent`) only the fields that are new are decoded. A peer that keeps its table all the same
+is understood, only slower.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
 from hpack import Decoder
-from hpack.exceptions import HPACKError
+from hpack.exceptions import HPACKDecodingError, HPACKError
 from hpack.hpack import decode_integer
 from hpack.table import HeaderTable
 
@@ -26,10 +27,15 @@ H = TypeVar("H")
 
 BLOCKS_REMEMBERED_MAX: Final = 1024
 BLOCK_BYTES_REMEMBERED_MAX: Final = 2048
+FIELDS_REMEMBERED_MAX: Final = 4096
+FIELD_BYTES_REMEMBERED_MAX: Final = 512
+FIELD_BYTES_BESIDE: Final = 32
+"""What each field counts beside its name and value (RFC 9113, 6.5.2)."""
 _PSEUDO: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
 _NEEDED: Final = frozenset({b":method", b":scheme", b":path"})
 _OF_HTTP_1: Final = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
 _TABLE_BYTES_AT_FIRST: Final = 4096
+_NUMBER_BITS_MAX: Final = 35
 _NAME: Final = re.compile(rb"[-!#$%&'*+.^_`|~0-9a-z]+")
 _NOT_IN_A_VALUE: Final = re.compile(rb"[\0\r\n]")
 
@@ -53,6 +59,8 @@ class Known(Generic[H]):
         """Blocks that mean the same whatever the peer's table holds."""
         self.without_table: dict[bytes, H] = {}
         """Blocks that mean this where the peer keeps no table."""
+        self.fields: dict[bytes, tuple[bytes, bytes]] = {}
+        """Single fields, likewise."""
 
 
 class Blocks(Generic[H]):
@@ -89,14 +97,41 @@ class Blocks(Generic[H]):
         """The fields of a block, whatever they are; raises ConnectionFault."""
         self._table.touched = False
         try:
+            if self.known is self._shared.without_table:
+                return self._decode_by_field(block)
             self._bound_table(block)
-            fields: Fields = [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
+            fields = self._decode(block)
         except (HPACKError, IndexError) as error:
             raise ConnectionFault(COMPRESSION_ERROR, "a block of headers cannot be decoded") from error
-        if self.known is self._shared.without_table:
-            self._table.touched = False
-        elif self._table_bytes_max == self._table.maxsize == 0:
+        if self._table_bytes_max == self._table.maxsize == 0:
             self.known = self._shared.without_table
+        return fields
+
+    def _decode(self, block: bytes) -> Fields:
+        return [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
+
+    def _decode_by_field(self, block: bytes) -> Fields:
+        """The fields of a block of a peer that keeps no table: each means the same wherever it stands."""
+        known, fields, left = self._shared.fields, Fields(), self._shared.list_bytes_max
+        for one in split(block):
+            pair = known.get(one)
+            if pair is None:
+                found = self._decode(one)
+                if not found:  # a change of the table's size, to 0
+                    if fields:
+                        raise HPACKDecodingError("a change of the table after a field")
+                    self._bound_table(one)
+                    continue
+                pair = found[0]
+                if len(one) <= FIELD_BYTES_REMEMBERED_MAX:
+                    if len(known) >= FIELDS_REMEMBERED_MAX:
+                        known.clear()
+                    known[one] = pair
+            left -= len(pair[0]) + len(pair[1]) + FIELD_BYTES_BESIDE
+            if left < 0:
+                raise HPACKDecodingError("more than a block may unfold to")
+            fields.append(pair)
+        self._table.touched = False
         return fields
 
     def _bound_table(self, block: bytes) -> None:
@@ -108,6 +143,44 @@ class Blocks(Generic[H]):
                 raise ConnectionFault(COMPRESSION_ERROR, "a header table larger than allowed")
             self._table.touched = True
             at += used
+
+
+def split(block: bytes) -> Iterator[bytes]:
+    """The fields of a block, and changes of the table's size, each as its bytes (RFC 7541, 6).
+
+    Raises:
+        HPACKDecodingError, IndexError: the block ends within one.
+    """
+    at, end = 0, len(block)
+    while at < end:
+        start, first = at, block[at]
+        if first & 0x80:
+            _, at = _integer(block, at, 0x7F)
+        elif first & 0xE0 == 0x20:
+            _, at = _integer(block, at, 0x1F)
+        else:
+            index, at = _integer(block, at, 0x3F if first & 0x40 else 0x0F)
+            for _ in range(1 if index else 2):
+                size, at = _integer(block, at, 0x7F)
+                at += size
+            if at > end:
+                raise HPACKDecodingError("a field is cut off")
+        yield block[start:at]
+
+
+def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
+    """A number of RFC 7541, 5.1, and where it ends."""
+    number = block[at] & mask
+    at += 1
+    if number < mask:
+        return number, at
+    for shift in range(0, _NUMBER_BITS_MAX, 7):
+        byte = block[at]
+        at += 1
+        number += (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+    raise HPACKDecodingError("a number that is too long")
 
 
 class _NotingTable(HeaderTable):

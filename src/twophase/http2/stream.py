@@ -17,10 +17,12 @@ class Head(Protocol):
     @property
     def begin(self) -> Callable[[Connection, int, Any], Stream]:
         """Called with the connection, the stream's number and this object: the request that begins."""
+        ...
 
     @property
     def eager(self) -> bool:
         """Whether it begins with its headers (`Stream.started`), not only when something has been received."""
+        ...
 
 
 class Stream:

@@ -7,7 +7,7 @@ import binascii
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from twophase.http2.headers import Fields, Malformed
+from twophase.http2.headers import FIELD_BYTES_BESIDE, Fields, Malformed
 from twophase.http2.outbox import Reply
 from twophase.rpc.status import Status, ended, refused_by_http
 
@@ -23,7 +23,6 @@ _MS: Final = {b"H": 3_600_000.0, b"M": 60_000.0, b"S": 1_000.0, b"m": 1.0, b"u":
 _TYPE: Final = re.compile(rb"application/grpc(?:\+proto)?(?:[ \t]*;.*)?", re.IGNORECASE)
 _ANY_TYPE: Final = re.compile(rb"application/grpc(?:[+; \t].*)?", re.IGNORECASE)
 _SHOWN_MAX: Final = 60
-_LIST_ENTRY_BYTES: Final = 32
 
 
 class CallHead:
@@ -80,7 +79,7 @@ class CallHead:
 
 def list_bytes(fields: Fields) -> int:
     """How large HTTP/2 says that a list of headers is (RFC 9113, 6.5.2)."""
-    return sum(len(name) + len(value) + _LIST_ENTRY_BYTES for name, value in fields)
+    return sum(len(name) + len(value) + FIELD_BYTES_BESIDE for name, value in fields)
 
 
 def _decoded(value: bytes) -> bytes:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from hpack import Encoder
+import pytest
+from hpack import Decoder, Encoder
+from hpack.exceptions import HPACKError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.http2.peer import CALL, PLAIN, Peer, answers
+from twophase.http2 import frames
+from twophase.http2.faults import ConnectionFault
 from twophase.http2.frames import field
 from twophase.http2.headers import BLOCKS_REMEMBERED_MAX, Blocks, Fields, Known
 
@@ -86,3 +90,61 @@ def test_what_only_one_client_says_is_told_to_no_other() -> None:
         assert [one.body[5:] for one in answers(peer.said).values()] == [b"one", b"two", b"one"]
 
     asyncio.run(main())
+
+
+async def test_fields_are_remembered_one_by_one_where_there_is_no_table() -> None:
+    """A block of its own for each request, as tracing makes them: only what is new in it is decoded."""
+    peer = Peer()
+    peer.greet()
+    peer.encoder.header_table_size = 0
+    for number in range(5):
+        block = peer.encoder.encode([*CALL, ("traceparent", f"00-{number:032x}-{number:016x}-01")])
+        peer.send(peer.call(2 * number + 1, block=block))
+    assert all(one.headers["grpc-status"] == "0" for one in answers(peer.said).values())
+    known = peer.port.known.fields
+    assert [name for name, _ in known.values()].count(b":path") == 1
+    assert [name for name, _ in known.values()].count(
+        b"traceparent"
+    ) == 4  # not that of the first block
+
+
+BROKEN = [
+    (b"\x82\x20", "a change of the table after a field"),
+    (b"\x21" + PLAIN, "a table that is not allowed"),
+    (b"\x00\x05ab", "a name cut off"),
+    (b"\x00\x01a\x05ab", "a value cut off"),
+    (b"\x00\x7f\xff\xff\xff\xff\xff\xff\x01a", "a number too long"),
+    (b"\xff", "a number cut off"),
+    (b"\xbe", "an index of the table that there is not"),
+    (b"\x80", "the index 0"),
+    (frames.field(b"x", b"v" * 60_000) * 3, "more than may be unfolded"),
+]
+
+
+@pytest.mark.parametrize(("block", "_why"), BROKEN, ids=[row[1] for row in BROKEN])
+async def test_a_block_that_cannot_be_decoded_ends_the_connection_without_a_table_too(block: bytes, _why: str) -> None:
+    peer = Peer()
+    peer.greet()
+    peer.send(peer.call(1, block=b"\x20" + PLAIN))
+    assert answers(peer.said)[1].ended
+    peer.send(frames.header_frames(3, block))
+    assert peer.given_up in {frames.COMPRESSION_ERROR, frames.ENHANCE_YOUR_CALM}
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_any_block_means_what_the_library_says_it_means(block: bytes) -> None:
+    known = _known()
+    blocks = Blocks(known)
+    blocks.settled()
+    blocks.decode(b"\x20")
+    library = Decoder()
+    library.header_table_size = 0
+    library.max_allowed_table_size = 0
+    try:
+        expected = [(bytes(name), bytes(value)) for name, value in library.decode(block, raw=True)]
+    except HPACKError:
+        with pytest.raises(ConnectionFault):
+            blocks.decode(block)
+    else:
+        assert blocks.decode(block) == blocks.decode(block) == expected
