@@ -131,13 +131,16 @@ def test_business_does_not_run_when_prepare_does_not_get_through(scene: Scene, l
 
 @driven
 def test_topic_reaches_every_subscriber(scene: Scene, lane: Lane) -> None:
-    wish = scene.wish(lane, topic=f"paid-{secrets.token_hex(4)}", amount=2 * AMOUNT)
-    for service in (lane.client, "sdk"):
+    # twophase has no barrier in Redis.
+    services = (lane.client,) if lane.store == "redis" else (lane.client, "sdk")
+    amount = len(services) * AMOUNT
+    wish = scene.wish(lane, topic=f"paid-{secrets.token_hex(4)}", amount=amount)
+    for service in services:
         status = scene.coordinator.subscribe(wish.steps[0].topic, scene.address(_by_http(lane, service), "in", service))
         assert status == 200
     assert scene.transfer(lane, wish).error == ""
     scene.until(wish, "succeed")
-    assert scene.moved(wish) == {PAYER: -2 * AMOUNT, PAYEE: 2 * AMOUNT}
+    assert scene.moved(wish) == {PAYER: -amount, PAYEE: amount}
 
 
 @driven
