@@ -8,6 +8,7 @@ that are no protobuf, a message beyond the limit. Sockets are never shared with 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 from collections.abc import Callable
@@ -66,6 +67,8 @@ _NOT_SERVED: Final = {
     "PrepareWorkflow": "workflow transactions are not served here, only 2-phase messages.",
 }
 _GOING_AWAY: Final = Ended(Status.UNAVAILABLE, "the server is going away.")
+_FAREWELL_S: Final = 0.1
+"""Who watches hears that it goes away; a stream may go on for ever, so it is then ended."""
 _SUCCESS: Final = success(_EMPTY)
 _ANSWERS_KEPT_MAX: Final = 4096
 
@@ -137,7 +140,9 @@ class GrpcDoor:
             return
         await self._operators.leaving()
         self._port.leave()
-        self._services.end_streams(_GOING_AWAY)
+        if self._services.streams:
+            await asyncio.sleep(min(_FAREWELL_S, timeout_s))
+            self._services.end_streams(_GOING_AWAY)
         await self._port.closed(timeout_s)
 
     async def stop(self) -> None:
