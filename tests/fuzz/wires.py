@@ -19,7 +19,10 @@ from tests.fuzz.branches import Branches
 from tests.fuzz.play import Target
 from tests.fuzz.process import Fuzzed
 from tests.fuzz.streams import streams
+from twophase.bench import http2
+from twophase.http2 import frames
 from twophase.rpc.messages import SERVICE, encode_request
+from twophase.rpc.status import framed
 
 _ANSWER_S: Final = 60.0
 """Long, because it may run at the lowest priority beside others."""
@@ -35,7 +38,8 @@ _JSON_PATHS: Final = (
     "/api/dtmsvr/registerBranch", "/api/twophase/import", "/api/twophase/topics/subscribe",
     *(f"/api/twophase/messages/fuzz-{n}/{act}" for n in range(3) for act in ("stop", "park", "redrive", "retry-now")),
 )  # fmt: skip
-_HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_ACKNOWLEDGED: Final = frames.frame(frames.SETTINGS, frames.ACK)
+_CALL: Final = http2.head(f"/{SERVICE}/Submit", "fuzz")
 _OF_THE_SERVER: Final = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS})
 
 
@@ -66,14 +70,17 @@ class Wires:
             st.tuples(st.sampled_from(_METHODS), some),
         )
         routes = st.sampled_from(_JSON_PATHS)
-        frames = st.lists(st.binary(max_size=60), max_size=5).map(lambda some: _HTTP2_PREFACE + b"".join(some))
+        noise = st.lists(st.binary(max_size=60), max_size=5).map(b"".join)
+        said = st.lists(_frames(messages.damaged(request)), max_size=12).map(b"".join)
+        greeting = st.sampled_from([frames.PREFACE, frames.PREFACE + frames.settings({}) + _ACKNOWLEDGED])
+        sent = st.tuples(greeting, said | noise).map(b"".join)
         return [
             Target("HTTP as bytes", streams(), self.http_bytes),
             Target("JSON over HTTP", st.tuples(routes, messages.bodies(url)), self.json),
             Target("many at once", messages.many(url), self.many),
             Target("JSON-RPC", self._rpc_bodies(), self.json_rpc),
             Target("gRPC", calls, self.grpc),
-            Target("bytes on the gRPC port", frames | st.binary(max_size=200), self.grpc_bytes),
+            Target("bytes on the gRPC port", sent | st.binary(max_size=200), self.grpc_bytes),
         ]
 
     def _rpc_bodies(self) -> st.SearchStrategy[bytes]:
@@ -188,6 +195,18 @@ class Wires:
                 pass
         new_gid: Any = self._grpc.unary_unary(f"/{SERVICE}/NewGid")
         assert new_gid(b"", timeout=_ANSWER_S)
+
+
+def _frames(request: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    """One frame: of any kind, or one that a call is made of."""
+    streams = st.sampled_from([0, 1, 1, 1, 3, 5, 2])
+    flags = st.sampled_from([0, frames.END_STREAM, frames.END_HEADERS, 5, frames.PADDED, 0x2D, 0xFF])
+    block = st.just(_CALL) | st.binary(max_size=30).map(lambda more: _CALL + more)
+    payload = st.binary(max_size=60) | request.map(framed) | block
+    any_kind = st.builds(frames.frame, st.integers(0, 11), flags, streams, payload)
+    opening = st.builds(frames.header_frames, streams, block)
+    data = st.builds(lambda stream, some: frames.frame(frames.DATA, 1, stream, framed(some)), streams, request)
+    return any_kind | opening | data
 
 
 def _responses(raw: bytes) -> Iterator[tuple[int, bytes]]:

@@ -97,7 +97,6 @@ class Outbox:
         size = len(reply.body)
         if reply.parts and not self._held and size <= self.window and size <= self.initial - stream.debt:
             self.window -= size
-            stream.debt += size
             self._write(stream.number.to_bytes(4, "big").join(reply.parts))
             self._over(stream)
             return

@@ -98,6 +98,7 @@ async def test_long_messages_are_let_in_one_after_the_other_and_all_of_them() ->
         for frame in peer.said:
             if frame.kind == frames.WINDOW_UPDATE and frame.stream:
                 room[frame.stream] += int.from_bytes(frame.payload, "big")
+                assert room[frame.stream] <= len(left[frame.stream]), "what the message needs, and no more"
         most = max(most, sum(stream.granted > 0 for stream in peer.connection.streams.values()))
         assert sum(map(len, left.values())) < before, "somebody may always go on"
     assert peer.received == [message] * 3
