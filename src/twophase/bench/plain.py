@@ -1,7 +1,7 @@
 """A coordinator as one would write it first: every call is one statement and one durable commit of its own.
 
-What group commit is measured against. It speaks the same gRPC by the same library, calls branches by the same HTTP
-client, and keeps a message in one row: inserted by Prepare, changed by Submit, changed when the branches have answered.
+What group commit is measured against. It speaks the same gRPC, by grpc.aio, calls branches by the same HTTP client,
+and keeps a message in one row: inserted by Prepare, changed by Submit, changed when the branches have answered.
 Three commits a message, nothing else: no check-back, no retry, no lease, so a real one would be slower. Each commit is
 on disk before the answer, as with ours. Run it for nothing but measuring.
 """
