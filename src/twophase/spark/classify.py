@@ -191,7 +191,7 @@ def served_branches(branches: Column, scope: Scope) -> Column:
     """Those whose effects the given consumers must have."""
     if not scope.consumers:
         return F.slice(branches, 1, 0)
-    return F.filter(branches, lambda branch: _served(branch["url"], scope))
+    return F.filter(branches, lambda branch: is_served(branch["url"], scope))
 
 
 def born_too_late(created_ms: Column, scope: Scope) -> Column:
@@ -199,7 +199,7 @@ def born_too_late(created_ms: Column, scope: Scope) -> Column:
     return created_ms > scope.as_of_ms + FUTURE_MS
 
 
-def _served(url: Column, scope: Scope) -> Column:
+def is_served(url: Column, scope: Scope) -> Column:
     """Whether one of the consumers serves this address. A topic that was not expanded yet names nobody."""
     direct = ~url.startswith("topic://")
     if any(not consumer.urls for consumer in scope.consumers):

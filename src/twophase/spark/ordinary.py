@@ -22,7 +22,15 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 
 from twophase.core.errors import CannotRead
 from twophase.core.lifecycle import State
-from twophase.spark.classify import COMMITTED, ROLLED_BACK, Scope, born_too_late, branches_of, served_branches
+from twophase.spark.classify import (
+    COMMITTED,
+    ROLLED_BACK,
+    Scope,
+    born_too_late,
+    branches_of,
+    is_served,
+    served_branches,
+)
 from twophase.spark.facts import PRODUCER_ROW_OF_LEDGER, Inputs
 from twophase.spark.locations import Role
 
@@ -98,11 +106,17 @@ def separate(inputs: Inputs, scope: Scope) -> Separated:
 def numbers_by_gid(inputs: Inputs, scope: Scope) -> DataFrame:
     """(gid, ordinary, rows0, rows1, …): one row a gid, with the rows that each source has of it."""
     long = reduce(DataFrame.unionByName, _parts(inputs, scope))
-    grouped = long.groupBy("gid").agg(
-        F.bit_or("says").alias("says"),
-        F.bit_xor("hashes").alias("hashes"),
-        F.sum("count").alias("count"),
-        *[F.count_if(F.col("source") == place).alias(f"rows{place}") for place in range(len(sources(scope)))],
+    # Sent to the gid's partition first, and summed there once. A sum on the way, as `groupBy` alone makes it, saves
+    # nothing where nearly every row of a source has a gid of its own: it is one more hash table of everything.
+    grouped = (
+        long.repartition("gid")
+        .groupBy("gid")
+        .agg(
+            F.bit_or("says").alias("says"),
+            F.bit_xor("hashes").alias("hashes"),
+            F.sum("count").alias("count"),
+            *[F.count_if(F.col("source") == place).alias(f"rows{place}") for place in range(len(sources(scope)))],
+        )
     )
     ordinary = F.col("says").isin(*_ORDINARY) & (F.col("hashes") == 0) & (F.col("count") == 0)
     return grouped.withColumn("ordinary", ordinary).drop("says", "hashes", "count")
@@ -144,7 +158,8 @@ def _parts(inputs: Inputs, scope: Scope) -> list[DataFrame]:
 
 
 def _journal(journal: DataFrame, scope: Scope) -> DataFrame:
-    expected = served_branches(branches_of(F.col("branches")), scope)
+    branches = branches_of(F.col("branches"))
+    count, hashes = _expected(branches, scope)
     succeeded = F.col("state") == int(State.SUCCEEDED)
     state = (
         F.when(succeeded, F.lit(_SUCCEEDED))
@@ -152,19 +167,32 @@ def _journal(journal: DataFrame, scope: Scope) -> DataFrame:
         .otherwise(F.lit(_ODD))
     )
     checked = F.when(F.col("checked"), F.lit(_CHECKED)).when(~F.col("checked"), F.lit(_PLAIN)).otherwise(F.lit(_ODD))
-    elsewhere = F.size(expected) < F.size(branches_of(F.col("branches"))) if scope.consumers else F.lit(False)
+    elsewhere = count < F.size(branches) if scope.consumers else F.lit(False)
     odd = F.when(elsewhere | born_too_late(F.col("created_ms"), scope), F.lit(_ODD)).otherwise(F.lit(0))
-    hashes = F.aggregate(
-        expected, F.lit(0).cast("bigint"), lambda sofar, one: sofar.bitwiseXOR(F.xxhash64(one["branch_id"]))
-    )
     nothing = F.lit(0).cast("bigint")
     return _numbers(
         journal,
         F.lit(0),
         state.bitwiseOR(checked).bitwiseOR(odd),
         F.when(succeeded, hashes).otherwise(nothing),
-        F.when(succeeded, -F.size(expected).cast("bigint")).otherwise(nothing),
+        F.when(succeeded, -count.cast("bigint")).otherwise(nothing),
     )
+
+
+def _expected(branches: Column, scope: Scope) -> tuple[Column, Column]:
+    """How many of these branches must have effects, and the exclusive or of their hashes.
+
+    A single branch, as nearly all messages have, is looked at by itself: Spark compiles no function over an array.
+    """
+    expected = served_branches(branches, scope)
+    nothing = F.lit(0).cast("bigint")
+    first = F.get(branches, F.lit(0))
+    due = is_served(first["url"], scope) if scope.consumers else F.lit(False)
+    has_one = F.size(branches) == 1
+    count = F.when(has_one, F.when(due, F.lit(1)).otherwise(F.lit(0))).otherwise(F.size(expected))
+    all_hashes = F.aggregate(expected, nothing, lambda sofar, one: sofar.bitwiseXOR(F.xxhash64(one["branch_id"])))
+    hash_of_first = F.when(due, F.xxhash64(first["branch_id"])).otherwise(nothing)
+    return count, F.when(has_one, hash_of_first).otherwise(all_hashes)
 
 
 def _verdict(reason: Column) -> Column:
