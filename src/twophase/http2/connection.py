@@ -109,18 +109,21 @@ class Connection(Control, asyncio.Protocol):
     def pause_writing(self) -> None:
         """The peer does not read: read no more of its requests."""
         self.paused_s = self.port.now_s
+        self.outbox.paused = True
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """The peer reads again."""
         self.paused_s = None
+        self.outbox.paused = False
         self._transport.resume_reading()
+        self.outbox.release()
 
     def write(self, data: bytes) -> None:
         """Send now, or when all has been read."""
         if self._reading:
             self._out.append(data)
-        elif not self.gone:
+        elif not self.gone and self.linger_s is None:
             self._transport.write(data)
 
     # ---- requests -------------------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ class Control(FrameReader):
         elif not self.greeted:
             if now_s - self.idle_s > limits.handshake_s:
                 self.cut()
-        elif self.paused_s is not None or self.outbox.waits:
+        elif self.paused_s is not None or self.outbox.answer_waits:
             since_s = self.outbox.moved_s if self.paused_s is None else self.paused_s
             if now_s - since_s > limits.write_s:
                 self.cut()

@@ -73,7 +73,7 @@ class Outbox:
         over: told when the answer on a stream has been sent to its end.
     """
 
-    __slots__ = ("_held", "_over", "_write", "frame_bytes", "initial", "moved_s", "window")
+    __slots__ = ("_held", "_over", "_write", "frame_bytes", "initial", "moved_s", "paused", "window")
 
     def __init__(self, write: _Write, over: _Over) -> None:
         self._write = write
@@ -83,6 +83,8 @@ class Outbox:
         self.initial = DEFAULT_WINDOW
         """What it takes on one stream."""
         self.frame_bytes = DEFAULT_FRAME_BYTES
+        self.paused = False
+        """Whether the socket takes no more: a window may be larger than what anybody should keep for a peer."""
         self.moved_s = 0.0
         """When something that had to wait was last put in or sent."""
         self._held: deque[_Held] = deque()
@@ -91,6 +93,11 @@ class Outbox:
     def waits(self) -> bool:
         """Whether something could not be sent yet."""
         return bool(self._held)
+
+    @property
+    def answer_waits(self) -> bool:
+        """Whether a whole answer could not be sent yet; a stream may wait for its reader as long as it likes."""
+        return any(held.sent is None for held in self._held)
 
     def answer(self, stream: Stream, reply: Reply) -> None:
         """Send a whole answer."""
@@ -111,7 +118,7 @@ class Outbox:
             self._over(stream)
 
     async def message(self, stream: Stream, data: bytes) -> None:
-        """Send data; returns when the peer's windows have let all of it through. One at a time on a stream."""
+        """Send data; returns when the peer's windows and the socket have let it through. One at a time on a stream."""
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._put(_Held(stream, data, _OPEN, sent))
         await sent
@@ -151,7 +158,7 @@ class Outbox:
         stream = held.stream
         while held.left:
             size = min(len(held.left), self.window, self.initial - stream.debt, self.frame_bytes)
-            if size <= 0:
+            if size <= 0 or self.paused:
                 return False
             piece, held.left = bytes(held.left[:size]), held.left[size:]
             self.window -= size

@@ -103,9 +103,7 @@ async def test_fields_are_remembered_one_by_one_where_there_is_no_table() -> Non
     assert all(one.headers["grpc-status"] == "0" for one in answers(peer.said).values())
     known = peer.port.known.fields
     assert [name for name, _ in known.values()].count(b":path") == 1
-    assert [name for name, _ in known.values()].count(
-        b"traceparent"
-    ) == 4  # not that of the first block
+    assert [name for name, _ in known.values()].count(b"traceparent") == 4  # not that of the first block
 
 
 BROKEN = [

@@ -77,6 +77,36 @@ async def test_an_answer_whose_caller_goes_is_not_sent() -> None:
     assert not peer.connection.outbox.waits
 
 
+async def test_a_wide_window_is_not_filled_faster_than_the_socket_takes_it() -> None:
+    peer = Peer()
+    peer.greet((frames.INITIAL_WINDOW_SIZE, frames.NUMBER_MAX))
+    peer.send(frames.window_update(0, 1 << 30) + frames.header_frames(1, PLAIN))
+    stream, outbox = peer.connection.streams[1], peer.connection.outbox
+    peer.said.clear()
+    await outbox.message(stream, b"one")
+    peer.connection.pause_writing()
+    sending = asyncio.ensure_future(outbox.message(stream, b"two"))
+    await asyncio.sleep(0)
+    assert not sending.done()
+    peer.connection.resume_writing()
+    await sending
+    assert [frame.payload for frame in peer.said if frame.kind == frames.DATA] == [b"one", b"two"]
+
+
+async def test_a_stream_may_wait_for_its_reader_longer_than_an_answer() -> None:
+    peer = Peer(Limits(write_s=5.0))
+    peer.greet((frames.INITIAL_WINDOW_SIZE, 0))
+    peer.send(frames.header_frames(1, PLAIN))
+    sending = asyncio.ensure_future(peer.connection.outbox.message(peer.connection.streams[1], b"one"))
+    await asyncio.sleep(0)
+    peer.connection.check(20.0)
+    assert not peer.transport.aborted
+    peer.send(peer.call(3))
+    peer.connection.check(20.0)
+    assert peer.transport.aborted
+    sending.cancel()
+
+
 async def test_long_messages_are_let_in_one_after_the_other_and_all_of_them() -> None:
     peer = Peer(Limits(long_bytes_max=40_000))
     peer.greet()
