@@ -193,7 +193,7 @@ class Changes:
         schedule = self._settings.check_back if next_state is _PREPARED else self._settings.delivery
         if next_state is _SUBMITTED:
             schedule = schedule.starting_at(entry.message.options.retry_interval_ms)
-        pause_ms = schedule.pause_ms(max(1, entry.attempts), self._chance())
+        pause_ms = occurrence.pause_ms or schedule.pause_ms(max(1, entry.attempts), self._chance())
         due_ms = self._clock.now_ms() + pause_ms
         entry.due_ms = due_ms
         if entry.early:

@@ -22,7 +22,6 @@ from twophase.coordinator.entry import Entry, Occurrence
 from twophase.coordinator.evidence import attempt_of
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.timers import Timers
 from twophase.core.hooks import Clock
 from twophase.core.lifecycle import FINAL, Event, State
 from twophase.core.limits import BRANCHES_MAX
@@ -37,7 +36,6 @@ _EVENTS = {
     Verdict.IN_PROGRESS: Event.CHECK_UNDECIDED,
     Verdict.UNKNOWN: Event.CHECK_UNDECIDED,
 }
-_CROWDED_MS = 1_000
 
 OnVerdict = Callable[[Verdict, Message | None], None]
 """Called with the verdict, and with the message as the answer completed it, if it did."""
@@ -58,7 +56,6 @@ class CheckBack:
         calls: Calls,
         decisions: Decisions,
         alerts: Alerts,
-        timers: Timers,
         settings: CoordinatorSettings,
         clock: Clock,
         observer: Observer,
@@ -66,7 +63,6 @@ class CheckBack:
         self._calls = calls
         self._decisions = decisions
         self._alerts = alerts
-        self._timers = timers
         self._settings = settings
         self._clock = clock
         self._observer = observer
@@ -82,7 +78,7 @@ class CheckBack:
             self._decisions.happen(entry, Occurrence(Event.PARK, reason=_NO_ADDRESS))
             return
         if not self._calls.start(entry, url, self._call, partial(self._answered, entry)):
-            self._timers.schedule(entry, self._clock.now_ms() + _CROWDED_MS)
+            self._decisions.put_off(entry)
 
     def _call(self, entry: Entry) -> Call | None:
         if entry.state is not State.PREPARED:

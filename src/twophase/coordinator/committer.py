@@ -14,13 +14,17 @@ from twophase.coordinator.entry import Entry, Occurrence
 from twophase.coordinator.observer import Observer
 from twophase.core import failpoint
 from twophase.core.errors import StoreError, StoreFenced, TwophaseError
-from twophase.stores.base import Attempt, AttemptKind, Batch, FlushResult, Item, Refusal, Store
+from twophase.stores.base import Attempt, AttemptKind, Batch, Decide, FlushResult, Insert, Item, Refusal, Store
 
 _ATTEMPTS_MAX = 10_000
 _TOLD_AT_ONCE = 32
 """Outcomes told in one turn of the event loop, which sends what they wrote when the turn ends. With a whole flush told
 in one turn, clients stood still meanwhile, and the server did while they all answered: 15 % fewer messages."""
 _NOT_DONE = frozenset({AttemptKind.BRANCH, AttemptKind.CHECK_BACK})
+_BODIES_BYTES_MAX = 16 * 1024 * 1024
+"""Of one flush: with more, a statement would take longer than a store gives it, and all that is in it would fail."""
+_LARGEST_AT_ONCE = 4
+"""So many of the longest bodies are no more than that."""
 
 OnOutcome = Callable[[Entry, Occurrence, Item, int], None]
 """Called with (entry, occurrence, item, at_ms) when the item is durable."""
@@ -36,6 +40,7 @@ class Committer:
         *,
         flush_items_max: int,
         linger_ms: int,
+        memory_bytes: Callable[[], int],
         on_applied: OnOutcome,
         on_refused: Callable[[Entry, Occurrence, Refusal], None],
         on_failed: Callable[[Entry, Occurrence, StoreError], None],
@@ -45,6 +50,8 @@ class Committer:
         self._observer = observer
         self._flush_items_max = flush_items_max
         self._linger_s = linger_ms / 1000
+        self._memory_bytes = memory_bytes
+        """About how much all messages in memory are; while that is little, no flush is weighed."""
         self._on_applied = on_applied
         self._on_refused = on_refused
         self._on_failed = on_failed
@@ -138,7 +145,7 @@ class Committer:
         self._linger = None
         if self._stopped or self._halted or self._flush is not None or not (self._items or self._attempts):
             return
-        size = self._flush_items_max
+        size = self._fitting()
         if len(self._items) <= size:
             items, self._items = self._items, []
             about, self._about = self._about, []
@@ -150,6 +157,19 @@ class Committer:
         self._flush = asyncio.get_running_loop().create_task(self._run(Batch(items, attempts), about))
         self._unfinished.add(self._flush)
         self._flush.add_done_callback(self._unfinished.discard)
+
+    def _fitting(self) -> int:
+        """How many of the changes that wait go into one flush: at least one, in their order."""
+        size = min(len(self._items), self._flush_items_max)
+        if size > _LARGEST_AT_ONCE and self._memory_bytes() > _BODIES_BYTES_MAX:
+            left = _BODIES_BYTES_MAX
+            for index in range(size):
+                item = self._items[index]
+                if isinstance(item, Insert | Decide) and item.body is not None:
+                    left -= len(item.body)
+                    if left < 0:
+                        return max(1, index)
+        return size
 
     async def _run(self, batch: Batch, about: list[tuple[Entry, Occurrence]]) -> None:
         if failpoint.ARMED:

@@ -136,9 +136,7 @@ class Coordinator:
         self._delivery = Delivery(
             self.topics, self._branch_calls, self._decisions, self._alerts, settings, clock, observer
         )
-        self._check_back = CheckBack(
-            self._check_calls, self._decisions, self._alerts, self._timers, settings, clock, observer
-        )
+        self._check_back = CheckBack(self._check_calls, self._decisions, self._alerts, settings, clock, observer)
         self._retention = Retention(store, settings, clock, chance, observer)
         self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, self._carry)
         self._recovery = Recovery(
@@ -184,9 +182,7 @@ class Coordinator:
         await self._membership.leave()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                while (
-                    self._branch_calls.gate.in_flight or self._check_calls.gate.in_flight or self._admission.looking_up
-                ):
+                while self._calling or self._admission.looking_up:
                     await asyncio.sleep(0.01)
                     await self._decisions.committer.drained()
                 await self._decisions.committer.drained()

@@ -54,6 +54,9 @@ _NOTHING: Final = Action.NOTHING
 _OK: Final = Reply.OK
 _NO_PLACE_MS: Final = 2_000
 _NO_PLACE_MS_MAX: Final = 30_000
+_SPILLED_MS: Final = 30_000
+_SPILLED_MS_MAX: Final = 600_000
+_NOT_DONE: Final = {State.PREPARED: Event.CHECK_UNDECIDED, State.SUBMITTED: Event.BRANCH_NOT_DONE}
 
 
 class Decisions:
@@ -95,6 +98,7 @@ class Decisions:
             observer,
             flush_items_max=settings.flush_items_max,
             linger_ms=settings.linger_ms,
+            memory_bytes=lambda: active.bytes,
             on_applied=self._applied,
             on_refused=self._refused,
             on_failed=self.give_up,
@@ -232,16 +236,23 @@ class Decisions:
     # ---- when ---------------------------------------------------------------------------------------
 
     def put_off(self, entry: Entry) -> None:
-        """Nobody could be called for want of a place: it comes again in memory; its row is due, and remains so.
+        """Nobody could be called or asked for want of a place: it comes again in memory; its row stays as it is, due.
 
-        The longer it has waited, the longer the next pause, so that what waits costs little, however much it is.
+        The longer it has waited, the longer the next pause, so that what waits costs little, however much it is. When
+        others need the memory it leaves: its row gets a time, so that it is not read before what is due.
         """
-        if entry.mine:
-            now_ms = self._clock.now_ms()
+        if not entry.mine:
+            self.settle(entry)
+            return
+        now_ms = self._clock.now_ms()
+        if self._active.crowded:
+            waited_ms = now_ms - max(entry.created_ms, entry.first_call_ms)
+            pause_ms = min(max(waited_ms, _SPILLED_MS), _SPILLED_MS_MAX)
+            again_ms = pause_ms - int(pause_ms / 2 * self._chance())
+            self.happen(entry, Occurrence(_NOT_DONE[entry.state], pause_ms=again_ms))
+        else:
             pause_ms = min(max(now_ms - entry.stored_due_ms, _NO_PLACE_MS), _NO_PLACE_MS_MAX)
             self._timers.schedule(entry, now_ms + pause_ms + int(pause_ms * self._chance()))
-        else:
-            self.settle(entry)
 
     def postpone(self, entry: Entry) -> None:
         """Its time has not come, whatever the row says: nothing is called before."""

@@ -226,16 +226,17 @@ class Delivery:
             entry.attempts += 1
             if round_.failed is not None:
                 self._alerts.failing(entry, round_.failed, AlertEvent.BRANCH_FAILING)
+        # Told first: what comes next may let the entry go.
+        if entry.waiters:
+            result = round_.worst or BranchResult.ONGOING
+            error = NotYetDelivered(_why_not(round_.failed, result))
+            self._decisions.replies.answer_waiters(entry, ReplyOf(error, entry.state, entry.created_ms, result))
         if round_.no_place and not round_.progress and round_.worst is BranchResult.ONGOING and not entry.early:
             self._decisions.put_off(entry)
         elif self._decisions.times.used_up(entry) and not entry.early:
             self._decisions.happen(entry, Occurrence(Event.PARK, reason=ATTEMPTS_USED_UP))
         else:
             self._decisions.happen(entry, Occurrence(Event.BRANCH_NOT_DONE))
-        if entry.waiters:
-            result = round_.worst or BranchResult.ONGOING
-            error = NotYetDelivered(_why_not(round_.failed, result))
-            self._decisions.replies.answer_waiters(entry, ReplyOf(error, entry.state, entry.created_ms, result))
 
     def _note_late(self, entry: Entry, index: int, answer: Answer, result: BranchResult) -> None:
         """The answer to a call that was under way when the message was stopped: on record, and without effect (24)."""

@@ -53,6 +53,7 @@ class Occurrence(msgspec.Struct, eq=False):
     `merged` is what the message will be when this occurrence's change is durable, if that is something else.
     `confirmed`: the store has been asked since it arrived, so that what memory says is no older than the request.
     `asked`: a force stop whose producer was asked first and gave no verdict; it is meant for a prepared message alone.
+    `pause_ms`: how long until the next try; 0: what the schedule says.
     """
 
     event: Event
@@ -63,6 +64,7 @@ class Occurrence(msgspec.Struct, eq=False):
     merged: Message | None = None
     confirmed: bool = False
     asked: bool = False
+    pause_ms: int = 0
 
 
 class Entry:

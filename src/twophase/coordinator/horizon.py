@@ -54,8 +54,9 @@ _PAGES_MAX: Final = 20
 """Old prepared messages, and such with a far time, that are read for each header."""
 _FAR_MS: Final = 2 * PAUSE_MS_MAX
 """Twice, for a clock that is ahead, and for the time between two of the questions."""
-_ROUNDED_MS: Final = 1_000
-"""By how much a row's due time differs from the one it was computed from: what a flush takes, and two clocks."""
+_ROUNDED_MS: Final = 60_000
+"""By how much a row's due time may differ from the one it was computed from: a flush that waited for the store, and two
+clocks."""
 
 
 class Horizon(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from typing import Final
 
 from twophase.coordinator.active import Active
 from twophase.coordinator.background import end
-from twophase.coordinator.committer import as_store_error
+from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.entry import Entry
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.timers import Timers
@@ -85,7 +85,13 @@ class Moved:
                 self._failed(cause, asked)
                 continue
             del self._waiting[: len(asked)]
-            left = sum([self._tell(entry, version, entry.message.gid in moved) for entry, version in asked])
+            left = 0
+            for entry, version in asked:
+                try:
+                    left += self._tell(entry, version, entry.message.gid in moved)
+                except Exception as cause:  # noqa: BLE001 -- one message's fault never stops its neighbours
+                    self._observer.flush_failed(as_store_error(cause).code, told(cause))
+                    self._later(entry)
             if left:
                 self._observer.moved(left)
 

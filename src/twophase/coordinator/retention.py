@@ -36,8 +36,8 @@ class Retention:
         self._store = store
         self._settings = settings
         self._clock = clock
-        # Nodes that start together should not clean together; it would do no harm, and no good.
-        self._next_ms = clock.now_ms() + int(chance() * settings.retention_interval_ms)
+        self._chance = chance
+        self._next_ms = 0
         self._observer = observer
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -45,6 +45,8 @@ class Retention:
     async def start(self) -> None:
         """Begin to watch the clock."""
         if self._settings.retention_ms:
+            # Nodes that start together should not clean together; it would do no harm, and no good.
+            self._next_ms = self._clock.now_ms() + int(self._chance() * self._settings.retention_interval_ms)
             self._task = asyncio.create_task(self._loop(), name="twophase retention")
 
     async def stop(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from tests.unit.coordinator.rig import IN, QUICK, Rig, message
+from tests.unit.coordinator.rig import CHECK, IN, QUICK, Rig, message
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import Overloaded, StoreFull
 from twophase.core.lifecycle import State
@@ -179,6 +179,40 @@ async def test_what_finds_no_place_costs_the_store_nothing_and_comes_in_time(mak
     for number in range(5):
         await rig.until_state(f"g{number}", State.SUCCEEDED)
     assert rig.destination.urls() == [B] * 5
+
+
+async def test_what_finds_no_place_leaves_memory_to_others(make_rig: MakeRig) -> None:
+    """A receiver and a producer that hang, each with ten times what memory holds: nobody else is late for that."""
+    rig = await make_rig(
+        CoordinatorSettings(
+            delivery=QUICK,
+            check_back=QUICK,
+            in_flight_per_destination_max=1,
+            lane_waiting_max=1,
+            active_max=10,
+            page_rows=5,
+            crowded_retry_ms=1,
+        )
+    )
+    alive, asked = "http://alive/in", "http://alive/check"
+    rig.destination.hold(B)
+    rig.destination.hold(CHECK)
+    for number in range(100):
+        await rig.submit(message(f"hung{number}", B))
+        await rig.prepare(message(f"mute{number}", B))
+    rig.clock.advance(60_000)
+    await rig.settled()
+    rig.destination.script[alive].append(Answer(500))
+    await rig.submit(message("again", alive))
+    await rig.prepare(message("left", alive, check_url=asked))
+    begun_ms = rig.clock.now_ms()
+    for gid in ("again", "left"):
+        while await rig.state(gid) is not State.SUCCEEDED:
+            assert rig.clock.now_ms() - begun_ms < 120_000, f"{gid} waits for a place in memory"
+            rig.clock.advance(2_000)
+            for _ in range(3):
+                await rig.settled()
+    assert rig.coordinator.gauges().active <= 20
 
 
 async def test_memory_holds_a_bounded_number_and_the_rest_waits_in_the_store(make_rig: MakeRig) -> None:

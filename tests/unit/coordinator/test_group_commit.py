@@ -41,6 +41,18 @@ async def test_a_flush_is_bounded_and_the_rest_follows(make_rig: MakeRig) -> Non
     assert sizes(rig) == [20, 20, 10]
 
 
+async def test_a_flush_is_bounded_in_bytes_too(rig: Rig) -> None:
+    """Else many large messages at once would need longer than the store gives a statement, again and again."""
+    rig.store.open.clear()
+    first = rig.prepare_soon(message("first"))
+    await rig.until(lambda: rig.coordinator._decisions.committer._in_flush == 1)
+    large = bytes(3_000_000)
+    others = [rig.prepare_soon(message(f"g{number}", "http://bank-b/in", payload=large)) for number in range(12)]
+    rig.store.open.set()
+    assert [(await reply).error for reply in (first, *others)] == [None] * 13
+    assert sizes(rig) == [1, 5, 5, 2], "16 MB a flush"
+
+
 async def test_a_finish_nobody_waits_for_rides_with_a_request(make_rig: MakeRig) -> None:
     rig = await make_rig(CoordinatorSettings(linger_ms=3_600_000))
     await rig.submit(message("delivered"))
