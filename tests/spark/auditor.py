@@ -1,14 +1,13 @@
-"""A program that audits as history goes on; told by `test_following.py` where to stop for ever, until it is killed.
+"""A program that audits as history goes on, and stops for ever where `test_audit_follows.py` kills it.
 
-    python -m tests.spark.auditor FOLDER POINT
+    python -m tests.spark.auditor FOLDER
 
-Points: `verified` when a batch stands in the state and Spark has not noted it; `none`. The databases are those of
-`plant.make_system` in FOLDER.
+That is when a batch stands in the state and Spark has not noted it yet. The databases are those of `plant.make_system`
+in FOLDER.
 """
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 import time
@@ -22,7 +21,7 @@ from twophase.spark.plan import Plan
 from twophase.spark.report import Report
 from twophase.spark.session import SessionSettings, open_session
 
-SECONDS_WAITED_MAX = 60
+POINT, SECONDS_WAITED_MAX = "verified", 60
 
 
 def plan_of(system: System) -> Plan:
@@ -37,14 +36,12 @@ def plan_of(system: System) -> Plan:
     return Plan(locations, grace_s=0.1, late_s=LATE_S, overlap_s=0, cores=1, state=state)
 
 
-def main(folder: Path, point: str) -> int:
-    """Follow until SIGTERM."""
+def main(folder: Path) -> int:
+    """Follow until it is killed."""
     plan = plan_of(System(folder))
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
 
     def reached(name: str) -> None:
-        if name == point:
+        if name == POINT:
             (folder / "at-point").touch()
             time.sleep(SECONDS_WAITED_MAX)
 
@@ -54,7 +51,7 @@ def main(folder: Path, point: str) -> int:
     with open_session(SessionSettings(cores=1, memory_mb=512, name="auditor", short=True)) as spark:
         following = Following(
             references=references_of(plan.locations),
-            stop=stop,
+            stop=threading.Event(),
             say=lambda text: print(text, flush=True),
             show=show,
             failed=lambda error: print(f"failed: {error}", flush=True),
@@ -65,4 +62,4 @@ def main(folder: Path, point: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
+    sys.exit(main(Path(sys.argv[1])))

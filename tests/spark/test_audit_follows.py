@@ -20,14 +20,14 @@ from pyspark.sql import SparkSession
 from tests.spark.auditor import plan_of
 from tests.spark.cases import Case
 from tests.spark.plant import System, make_system, plant
-from tests.spark.truth import nowadays
+from tests.spark.truth import LATE_S, nowadays
 from twophase.cli.spark_audit import read_order
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
 from twophase.spark import following as following_module
 from twophase.spark.fleet import Options
 from twophase.spark.following import Follower, Following, checkpoints_of, references_of
-from twophase.spark.increment import VerifiedPoint, read_state
+from twophase.spark.increment import VerifiedPoint, read_state, write_state
 from twophase.spark.locations import Role, parse_coordinator
 from twophase.spark.plan import Plan
 from twophase.spark.report import Report
@@ -122,16 +122,15 @@ def test_what_ends_is_audited_once_and_what_no_history_tells_is_found_too(spark:
 
 
 def test_a_batch_that_is_in_the_verified_point_is_not_audited_again(spark: SparkSession, tmp_path: Path) -> None:
-    system = make_system(tmp_path)
-    plan = plan_of(system)
-    happen(system, good("a"))
-    follow(spark, plan)
+    plan = plan_of(make_system(tmp_path))
+    assert plan.state is not None
+    write_state(plan.state, VerifiedPoint(verified={"coordinator": {1: 1}}, batch=3))
 
     def show(report: Report) -> None:
         raise AssertionError("it was audited again")
 
     follower = Follower(spark, plan, following(threading.Event(), show, plan))
-    follower.take(spark.createDataFrame([], "coordinator string, node int, seq long, gid string"), -1)
+    follower.take(spark.createDataFrame([], "coordinator string, node int, seq long, gid string"), 3)
 
 
 def test_a_gap_in_what_is_verified_already_is_none(spark: SparkSession) -> None:
@@ -175,11 +174,11 @@ def test_a_stop_cuts_no_grace_time_short(spark: SparkSession, tmp_path: Path) ->
 
 @pytest.mark.crash
 def test_a_batch_that_was_killed_behind_the_state_is_not_reported_twice(tmp_path: Path) -> None:
-    """The driver dies by kill -9 between our state and Spark's note; it goes on there, and ends by SIGTERM."""
+    """The driver dies by kill -9 between our state and Spark's note; the command goes on there, and ends by SIGTERM."""
     system = make_system(tmp_path)
     plan = plan_of(system)
     happen(system, good("a"))
-    with auditor(tmp_path, "verified") as process:
+    with program(tmp_path, "tests.spark.auditor", str(tmp_path)) as process:
         wait_for(lambda: "shown: 1 clean" in said(tmp_path), process, tmp_path)
         happen(system, good("b"), broken("c"))
         wait_for((tmp_path / "at-point").exists, process, tmp_path)
@@ -187,21 +186,23 @@ def test_a_batch_that_was_killed_behind_the_state_is_not_reported_twice(tmp_path
     assert (state_of(plan).verified, state_of(plan).batch) == ({"coordinator": {1: 3}}, 0)
     happen(system, good("d"))
 
-    with auditor(tmp_path, "none") as process:
+    terms = [f"--state={plan.state}", f"--late={LATE_S}", "--grace=0.1", "--overlap=0", "--every=0.5", "--cores=1"]
+    with program(tmp_path, "twophase", "spark", "audit", "--follow", *system.arguments, *terms) as process:
         wait_for(lambda: state_of(plan).verified == {"coordinator": {1: 4}}, process, tmp_path)
         process.terminate()
         assert process.wait(SECONDS_MAX) == 1, said(tmp_path)
 
-    assert said(tmp_path).splitlines()[-1] == "stopped"
+    assert said(tmp_path).splitlines()[-1].startswith("twophase: stopped")
     assert [line.messages for line in state_of(plan).runs[:2]] == [1, 2]
     assert state_of(plan).batch == 1
-    assert [line for line in said(tmp_path).splitlines() if "failed:" in line and NOT_IN_TIME not in line] == []
+    failures = [line for line in said(tmp_path).splitlines() if "failed:" in line or "could not check" in line]
+    assert [line for line in failures if NOT_IN_TIME not in line] == []
 
 
 @contextlib.contextmanager
-def auditor(folder: Path, point: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The program, with all that it starts in a group of its own, killed at the end of the block."""
-    command = [sys.executable, "-m", "tests.spark.auditor", str(folder), point]
+def program(folder: Path, *module: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A module as a process, with all that it starts in a group of its own, killed at the end of the block."""
+    command = [sys.executable, "-m", *module]
     with (folder / "said").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:

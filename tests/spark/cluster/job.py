@@ -1,18 +1,29 @@
-"""A user's job on a cluster: reads history through the source, and says where that was done.
+"""A user's job on a cluster: reads history through the source, says where that was done, and publishes some orders.
 
-python job.py MASTER BUNDLE URL FOLDER
+python job.py MASTER BUNDLE URL FOLDER SINK
 
-Executors run the Python that PYSPARK_PYTHON names; a session made in a program looks at no option for it.
+SINK: the sink's options as JSON. Publishing is one task, slow enough that Spark speculates: a second attempt of it runs
+on the other executor. Each waits until both have prepared everything, and both then want to be the one that counts.
+Their rows differ, as those of a source that says something else each time would. Executors run the Python that
+PYSPARK_PYTHON names; a session made in a program looks at no option for it.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
+
+ATTEMPTS = 2
+ORDERS, ORDERS_APART = 100, 50
+"""Orders of an attempt; and by how many each differs from the one before."""
+MEETING_SECONDS_MAX = 120
 
 
 def where(batches: Iterator[Any]) -> Iterator[Any]:
@@ -27,7 +38,51 @@ def where(batches: Iterator[Any]) -> Iterator[Any]:
     yield pa.RecordBatch.from_pydict({"folder": [str(Path.cwd())], "source": [str(twophase.__file__)], "rows": [rows]})
 
 
-def main(master: str, bundle: str, url: str, folder: str) -> None:
+def attempt() -> int:
+    """Which attempt of its task this is, from 0."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.attemptNumber()
+
+
+def orders_of(number: int) -> range:
+    """The orders that an attempt has."""
+    return range(number * ORDERS_APART, number * ORDERS_APART + ORDERS)
+
+
+def orders(batches: Iterator[Any]) -> Iterator[Any]:
+    """On an executor: the rows."""
+    import pyarrow as pa
+
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"id": list(orders_of(attempt()))})
+
+
+def publish(spark: SparkSession, folder: str, options: dict[str, str]) -> None:
+    """One task, of which two attempts come to the end of `write` at the same time."""
+    from twophase.spark.datasource.source import TwophaseSource
+    from twophase.spark.sink.writer import BatchWriter
+
+    class MeetingWriter(BatchWriter):  # made here: what a function makes travels with it to executors
+        def write(self, iterator: Iterator[Any]) -> Any:
+            written = super().write(iterator)
+            (Path(folder) / f"attempt-{attempt()}").write_text(str(Path.cwd()))
+            deadline = time.monotonic() + MEETING_SECONDS_MAX
+            while len(list(Path(folder).glob("attempt-*"))) < ATTEMPTS:
+                assert time.monotonic() < deadline, "no second attempt began"
+                time.sleep(0.05)
+            return written
+
+    class MeetingSource(TwophaseSource):
+        def writer(self, schema: Any, overwrite: bool) -> Any:
+            return MeetingWriter(self.options, schema)
+
+    spark.dataSource.register(MeetingSource)
+    frame = spark.range(0, 1, numPartitions=1).mapInArrow(orders, "id bigint")
+    frame.write.format("twophase").mode("append").options(**options).save()
+
+
+def main(master: str, bundle: str, url: str, folder: str, sink: str) -> None:
     """Run it, and print what it found."""
     options = {
         "spark.submit.pyFiles": bundle,
@@ -45,6 +100,10 @@ def main(master: str, bundle: str, url: str, folder: str) -> None:
         "spark.cores.max": "2",
         "spark.locality.wait": "0",
         "spark.log.level": "ERROR",
+        # A stage of one task is speculated about after some time; others never, as all of them must have ended first.
+        "spark.speculation": "true",
+        "spark.speculation.quantile": "1.0",
+        "spark.speculation.task.duration.threshold": "1s",
     }
     builder = SparkSession.builder.master(master).appName("a job on two workers")
     for name, value in options.items():
@@ -57,6 +116,7 @@ def main(master: str, bundle: str, url: str, folder: str) -> None:
         reader = register(spark).read.format("twophase").option("url", url).option("table", "history")
         frame = reader.option("columns", "node,seq,gid").load()
         found = frame.mapInArrow(where, "folder string, source string, rows bigint").collect()
+        publish(spark, folder, json.loads(sink))
         seen = [*reach(spark, url), *reach(spark, "sqlite:////nowhere/store.db")]
         print(json.dumps({"found": [row.asDict() for row in found], "troubles": [one.trouble for one in seen]}))
     finally:

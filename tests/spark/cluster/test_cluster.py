@@ -11,13 +11,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.crash.checker import rows
 from tests.servers.missing import not_tested
+from tests.spark.cluster.job import ATTEMPTS, ORDERS, ORDERS_APART, orders_of
 from tests.spark.cluster.standalone import Cluster, standalone
+from tests.spark.sink.scene import Scene, staged
 from tests.spark.source.stores import SqliteUnderTest, finish
 from twophase.cli.spark import app
 from twophase.core.errors import ConfigurationError
+from twophase.core.lifecycle import State
 from twophase.spark._java import find_java
 from twophase.spark.cluster.bundle import bundle
+from twophase.spark.sink.naming import gid_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 ROWS = 40_000  # cut into two tasks
@@ -34,13 +39,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield found
 
 
-def test_a_job_reads_through_the_source_on_both_executors(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    """Where executors publish to."""
+    with staged(tmp_path, f"sqlite:///{tmp_path / 'store.db'}", f"sqlite:///{tmp_path / 'ledger.db'}") as found:
+        yield found
+
+
+def test_a_job_reads_on_both_executors_and_publishes_once_what_two_attempts_write(
+    cluster: Cluster, tmp_path: Path, scene: Scene
+) -> None:
     store = SqliteUnderTest(tmp_path)
     finish(store, 1, 1, ROWS)
     zipped = bundle(tmp_path / "twophase-spark.zip").path
 
     done = subprocess.run(
-        [str(cluster.python), str(JOB), cluster.master, str(zipped), store.url, str(tmp_path)],
+        [*map(str, (cluster.python, JOB, cluster.master, zipped, store.url, tmp_path)), json.dumps(scene.options())],
         env={**cluster.environment, "PYSPARK_PYTHON": str(cluster.python)},
         cwd=tmp_path,
         capture_output=True,
@@ -56,6 +70,16 @@ def test_a_job_reads_through_the_source_on_both_executors(cluster: Cluster, tmp_
     assert all("twophase-spark.zip" in row["source"] for row in found)
     missing = "coordinator store: there is no file /nowhere/store.db."
     assert sorted(troubles) == ["", "", missing, missing]
+
+    places = [(tmp_path / f"attempt-{number}").read_text() for number in range(ATTEMPTS)]
+    assert len(set(places)) == 2, "both attempts had prepared all they had, each on an executor of its own"
+    runs = rows(scene.ledger, "select won, count(*) from twophase_spark_writer group by won order by won")
+    assert runs == [(0, 1), (1, 1)]
+    left = {str(int(State.PREPARED)): ORDERS_APART}
+    scene.until(lambda: len(scene.receiver.counted) >= ORDERS and scene.live() == left, "one attempt's orders came")
+    assert dict(scene.receiver.counted) in [
+        {gid_of("orders", [order]): 1 for order in orders_of(number)} for number in range(ATTEMPTS)
+    ]
 
 
 def test_the_bundle_is_the_same_each_time_and_has_no_server(tmp_path: Path) -> None:

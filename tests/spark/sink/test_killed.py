@@ -37,6 +37,8 @@ POINTS = (
 )
 KILLS = int(os.environ.get("TWOPHASE_SINK_KILLS", "5"))
 """Each costs a start of Spark, so there are few by default; TWOPHASE_SINK_KILLS=21 is the long run."""
+ENGINES = os.environ.get("TWOPHASE_SINK_ENGINES", "sqlite").split(",")
+"""Where store and ledger are: the long run names `sqlite,postgres`."""
 ROWS_PER_BATCH = 200
 START_SECONDS_MAX = 300
 
@@ -101,8 +103,17 @@ class Publisher:
             assert process.wait(START_SECONDS_MAX) == 0, self.stderr
 
 
-def test_each_row_once_wherever_the_driver_dies(sqlite_scene: Scene, tmp_path: Path) -> None:
-    publisher = Publisher(sqlite_scene, tmp_path)
+@pytest.fixture(
+    params=[pytest.param(name, marks=[getattr(pytest.mark, name)] * (name != "sqlite")) for name in ENGINES]
+)
+def chosen_scene(request: pytest.FixtureRequest) -> Scene:
+    """On each engine that was asked for."""
+    found: Scene = request.getfixturevalue(f"{request.param}_scene")
+    return found
+
+
+def test_each_row_once_wherever_the_driver_dies(chosen_scene: Scene, tmp_path: Path) -> None:
+    publisher = Publisher(chosen_scene, tmp_path)
     for number in range(KILLS):
         publisher.add(ROWS_PER_BATCH)
         publisher.run_until_killed(POINTS[number % len(POINTS)])
@@ -112,9 +123,9 @@ def test_each_row_once_wherever_the_driver_dies(sqlite_scene: Scene, tmp_path: P
     publisher.run_to_end()
 
     wanted = {gid_of("orders", [number]) for number in range(1, publisher.last + 1)}
-    sqlite_scene.until_delivered(len(wanted))
-    assert dict(sqlite_scene.receiver.counted) == dict.fromkeys(wanted, 1)
-    history = rows(sqlite_scene.store, "select gid, state from history")
+    chosen_scene.until_delivered(len(wanted))
+    assert dict(chosen_scene.receiver.counted) == dict.fromkeys(wanted, 1)
+    history = rows(chosen_scene.store, "select gid, state from history")
     assert sorted(history) == sorted((gid, 4) for gid in wanted)
 
 
