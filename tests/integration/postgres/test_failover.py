@@ -1,7 +1,7 @@
 """The primary is lost under load and its standby takes over: the same server process goes on, nothing is lost.
 
-The standby is synchronous, so what a flush acknowledged is there too; who sends to it is the driver's affair, by all
-hosts in the store's URL.
+The standby is synchronous, so what a flush acknowledged is there too. One that is behind is believed by nobody, and a
+host that does not answer hides none of the others in the store's URL.
 """
 
 from __future__ import annotations
@@ -11,24 +11,30 @@ import secrets
 from pathlib import Path
 
 import pytest
+from asyncpg.exceptions import ReadOnlySQLTransactionError
 
+from tests.conformance.items import flush, prepare
 from tests.integration.postgres.ledger import until_at_rest, violations
+from tests.integration.postgres.refusals import execute, made
 from tests.integration.postgres.traffic import Traffic
 from tests.integration.server.pretend import get
 from tests.integration.server.process import BranchService, serving
 from tests.servers.database import Database
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
+from tests.servers.proxy import Proxy
 from tests.servers.standby import PostgresStandby
+from twophase.core.errors import StoreError
 from twophase.server.app import EXIT_CLEAN
+from twophase.stores.postgres import PostgresStore
+from twophase.stores.postgres.connection import connect
 
 pytestmark = pytest.mark.postgres
 
 
-def _of_both(primary: Database, standby: Database) -> str:
-    hosts = ",".join(f"{one.host}:{one.port}" for one in (primary, standby))
-    user = f"{primary.user}:{primary.password}"
-    return f"postgresql://{user}@{hosts}/{primary.name}?target_session_attrs=read-write"
+def _of_all(database: Database, *ports: int) -> str:
+    hosts = ",".join(f"{database.host}:{port}" for port in ports)
+    return f"postgresql://{database.user}:{database.password}@{hosts}/{database.name}"
 
 
 async def test_a_promoted_standby_is_gone_on_with_and_nothing_acknowledged_is_lost(
@@ -39,7 +45,7 @@ async def test_a_promoted_standby_is_gone_on_with_and_nothing_acknowledged_is_lo
         with running(PostgresStandby(primary)) as standby:
             standby.synchronous()
             survivor = standby.database(database.name)
-            async with serving(tmp_path, "--store", _of_both(database, survivor)) as server:
+            async with serving(tmp_path, "--store", _of_all(database, database.port, survivor.port)) as server:
                 traffic = Traffic(server, branches.url("/in"))
                 async with traffic.running():
                     await traffic.until_completed(200)
@@ -52,3 +58,42 @@ async def test_a_promoted_standby_is_gone_on_with_and_nothing_acknowledged_is_lo
                 code, errors = await server.terminate()
                 assert code == EXIT_CLEAN
                 assert "Traceback" not in errors
+
+
+async def test_a_standby_that_is_behind_is_never_asked(
+    own_server: PostgresServer, database: Database, proxy: Proxy
+) -> None:
+    await made(database)
+    with running(PostgresStandby(own_server)) as standby:
+        behind = standby.database(database.name)
+        execute(behind, "select pg_wal_replay_pause()")
+        store = PostgresStore(_of_all(database, proxy.port, behind.port), outage_wait_ms=700)
+        await store.start()
+        await flush(store, prepare("g"))
+        proxy.refuse()
+        with pytest.raises(StoreError):
+            await store.moved([("g", 1)])
+        proxy.heal()
+        assert await store.moved([("g", 1)]) == set()
+        await store.stop()
+
+        for asked in ("", "?target_session_attrs=any"):
+            other = PostgresStore(_of_all(database, behind.port, proxy.port) + asked)
+            await other.start()
+            assert (await flush(other, prepare("g"))).refused == {0: await other.get("g")}
+            await other.stop()
+
+        asked_for = f"{_of_all(database, behind.port)}?target_session_attrs=standby"
+        for url in (_of_all(database, behind.port), asked_for):
+            with pytest.raises(ReadOnlySQLTransactionError):
+                await connect(url, 5_000)
+
+
+async def test_a_host_that_is_silent_does_not_hide_the_next(database: Database, proxy: Proxy) -> None:
+    proxy.partition()
+    store = PostgresStore(_of_all(database, proxy.port, database.port), outage_wait_ms=1_500)
+
+    await store.start()
+
+    assert (await flush(store, prepare("g"))).refused == {}
+    await store.stop()

@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-import asyncpg
 from asyncpg.exceptions import InternalClientError, PostgresError
 
 from twophase.core.credentials import shown
 from twophase.core.errors import ConfigurationError, StoreError, StoreUnavailable, UnsafeDurability
 from twophase.stores.postgres.failures import FAILURES, is_beaten, is_lost, is_passing, store_error
+from twophase.stores.postgres.hosts import CONNECT_TIMEOUT_S, connect_primary, read_only
 
 T = TypeVar("T")
 Connection = Any
 """asyncpg's, which has no types."""
 
 POSTGRES_OLDEST = 130_000
-CONNECT_TIMEOUT_S = 3
 
 _SETTINGS: Final = {
     # A plan is made once, maybe over empty tables, and must be right when they are large: always by an index.
@@ -41,8 +40,8 @@ _STATEMENTS_KEPT: Final = 100
 _LATE_S: Final = 1.0
 
 
-async def connect(url: str, wait_ms: int) -> Connection:
-    """Open a connection and see that it is a PostgreSQL whose commits are durable.
+async def connect(url: str, wait_ms: int, timeout_s: float = CONNECT_TIMEOUT_S) -> Connection:
+    """Open a connection and see that it is a PostgreSQL that takes writes, and whose commits are durable.
 
     A transaction pooler refuses or forgets session settings, and hands every statement to another session: behind one,
     nothing is prepared by name, and the settings are those that the functions bring along.
@@ -51,6 +50,7 @@ async def connect(url: str, wait_ms: int) -> Connection:
         url: the database.
         wait_ms: how long a caller waits. The server gives a statement up a little sooner: what hangs at a lock would
             otherwise stay behind there, one more connection with every call that was given up.
+        timeout_s: how long the hosts of the URL have, together.
 
     Raises:
         UnsafeDurability: a commit may be forgotten.
@@ -60,20 +60,20 @@ async def connect(url: str, wait_ms: int) -> Connection:
     settings = {**_SETTINGS, "statement_timeout": str(wait_ms * 9 // 10)}
     _check_files(url)
     try:
-        connection = await _open(url, settings, statements_kept=_STATEMENTS_KEPT)
+        connection = await _open(url, settings, timeout_s, statements_kept=_STATEMENTS_KEPT)
     except PostgresError as error:
         if not _is_poolers_refusal(error):
             raise
-        connection = await _open(url, {}, statements_kept=0)
+        connection = await _open(url, {}, timeout_s, statements_kept=0)
         is_pooled = True
     else:
         is_pooled = False
     try:
         if not is_pooled and not await _has_settings(connection, settings):
             connection.terminate()
-            connection = await _open(url, {}, statements_kept=0)
+            connection = await _open(url, {}, timeout_s, statements_kept=0)
             is_pooled = True
-        await _make_durable(connection, shown(url), is_pooled=is_pooled)
+        await _prove(connection, shown(url), is_pooled=is_pooled)
     except BaseException:
         connection.terminate()
         raise
@@ -91,10 +91,10 @@ def _check_files(url: str) -> None:
                 raise ConfigurationError(f"{shown(url)}: {name}: {path} cannot be read: {error.strerror}.") from error
 
 
-async def _open(url: str, settings: dict[str, str], statements_kept: int) -> Connection:
-    return await asyncpg.connect(  # type: ignore[no-untyped-call]
+async def _open(url: str, settings: dict[str, str], timeout_s: float, statements_kept: int) -> Connection:
+    return await connect_primary(
         url,
-        timeout=CONNECT_TIMEOUT_S,
+        timeout_s,
         server_settings={"application_name": "twophase", **settings},
         statement_cache_size=statements_kept,
         max_cached_statement_lifetime=0,
@@ -118,12 +118,14 @@ async def _has_settings(connection: Connection, settings: dict[str, str]) -> boo
     return bool(found == len(settings))
 
 
-async def _make_durable(connection: Connection, place: str, *, is_pooled: bool) -> None:
-    """See that COMMIT returns after the fsync, or raise."""
-    version, fsync, synchronous = await connection.fetchrow(
+async def _prove(connection: Connection, place: str, *, is_pooled: bool) -> None:
+    """See that COMMIT returns after the fsync, and that this is not a standby, which may be behind; or raise."""
+    version, fsync, synchronous, is_standby = await connection.fetchrow(
         "select current_setting('server_version_num')::integer, current_setting('fsync'),"
-        " current_setting('synchronous_commit')"
+        " current_setting('synchronous_commit'), pg_is_in_recovery()"
     )
+    if is_standby:
+        raise read_only()
     if version < POSTGRES_OLDEST:
         raise ConfigurationError(f"{place}: PostgreSQL {version // 10_000} is too old; 13 or newer is needed.")
     if fsync == "off":
@@ -207,11 +209,13 @@ class Lane:
             if self._closed:
                 raise StoreError(f"{self.place} is not open: the store was stopped.")
             try:
-                async with asyncio.timeout(max(deadline.left_s(), 0.05)):
-                    self._connection = await connect(self.url, self._wait_ms)
+                left_s = max(deadline.left_s(), 0.05)
+                async with asyncio.timeout(left_s):
+                    self._connection = await connect(self.url, self._wait_ms, left_s)
             except (*FAILURES, ValueError) as error:
                 pause_s = _pause_s(tries)
                 self._is_away(deadline)
+                deadline.cause = deadline.cause if isinstance(error, TimeoutError) else error
                 if not is_passing(error):
                     raise store_error(error, self.place, "connecting") from error
                 if deadline.left_s() <= pause_s:

@@ -91,7 +91,7 @@ def store_error(error: BaseException, place: str, doing: str) -> TwophaseError:
     if isinstance(error, (ssl.SSLError, ssl.CertificateError)) or "rejected SSL" in str(error):
         return ConfigurationError(f"{text} See sslmode and sslrootcert of the store's URL.")
     if state == "25006":
-        return StoreReadOnly(f"{text} This server is a standby; name the primary (target_session_attrs=read-write).")
+        return StoreReadOnly(f"{text} This server is a standby, or read-only by its settings; name the primary too.")
     if state.startswith("53100"):
         return StoreFull(text)
     if state.startswith(_DENIED_STATES):

@@ -1,0 +1,73 @@
+"""Which of the URL's servers is spoken to: the one that is no standby, whatever stands first in the URL.
+
+A standby that is behind would be believed: a reader on it calls rows of this node gone that stand. The driver tries the
+hosts too, but within one bound for all of them: a machine that is gone, and does not even refuse, would use it up, and
+whoever stands behind it in the list would never be reached. So every host has its share of the time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import asyncpg
+from asyncpg.exceptions import ReadOnlySQLTransactionError, TargetServerAttributeNotMatched
+
+from twophase.stores.postgres.failures import FAILURES, is_passing
+
+CONNECT_TIMEOUT_S: Final = 3.0
+_CONTENT: Final = frozenset({"any", "prefer-standby"})
+"""What a URL may ask for that a standby would do for, too."""
+
+
+async def connect_primary(url: str, timeout_s: float, **options: Any) -> Any:
+    """A connection to the first of the hosts that is reached and takes writes.
+
+    Arguments:
+        url: one host, or several: `postgresql://user:password@db1:5432,db2:5432/name`.
+        timeout_s: for all hosts together.
+        options: the driver's.
+
+    Raises:
+        ReadOnlySQLTransactionError: those that are reached are standbys.
+        asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError: as it comes.
+    """
+    urls = _each(url)
+    failure: BaseException | None = None
+    for one in urls:
+        try:
+            return await asyncpg.connect(  # type: ignore[no-untyped-call]
+                one,
+                timeout=min(CONNECT_TIMEOUT_S, timeout_s / len(urls)),
+                target_session_attrs=_target(url),
+                **options,
+            )
+        except TargetServerAttributeNotMatched as error:
+            if failure is None:
+                failure = read_only()
+                failure.__cause__ = error
+        except FAILURES as error:
+            if not is_passing(error):
+                raise
+            failure = error
+    assert failure is not None, "a URL has a host"
+    raise failure
+
+
+def read_only() -> ReadOnlySQLTransactionError:
+    """As a server says it that is asked to write and must not."""
+    return ReadOnlySQLTransactionError("no server was found that takes writes")
+
+
+def _each(url: str) -> list[str]:
+    """A URL for every host."""
+    parts = urlsplit(url)
+    login, separator, hosts = parts.netloc.rpartition("@")
+    if "," not in hosts or "port" in parse_qs(parts.query):
+        return [url]
+    return [parts._replace(netloc=f"{login}{separator}{host}").geturl() for host in hosts.split(",")]
+
+
+def _target(url: str) -> str:
+    (named, *_) = parse_qs(urlsplit(url).query).get("target_session_attrs", ["primary"])
+    return "primary" if named in _CONTENT else named
