@@ -32,8 +32,8 @@ check: ready ## Format, lint, types and import contracts
 fix: ready ## Format, and repair what the linter can repair
 	@.venv/bin/ruff format . && .venv/bin/ruff check --fix .
 
-bench: ready ## Measure everything that has a bar, and write docs/benchmarks.md (ARGS=--quick: a short look)
-	@.venv/bin/python -m benchmarks $(ARGS)
+bench: ready ## Measure everything that has a bar, and write docs/benchmarks.md (ARGS=--quick: a short look; PARTS="filled memory": only these)
+	@.venv/bin/python -m benchmarks $(if $(PARTS),standard $(PARTS)) $(ARGS)
 
 bench-spark: ready ## Audit, reads and publishing by Spark, and docs/benchmarks-spark.md (ARGS="--only audit --messages N")
 	@.venv/bin/python -m benchmarks.spark $(ARGS)

@@ -1,4 +1,6 @@
-"""`python -m benchmarks`: the standard set, written to docs/benchmarks.md; `python -m benchmarks micro`: the parts."""
+"""`python -m benchmarks`: the standard set, or named parts of it, written to docs/benchmarks.md, where the other parts
+stay as they are; `python -m benchmarks micro`: the hot path piece by piece.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import core, http, page, standard, store
+from benchmarks import core, http, page, record, standard, store
 from benchmarks.measure import heading
+from twophase.core.errors import TwophaseError
 
 PARTS = {"core": core.results, "store": store.results, "http": http.results}
 DOCS = Path(__file__).parents[1] / "docs"
@@ -28,10 +31,27 @@ def main() -> None:
         micro(options.parts)
         return
     effort = standard.QUICK if options.quick else standard.LONG if options.long else standard.FULL
-    results = standard.measure_parts(effort, options.parts)
-    page.write(options.docs, results)
-    if results.failures:
-        sys.exit(f"not measured: {', '.join(results.failures)}")
+    try:
+        failed = measure(options.docs, effort, options.parts)
+    except TwophaseError as error:
+        sys.exit(str(error))
+    if failed:
+        sys.exit(f"not measured: {', '.join(failed)}")
+
+
+def measure(docs: Path, effort: standard.Effort, names: list[str]) -> list[str]:
+    """Measure, writing the page after each part; the names of the parts that could not be measured.
+
+    Raises:
+        ConfigurationError: no such part, or a record that cannot be continued: told before anything is measured.
+    """
+    record.load(page.record_file(docs))
+    failed = []
+    for one in standard.measure_parts(effort, names):
+        page.put(docs, one.name, one.part, one.drawn)
+        failed += [one.name] if one.part.failure else []
+    print(f"written: {docs / 'benchmarks.md'}")
+    return failed
 
 
 def micro(names: list[str]) -> None:

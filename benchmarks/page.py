@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from benchmarks.results import Results, Row
-from twophase.bench import plots
-from twophase.bench.compare import Comparison
-from twophase.bench.report import latency, middle, number
+from benchmarks import record
+from benchmarks.record import QUICK, Record
+from benchmarks.results import AtRate, Detail, Part, Row
+from twophase.bench.machine import Machine
+from twophase.bench.report import latency, number
 
 TITLES: Final = {
     "throughput": "Throughput, as fast as answered: prepare + submit + one branch call, 128 connections",
@@ -24,6 +26,7 @@ TITLES: Final = {
     "abandoned": "Producers that died between prepare and submit",
     "receiver-down": "A receiver that was down",
     "filled": "A full database beside an empty one",
+    "cleaning": "While old history is removed",
     "memory": "Memory of the server",
     "stalled": "A receiver that never answers",
 }
@@ -35,47 +38,88 @@ machine: generator, branch, server and database share its processors, and fsync 
 the same protocol classes that keeps nothing: what this machine could do at most at that moment. Compare the ratios;
 messages a second say as much about the machine as about the server.
 """
+_QUICK: Final = "**A quick look: short runs, smaller sizes than the bars ask for.**"
 
 
-def write(docs: Path, results: Results) -> None:
-    """Write the page, its plots, and the figures as JSON."""
-    folder = docs / "benchmarks"
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = dict(_drawn(results))
-    for name, svg in drawn.items():
-        (folder / name).write_text(svg)
-    figures = {"machine": results.machine, "effort": results.effort, "rows": results.rows}
-    (folder / "figures.json").write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
-    page = docs / "benchmarks.md"
-    page.write_text("\n".join(_page(results, drawn)) + "\n")
-    print(f"written: {page}, and {len(drawn)} plots")
+def record_file(docs: Path) -> Path:
+    """Where the figures stand that the page is written from."""
+    return docs / "benchmarks" / "figures.json"
 
 
-def _page(results: Results, drawn: dict[str, str]) -> Iterator[str]:
-    machine = results.machine
-    versions = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
+def put(docs: Path, name: str, part: Part, drawn: dict[str, str]) -> None:
+    """Take in what was found of one part, and write page, plots and record; every other part stays as it is."""
+    file = record_file(docs)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    found = record.load(file)
+    found.put(name, msgspec.structs.replace(part, plots=list(drawn)))
+    for plot, svg in drawn.items():
+        (file.parent / plot).write_text(svg)
+    record.store(file, found)
+    write(docs, found)
+
+
+def write(docs: Path, found: Record) -> None:
+    """Write the page alone."""
+    (docs / "benchmarks.md").write_text("\n".join(_page(found)) + "\n")
+
+
+def _page(found: Record) -> Iterator[str]:
+    parts = {name: found.parts[name] for name in TITLES if name in found.parts}
     yield _INTRODUCTION
+    if not parts:
+        return
+    machine = _most_common_machine(list(parts.values()))
+    loads = {part.load_before for part in parts.values()}
+    in_one_go = len(loads) == 1
+    versions = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
     yield f"{machine.line()}. {versions}."
-    yield f"Load average before the first run: {results.load_before:.1f} (an idle machine: near 0)."
-    if results.effort == "quick":
-        yield "\n**A quick look: one short run of each, smaller sizes than the bars ask for.**"
-    for part, title in TITLES.items():
-        rows = [row for row in results.rows if row.part == part]
-        plots_of = [name for name in drawn if name.startswith(f"{part}-")]
-        failure = results.failures.get(part)
-        if rows or plots_of or failure:
-            yield f"\n## {title}\n"
-            if failure:
-                yield f"**Not measured**: {failure[:300]}\n"
-            yield from _table(rows)
-            if part in {"throughput", "transfers"}:
-                yield from _details([one for one in results.comparisons if _part_of(one) == part])
-            for name in plots_of:
-                yield f"\n![{title}](benchmarks/{name})"
-            if part in results.commands:
-                yield "\n```"
-                yield from results.commands[part]
-                yield "```"
+    if in_one_go:
+        yield f"Load average before the first run: {loads.pop():.1f} (an idle machine: near 0)."
+    else:
+        yield "Not all parts were measured in one go: each says the load average before (an idle machine: near 0)."
+    for name, part in parts.items():
+        yield f"\n## {TITLES[name]}\n"
+        if part.failure:
+            yield f"**Not measured**: {part.failure[:300]}\n"
+        if part.has_figures:
+            yield from _measured(part, machine, with_load=not in_one_go)
+            yield from _figures(name, part)
+
+
+def _most_common_machine(parts: list[Part]) -> Machine:
+    """The one that is not named again at each part."""
+    encoded = Counter(msgspec.json.encode(part.machine) for part in parts)
+    return msgspec.json.decode(encoded.most_common(1)[0][0], type=Machine)
+
+
+def _measured(part: Part, usual: Machine, *, with_load: bool) -> Iterator[str]:
+    """When, how long and on what, where that is not the usual machine."""
+    took = f", {_duration(part.took_s)} in all" if part.took_s else ""
+    load = f" Load average before: {part.load_before:.1f}." if with_load else ""
+    yield f"Measured {part.measured}: {part.how}{took}.{load}"
+    if part.machine != usual:
+        versions = ", ".join(f"{name} {version}" for name, version in part.machine.packages.items())
+        yield f"On another machine: {part.machine.line()}. {versions}."
+    if part.effort == QUICK:
+        instead = f" It took the place of a longer measurement ({part.instead_of})." if part.instead_of else ""
+        yield f"{_QUICK}{instead}"
+    yield ""
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _figures(name: str, part: Part) -> Iterator[str]:
+    yield from _table(part.rows)
+    yield from _details(part.details)
+    yield from _rates(part.at_rates)
+    for plot in part.plots:
+        yield f"\n![{TITLES[name]}](benchmarks/{plot})"
+    if part.commands:
+        yield "\n```"
+        yield from part.commands
+        yield "```"
 
 
 def _table(rows: list[Row]) -> Iterator[str]:
@@ -95,40 +139,31 @@ def _values(row: Row) -> str:
     return f"{number(min(row.values))} / **{number(row.middle)}** / {number(max(row.values))}"
 
 
-def _details(comparisons: list[Comparison]) -> Iterator[str]:
-    """Latency, CPU and memory of the run with the middle throughput."""
-    if not comparisons:
+def _details(details: list[Detail]) -> Iterator[str]:
+    if not details:
         return
     yield "\nOf the run in the middle:\n"
     yield "| | p50 / p90 / p99 / p99.9 ms | CPU µs a message, memory MB |"
     yield "|---|---|---|"
-    columns = [(one.name, one.runs) for one in comparisons]
-    columns.append((comparisons[0].ceiling_name, comparisons[0].ceilings))
-    for name, runs in columns:
-        run = middle(runs)
-        latencies = "<br>".join(f"{kind}: {latency(run.latency(kind))}" for kind in run.histograms)
+    for one in details:
+        latencies = "<br>".join(f"{kind}: {latency(found)}" for kind, found in one.latencies.items())
         usage = "<br>".join(
-            f"{one.name}: {one.cpu_us_per_message:,.0f} µs, {one.memory_mb:,.0f} MB" for one in run.usage
+            f"{used.name}: {used.cpu_us_per_message:,.0f} µs, {used.memory_mb:,.0f} MB" for used in one.usage
         )
-        yield f"| {name} | {latencies} | {usage} |"
+        yield f"| {one.name} | {latencies} | {usage} |"
 
 
-def _part_of(comparison: Comparison) -> str:
-    return "throughput" if comparison.ceiling_name == "null" else "transfers"
-
-
-def _drawn(results: Results) -> Iterator[tuple[str, str]]:
-    """Plots by the name of their file, which begins with the part they belong to."""
-    saturated = [one for one in results.comparisons if _part_of(one) == "throughput"]
-    if saturated:
-        runs = [(one.name, middle(one.runs)) for one in saturated] + [("null", middle(saturated[0].ceilings))]
-        yield "throughput-over-time.svg", plots.throughput("Throughput at the branch", runs)
-        found = [(name, run.histograms[plots.BRANCH]) for name, run in runs if plots.BRANCH in run.histograms]
-        yield "throughput-latency.svg", plots.distribution("Submit → branch, saturated", found)
-    if results.by_rate:
-        runs_by_rate = list(results.by_rate.items())
-        yield "rates-latency.svg", plots.against_rate("Submit → branch, by rate", runs_by_rate)
-        slowest = [(name, runs[0].histograms) for name, runs in runs_by_rate]
-        rate = runs_by_rate[0][1][0].workload.rate
-        lines = [(name, found[plots.BRANCH]) for name, found in slowest if plots.BRANCH in found]
-        yield "rates-distribution.svg", plots.distribution(f"Submit → branch at {rate:g} messages a second", lines)
+def _rates(found: list[AtRate]) -> Iterator[str]:
+    """submit → branch, a row each rate and a column each server."""
+    if not found:
+        return
+    servers = list(dict.fromkeys(one.server for one in found))
+    by_place = {(one.rate, one.server): one.latency for one in found}
+    yield f"| submit → branch, p50 / p99 ms, at messages a second | {' | '.join(servers)} |"
+    yield "|---|" + "---|" * len(servers)
+    for rate in sorted({one.rate for one in found}):
+        cells = []
+        for server in servers:
+            at_rate = by_place.get((rate, server))
+            cells.append("–" if at_rate is None else f"{at_rate.p50_ms:.2f} / {at_rate.p99_ms:.2f}")
+        yield f"| {rate:g} | {' | '.join(cells)} |"

@@ -9,25 +9,31 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
-from benchmarks.results import Results, Row
+from benchmarks.drawings import drawn
+from benchmarks.record import QUICK as QUICK_NAME
+from benchmarks.results import AtRate, Detail, Found, Part, Row
 from twophase.bench.compare import Comparison, alternate_transfers, measure
 from twophase.bench.machine import this_machine
 from twophase.bench.measurement import Measurement
+from twophase.bench.plots import BRANCH
 from twophase.bench.scenarios.catalogue import SCENARIOS
 from twophase.bench.scenarios.figure import Stage
 from twophase.bench.setups import set_up
 from twophase.bench.started import Started, null_server
 from twophase.bench.workload import Mode, Workload
-from twophase.core.errors import TwophaseError
+from twophase.core.errors import ConfigurationError, TwophaseError
 
 BENCH: Final = "twophase bench"
 THROUGHPUT_BARS: Final = {"sqlite": 0.45, "postgres": 0.40, "postgres, check-back": 0.50}
 TRANSFERS_BAR: Final = 0.60
+BOTH: Final = ("sqlite", "postgres")
 
 
 class Effort(msgspec.Struct, frozen=True):
@@ -44,9 +50,11 @@ class Effort(msgspec.Struct, frozen=True):
     start_rows: int
 
 
-QUICK: Final = Effort("quick", 1, 2.0, (250.0, 1000.0), 20_000, 1_000, 10.0, 10.0, 10_000)
+MEMORY_BAR_S: Final = 1800.0
+STALLED_BAR_S: Final = 300.0
+QUICK: Final = Effort(QUICK_NAME, 1, 2.0, (250.0, 1000.0), 20_000, 1_000, 10.0, 10.0, 10_000)
 FULL: Final = Effort("full", 3, 5.0, (250.0, 500.0, 1000.0, 2000.0), 0, 0, 60.0, 60.0, 0)
-LONG: Final = Effort("long", 3, 10.0, (250.0, 500.0, 1000.0, 2000.0, 4000.0), 0, 0, 1800.0, 300.0, 0)
+LONG: Final = Effort("long", 3, 10.0, (250.0, 500.0, 1000.0, 2000.0, 4000.0), 0, 0, MEMORY_BAR_S, STALLED_BAR_S, 0)
 
 
 def tell(text: str) -> None:
@@ -54,7 +62,7 @@ def tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def throughput(effort: Effort, results: Results) -> None:
+def throughput(effort: Effort) -> Found:
     """Saturated: SQLite, PostgreSQL, PostgreSQL with check-back durability, each after null."""
     plain = Workload(seconds=effort.seconds)
     with contextlib.ExitStack() as running:
@@ -71,18 +79,15 @@ def throughput(effort: Effort, results: Results) -> None:
             for name, (server, workload) in subjects.items():
                 comparisons[name].ceilings.append(_told(null, plain, "null"))
                 comparisons[name].runs.append(_told(server, workload, name))
-    for name, comparison in comparisons.items():
-        results.rows += throughput_rows(comparison, THROUGHPUT_BARS[name])
-    results.rows.append(
-        _foreign("throughput", [run for one in comparisons.values() for run in one.runs + one.ceilings])
-    )
-    results.comparisons += comparisons.values()
+    rows = [row for name, one in comparisons.items() for row in throughput_rows(one, THROUGHPUT_BARS[name])]
+    rows.append(_foreign([run for one in comparisons.values() for run in one.runs + one.ceilings]))
     base = f"--rounds {effort.rounds} --seconds {effort.seconds:g}"
-    results.commands["throughput"] = [
+    commands = [
         f"{BENCH} --setup sqlite {base}",
         f"{BENCH} --setup postgres {base}",
         f"{BENCH} --setup postgres --durability check-back {base}",
     ]
+    return Found(_how(effort.rounds, effort.seconds), rows, list(comparisons.values()), commands=commands)
 
 
 def throughput_rows(comparison: Comparison, bar: float) -> list[Row]:
@@ -92,11 +97,11 @@ def throughput_rows(comparison: Comparison, bar: float) -> list[Row]:
     ]
     name = comparison.name
     return [
-        Row("throughput", f"{name}: part of null's", "of null", tuple(ratios), bar, at_least=True),
-        Row("throughput", f"{name}: the same, by CPU of all processes", "of null", _cpu_ratios(comparison)),
-        Row("throughput", f"{name}: messages", "msg/s", tuple(run.per_second for run in comparison.runs)),
-        Row("throughput", f"{name}: null beside it", "msg/s", tuple(run.per_second for run in comparison.ceilings)),
-        Row("throughput", f"{name}: lost or too early", "messages", tuple(map(_broken, comparison.runs)), 0),
+        Row(f"{name}: part of null's", "of null", tuple(ratios), bar, at_least=True),
+        Row(f"{name}: the same, by CPU of all processes", "of null", _cpu_ratios(comparison)),
+        Row(f"{name}: messages", "msg/s", tuple(run.per_second for run in comparison.runs)),
+        Row(f"{name}: null beside it", "msg/s", tuple(run.per_second for run in comparison.ceilings)),
+        Row(f"{name}: lost or too early", "messages", tuple(map(_broken, comparison.runs)), 0),
     ]
 
 
@@ -106,9 +111,9 @@ def _cpu_ratios(comparison: Comparison) -> tuple[float, ...]:
     return tuple(other.cpu_us_per_message / one.cpu_us_per_message for one, other in pairs)
 
 
-def _foreign(part: str, runs: Sequence[Measurement]) -> Row:
+def _foreign(runs: Sequence[Measurement]) -> Row:
     """How busy other programs kept the machine."""
-    return Row(part, "other programs meanwhile", "processors", tuple(run.foreign_cores for run in runs))
+    return Row("other programs meanwhile", "processors", tuple(run.foreign_cores for run in runs))
 
 
 def _broken(run: Measurement) -> float:
@@ -122,7 +127,7 @@ def _told(server: Started, workload: Workload, name: str) -> Measurement:
     return run
 
 
-def transfers(effort: Effort, results: Results) -> None:
+def transfers(effort: Effort) -> Found:
     """Whole transfers by the SDK, coordinator and business on one PostgreSQL."""
     workload = Workload(Mode.APP, 32, seconds=effort.seconds)
     with set_up("postgres") as server:
@@ -130,33 +135,50 @@ def transfers(effort: Effort, results: Results) -> None:
     pairs = list(zip(comparison.runs, comparison.ceilings, strict=True))
     what = "whole transfers: part of the business transaction alone"
     ratios = tuple(one.per_second / other.per_second for one, other in pairs)
-    results.rows += [
-        Row("transfers", what, "of it", ratios, TRANSFERS_BAR, at_least=True),
-        Row("transfers", "whole transfers", "a second", tuple(one.per_second for one, _ in pairs)),
-        Row("transfers", "business transaction alone", "a second", tuple(other.per_second for _, other in pairs)),
-        Row("transfers", "lost or too early", "messages", tuple(_broken(one) for one, _ in pairs), 0),
-        _foreign("transfers", comparison.runs + comparison.ceilings),
+    rows = [
+        Row(what, "of it", ratios, TRANSFERS_BAR, at_least=True),
+        Row("whole transfers", "a second", tuple(one.per_second for one, _ in pairs)),
+        Row("business transaction alone", "a second", tuple(other.per_second for _, other in pairs)),
+        Row("lost or too early", "messages", tuple(_broken(one) for one, _ in pairs), 0),
+        _foreign(comparison.runs + comparison.ceilings),
     ]
-    results.comparisons.append(comparison)
-    results.commands["transfers"] = [
-        f"{BENCH} --setup postgres --mode app --rounds {effort.rounds} --seconds {effort.seconds:g}"
-    ]
+    command = f"{BENCH} --setup postgres --mode app --rounds {effort.rounds} --seconds {effort.seconds:g}"
+    return Found(_how(effort.rounds, effort.seconds), rows, [comparison], commands=[command])
 
 
-def rates(effort: Effort, results: Results) -> None:
-    """Latency against rate, for the plot."""
+def rates(effort: Effort) -> Found:
+    """Latency against rate. The commands measure one store each, beside null; the first draws what the page shows."""
+    found = Found(f"{_how(1, effort.seconds)} at each rate")
     with contextlib.ExitStack() as running:
         servers = [null_server(), set_up("sqlite"), set_up("postgres")]
         for server in [running.enter_context(one) for one in servers]:
-            results.by_rate[server.name] = [
+            found.by_rate[server.name] = [
                 _told(server, Workload(connections=64, rate=rate, seconds=effort.seconds), server.name)
                 for rate in effort.rates
             ]
     asked = " ".join(f"--rate {rate:g}" for rate in effort.rates)
-    results.commands["rates"] = [
-        f"{BENCH} --setup {store} --connections 64 {asked} --seconds {effort.seconds:g} --plots ."
-        for store in ("sqlite", "postgres")
+    briefly = "" if effort is FULL else f" ARGS=--{effort.name}"
+    found.commands = [f"make bench PARTS=rates{briefly}"] + [
+        f"{BENCH} --setup {store} --connections 64 {asked} --seconds {effort.seconds:g} --plots rates-{store}"
+        for store in BOTH
     ]
+    return found
+
+
+def _how(rounds: int, seconds: float) -> str:
+    """How long and how often, for people."""
+    return f"{'one round' if rounds == 1 else f'{rounds} rounds'} of {seconds:g} s"
+
+
+def _played(times: int, seconds: float, bar_s: float) -> str:
+    """The same of a scenario; `bar_s` is how long it has to last for its bar.
+
+    >>> _played(3, 0.0, 0.0), _played(1, 60.0, 1800.0), _played(1, 300.0, 300.0)
+    ('played 3 times', 'played once, for 60 s (the bar asks for 1800 s: --long)', 'played once, for 300 s')
+    """
+    length = f", for {seconds:g} s" if seconds else ""
+    short = f" (the bar asks for {bar_s:g} s: --long)" if seconds < bar_s else ""
+    return f"played {'once' if times == 1 else f'{times} times'}{length}{short}"
 
 
 def _scenario(
@@ -166,27 +188,27 @@ def _scenario(
     size: Callable[[Effort], int] = lambda _effort: 0,
     seconds: Callable[[Effort], float] = lambda _effort: 0.0,
     often: bool = True,
-) -> Callable[[Effort, Results], None]:
+    bar_s: float = 0.0,
+) -> Callable[[Effort], Found]:
     """A part that plays a scenario on each store, `often`: as many rounds as there are."""
 
-    def part(effort: Effort, results: Results) -> None:
+    def part(effort: Effort) -> Found:
         entry = SCENARIOS[name]
-        commands = []
+        times = effort.rounds if often else 1
+        found = Found(_played(times, seconds(effort), bar_s))
         for store in stores if entry.stores else ("",):
             stage = Stage(store, lambda text: tell(f"   {text}"), size(effort), seconds(effort))
-            plays = [entry.play(stage) for _ in range(effort.rounds if often else 1)]
-            results.add(name, store, plays)
+            found.add(store, [entry.play(stage) for _ in range(times)])
             options = [f"--setup {store}"] if store else []
             options += [f"--size {stage.size}"] if stage.size else []
             options += [f"--seconds {stage.seconds:g}"] if stage.seconds else []
-            commands.append(" ".join([f"{BENCH} --scenario {name}", *options]))
-        results.commands[name] = commands
+            found.commands.append(" ".join([f"{BENCH} --scenario {name}", *options]))
+        return found
 
     return part
 
 
-BOTH: Final = ("sqlite", "postgres")
-PARTS: Final[dict[str, Callable[[Effort, Results], None]]] = {
+PARTS: Final[dict[str, Callable[[Effort], Found]]] = {
     "throughput": throughput,
     "latency": _scenario("latency", BOTH, seconds=lambda effort: effort.seconds),
     "rates": rates,
@@ -197,20 +219,57 @@ PARTS: Final[dict[str, Callable[[Effort, Results], None]]] = {
     "abandoned": _scenario("abandoned", ("postgres",), size=lambda effort: effort.messages),
     "receiver-down": _scenario("receiver-down", ("postgres",), size=lambda effort: effort.messages),
     "filled": _scenario("filled", ("postgres",), size=lambda effort: effort.live_rows, often=False),
-    "memory": _scenario("memory", BOTH, seconds=lambda effort: effort.memory_s, often=False),
-    "stalled": _scenario("stalled", ("postgres",), seconds=lambda effort: effort.stalled_s, often=False),
+    "cleaning": _scenario("cleaning", BOTH, size=lambda effort: effort.live_rows, often=False),
+    "memory": _scenario("memory", BOTH, seconds=lambda effort: effort.memory_s, often=False, bar_s=MEMORY_BAR_S),
+    "stalled": _scenario(
+        "stalled", ("postgres",), seconds=lambda effort: effort.stalled_s, often=False, bar_s=STALLED_BAR_S
+    ),
 }
 
 
-def measure_parts(effort: Effort, names: Sequence[str]) -> Results:
-    """Measure the named parts, all by default."""
-    results = Results(this_machine(), effort.name, os.getloadavg()[0])
+class Measured(msgspec.Struct, frozen=True):
+    """One part that was measured, with the plots that go with it."""
+
+    name: str
+    part: Part
+    drawn: dict[str, str] = {}
+
+
+def measure_parts(effort: Effort, names: Sequence[str]) -> Iterator[Measured]:
+    """Measure the named parts, all by default; each is given as soon as it is there, so that nothing waits for all.
+
+    Raises:
+        ConfigurationError: no such part.
+    """
+    for name in names:
+        if name not in PARTS:
+            raise ConfigurationError(f"no part {name}: {', '.join(PARTS)}.")
+    machine, load_before = this_machine(), os.getloadavg()[0]
     for name in names or PARTS:
         tell(f"== {name}")
+        measured, began_s = datetime.now(UTC), time.monotonic()
+        found, failure = Found(), ""
         try:
-            PARTS[name](effort, results)
+            found = PARTS[name](effort)
         except TwophaseError as error:
             # What takes a quarter of an hour does not go away because one part of it failed.
             tell(f"   not measured: {error.message}")
-            results.failures[name] = error.message
-    return results
+            failure = error.message
+        took_s = time.monotonic() - began_s
+        part = Part(
+            f"{measured:%Y-%m-%d %H:%M} UTC", effort.name, found.how, took_s, load_before, machine,
+            found.rows, _details(found.comparisons), _at_rates(found.by_rate), found.commands, failure=failure,
+        )  # fmt: skip
+        yield Measured(name, part, drawn(found))
+
+
+def _details(comparisons: Sequence[Comparison]) -> list[Detail]:
+    if not comparisons:
+        return []
+    columns = [(one.name, one.runs) for one in comparisons]
+    columns.append((comparisons[0].ceiling_name, comparisons[0].ceilings))
+    return [Detail.of(name, runs) for name, runs in columns]
+
+
+def _at_rates(by_rate: dict[str, list[Measurement]]) -> list[AtRate]:
+    return [AtRate(server, run.workload.rate, run.latency(BRANCH)) for server, runs in by_rate.items() for run in runs]

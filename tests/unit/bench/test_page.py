@@ -1,104 +1,124 @@
-"""docs/benchmarks.md says what was found: every value, its bar, whether it is reached, and how to repeat it."""
+"""docs/benchmarks.md says what was found: every value, its bar, whether it is reached, when, and how to repeat it."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from benchmarks import page, standard
-from benchmarks.results import Results, Row
+from benchmarks.drawings import drawn
+from benchmarks.record import Record
+from benchmarks.results import AtRate, Detail, Found, Part, Row
 from tests.unit.bench.runs import run
 from twophase.bench.compare import Comparison, Spread
 from twophase.bench.machine import this_machine
+from twophase.bench.measurement import Latency
 from twophase.bench.scenarios.figure import Figure
-from twophase.core.errors import BenchmarkFailed
 
-ROOT = Path(__file__).parents[3]
+_SQLITE = Comparison("sqlite", [run(500), run(400), run(600)], [run(1000), run(1000), run(1000)])
 
 
-def _results() -> Results:
-    results = Results(this_machine(), "full", 0.2)
-    results.comparisons = [Comparison("sqlite", [run(500), run(400), run(600)], [run(1000), run(1000), run(1000)])]
-    results.rows = standard.throughput_rows(results.comparisons[0], 0.45)
-    results.by_rate = {"sqlite": [run(250, 250.0), run(500, 500.0)]}
-    results.commands = {"throughput": ["twophase bench --setup sqlite --rounds 3"]}
-    return results
+def part(*rows: Row, effort: str = "full", measured: str = "2026-11-22 01:15 UTC", load: float = 0.2) -> Part:
+    """One that was measured."""
+    found = list(rows or standard.throughput_rows(_SQLITE, 0.45))
+    return Part(measured, effort, "3 rounds of 5 s", 74.0, load, this_machine(), found)
+
+
+def _page(tmp_path: Path, **parts: Part) -> str:
+    page.write(tmp_path, Record(parts))
+    return (tmp_path / "benchmarks.md").read_text()
 
 
 def test_every_value_stands_beside_its_bar(tmp_path: Path) -> None:
-    page.write(tmp_path, _results())
-    text = (tmp_path / "benchmarks.md").read_text()
+    measured = msgspec.structs.replace(part(), commands=["twophase bench --setup sqlite --rounds 3"])
+    text = _page(tmp_path, throughput=measured)
 
     assert "| sqlite: part of null's | 0.4 / **0.5** / 0.6 | of null | ≥ 0.45 | yes |" in text
     assert "| sqlite: messages | 400 / **500** / 600 | msg/s |  |  |" in text
-    assert "twophase bench --setup sqlite --rounds 3" in text
+    assert "\n```\ntwophase bench --setup sqlite --rounds 3\n```" in text
     assert "Load average before the first run: 0.2" in text
+    assert "Measured 2026-11-22 01:15 UTC: 3 rounds of 5 s, 74 s in all.\n" in text
 
 
 def test_a_bar_that_is_missed_is_said_to_be(tmp_path: Path) -> None:
-    results = _results()
-    results.rows = [Row("throughput", "sqlite", "of null", (0.3, 0.44, 0.6), 0.45, at_least=True)]
-    page.write(tmp_path, results)
+    text = _page(tmp_path, throughput=part(Row("sqlite", "of null", (0.3, 0.44, 0.6), 0.45, at_least=True)))
 
-    assert "| 0.3 / **0.44** / 0.6 | of null | ≥ 0.45 | **no** |" in (tmp_path / "benchmarks.md").read_text()
+    assert "| 0.3 / **0.44** / 0.6 | of null | ≥ 0.45 | **no** |" in text
+
+
+def test_the_run_in_the_middle_is_shown_in_detail(tmp_path: Path) -> None:
+    text = _page(tmp_path, throughput=msgspec.structs.replace(part(), details=[Detail.of("sqlite", _SQLITE.runs)]))
+
+    assert "| sqlite | submit → branch: 1.00 / 1.80 / 1.98 / 2.00 | generator + sink: 50 µs, 30 MB<br>server" in text
+
+
+def test_latencies_stand_by_rate_and_server(tmp_path: Path) -> None:
+    at_rates = [
+        AtRate("null", 250.0, Latency(9, 0.1, 0.2, 0.3, 0.4)),
+        AtRate("null", 500.0, Latency(9, 0.2, 0.3, 0.4, 0.5)),
+        AtRate("sqlite", 500.0, Latency(9, 0.9, 1.2, 2.51, 3.0)),
+        AtRate("sqlite", 250.0, None),
+    ]
+    text = _page(tmp_path, rates=msgspec.structs.replace(part(), rows=[], at_rates=at_rates))
+
+    assert "at messages a second | null | sqlite |\n|---|---|---|\n" in text
+    assert "| 250 | 0.10 / 0.30 | – |\n| 500 | 0.20 / 0.40 | 0.90 / 2.51 |\n" in text
 
 
 def test_every_plot_the_page_shows_is_written(tmp_path: Path) -> None:
-    page.write(tmp_path, _results())
+    saturated = drawn(Found(comparisons=[_SQLITE]))
+    by_rate = drawn(Found(by_rate={"sqlite": [run(250, 250.0), run(500, 500.0)]}))
+    page.put(tmp_path, "throughput", part(), saturated)
+    page.put(tmp_path, "rates", part(), by_rate)
     text = (tmp_path / "benchmarks.md").read_text()
-    drawn = {path.name for path in (tmp_path / "benchmarks").glob("*.svg")}
+    written = {path.name for path in (tmp_path / "benchmarks").glob("*.svg")}
 
-    assert drawn == {
+    assert written == {
         "throughput-over-time.svg",
         "throughput-latency.svg",
         "rates-latency.svg",
         "rates-distribution.svg",
     }
-    assert all(f"](benchmarks/{name})" in text for name in drawn)
-    assert len(json.loads((tmp_path / "benchmarks" / "figures.json").read_text())["rows"]) == 5
+    assert all(f"](benchmarks/{name})" in text for name in written)
 
 
 def test_a_quick_look_says_that_it_is_one(tmp_path: Path) -> None:
-    results = _results()
-    results.effort = "quick"
-    page.write(tmp_path, results)
+    text = _page(tmp_path, throughput=part(effort="quick"), start=part(effort="full"))
 
-    assert "A quick look" in (tmp_path / "benchmarks.md").read_text()
+    assert text.count("**A quick look") == 1
 
 
-def test_a_part_that_failed_is_said_to_have_failed_and_the_others_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_effort: standard.Effort, _results: Results) -> None:
-        raise BenchmarkFailed("the server did not start")
+def test_parts_of_several_runs_say_each_their_own_load(tmp_path: Path) -> None:
+    text = _page(tmp_path, throughput=part(load=0.25), start=part(load=1.5))
 
-    def succeed(_effort: standard.Effort, results: Results) -> None:
-        results.rows.append(Row("sdk", "async", "µs", (100.0,), 120.0))
+    assert "Load average before the first run" not in text
+    assert "Load average before: 0.2.\n" in text
+    assert "Load average before: 1.5.\n" in text
 
-    monkeypatch.setattr(standard, "PARTS", {"start": fail, "sdk": succeed})
-    page.write(tmp_path, standard.measure_parts(standard.QUICK, []))
-    text = (tmp_path / "benchmarks.md").read_text()
 
-    assert "**Not measured**: the server did not start" in text
-    assert "| async | **100** (one run) | µs | ≤ 120 | yes |" in text
+def test_a_part_of_another_machine_says_so(tmp_path: Path) -> None:
+    elsewhere = msgspec.structs.replace(this_machine(), processor="Z80", cpus=7)
+    foreign = msgspec.structs.replace(part(), machine=elsewhere)
+    text = _page(tmp_path, throughput=part(), start=part(), sdk=foreign)
+
+    assert text.count("On another machine: 7 × Z80") == 1
+    assert text.index("## CPU of the SDK") < text.index("On another machine") < text.index("## From the command")
 
 
 def test_figures_of_several_plays_become_one_row() -> None:
-    results = _results()
-    results.add("start", "sqlite", [[Figure("ready", seconds, "s", 1.0)] for seconds in (0.5, 0.9, 1.4)])
-    results.add("filled", "postgres", [[Figure("full", 0.9, "of empty", 0.85, True, Spread(0.8, 0.9, 1.0))]])
+    start, filled = Found(), Found()
+    start.add("sqlite", [[Figure("ready", seconds, "s", 1.0)] for seconds in (0.5, 0.9, 1.4)])
+    filled.add("postgres", [[Figure("full", 0.9, "of empty", 0.85, True, Spread(0.8, 0.9, 1.0))]])
 
-    assert results.rows[-2:] == [
-        Row("start", "sqlite: ready", "s", (0.5, 0.9, 1.4), 1.0),
-        Row("filled", "postgres: full", "of empty", (0.8, 0.9, 1.0), 0.85, at_least=True),
-    ]
+    assert start.rows == [Row("sqlite: ready", "s", (0.5, 0.9, 1.4), 1.0)]
+    assert filled.rows == [Row("postgres: full", "of empty", (0.8, 0.9, 1.0), 0.85, at_least=True)]
 
 
-@pytest.mark.parametrize("part", standard.PARTS)
-def test_every_part_has_a_title_and_every_title_a_part(part: str) -> None:
-    assert part in page.TITLES
+@pytest.mark.parametrize("name", standard.PARTS)
+def test_every_part_has_a_title_and_every_title_a_part(name: str) -> None:
+    assert name in page.TITLES
     assert set(page.TITLES) == set(standard.PARTS)
 
 

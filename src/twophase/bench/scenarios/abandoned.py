@@ -1,7 +1,8 @@
 """Producers that die between prepare and submit: how soon after their check-backs are due is everything decided?
 
 Each message is prepared and left alone; the check-back answers "committed" after 20 ms. Then the same again while
-another producer hangs: its check-backs are never answered, and nobody else may wait for that.
+another producer hangs: its check-backs are never answered, and nobody else may wait for that. It has more messages
+than may wait for one destination.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from twophase.core.errors import BenchmarkFailed
 from twophase.http.address import Address
 
 MESSAGES: Final = 10_000
-_DUE_S: Final = 10
+DUE_S: Final = 10
 _CHECK_S: Final = 0.02
 _COMMITTED: Final = 200
-_HUNG_PART: Final = 10
+_HUNG_FOR_EACH: Final = 1.5
 _PATIENCE_S: Final = 120.0
 _BAR_S: Final = 15.0
 
@@ -31,24 +32,29 @@ _BAR_S: Final = 15.0
 class _AbandonedLedger(Ledger):
     """Counts the branch's latency from the moment the check-back is due."""
 
+    def __init__(self, due_s: int) -> None:
+        super().__init__()
+        self._due_s = due_s
+
     def prepare_acknowledged(self, number: int) -> None:
         """Abandoned: from now on only the check-back can decide."""
         super().prepare_acknowledged(number)
-        self.submitting(number, time.perf_counter() + _DUE_S)
+        self.submitting(number, time.perf_counter() + self._due_s)
         self.acknowledge(number)
 
 
 def play_abandoned(stage: Stage) -> list[Figure]:
-    """See the module."""
-    messages = stage.size or MESSAGES
+    """See the module; `seconds`, whole ones, is how long after its prepare a message's check-back is due."""
+    messages, due_s = stage.size or MESSAGES, max(1, int(stage.seconds or DUE_S))
+    hung = int(messages * _HUNG_FOR_EACH)
     with store(stage.kind, stage.directory) as made, made.served() as server:
-        stage.tell(f"{messages:,} prepares, abandoned; due in {_DUE_S} s")
-        alone = play(_decided(api(server.url), messages, hung=0))
-        stage.tell(f"the same beside a producer that hangs with {messages // _HUNG_PART:,}")
-        beside = play(_decided(api(server.url), messages, hung=messages // _HUNG_PART))
+        stage.tell(f"{messages:,} prepares, abandoned; due in {due_s} s")
+        alone = play(_decided(api(server.url), messages, due_s, hung=0))
+        stage.tell(f"the same beside a producer that hangs with {hung:,}")
+        beside = play(_decided(api(server.url), messages, due_s, hung=hung))
     return [
         *_figures(f"{messages:,} abandoned prepares: decided after due", alone),
-        *_figures("the same beside a hung producer", beside),
+        *_figures(f"the same beside a producer that hangs with {hung:,}", beside),
     ]
 
 
@@ -60,16 +66,16 @@ def _figures(what: str, ledger: Ledger) -> list[Figure]:
     ]
 
 
-async def _decided(server: Address, messages: int, hung: int) -> Ledger:
+async def _decided(server: Address, messages: int, due_s: int, hung: int) -> Ledger:
     """Abandon `messages`, and `hung` of a producer that never answers; return when the former are decided."""
-    ledger = _AbandonedLedger()
+    ledger = _AbandonedLedger(due_s)
     async with contextlib.AsyncExitStack() as stack:
         if hung:
-            hanging = _run(server, Ledger())
+            hanging = _run(server, Ledger(), due_s)
             await stack.enter_async_context(hanging.opened())
             hanging.sink.holding = True
             await hanging.burst(hung)
-        run = _run(server, ledger)
+        run = _run(server, ledger, due_s)
         run.sink = Sink(ledger, run.workload.payload_bytes, _COMMITTED, _CHECK_S)
         await stack.enter_async_context(run.opened())
         await run.burst(messages)
@@ -78,5 +84,5 @@ async def _decided(server: Address, messages: int, hung: int) -> Ledger:
     return ledger
 
 
-def _run(server: Address, ledger: Ledger) -> Run:
-    return Run(server, Workload(Mode.PREPARE, timeout_to_fail_s=_DUE_S), ledger=ledger)
+def _run(server: Address, ledger: Ledger, due_s: int) -> Run:
+    return Run(server, Workload(Mode.PREPARE, timeout_to_fail_s=due_s), ledger=ledger)

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from twophase.bench.scenarios.abandoned import play_abandoned
+from twophase.bench.scenarios.cleaning import play_cleaning
 from twophase.bench.scenarios.figure import Scenario
 from twophase.bench.scenarios.filled import play_filled
 from twophase.bench.scenarios.latency import play_latency
@@ -33,6 +34,7 @@ SCENARIOS: Final[dict[str, Entry]] = {
     "filled": Entry(play_filled, "throughput with 1 M live and 5 M finished messages in the store"),
     "abandoned": Entry(play_abandoned, "10 000 prepares whose producers died; one producer hangs"),
     "receiver-down": Entry(play_receiver_down, "10 000 messages for a receiver that is down, and comes back"),
+    "cleaning": Entry(play_cleaning, "throughput while old history is removed, beside nothing to remove"),
     "memory": Entry(play_memory, "memory when idle and saturated, and whether it grows"),
     "start": Entry(play_start, "from the command to ready, on an empty store and on a full one"),
     "stalled": Entry(play_stalled, "a receiver that never answers, at 2 000 msg/s for 5 minutes"),

@@ -8,10 +8,9 @@ from typing import Final
 import msgspec
 
 from twophase.bench.compare import Comparison, alternate
-from twophase.bench.postgres import postgres
 from twophase.bench.scenarios.figure import Figure, Stage
-from twophase.bench.scenarios.seeds import seed
-from twophase.bench.setups import Store, sqlite_store, store_in
+from twophase.bench.scenarios.seeds import seed, two_stores
+from twophase.bench.setups import Store
 from twophase.bench.started import Started
 from twophase.bench.workload import Workload
 
@@ -26,19 +25,9 @@ def play_filled(stage: Stage) -> list[Figure]:
     """See the module; `size` is the number of live messages, there are five times as many in history."""
     live = stage.size or LIVE
     with contextlib.ExitStack() as running:
-        empty, full = _stores(stage, running)
+        empty, full = two_stores(stage, running)
         stage.tell(f"{live:,} live messages and {live * HISTORY_FOR_EACH:,} in history are put into a store")
         return _figures(live, _compared(stage, running.enter_context(empty.served()), _seeded(full, live, running)))
-
-
-def _stores(stage: Stage, running: contextlib.ExitStack) -> tuple[Store, Store]:
-    """Two of a kind; on PostgreSQL two databases of one server."""
-    if stage.kind == "sqlite":
-        return running.enter_context(sqlite_store(stage.directory)), running.enter_context(
-            sqlite_store(stage.directory)
-        )
-    server = running.enter_context(postgres(stage.directory))
-    return store_in(server, "empty"), store_in(server, "full")
 
 
 def _seeded(store: Store, live: int, running: contextlib.ExitStack) -> Started:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import urllib.request
 from typing import Final
 
 import msgspec
 
-_TIMEOUT_S: Final = 5.0
+from twophase.bench.scenarios.metrics import said
+
 _COUNT: Final = "twophase_flush_seconds_count"
 _SUM: Final = "twophase_flush_seconds_sum"
 
@@ -45,6 +45,5 @@ def flushes(server_url: str) -> Flushes:
     Raises:
         OSError: it does not answer.
     """
-    with urllib.request.urlopen(f"{server_url}/metrics", timeout=_TIMEOUT_S) as answer:  # noqa: S310 -- our own server
-        values = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
-    return Flushes(float(values[_COUNT]), float(values[_SUM]))
+    samples = said(server_url)
+    return Flushes(samples[_COUNT], samples[_SUM])

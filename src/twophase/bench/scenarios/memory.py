@@ -30,12 +30,12 @@ def play_memory(stage: Stage) -> list[Figure]:
 async def _used(stage: Stage, server: Started, seconds: float) -> list[Figure]:
     process = server.processes[0]
     stage.tell("idle")
-    await asyncio.sleep(_IDLE_S)
+    await asyncio.sleep(min(_IDLE_S, seconds))
     idle_mb = memory_bytes(process.pid) / 1e6
     stage.tell(f"saturated for {seconds:g} s")
     samples: list[float] = []
     watching = asyncio.ensure_future(_sample(process, samples))
-    run = await Run(api(server.url), Workload(seconds=seconds)).measure(server.processes)
+    run = await Run(api(server.url), Workload(seconds=seconds, warmup_s=min(1.0, seconds))).measure(server.processes)
     watching.cancel()
     quarter = max(1, len(samples) // 4)
     earlier, later = samples[quarter : 2 * quarter] or samples, samples[-quarter:]

@@ -24,7 +24,7 @@ from twophase.core.errors import BenchmarkFailed
 from twophase.http import HttpClient
 
 MESSAGES: Final = 10_000
-_DOWN_S: Final = 8.0
+DOWN_S: Final = 8.0
 _SAMPLED: Final = 300
 _PATIENCE_S: Final = 150.0
 _BAR_S: Final = 5.0
@@ -51,21 +51,21 @@ class _Remembering(Run):
 
 
 def play_receiver_down(stage: Stage) -> list[Figure]:
-    """See the module."""
-    messages = stage.size or MESSAGES
+    """See the module; `seconds` is how long it is down."""
+    messages, down_s = stage.size or MESSAGES, stage.seconds or DOWN_S
     with store(stage.kind, stage.directory) as made, made.served() as server:
-        return play(_delivered(stage, server, messages))
+        return play(_delivered(stage, server, messages, down_s))
 
 
-async def _delivered(stage: Stage, server: Started, messages: int) -> list[Figure]:
+async def _delivered(stage: Stage, server: Started, messages: int, down_s: float) -> list[Figure]:
     run = _Remembering(api(server.url), Workload(Mode.SUBMIT, drain_s=_PATIENCE_S))
     run.gids = []
     async with run.opened():
         run.sink.stop()
         stage.tell(f"{messages:,} submits while their receiver is down")
-        down_s = time.perf_counter()
+        stopped_s = time.perf_counter()
         await run.burst(messages)
-        await asyncio.sleep(max(0.0, _DOWN_S - (time.perf_counter() - down_s)))
+        await asyncio.sleep(max(0.0, down_s - (time.perf_counter() - stopped_s)))
         last_due_s = await _last_due_s(server.url, run.gids)
         await run.sink.start()
         back_s = time.perf_counter()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.resources
 import time
 from typing import Final
 
-from twophase.bench.setups import Store
+from twophase.bench.postgres import postgres
+from twophase.bench.scenarios.figure import Stage
+from twophase.bench.setups import Store, sqlite_store, store_in
 from twophase.core.message import Branch, Message, encode
 
 _FOLDER: Final = importlib.resources.files("twophase.bench.scenarios") / "sql"
@@ -17,22 +20,38 @@ _MESSAGE: Final = Message(
 )
 
 
-def seed(store: Store, live: int = 0, history: int = 0) -> None:
+def two_stores(stage: Stage, running: contextlib.ExitStack) -> tuple[Store, Store]:
+    """Two of the stage's kind; on PostgreSQL two databases of one server."""
+    if stage.kind == "sqlite":
+        return running.enter_context(sqlite_store(stage.directory)), running.enter_context(
+            sqlite_store(stage.directory)
+        )
+    server = running.enter_context(postgres(stage.directory))
+    return store_in(server, "empty"), store_in(server, "full")
+
+
+def seed(store: Store, live: int = 0, history: int = 0, ended_ago_ms: int = 0) -> None:
     """Add prepared messages that are not due, and delivered ones; then let the database settle.
 
     The store's tables must be there: a server has run on it. SQLite's must not be running.
+
+    Arguments:
+        live: prepared messages.
+        history: delivered ones, which ended one a millisecond, the last of them so long ago:
+        ended_ago_ms: milliseconds.
     """
-    for name, count in (("live", live), ("history", history)):
+    now_ms = time.time_ns() // 1_000_000
+    for name, count, ms in (("live", live, now_ms), ("history", history, now_ms - ended_ago_ms)):
         if count:
-            store.execute(_filled(store.kind, name, count))
+            store.execute(_filled(store.kind, name, count, ms))
     # One at a time: PostgreSQL refuses `vacuum` together with others.
-    for statement in _filled(store.kind, "settle", 0).split(";"):
+    for statement in _filled(store.kind, "settle").split(";"):
         store.execute(statement)
 
 
-def _filled(kind: str, name: str, count: int) -> str:
+def _filled(kind: str, name: str, count: int = 0, now_ms: int = 0) -> str:
     sql = (_FOLDER / kind / f"{name}.sql").read_text()
-    values = {":count": str(count), ":now": str(time.time_ns() // 1_000_000), ":body": encode(_MESSAGE).hex()}
+    values = {":count": str(count), ":now": str(now_ms), ":body": encode(_MESSAGE).hex()}
     for placeholder, value in values.items():
         sql = sql.replace(placeholder, value)
     return sql

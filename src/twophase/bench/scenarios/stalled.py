@@ -1,5 +1,7 @@
 """A receiver that takes calls and never answers, for minutes: does the server stay within its memory, do others
 notice, and is everything delivered when it answers again?
+
+The other receiver refuses one message in twenty once: their retries must not starve, either.
 """
 
 from __future__ import annotations
@@ -7,14 +9,18 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+import msgspec
+
 from twophase.bench.histogram import Histogram
 from twophase.bench.measurement import Measurement
 from twophase.bench.processes import Process, memory_bytes
 from twophase.bench.run import Run
 from twophase.bench.scenarios.figure import Figure, Stage, api, play
+from twophase.bench.scenarios.retried import EVERY, RetriedRun
 from twophase.bench.setups import store
 from twophase.bench.started import Started
 from twophase.bench.workload import Mode, Workload
+from twophase.core.schedule import Schedule
 
 SECONDS: Final = 300.0
 RATE: Final = 2000.0
@@ -25,26 +31,52 @@ _MEMORY_MB: Final = 300.0
 _TIMES_SLOWER: Final = 3.0
 _OTHERS_BAR_MS: Final = 4.0
 _BRANCH: Final = "submit → branch"
+_CALL_S: Final = 3.0
+_PAUSE_S: Final = Schedule().first_ms / 1000
+_RETRIED_LATE_S: Final = 1.0
+"""What a retry may take beyond its pause, which jitter only shortens."""
+
+
+class _Length(msgspec.Struct, frozen=True):
+    """How long everything lasts. A run shorter than a call or a pause of the server's shortens these, too."""
+
+    seconds: float
+
+    @property
+    def warmup_s(self) -> float:
+        return min(0.5, self.seconds)
+
+    @property
+    def pause_s(self) -> float:
+        return min(_PAUSE_S, self.seconds)
+
+    def settings(self) -> tuple[str, ...]:
+        """None for a run of ordinary length."""
+        if self.seconds >= _CALL_S:
+            return ()
+        return (f"request_timeout_ms={int(self.seconds * 1000)}", f"retry_first_ms={int(self.pause_s * 1000)}")
 
 
 def play_stalled(stage: Stage) -> list[Figure]:
     """See the module; `size` is the rate."""
-    with store(stage.kind, stage.directory) as made, made.served() as server:
-        return play(_stalled(stage, server, stage.size or RATE, stage.seconds or SECONDS))
+    length = _Length(stage.seconds or SECONDS)
+    with store(stage.kind, stage.directory) as made, made.served(length.settings()) as server:
+        return play(_stalled(stage, server, stage.size or RATE, length))
 
 
-async def _stalled(stage: Stage, server: Started, rate: float, seconds: float) -> list[Figure]:
-    address = api(server.url)
-    others = Workload(Mode.SUBMIT, connections=16, rate=_OTHERS_RATE, seconds=_ALONE_S, warmup_s=1.0)
+async def _stalled(stage: Stage, server: Started, rate: float, length: _Length) -> list[Figure]:
+    address, seconds, warmup_s = api(server.url), length.seconds, length.warmup_s
+    others = Workload(Mode.PAIR, 16, _OTHERS_RATE, min(_ALONE_S, seconds), 2 * warmup_s)
     stage.tell(f"{_OTHERS_RATE:g} msg/s to a receiver that answers, alone")
-    before = await Run(address, others).measure(server.processes)
+    alone = RetriedRun(address, others)
+    before = await alone.measure(server.processes)
     stage.tell(f"beside it {rate:g} msg/s to one that never answers, for {seconds:g} s")
-    hanging = Run(address, Workload(Mode.SUBMIT, rate=rate, seconds=seconds, warmup_s=0.5, drain_s=_AFTER_S))
+    hanging = Run(address, Workload(Mode.SUBMIT, rate=rate, seconds=seconds, warmup_s=warmup_s, drain_s=_AFTER_S))
     hanging.sink.holding = True
     memory = asyncio.ensure_future(_highest_memory_mb(server.processes[0]))
-    others = Workload(Mode.SUBMIT, connections=16, rate=_OTHERS_RATE, seconds=seconds, warmup_s=0.5)
-    release = asyncio.ensure_future(_release_after(hanging, seconds + 1.0))
-    stalled, during = await asyncio.gather(hanging.measure(), Run(address, others).measure())
+    beside = RetriedRun(address, msgspec.structs.replace(others, seconds=seconds, warmup_s=warmup_s))
+    release = asyncio.ensure_future(_release_after(hanging, seconds + 2 * warmup_s))
+    stalled, during = await asyncio.gather(hanging.measure(), beside.measure())
     memory.cancel()
     highest_mb = (await asyncio.gather(memory, return_exceptions=True))[0]
     await release
@@ -56,10 +88,21 @@ async def _stalled(stage: Stage, server: Started, rate: float, seconds: float) -
         Figure("refused meanwhile (503)", sum(stalled.findings.errors.values()), "requests"),
         Figure("others meanwhile, p99 submit → branch", _p99_ms(during), "ms", slowest_ms),
         Figure("others before, p99 submit → branch", _p99_ms(before), "ms"),
+        *_retries(length, during=beside.retried.retries, before=alone.retried.retries),
         Figure("others lost or refused", during.findings.lost + sum(during.findings.errors.values()), "messages", 0),
         Figure("delivered after it answers again", stalled.findings.delivered, "messages"),
         Figure("until all were", stalled.drained_s, "s"),
         Figure("lost", stalled.findings.lost, "messages", 0),
+    ]
+
+
+def _retries(length: _Length, *, during: Histogram, before: Histogram) -> list[Figure]:
+    """Of the messages that the other receiver refused once: from the first call to the second."""
+    what = f"the other receiver's retries (one message in {EVERY}): p99 after the first call"
+    return [
+        Figure(what, during.percentile_ms(99) / 1000, "s", length.pause_s + _RETRIED_LATE_S),
+        Figure("the same before", before.percentile_ms(99) / 1000, "s"),
+        Figure("the other receiver's retries", during.count, "calls", 1, at_least=True),
     ]
 
 

@@ -1,0 +1,37 @@
+"""The plots of a part, by the names of their files."""
+
+from __future__ import annotations
+
+from benchmarks.results import Found
+from twophase.bench import plots
+from twophase.bench.report import middle
+
+
+def drawn(found: Found) -> dict[str, str]:
+    """SVG by file name; nothing for parts that are not plotted."""
+    return {**_saturated(found), **_by_rate(found)}
+
+
+def _saturated(found: Found) -> dict[str, str]:
+    comparisons = [one for one in found.comparisons if one.ceiling_name == "null"]
+    if not comparisons:
+        return {}
+    runs = [(one.name, middle(one.runs)) for one in comparisons] + [("null", middle(comparisons[0].ceilings))]
+    latencies = [(name, run.histograms[plots.BRANCH]) for name, run in runs if plots.BRANCH in run.histograms]
+    return {
+        "throughput-over-time.svg": plots.throughput("Throughput at the branch", runs),
+        "throughput-latency.svg": plots.distribution("Submit → branch, saturated", latencies),
+    }
+
+
+def _by_rate(found: Found) -> dict[str, str]:
+    if not found.by_rate:
+        return {}
+    runs_by_rate = list(found.by_rate.items())
+    rate = runs_by_rate[0][1][0].workload.rate
+    slowest = [(name, runs[0].histograms) for name, runs in runs_by_rate]
+    lines = [(name, histograms[plots.BRANCH]) for name, histograms in slowest if plots.BRANCH in histograms]
+    return {
+        "rates-latency.svg": plots.against_rate("Submit → branch, by rate", runs_by_rate),
+        "rates-distribution.svg": plots.distribution(f"Submit → branch at {rate:g} messages a second", lines),
+    }
