@@ -1,0 +1,104 @@
+"""What a gRPC request costs the port beside its sockets: frames in, decoded, said yes to, frames out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from benchmarks.measure import ROUNDS, Result
+from twophase.bench.http2 import head
+from twophase.coordinator.entry import OnReply, ReplyOf
+from twophase.core.lifecycle import State
+from twophase.core.message import Message
+from twophase.http2 import frames
+from twophase.http2.connection import Connection
+from twophase.rpc.messages import SERVICE, Request, encode_request
+from twophase.rpc.status import framed
+from twophase.server.app import WallClock
+from twophase.server.decode import Decoder
+from twophase.server.dtm_grpc import GrpcDoor
+
+_REQUESTS = 8_000
+_A_READ = 16
+_PREPARED = ReplyOf(None, State.PREPARED, 1_700_000_000_000)
+_PREPARE = encode_request(
+    Request(
+        gid="g" * 24,
+        trans_type="msg",
+        steps='[{"action":"http://127.0.0.1:8000/in"}]',
+        payloads=[b'{"amount":30,"account":"B"}'],
+        query_prepared="http://127.0.0.1:8000/check",
+    )
+)
+
+
+class _Yes:
+    """Implements the port's `Requests`."""
+
+    def prepare(self, message: Message, on_reply: OnReply) -> None:  # noqa: ARG002 -- the protocol's
+        on_reply(_PREPARED)
+
+    submit = prepare
+
+    def abort(self, gid: str, on_reply: OnReply) -> None:  # noqa: ARG002 -- the protocol's
+        on_reply(_PREPARED)
+
+
+class _Nowhere(asyncio.Transport):
+    """Takes what is written."""
+
+    def write(self, data: Any) -> None:
+        pass
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+async def _measure(name: str, more: Callable[[int], bytes], *, tableless: bool) -> Result:
+    """Requests whose headers are `more(number)` beside the usual ones."""
+    door = GrpcDoor(_Yes(), Decoder(lambda _url: None), WallClock(), on_refused=print)
+    await door.start("127.0.0.1", 0)
+    connection = Connection(door._port)  # type: ignore[arg-type]  # noqa: SLF001 -- without a socket
+    connection.connection_made(_Nowhere())
+    connection.data_received(frames.PREFACE + frames.settings({}) + frames.frame(frames.SETTINGS, frames.ACK))
+    connection.data_received(frames.window_update(0, 1 << 30))
+    block = (b"\x20" if tableless else b"") + head(f"/{SERVICE}/Prepare", "127.0.0.1:36790")
+    body, stream, micros = framed(_PREPARE), 1, []
+    for number in range(ROUNDS + 1):
+        reads = []
+        for _ in range(_REQUESTS // _A_READ):
+            some = b""
+            for _ in range(_A_READ):
+                some += frames.header_frames(stream, block + more(stream))
+                some += frames.frame(frames.DATA, frames.END_STREAM, stream, body)
+                stream += 2
+            reads.append(some)
+        began = time.perf_counter()
+        for some in reads:
+            connection.data_received(some)
+        if number:
+            micros.append((time.perf_counter() - began) / _REQUESTS * 1e6)
+    assert not connection.deaf
+    assert not connection.streams
+    connection.connection_lost(None)
+    await door.stop()
+    return Result(name, tuple(micros))
+
+
+def results() -> Iterator[Result]:
+    """All measurements of this page."""
+    trace = "00-%032x-%016x-01"
+
+    def traced(number: int) -> bytes:
+        return frames.field(b"traceparent", (trace % (number, number)).encode())
+
+    same = _measure("gRPC port: a prepare, the same headers", lambda _number: b"", tableless=True)
+    own = _measure("gRPC port: a prepare, headers of its own", traced, tableless=True)
+    table = _measure("gRPC port: the same, from a client that keeps a table", traced, tableless=False)
+    for one in (same, own, table):
+        yield asyncio.run(one)
