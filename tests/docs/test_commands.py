@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.docs.pages import ROOT, fences, pages
 from twophase.cli.app import app
-from twophase.coordinator.coordinator import Gauges
+from twophase.coordinator.gauges import Gauges
 from twophase.server.metrics import Metrics, Snapshot
 from twophase.stores.base import Overview, Purged
 

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from twophase.coordinator.active import Active
 from twophase.coordinator.admission import Admission
 from twophase.coordinator.alerts import Alerts
@@ -22,10 +20,12 @@ from twophase.coordinator.decisions import Decisions
 from twophase.coordinator.delivery import Delivery
 from twophase.coordinator.entry import Entry, Occurrence, OnReply, ReplyOf
 from twophase.coordinator.gate import Gate
+from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.horizon import Horizon, OldestHeader, horizon
 from twophase.coordinator.looking import page_of
 from twophase.coordinator.membership import Membership
 from twophase.coordinator.moved import Moved
+from twophase.coordinator.node import Node
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.operator import Operator
 from twophase.coordinator.recovery import Recovery
@@ -55,20 +55,6 @@ _NOBODY_TO_ASK: Final = (
 _GIVE_ADDRESS: Final = (
     "Give the address that is asked whether the local transaction committed, or submit without prepare."
 )
-
-
-class Gauges(msgspec.Struct, frozen=True):
-    """How full everything is, as of now."""
-
-    active: int
-    active_bytes: int
-    waiting_for_store: int
-    branch_calls: int
-    branch_calls_waiting: int
-    check_backs: int
-    check_backs_waiting: int
-    node: int = 0
-    epoch: int = 0
 
 
 class Coordinator:
@@ -107,7 +93,6 @@ class Coordinator:
         self.clock: Clock = clock
         self._observer = observer
         self._alerts = alerts or Alerts(None, None, after=1, timeout_ms=1, observer=observer)
-        self._fatal: asyncio.Future[StoreError] | None = None
         self._timers = Timers(clock, self._due)
         self._active = Active(self._timers, settings.active_max, settings.active_bytes_max)
         self.topics = Topics(
@@ -142,7 +127,6 @@ class Coordinator:
         self._recovery = Recovery(
             store, self._active, settings, clock, chance, observer, lambda: self._admission.is_open
         )
-        self._membership = Membership(store, self, self._store_clock, settings, chance, observer, self._recovery.hurry)
         self._moved = Moved(
             store,
             self._active,
@@ -152,6 +136,20 @@ class Coordinator:
             on_ours=self._see_to,
             on_done=self._decisions.settle,
             on_fenced=self._fenced,
+        )
+        self._node = Node(
+            self._admission,
+            self._branch_calls,
+            self._check_calls,
+            self._decisions,
+            self._moved,
+            self._recovery,
+            self._active,
+            self._timers,
+            self.tick,
+        )
+        self._membership = Membership(
+            store, self._node, self._store_clock, settings, chance, observer, self._recovery.hurry
         )
         self._on_due = self._moved.sift if store.shared else self._see_to
         self._stopping = Stopping(self._check_back, self._decisions, settings)
@@ -165,7 +163,7 @@ class Coordinator:
         Raises:
             StoreError: the store refuses to start; its class says why.
         """
-        self._fatal = asyncio.get_running_loop().create_future()
+        self._node.begin()
         await self._store.start()
         asked_ms = self._store_clock.own_ms()
         self._store_clock.follow(await self._store.now_ms(), asked_ms)
@@ -196,7 +194,7 @@ class Coordinator:
         await self._end_work()
         await self._membership.stop()
         await self._decisions.committer.stop()
-        await self._forget_all(StoreError("the coordinator has stopped"))
+        await self._node.forget_all(StoreError("the coordinator has stopped"))
         await self._alerts.stop()
         try:
             for destination in {id(one): one for one in self._destinations.values()}.values():
@@ -227,8 +225,7 @@ class Coordinator:
 
     async def fatal(self) -> StoreError:
         """Wait for the error after which this node must stop: another process has taken its place."""
-        assert self._fatal is not None, "start comes first"
-        return await asyncio.shield(self._fatal)
+        return await self._node.fatal()
 
     def tick(self) -> None:
         """Look at the clock now: a test's has moved, or the store's is another than was thought."""
@@ -316,41 +313,6 @@ class Coordinator:
             *self._store.place,
         )
 
-    # ---- one of several nodes: what `membership` asks of us ----------------------------------------------
-
-    def halt(self) -> None:
-        """See `membership.Work`, as for all of these."""
-        self._admission.is_open = False
-        self._branch_calls.drain()
-        self._check_calls.drain()
-        self._decisions.committer.halt()
-
-    async def let_go(self, error: StoreFenced) -> None:
-        """What was acknowledged is safe in the store, and another node's now; what waits learns that it is unknown."""
-        await self._moved.stop()
-        await self._recovery.stop()
-        await self._decisions.committer.discard(error)
-        await self._forget_all(error)
-
-    def take_up(self) -> None:
-        """The rows that were ours come back by adoption, if nobody was faster."""
-        if self._admission.draining:
-            return
-        self._branch_calls.resume()
-        self._check_calls.resume()
-        self._decisions.committer.resume()
-        self._admission.is_open = True
-        self._recovery.restart()
-
-    def adopted(self) -> None:
-        """Read what is due from the beginning."""
-        self._recovery.adopted()
-
-    async def _forget_all(self, error: StoreError) -> None:
-        await self._admission.cancel()
-        for entry in self._active.entries():
-            self._decisions.give_up(entry, None, type(error)(error.message, gid=entry.message.gid))
-
     # ---- inside -----------------------------------------------------------------------------------------
 
     def _carry(self, header: tuple[str, str]) -> None:
@@ -393,13 +355,4 @@ class Coordinator:
         if self._store.shared:
             self._membership.fenced(error)
         else:
-            self.fail(error)
-
-    def fail(self, error: StoreError) -> None:
-        """See `membership.Work`."""
-        self._admission.is_open = False
-        self._timers.stop()
-        self._branch_calls.drain()
-        self._check_calls.drain()
-        if self._fatal is not None and not self._fatal.done():
-            self._fatal.set_result(error)
+            self._node.fail(error)

@@ -26,7 +26,7 @@ _BEATS_PER_LEASE: Final = 4
 
 
 class Work(Protocol):
-    """What a node does while it holds a place: the coordinator."""
+    """What a node does while it holds a place: `node`."""
 
     def halt(self) -> None:
         """At once: accept nothing, begin nothing, write nothing."""

@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from twophase.coordinator.committer import as_store_error, told
-from twophase.coordinator.coordinator import Gauges
+from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.horizon import Horizon
 from twophase.coordinator.view import MessageView
 from twophase.core.errors import InvalidRequest, TwophaseError, UnsupportedType

@@ -20,8 +20,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from twophase.coordinator.alerts import AlertResult
-from twophase.coordinator.coordinator import Gauges
 from twophase.coordinator.evidence import tellable
+from twophase.coordinator.gauges import Gauges
 from twophase.core.lifecycle import State
 from twophase.core.verdict import BranchResult, Verdict
 from twophase.server.query import timestamp

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import httptools
 
-from twophase.coordinator.coordinator import Gauges
 from twophase.coordinator.entry import OnReply, ReplyOf
+from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.horizon import Horizon
 from twophase.coordinator.view import MessageView
 from twophase.core.lifecycle import State

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twophase.coordinator.coordinator import Gauges
+from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.observer import Observer
 from twophase.core.lifecycle import State
 from twophase.server.metrics import Metrics, Snapshot

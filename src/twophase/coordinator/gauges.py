@@ -1,0 +1,19 @@
+"""How full a coordinator is."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Gauges(msgspec.Struct, frozen=True):
+    """How full everything is, as of now."""
+
+    active: int
+    active_bytes: int
+    waiting_for_store: int
+    branch_calls: int
+    branch_calls_waiting: int
+    check_backs: int
+    check_backs_waiting: int
+    node: int = 0
+    epoch: int = 0
