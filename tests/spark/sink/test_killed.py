@@ -103,9 +103,10 @@ class Publisher:
             assert process.wait(START_SECONDS_MAX) == 0, self.stderr
 
 
-@pytest.fixture(
-    params=[pytest.param(name, marks=[getattr(pytest.mark, name)] * (name != "sqlite")) for name in ENGINES]
-)
+MARKS = {"postgres": [pytest.mark.postgres]}
+
+
+@pytest.fixture(params=[pytest.param(name, marks=MARKS.get(name, [])) for name in ENGINES])
 def chosen_scene(request: pytest.FixtureRequest) -> Scene:
     """On each engine that was asked for."""
     found: Scene = request.getfixturevalue(f"{request.param}_scene")
