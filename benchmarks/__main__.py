@@ -8,11 +8,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import core, http, page, record, standard, store
+from benchmarks import core, grpc, http, page, record, standard, store
 from benchmarks.measure import heading
 from twophase.core.errors import TwophaseError
 
-PARTS = {"core": core.results, "store": store.results, "http": http.results}
+PARTS = {"core": core.results, "store": store.results, "http": http.results, "grpc": grpc.results}
 DOCS = Path(__file__).parents[1] / "docs"
 
 
