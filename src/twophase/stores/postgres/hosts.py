@@ -33,15 +33,11 @@ async def connect_primary(url: str, timeout_s: float, **options: Any) -> Any:
         asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError: as it comes.
     """
     urls = _each(url)
+    options |= {"timeout": min(CONNECT_TIMEOUT_S, timeout_s / len(urls)), "target_session_attrs": _target(url)}
     failure: BaseException | None = None
     for one in urls:
         try:
-            return await asyncpg.connect(  # type: ignore[no-untyped-call]
-                one,
-                timeout=min(CONNECT_TIMEOUT_S, timeout_s / len(urls)),
-                target_session_attrs=_target(url),
-                **options,
-            )
+            return await asyncpg.connect(one, **options)  # type: ignore[no-untyped-call]
         except TargetServerAttributeNotMatched as error:
             if failure is None:
                 failure = read_only()
