@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -59,3 +60,19 @@ async def somebody_waits_for(raw: Raw) -> None:
             "select from pg_locks where not granted and pg_backend_pid() = any (pg_blocking_pids(pid))"
         ).fetchall():
             await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def asked(store: PostgresStore) -> AsyncIterator[list[str]]:
+    """What the store says to the database meanwhile on the connection that writes, one entry a round trip."""
+    statements: list[str] = []
+    connection = store._lane._connection
+    assert connection is not None
+
+    def note(query: Any) -> None:
+        statements.append(query.query)
+
+    connection.add_query_logger(note)
+    yield statements
+    await asyncio.sleep(0)  # the driver tells with the next turn of the loop
+    connection.remove_query_logger(note)

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from tests.conformance.items import SetClock, abort, final, flush, live, prepare
-from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw, somebody_waits_for
+from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw, asked, somebody_waits_for
 from twophase.core.errors import StoreFenced
+from twophase.stores.postgres.statements import ADOPT, FLUSH, HEARTBEAT
 
 
 async def test_a_flush_that_meets_a_fence_being_raised_waits_and_writes_nothing(join: Join, raw: Raw) -> None:
@@ -23,6 +24,31 @@ async def test_a_flush_that_meets_a_fence_being_raised_waits_and_writes_nothing(
         await flushing
     assert await store.get("after") is None
     assert (await live(store, "before")).version == 1
+
+
+async def test_a_flush_is_one_round_trip_so_that_a_stopped_node_holds_no_lock(join: Join) -> None:
+    store = await join()
+    await flush(store, prepare("a"), prepare("b"))
+
+    async with asked(store) as statements_sent:
+        assert (await flush(store, abort("a"), prepare("c"))).refused == {}
+        await store.heartbeat()
+        await store.adopt(10)
+
+    assert statements_sent == [FLUSH, HEARTBEAT, ADOPT]
+
+
+async def test_whoever_takes_a_place_ends_what_the_holder_before_may_still_send(join: Join, raw: Raw) -> None:
+    first = await join()
+    await flush(first, prepare("a"))
+    raw.execute("update node set owner = ''")
+
+    second = await join()
+
+    assert second.place == (1, 1)
+    with pytest.raises(StoreFenced):
+        await flush(first, abort("a"))
+    assert (await live(second, "a")).mine
 
 
 async def test_a_start_neither_takes_nor_waits_for_a_place_that_is_held(join: Join, raw: Raw, clock: SetClock) -> None:

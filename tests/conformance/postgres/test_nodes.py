@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.conformance.items import SetClock, abort, final, flush, live, prepare
-from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw
+from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw, somebody_waits_for
 from twophase.core.errors import StoreFenced
 from twophase.stores.base import Decide, DecidedBy, LiveRow, Park
 from twophase.stores.postgres import PostgresStore
@@ -214,7 +216,22 @@ async def test_rows_somebody_is_changing_are_waited_for_and_not_taken_from_him(
     await three.heartbeat()
     with raw.transaction():
         raw.execute("update message set node = 3, epoch = 1, version = 2 where gid = 'a'")
-        raw.execute("update node set seen_ms = seen_ms where id = 99")
         assert await two.adopt(1) == 1, "the other row is taken meanwhile"
     assert await two.adopt(ALL) == 0
     assert (await due(two), await due(three)) == (["b"], ["a"])
+
+
+async def test_a_row_that_was_only_locked_for_a_moment_is_adopted_in_the_same_step(
+    join: Join, clock: SetClock, raw: Raw
+) -> None:
+    one, two = await join(), await join()
+    await flush(one, prepare("a"), prepare("b"), prepare("parked"))
+    await flush(one, Park("parked", 1, parked=True, due_ms=0))
+    clock.time_ms += LEASE_MS + 1
+    with raw.transaction():
+        raw.execute("select from message for update")
+        adopting = asyncio.create_task(two.adopt(ALL))
+        await somebody_waits_for(raw)
+
+    assert await adopting == 3
+    assert await due(two) == ["a", "b"]

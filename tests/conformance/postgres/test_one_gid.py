@@ -1,13 +1,14 @@
-"""A gid stands once over live rows and history together, however many nodes write it (correctness 18)."""
+"""A gid stands once over live rows and history together, whoever writes or reads it (correctness 18, 21)."""
 
 from __future__ import annotations
 
 import asyncio
 
 from tests.conformance.items import abort, final, flush, live, prepare
-from tests.conformance.postgres.conftest import Join, Raw, somebody_waits_for
+from tests.conformance.postgres.conftest import Join, Raw, asked, somebody_waits_for
 from twophase.stores.base import HistoryRow
 from twophase.stores.postgres import PostgresStore
+from twophase.stores.postgres.statements import FLUSH, GET
 
 SECONDS, GIDS = 2.0, 4
 END = """
@@ -33,6 +34,33 @@ async def test_an_insert_that_waits_for_an_end_sees_the_history_that_came_with_i
     assert row.body == b"first"
     assert raw.execute("select count(*) from message where gid = 'g'").fetchone() == (0,)
     assert (await live(two, "beside")).mine
+
+
+async def test_what_is_on_its_way_into_history_is_read_as_it_was_or_as_it_is(join: Join, raw: Raw) -> None:
+    """Two statements, history first and then live rows, would find it in neither."""
+    one, two = await join(), await join()
+    await flush(one, prepare("g", body=b"first"))
+    with raw.transaction():
+        raw.execute("lock table message in access exclusive mode")
+        raw.execute(END, ("g",))
+        reading = asyncio.create_task(two.get("g"))
+        await somebody_waits_for(raw)
+
+    row = await reading
+
+    assert isinstance(row, HistoryRow)
+    assert row.body == b"first"
+
+
+async def test_refused_items_are_read_in_one_statement(join: Join) -> None:
+    one = await join()
+    await flush(one, prepare("live"), prepare("ended"))
+    await flush(one, abort("ended"))
+    async with asked(one) as statements_sent:
+        result = await flush(one, abort("live", 9), abort("ended"), abort("unknown"))
+
+    assert statements_sent == [FLUSH, GET]
+    assert result.refused == {0: await one.get("live"), 1: await one.get("ended"), 2: None}
 
 
 async def _hammer(store: PostgresStore, until: float) -> int:
