@@ -61,6 +61,8 @@ def write(directory: Path, comparisons: Sequence[Comparison]) -> list[Path]:
         by_name: dict[str, list[Measurement]] = {}
         for comparison in comparisons:
             by_name.setdefault(comparison.name, []).extend(comparison.runs)
+            if comparison.ceilings:
+                by_name.setdefault(comparison.ceiling_name, []).extend(comparison.ceilings)
         drawn["latency-against-rate.svg"] = against_rate("Submit → branch, by rate", list(by_name.items()))
     written = []
     for file, svg in drawn.items():

@@ -1,4 +1,4 @@
-"""The bar while a benchmark runs."""
+"""How far a benchmark is: a bar on a terminal, a line for each run elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,31 @@ _REDRAW_S: Final = 0.5
 
 @contextlib.contextmanager
 def shown(console: Console, steps: int, seconds_each: float) -> Iterator[OnStep]:
-    """A bar over all runs; gives what the runs tell their progress to."""
+    """Shows all runs; gives what they tell their progress to."""
+    if console.is_terminal:
+        with _bar(console, steps, seconds_each) as on_step:
+            yield on_step
+    else:
+        yield _lines(console, steps, seconds_each)
+
+
+def _lines(console: Console, steps: int, seconds_each: float) -> OnStep:
+    """Each run, when it ends."""
+    step, ended = 0, False
+
+    def on_step(name: str, passed_s: float, done: int) -> None:
+        nonlocal step, ended
+        if passed_s < seconds_each:
+            ended = False
+        elif not ended:
+            step, ended = step + 1, True
+            console.print(f"… {step} of {steps}: {name}, {done:,} messages", style="dim", markup=False)
+
+    return on_step
+
+
+@contextlib.contextmanager
+def _bar(console: Console, steps: int, seconds_each: float) -> Iterator[OnStep]:
     columns = (
         TextColumn("{task.description:<10}"),
         BarColumn(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -11,11 +12,8 @@ from typing import Any
 
 import pytest
 
-
-def _bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "twophase", "bench", *arguments]
-    environment = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, env=environment)
+from tests.integration.bench.command import ENVIRONMENT, bench
+from twophase.bench.started import null_server
 
 
 def _short(*arguments: str) -> tuple[str, ...]:
@@ -27,7 +25,7 @@ def test_sqlite_is_set_up_measured_beside_null_and_removed(tmp_path: Path) -> No
     data = tmp_path / "data"
     data.mkdir()
 
-    done = _bench(*_short("--setup", "sqlite", "--directory", str(data), "--json", str(file), "--plots", str(tmp_path)))
+    done = bench(*_short("--setup", "sqlite", "--directory", str(data), "--json", str(file), "--plots", str(tmp_path)))
 
     assert done.returncode == 0, done.stderr
     assert "part of null" in done.stdout
@@ -42,8 +40,56 @@ def test_sqlite_is_set_up_measured_beside_null_and_removed(tmp_path: Path) -> No
     assert (tmp_path / "throughput.svg").exists()
 
 
+def test_a_server_that_runs_is_measured_with_several_branches_and_a_larger_payload(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+
+    with null_server() as server:
+        workload = ("--branches", "3", "--payload", "2000", "--no-ratio", "--json", str(file))
+        done = bench(*_short("--server", server.url, *workload))
+
+    assert done.returncode == 0, done.stderr
+    run = json.loads(file.read_text())["comparisons"][0]["runs"][0]
+    assert (run["workload"]["branches"], run["workload"]["payload_bytes"]) == (3, 2000)
+    assert run["findings"]["delivered"] == run["findings"]["begun"] > 0
+    assert (run["findings"]["lost"], run["findings"]["foreign"], run["findings"]["errors"]) == (0, 0, {})
+    assert "server" in {usage["name"] for usage in run["usage"]}
+
+
+def test_several_rates_are_run_in_turn_and_drawn_beside_each_other(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+
+    with null_server() as server:
+        rates = ("--rate", "100", "--rate", "300", "--no-ratio", "--json", str(file), "--plots", str(tmp_path))
+        done = bench(*_short("--server", server.url, *rates))
+
+    assert done.returncode == 0, done.stderr
+    runs = [comparison["runs"][0] for comparison in json.loads(file.read_text())["comparisons"]]
+    assert [run["workload"]["rate"] for run in runs] == [100, 300]
+    assert [line[:6] for line in done.stdout.splitlines()[:2]] == ["… 1 of", "… 2 of"]
+    assert "server p99" in (tmp_path / "latency-against-rate.svg").read_text()
+
+
+def test_a_terminal_shows_a_bar_while_it_runs() -> None:
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "twophase", "bench", *_short("--null")]
+    environment = {**ENVIRONMENT, "TERM": "xterm"}
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=theirs, env=environment) as done:
+        os.close(theirs)
+        shown = b""
+        # The terminal's end is an error to read from once nobody has the other end open.
+        with contextlib.suppress(OSError):
+            while read := os.read(ours, 65_536):
+                shown += read
+        os.close(ours)
+
+    assert done.returncode == 0, shown.decode()
+    assert "━" in shown.decode()
+    assert " msg/s" in shown.decode()
+    assert "… 1 of" not in shown.decode()
+
+
 def test_null_alone_is_measured() -> None:
-    done = _bench(*_short("--null", "--rate", "200"))
+    done = bench(*_short("--null", "--rate", "200"))
 
     assert done.returncode == 0, done.stderr
     assert "whole message" in done.stdout
@@ -53,7 +99,7 @@ def test_null_alone_is_measured() -> None:
 def test_sqlite_is_measured_over_grpc_beside_null(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
 
-    done = _bench(*_short("--setup", "sqlite", "--protocol", "grpc", "--json", str(file)))
+    done = bench(*_short("--setup", "sqlite", "--protocol", "grpc", "--json", str(file)))
 
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(file.read_text())["comparisons"][0]
@@ -66,7 +112,7 @@ def test_sqlite_is_measured_over_grpc_beside_null(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["submit", "prepare"])
 def test_a_part_of_a_message_is_measured_over_grpc(mode: str) -> None:
-    done = _bench(*_short("--null", "--protocol", "grpc", "--mode", mode))
+    done = bench(*_short("--null", "--protocol", "grpc", "--mode", mode))
 
     assert done.returncode == 0, done.stderr
     assert "errors / unanswered" in done.stdout
@@ -75,7 +121,7 @@ def test_a_part_of_a_message_is_measured_over_grpc(mode: str) -> None:
 @pytest.mark.postgres
 @pytest.mark.parametrize("mode", ["pair", "app"])
 def test_postgres_is_set_up_measured_and_removed(tmp_path: Path, mode: str) -> None:
-    done = _bench(*_short("--setup", "postgres", "--mode", mode, "--json", str(tmp_path / "result.json")))
+    done = bench(*_short("--setup", "postgres", "--mode", mode, "--json", str(tmp_path / "result.json")))
 
     assert done.returncode == 0, done.stderr
     run = json.loads((tmp_path / "result.json").read_text())["comparisons"][0]["runs"][0]
@@ -103,7 +149,7 @@ def test_postgres_is_set_up_measured_and_removed(tmp_path: Path, mode: str) -> N
     ],
 )
 def test_what_cannot_be_measured_is_one_clear_line(arguments: tuple[str, ...], said: str) -> None:
-    done = _bench(*arguments)
+    done = bench(*arguments)
 
     assert done.returncode == 1
     assert done.stderr.startswith(said)
@@ -117,7 +163,7 @@ def test_another_kind_of_server_is_told_as_such(tmp_path: Path) -> None:
         try:
             assert other.stdout is not None
             port = other.stdout.readline().split(" port ")[1].split()[0]
-            done = _bench("--server", f"http://127.0.0.1:{port}", "--no-ratio", "--connections", "4")
+            done = bench("--server", f"http://127.0.0.1:{port}", "--no-ratio", "--connections", "4")
         finally:
             other.terminate()
 
@@ -126,41 +172,7 @@ def test_another_kind_of_server_is_told_as_such(tmp_path: Path) -> None:
 
 
 def test_scenarios_are_listed() -> None:
-    done = _bench("--scenario", "list")
+    done = bench("--scenario", "list")
 
     assert done.returncode == 0
     assert "abandoned" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("scenario", "arguments"),
-    [
-        ("start", ("--size", "500")),
-        ("sdk", ("--size", "200")),
-        ("filled", ("--size", "200", "--seconds", "0.3")),
-        ("latency", ("--size", "100", "--seconds", "0.5")),
-        ("grpc", ("--size", "8", "--seconds", "0.3")),
-    ],
-)
-def test_a_small_scenario_is_played_on_sqlite(scenario: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
-    file = tmp_path / "figures.json"
-
-    done = _bench("--scenario", scenario, *arguments, "--json", str(file))
-
-    assert done.returncode == 0, done.stderr
-    figures = json.loads(file.read_text())["figures"]
-    assert all(figure["value"] >= 0 for figure in figures)
-    assert any(figure["bar"] is not None for figure in figures) or scenario == "latency"
-
-
-@pytest.mark.postgres
-@pytest.mark.parametrize("scenario", ["filled", "start", "grpc"])
-def test_a_small_scenario_is_played_on_postgres(scenario: str, tmp_path: Path) -> None:
-    file = tmp_path / "figures.json"
-
-    done = _bench(
-        "--scenario", scenario, "--setup", "postgres", "--size", "300", "--seconds", "0.3", "--json", str(file)
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert all(figure["value"] >= 0 for figure in json.loads(file.read_text())["figures"])

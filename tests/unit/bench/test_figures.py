@@ -58,3 +58,12 @@ def test_plots_of_a_comparison_are_written(tmp_path: Path) -> None:
     assert [path.name for path in written] == ["throughput.svg", "latency.svg", "latency-against-rate.svg"]
     for path in written:
         assert ET.fromstring(path.read_text()).findall("{http://www.w3.org/2000/svg}polyline")
+
+
+def test_latency_against_rate_shows_the_server_and_what_keeps_nothing(tmp_path: Path) -> None:
+    by_rate = [Comparison("sqlite", [run(rate, rate)], [run(rate, rate)]) for rate in (250.0, 500.0)]
+    plots.write(tmp_path, by_rate)
+
+    svg = (tmp_path / "latency-against-rate.svg").read_text()
+    for name in ("sqlite p50", "sqlite p99", "null p50", "null p99"):
+        assert f">{name}</text>" in svg

@@ -25,9 +25,6 @@ ROWS: Final = 1_000_000
 SECONDS: Final = 5.0
 _AGE_MS: Final = 36 * 24 * 3600 * 1000
 """A day more than the server keeps history by default."""
-_ROUNDS: Final = 3
-_BRIEF_S: Final = 1.0
-"""A run that is shorter measures nothing: once is enough."""
 _BAR: Final = 0.85
 _REMOVED: Final = 'twophase_rows_removed_total{table="history"}'
 _POLL_S: Final = 0.05
@@ -55,14 +52,13 @@ class _Removal(msgspec.Struct):
 def play_cleaning(stage: Stage) -> list[Figure]:
     """See the module; `size` is the number of old history rows."""
     rows = stage.size or ROWS
-    workload = Workload(seconds=stage.seconds or SECONDS, warmup_s=min(1.0, stage.seconds or 1.0))
+    workload = Workload(seconds=stage.seconds or SECONDS, warmup_s=stage.warmup_s)
     within = _Pace("beside a cleaning", int(_TIMES_LONGER * (workload.warmup_s + workload.seconds) * 1000))
     behind = _Pace("beside a cleaning that is behind", _BEHIND_MS)
     with contextlib.ExitStack() as running:
         clean, old = two_stores(stage, running)
-        for one in (clean, old):
-            with one.served():
-                pass  # it has made the tables
+        with old.served():
+            pass  # it has made the tables
         stage.tell(f"{rows:,} rows of history that are too old are put into a store")
         seed(old, history=rows, ended_ago_ms=_AGE_MS)
         figures, left = [], float(rows)
@@ -80,9 +76,8 @@ def _compared(
     clean, old = stores
     settings = (f"retention_interval_ms={pace.interval_ms}",)
     comparison, removal = Comparison(pace.name, [], [], "nothing to remove"), _Removal()
-    rounds = _ROUNDS if workload.seconds >= _BRIEF_S else 1
-    stage.tell(f"{pace.name}: {rounds} × {workload.seconds:g} s, each beside a server with nothing to remove")
-    for _ in range(rounds):
+    stage.tell(f"{pace.name}: {stage.rounds} × {workload.seconds:g} s, each beside a server with nothing to remove")
+    for _ in range(stage.rounds):
         with clean.served(settings) as server:
             comparison.ceilings.append(measure(server.url, workload, server.processes))
         with old.served(settings) as server:

@@ -16,6 +16,9 @@ from twophase.http.address import Address, parse_address
 
 T = TypeVar("T")
 _POLL_S: Final = 0.02
+_ROUNDS: Final = 3
+_BRIEF_S: Final = 1.0
+_WARMUP_S: Final = 1.0
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -57,6 +60,16 @@ class Stage(msgspec.Struct, frozen=True):
     size: int = 0
     seconds: float = 0.0
     directory: Path | None = None
+
+    @property
+    def rounds(self) -> int:
+        """How often what is compared is run: once where a run is too short to say more than that it works."""
+        return 1 if 0 < self.seconds < _BRIEF_S else _ROUNDS
+
+    @property
+    def warmup_s(self) -> float:
+        """Seconds before what is measured; no longer than that."""
+        return min(_WARMUP_S, self.seconds or _WARMUP_S)
 
 
 Scenario = Callable[[Stage], list[Figure]]

@@ -17,7 +17,6 @@ from twophase.bench.workload import Workload
 LIVE: Final = 1_000_000
 HISTORY_FOR_EACH: Final = 5
 SECONDS: Final = 5.0
-_ROUNDS: Final = 3
 _BAR: Final = 0.85
 
 
@@ -44,10 +43,10 @@ def _seeded(store: Store, live: int, running: contextlib.ExitStack) -> Started:
 
 
 def _compared(stage: Stage, empty: Started, full: Started) -> Comparison:
-    workload = Workload(seconds=stage.seconds or SECONDS)
+    workload = Workload(seconds=stage.seconds or SECONDS, warmup_s=stage.warmup_s)
     tell = stage.tell
-    tell(f"{_ROUNDS} × {workload.seconds:g} s on each in turn")
-    comparison = alternate([full], empty, workload, _ROUNDS)[0]
+    tell(f"{stage.rounds} × {workload.seconds:g} s on each in turn")
+    comparison = alternate([full], empty, workload, stage.rounds)[0]
     return msgspec.structs.replace(comparison, name="full", ceiling_name="empty")
 
 

@@ -28,7 +28,7 @@ def play_latency(stage: Stage) -> list[Figure]:
     """See the module; `size` is the rate."""
     rate, seconds = stage.size or RATE, stage.seconds or SECONDS
     stage.tell(f"{rate:g} msg/s for {seconds:g} s")
-    workload = Workload(connections=32, rate=rate, seconds=seconds)
+    workload = Workload(connections=32, rate=rate, seconds=seconds, warmup_s=stage.warmup_s)
     with directory_on_disk(stage.directory) as directory, null_server() as null:
         disk_ms = sync_ms(directory)
         floor = measure(null.url, workload, null.processes)

@@ -35,7 +35,7 @@ async def _used(stage: Stage, server: Started, seconds: float) -> list[Figure]:
     stage.tell(f"saturated for {seconds:g} s")
     samples: list[float] = []
     watching = asyncio.ensure_future(_sample(process, samples))
-    run = await Run(api(server.url), Workload(seconds=seconds, warmup_s=min(1.0, seconds))).measure(server.processes)
+    run = await Run(api(server.url), Workload(seconds=seconds, warmup_s=stage.warmup_s)).measure(server.processes)
     watching.cancel()
     quarter = max(1, len(samples) // 4)
     earlier, later = samples[quarter : 2 * quarter] or samples, samples[-quarter:]
