@@ -10,7 +10,7 @@ is understood, only slower.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from hpack import Decoder
@@ -111,7 +111,11 @@ class Blocks(Generic[H]):
         return [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
 
     def _decode_by_field(self, block: bytes) -> Fields:
-        """The fields of a block of a peer that keeps no table: each means the same wherever it stands."""
+        """The fields of a block of a peer that keeps no table: each means the same wherever it stands.
+
+        A block with a field that was never seen before may have one that is never seen again, so it is not remembered.
+        """
+        seen = True
         known, fields, left = self._shared.fields, Fields(), self._shared.list_bytes_max
         for one in split(block):
             pair = known.get(one)
@@ -122,7 +126,7 @@ class Blocks(Generic[H]):
                         raise HPACKDecodingError("a change of the table after a field")
                     self._bound_table(one)
                     continue
-                pair = found[0]
+                pair, seen = found[0], False
                 if len(one) <= FIELD_BYTES_REMEMBERED_MAX:
                     if len(known) >= FIELDS_REMEMBERED_MAX:
                         known.clear()
@@ -131,7 +135,7 @@ class Blocks(Generic[H]):
             if left < 0:
                 raise HPACKDecodingError("more than a block may unfold to")
             fields.append(pair)
-        self._table.touched = False
+        self._table.touched = not seen
         return fields
 
     def _bound_table(self, block: bytes) -> None:
@@ -145,27 +149,36 @@ class Blocks(Generic[H]):
             at += used
 
 
-def split(block: bytes) -> Iterator[bytes]:
+def split(block: bytes) -> list[bytes]:
     """The fields of a block, and changes of the table's size, each as its bytes (RFC 7541, 6).
 
     Raises:
         HPACKDecodingError, IndexError: the block ends within one.
     """
-    at, end = 0, len(block)
+    at, end, found = 0, len(block), list[bytes]()
     while at < end:
         start, first = at, block[at]
+        at += 1
         if first & 0x80:
-            _, at = _integer(block, at, 0x7F)
+            if first == 0xFF:
+                _, at = _integer(block, start, 0x7F)
         elif first & 0xE0 == 0x20:
-            _, at = _integer(block, at, 0x1F)
+            if first == 0x3F:
+                _, at = _integer(block, start, 0x1F)
         else:
-            index, at = _integer(block, at, 0x3F if first & 0x40 else 0x0F)
-            for _ in range(1 if index else 2):
-                size, at = _integer(block, at, 0x7F)
+            mask = 0x3F if first & 0x40 else 0x0F
+            if first & mask == mask:
+                _, at = _integer(block, start, mask)
+            for _ in range(1 if first & mask else 2):
+                size = block[at] & 0x7F
+                at += 1
+                if size == 0x7F:
+                    size, at = _integer(block, at - 1, 0x7F)
                 at += size
             if at > end:
                 raise HPACKDecodingError("a field is cut off")
-        yield block[start:at]
+        found.append(block[start:at])
+    return found
 
 
 def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
