@@ -64,7 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "auto"
     grpc_connections_max: Annotated[
-        Count, Meta(description="gRPC clients connected at once, each with any number of requests; more are cut off")
+        Count, Meta(description="gRPC clients connected at once, each with up to 1 000 requests; more are cut off")
     ] = 1_000
     grpc_tls_certificate: Annotated[str, Meta(description="PEM file of the gRPC port's certificate chain")] = ""
     grpc_tls_key: Annotated[str, Meta(description="PEM file of its private key")] = ""
