@@ -20,6 +20,8 @@ from twophase.spark.locations import Location
 from twophase.spark.readers.database import BUSY_SECONDS_MAX, CONNECT_SECONDS_MAX, open_database, reported
 
 ROWS_PER_BATCH = 65_536
+BYTES_PER_BATCH = 1024 * 1024
+"""Of PostgreSQL, whose driver would wait for 16 MiB before it hands anything on."""
 ADBC_MODULES = {"sqlite": "adbc_driver_sqlite", "postgresql": "adbc_driver_postgresql"}
 ADBC_EXTRAS = {"sqlite": "spark-sqlite", "postgresql": "spark-postgres"}
 
@@ -85,14 +87,19 @@ def _adbc(location: Location, snapshot: str) -> Iterator[Run]:
 
         def run(statement: str, _: Types) -> Iterator[pa.RecordBatch]:
             with reported(location), connection.cursor() as cursor:
-                if location.engine == "sqlite":
-                    cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(ROWS_PER_BATCH)})
+                cursor.adbc_statement.set_options(**_BATCHES[location.engine])
                 cursor.execute(statement)
                 for batch in cursor.fetch_record_batch():
                     if batch.num_rows:
                         yield batch
 
         yield run
+
+
+_BATCHES = {
+    "sqlite": {"adbc.sqlite.query.batch_rows": str(ROWS_PER_BATCH)},
+    "postgresql": {"adbc.postgresql.batch_size_hint_bytes": str(BYTES_PER_BATCH)},
+}
 
 
 def _first_statements(engine: str, snapshot: str) -> list[str]:
