@@ -65,8 +65,17 @@ class Port(Generic[H]):
         Raises:
             OSError: the address cannot be used.
         """
-        loop = asyncio.get_running_loop()
+        try:
+            port = await self._listen(host, port, context)
+        except OSError:
+            self.stop()
+            raise
         self._sweep()
+        return port
+
+    async def _listen(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
+        loop = asyncio.get_running_loop()
+        self.now_s = loop.time()
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for address in dict.fromkeys(one[4][0] for one in found):
             server = await loop.create_server(
