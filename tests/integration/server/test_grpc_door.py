@@ -62,15 +62,19 @@ async def test_a_name_with_two_addresses_is_served_on_both_with_one_port(door: D
             assert await Dtm(channel).raw("NewGid", b"")
 
 
-async def test_a_port_that_is_taken_on_one_address_is_let_go_on_the_other(door: Door) -> None:
+async def test_a_port_that_is_taken_on_one_address_is_let_go_on_the_other(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def two(host: str, port: int, **_rest: Any) -> list[Any]:
+        assert host == "two"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", two)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match="address already in use"):
-            await door.door.start("localhost", port)
-        for family, _, _, _, address in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM):
-            if family is not socket.AF_INET:
-                socket.create_server(address[:2], family=family).close()
-    socket.create_server(("127.0.0.1", port)).close()
+            await door.door.start("two", port)
+        socket.create_server(("127.0.0.2", port)).close()
 
 
 async def test_who_watches_is_told_and_does_not_hold_the_end_up(door: Door) -> None:
