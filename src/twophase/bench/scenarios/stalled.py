@@ -25,6 +25,7 @@ from twophase.core.schedule import Schedule
 SECONDS: Final = 300.0
 RATE: Final = 2000.0
 _OTHERS_RATE: Final = 200.0
+_OTHERS_CONNECTIONS: Final = 64
 _ALONE_S: Final = 5.0
 _AFTER_S: Final = 300.0
 _MEMORY_MB: Final = 300.0
@@ -66,7 +67,7 @@ def play_stalled(stage: Stage) -> list[Figure]:
 
 async def _stalled(stage: Stage, server: Started, rate: float, length: _Length) -> list[Figure]:
     address, seconds, warmup_s = api(server.url), length.seconds, length.warmup_s
-    others = Workload(Mode.PAIR, 16, _OTHERS_RATE, min(_ALONE_S, seconds), 2 * warmup_s)
+    others = Workload(Mode.PAIR, _OTHERS_CONNECTIONS, _OTHERS_RATE, min(_ALONE_S, seconds), 2 * warmup_s)
     stage.tell(f"{_OTHERS_RATE:g} msg/s to a receiver that answers, alone")
     alone = RetriedRun(address, others)
     before = await alone.measure(server.processes)
