@@ -30,6 +30,7 @@ _SAID = {
     "abandoned": (
         "100 abandoned prepares: decided after due, the last",
         "the same beside a producer that hangs with 150, the last",
+        "the same where memory holds 120 messages, the last",
     ),
     "receiver-down": ("all delivered after return",),
     "memory": ("memory, idle", "throughput meanwhile"),

@@ -2,7 +2,7 @@
 
 Each message is prepared and left alone; the check-back answers "committed" after 20 ms. Then the same again while
 another producer hangs: its check-backs are never answered, and nobody else may wait for that. It has more messages
-than may wait for one destination.
+than may wait for one destination; and once more where it has more than the server may hold in memory.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ DUE_S: Final = 10
 _CHECK_S: Final = 0.02
 _COMMITTED: Final = 200
 _HUNG_FOR_EACH: Final = 1.5
+_HELD_FOR_EACH: Final = 1.2
+"""So many messages the server may hold in memory, the last time: more than wait for one destination (10 000 and those
+under way, at the ordinary size), and fewer than hang."""
 _PATIENCE_S: Final = 120.0
 _BAR_S: Final = 15.0
 
@@ -52,9 +55,14 @@ def play_abandoned(stage: Stage) -> list[Figure]:
         alone = play(_decided(api(server.url), messages, due_s, hung=0))
         stage.tell(f"the same beside a producer that hangs with {hung:,}")
         beside = play(_decided(api(server.url), messages, due_s, hung=hung))
+    held = int(messages * _HELD_FOR_EACH)
+    with store(stage.kind, stage.directory) as made, made.served((f"active_max={held}",)) as server:
+        stage.tell(f"the same where memory holds {held:,}")
+        crowded = play(_decided(api(server.url), messages, due_s, hung=hung))
     return [
         *_figures(f"{messages:,} abandoned prepares: decided after due", alone),
         *_figures(f"the same beside a producer that hangs with {hung:,}", beside),
+        *_figures(f"the same where memory holds {held:,} messages", crowded),
     ]
 
 
