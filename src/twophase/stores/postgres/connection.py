@@ -192,6 +192,18 @@ class Lane:
         """
         return Deadline(self._wait_ms, self._away_since_s)
 
+    async def take_turn(self, deadline: Deadline) -> None:
+        """Acquire the lock within the bound.
+
+        Raises:
+            StoreUnavailable: those before took too long.
+        """
+        try:
+            async with asyncio.timeout(deadline.left_s()):
+                await self.lock.acquire()
+        except TimeoutError as error:
+            raise StoreUnavailable(f"{self.place}: no turn in {deadline.wait_ms} ms.") from error
+
     async def connected(self, deadline: Deadline) -> Connection:
         """The connection, opened anew when it was lost; the caller holds the lock.
 

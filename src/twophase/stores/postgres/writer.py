@@ -87,8 +87,12 @@ class Writer:
 
     async def settle(self) -> None:
         """Make sure that nothing of a lost connection can be written any more."""
-        async with self._lane.lock:
-            await self._ready(self._lane.deadline())
+        deadline = self._lane.deadline()
+        await self._lane.take_turn(deadline)  # many readers ask for it at once, and each waits no longer than alone
+        try:
+            await self._ready(deadline)
+        finally:
+            self._lane.lock.release()
 
     async def flush(self, batch: Batch) -> FlushResult:
         """Make a batch durable, see `Store.flush`."""
