@@ -17,14 +17,16 @@ from twophase.coordinator.background import end
 from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.core.errors import StoreFenced
+from twophase.core.errors import StoreError, StoreFenced
 from twophase.core.hooks import Chance, Clock
-from twophase.stores.base import Store
+from twophase.stores.base import Purged, Store
 
 _SHARE_WHEN_BEHIND = 0.5
 _STEPS_WHEN_BEHIND = 5
 """How much of the time, and how many steps in one, when a run has lasted longer than it should: on a store that is
 always busy a step mostly waits its turn, and what comes in faster than it is forgotten would grow for ever."""
+_FEWER = 4
+_DIVISOR_MAX = 4_096
 
 
 class Retention:
@@ -39,6 +41,8 @@ class Retention:
         self._chance = chance
         self._next_ms = 0
         self._observer = observer
+        self._divisor = 1
+        """Of a step's rows: large bodies may take the store longer than it gives a statement."""
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -88,7 +92,7 @@ class Retention:
         while more:
             step_s = time.monotonic()
             behind = (step_s - began_s) * 1000 > settings.retention_interval_ms
-            step = await self._store.purge(before_ms, settings.purge_rows * (_STEPS_WHEN_BEHIND if behind else 1))
+            step = await self._purge(before_ms, settings.purge_rows * (_STEPS_WHEN_BEHIND if behind else 1))
             took_s = time.monotonic() - step_s
             self._observer.purged(step)
             history += step.history
@@ -98,3 +102,13 @@ class Retention:
                 share = _SHARE_WHEN_BEHIND if behind else settings.purge_share
                 await asyncio.sleep(took_s / share - took_s)
         self._observer.cleaned(history, attempts, time.monotonic() - began_s)
+
+    async def _purge(self, before_ms: int, rows: int) -> Purged:
+        """One step; after one that failed fewer rows are tried, and then more again."""
+        try:
+            step = await self._store.purge(before_ms, max(1, rows // self._divisor))
+        except StoreError:
+            self._divisor = min(self._divisor * _FEWER, _DIVISOR_MAX)
+            raise
+        self._divisor = max(1, self._divisor // 2)
+        return step

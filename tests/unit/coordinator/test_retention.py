@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 
@@ -155,3 +156,33 @@ async def test_a_cleaning_that_lasts_too_long_takes_more_at_once(rig: Rig) -> No
     await retention.stop()
 
     assert limits[:3] == [3, 15, 15]
+
+
+async def test_a_step_that_is_too_much_for_the_store_is_tried_with_less(rig: Rig) -> None:
+    """Else the same rows with their large bodies would run into the same statement timeout for ever."""
+    limits: list[int] = []
+
+    class Strained:
+        async def now_ms(self) -> int:
+            return 100 * DAY_MS
+
+        async def purge(self, before_ms: int, limit: int) -> Purged:
+            limits.append(limit)
+            if limit > 10:
+                raise StoreError("canceling statement due to statement timeout")
+            return Purged(limit, 0, more=len(limits) < 6, horizon_ms=before_ms)
+
+    def reached(calls: int) -> bool:
+        return len(limits) >= calls
+
+    settings = msgspec.structs.replace(KEPT, purge_rows=100, purge_share=1.0)
+    retention = Retention(Strained(), settings, rig.clock, lambda: 0.0, rig.watcher)  # type: ignore[arg-type] # two
+    await retention.start()
+    for refused in (1, 2, 4):
+        await rig.until(partial(reached, refused))
+        rig.clock.advance(60_001)
+        retention.wake()
+    await rig.until(partial(reached, 6))
+    await retention.stop()
+
+    assert limits[:6] == [100, 25, 6, 12, 3, 6]
