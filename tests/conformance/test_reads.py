@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from tests.conformance.items import LONE_SURROGATE, SetClock, abort, failed_call, flush, plain, prepare
 from twophase.core.lifecycle import State
-from twophase.stores.base import Batch, Decide, DecidedBy, Finish, Overview, Park, Rejected, Reschedule, Store
+from twophase.stores.base import (
+    DUE_BYTES_MAX,
+    Batch,
+    Decide,
+    DecidedBy,
+    Finish,
+    Overview,
+    Park,
+    Rejected,
+    Reschedule,
+    Store,
+)
 
 
 async def test_an_unknown_gid_has_no_row(store: Store) -> None:
@@ -47,6 +58,19 @@ async def test_due_pages_join_without_gap_or_repeat(store: Store, clock: SetCloc
         after = (page[-1].due_ms, page[-1].gid)
 
     assert seen == gids
+
+
+async def test_a_page_of_large_bodies_is_a_short_one(store: Store, clock: SetClock) -> None:
+    """Else a page of a thousand would be gigabytes."""
+    body = bytes(DUE_BYTES_MAX // 4 - 1)
+    await flush(store, *(prepare(gid, due_in_ms=0, body=body) for gid in "abcdefg"))
+
+    first = await store.due(clock.time_ms, (-1, ""), 100)
+    second = await store.due(clock.time_ms, (first[-1].due_ms, first[-1].gid), 100)
+
+    assert [row.gid for row in first] == ["a", "b", "c", "d", "e"], "the fifth makes it more"
+    assert [row.gid for row in second] == ["f", "g"]
+    assert {row.body for row in (*first, *second)} == {body}
 
 
 async def test_parked_and_final_rows_are_not_due(store: Store, clock: SetClock) -> None:

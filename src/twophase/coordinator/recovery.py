@@ -21,7 +21,7 @@ from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import StoreCorrupt
 from twophase.core.hooks import Chance, Clock
 from twophase.core.message import Message
-from twophase.stores.base import LiveRow, Store
+from twophase.stores.base import DUE_BYTES_MAX, LiveRow, Store
 
 
 class Recovery:
@@ -157,7 +157,7 @@ class Recovery:
                         self._from_ms = min(self._from_ms, row.due_ms)
                         return False
                     self._adopt(row)
-                if len(rows) < self._settings.page_rows:
+                if len(rows) < self._settings.page_rows and sum([len(row.body) for row in rows]) < DUE_BYTES_MAX:
                     doubting = doubted
                     return not doubted
                 position = (rows[-1].due_ms, rows[-1].gid)

@@ -256,6 +256,8 @@ class Topics(msgspec.Struct, frozen=True):
 
 DUE_EVER_MS: Final = 2**62
 """Later than any due time."""
+DUE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of the bodies of one page of due rows, but for its last."""
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -326,7 +328,9 @@ class Store(Protocol):
     async def due(self, until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
         """This node's live, unparked rows with due_ms ≤ until_ms, in the order (due_ms, gid), strictly behind `after`.
 
-        Served by an index, whatever the number of rows. `after=(-1, "")` starts from the beginning.
+        Served by an index, whatever the number of rows. `after=(-1, "")` starts from the beginning. Fewer than `limit`
+        are the last ones, unless their bodies are `DUE_BYTES_MAX` together: then the page ends with the row that made
+        it so much.
         """
         ...
 

@@ -181,6 +181,17 @@ async def test_what_finds_no_place_costs_the_store_nothing_and_comes_in_time(mak
     assert rig.destination.urls() == [B] * 5
 
 
+async def test_large_messages_are_read_in_short_pages_and_none_is_left_out(rig: Rig) -> None:
+    large = bytes(3_900_000)
+    for number in range(11):
+        await rig.submit(message(f"g{number}", B, payload=large, delay_ms=5_000))
+    await rig.restart()
+    rig.clock.advance(6_000)
+    for number in range(11):
+        await rig.until_state(f"g{number}", State.SUCCEEDED)
+    assert rig.destination.urls() == [B] * 11
+
+
 async def test_what_finds_no_place_leaves_memory_to_others(make_rig: MakeRig) -> None:
     """A receiver and a producer that hang, each with ten times what memory holds: nobody else is late for that."""
     rig = await make_rig(

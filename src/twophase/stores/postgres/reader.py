@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from twophase.core.lifecycle import State
-from twophase.stores.base import Attempt, AttemptKind, HistoryRow, LiveRow, Overview, Topics
+from twophase.stores.base import DUE_BYTES_MAX, Attempt, AttemptKind, HistoryRow, LiveRow, Overview, Topics
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
 from twophase.stores.topic_rows import topics_of
@@ -33,7 +33,7 @@ async def due(
     connection: Connection, until_ms: int, after: tuple[int, str], limit: int, tenure: Tenure
 ) -> list[LiveRow]:
     """A page of what is due, in the order of (due_ms, gid)."""
-    rows = await connection.fetch(statements.DUE, until_ms, *after, limit, tenure.node, tenure.epoch)
+    rows = await connection.fetch(statements.DUE, until_ms, *after, limit, tenure.node, tenure.epoch, DUE_BYTES_MAX)
     return [live_row(row, tenure) for row in rows]
 
 

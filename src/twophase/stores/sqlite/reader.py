@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 from twophase.core.lifecycle import State
-from twophase.stores.base import Attempt, AttemptKind, HistoryRow, LiveRow, Overview, Topics
+from twophase.stores.base import DUE_BYTES_MAX, Attempt, AttemptKind, HistoryRow, LiveRow, Overview, Topics
 from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.statements import ROWS_MAX
 from twophase.stores.topic_rows import topics_of
@@ -26,8 +27,16 @@ def get(connection: sqlite3.Connection, gid: str) -> LiveRow | HistoryRow | None
 
 
 def due(connection: sqlite3.Connection, until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
-    """A page of what is due, in the order of (due_ms, gid)."""
-    return [live_row(row) for row in connection.execute(statements.DUE, (until_ms, *after, limit))]
+    """A page of what is due, in the order of (due_ms, gid); rows are read one by one, and so are their bodies."""
+    page: list[LiveRow] = []
+    left = DUE_BYTES_MAX
+    with closing(connection.execute(statements.DUE, (until_ms, *after, limit))) as rows:
+        for row in rows:
+            page.append(live_row(row))
+            left -= len(page[-1].body)
+            if left <= 0:
+                break
+    return page
 
 
 def attempts(connection: sqlite3.Connection, gid: str, limit: int) -> Sequence[Attempt]:
