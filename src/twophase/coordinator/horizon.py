@@ -49,9 +49,10 @@ OLDEST_HEADER: Final = "x-twophase-oldest"
 IDENTITY_PARAMETER: Final = "barrier"
 """In a check address: the name of the producer's database, as its SDK read it there."""
 
-_PAGE_ROWS = 500
-_PAGES_MAX: Final = 20
-"""Old prepared messages, and such with a far time, that are read for each header."""
+_PAGE_ROWS: Final = 64
+"""With their bodies: few, because they may be large."""
+_PAGES_MAX: Final = 160
+"""Of old prepared messages, and as many of such with a far time, that are read for each header."""
 _FAR_MS: Final = 2 * PAUSE_MS_MAX
 """Twice, for a clock that is ahead, and for the time between two of the questions."""
 _ROUNDED_MS: Final = 60_000
