@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.integration.bench.command import ENVIRONMENT, bench
+from tests.servers.missing import not_to_be_had
 from twophase.bench.started import null_server
 
 
@@ -70,7 +71,10 @@ def test_several_rates_are_run_in_turn_and_drawn_beside_each_other(tmp_path: Pat
 
 
 def test_a_terminal_shows_a_bar_while_it_runs() -> None:
-    ours, theirs = os.openpty()
+    try:
+        ours, theirs = os.openpty()
+    except OSError as error:
+        not_to_be_had("a terminal", f"this system has none to give: {error}")
     command = [sys.executable, "-m", "twophase", "bench", *_short("--null")]
     environment = {**ENVIRONMENT, "TERM": "xterm"}
     with subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=theirs, env=environment) as done:

@@ -104,6 +104,8 @@ def main(master: str, bundle: str, url: str, folder: str, sink: str) -> None:
         "spark.speculation": "true",
         "spark.speculation.quantile": "1.0",
         "spark.speculation.task.duration.threshold": "1s",
+        # An attempt that waited in vain fails the job: the one that would come after it is no second one.
+        "spark.task.maxFailures": "1",
     }
     builder = SparkSession.builder.master(master).appName("a job on two workers")
     for name, value in options.items():

@@ -1,4 +1,4 @@
-"""A standalone cluster of this machine: one master and two workers, on ports and folders of their own, and small."""
+"""A standalone cluster of this machine: one master and two workers, on addresses and folders of their own; small."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ def standalone(folder: Path) -> Iterator[Cluster]:
     master = f"spark://127.0.0.1:{port}"
     with contextlib.ExitStack() as stack:
 
-        def start(name: str, *arguments: str) -> Path:
+        def start(name: str, *arguments: str, host: str = "127.0.0.1") -> Path:
             log = folder / f"{name}.log"
+            there = {**environment, "SPARK_LOCAL_IP": host}
             with log.open("wb") as output:
-                process = subprocess.Popen([program, *arguments], env=environment, stdout=output, stderr=output)
+                process = subprocess.Popen([program, *arguments], env=there, stdout=output, stderr=output)
             stack.callback(_stop, process)
             return log
 
@@ -65,11 +66,14 @@ def standalone(folder: Path) -> Iterator[Cluster]:
         )
         _wait_for(log, "New state: ALIVE")
         for number in range(WORKERS):
+            # Hosts of their own: Spark runs no second attempt of a task where the first one is.
+            host = f"127.0.0.{1 + number}"
             start(
                 f"worker{number}",
                 "org.apache.spark.deploy.worker.Worker",
-                *("--host", "127.0.0.1", "--webui-port", "0", "-c", "1", "-m", f"{WORKER_MEMORY_MB}m"),
+                *("--host", host, "--webui-port", "0", "-c", "1", "-m", f"{WORKER_MEMORY_MB}m"),
                 *("-d", str(_made(folder / f"work{number}")), master),
+                host=host,
             )
         for _ in range(WORKERS):
             _wait_for(log, "Registering worker", times=WORKERS)
