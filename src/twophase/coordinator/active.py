@@ -57,6 +57,12 @@ class Active:
         return len(self._entries) > self._entries_max or self.bytes > self._bytes_max
 
     @property
+    def overcrowded(self) -> bool:
+        """Whether not even what is due may come in: a tenth beyond the bound, as what leaves takes a flush to do so."""
+        entries, bytes_ = self._entries_max, self._bytes_max
+        return len(self._entries) > entries + entries // 10 or self.bytes > bytes_ + bytes_ // 10
+
+    @property
     def full(self) -> bool:
         """Whether new requests must wait: twice the bound, all of it under way."""
         return len(self._entries) > 2 * self._entries_max or self.bytes > 2 * self._bytes_max

@@ -136,7 +136,7 @@ class Recovery:
         doubted = False
         try:
             for _ in range(pages_max):
-                if self._active.crowded:
+                if self._active.overcrowded:
                     break
                 left: dict[str, bool] = {}
                 self._active.left = left
