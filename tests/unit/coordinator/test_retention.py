@@ -76,6 +76,8 @@ async def test_more_than_a_step_is_removed_step_by_step(make_rig: MakeRig) -> No
     rig.clock.advance(36 * DAY_MS)
     await _until_gone(rig, *gids)
 
+    # A row is gone before its step has been told of.
+    await rig.until(lambda: len([step for step in rig.watcher.steps if step.history]) >= 4)
     assert len([step for step in rig.watcher.steps if step.history]) == 4
     assert sum(step.history for step in rig.watcher.steps) == 10
 
