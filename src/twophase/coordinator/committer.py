@@ -23,6 +23,7 @@ in one turn, clients stood still meanwhile, and the server did while they all an
 _NOT_DONE = frozenset({AttemptKind.BRANCH, AttemptKind.CHECK_BACK})
 _BODIES_BYTES_MAX = 16 * 1024 * 1024
 """Of one flush: with more, a statement would take longer than a store gives it, and all that is in it would fail."""
+_WITH_BODY = (Insert, Decide)
 _LARGEST_AT_ONCE = 4
 """So many of the longest bodies are no more than that."""
 
@@ -165,7 +166,7 @@ class Committer:
             left = _BODIES_BYTES_MAX
             for index in range(size):
                 item = self._items[index]
-                if isinstance(item, Insert | Decide) and item.body is not None:
+                if isinstance(item, _WITH_BODY) and item.body is not None:
                     left -= len(item.body)
                     if left < 0:
                         return max(1, index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import TYPE_CHECKING, Final
 
 from twophase.http2.faults import ConnectionFault, StreamFault
@@ -192,29 +193,29 @@ class Control(FrameReader):
 
     # ---- what the connection does ---------------------------------------------------------------------------------
 
+    @abc.abstractmethod
     def write(self, data: bytes) -> None:
         """Send."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def over(self, stream: Stream) -> None:
         """An answer has been sent."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def take_reset(self, stream: int) -> None:
         """The peer wants no answer."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def leave(self) -> None:
         """Take no more requests."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def cut(self) -> None:
         """End it at once."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _require_begun(self, stream: int) -> None:
         """Refuse a stream that was never begun; raises ConnectionFault."""
-        raise NotImplementedError
 
 
 def _require(holds: bool, code: int, text: str) -> None:  # noqa: FBT001 -- reads as a sentence

@@ -6,6 +6,7 @@ headers is kept, and what no frame can be ends the connection with the error tha
 
 from __future__ import annotations
 
+import abc
 from typing import Final
 
 from twophase.http2.faults import ConnectionFault, StreamFault
@@ -40,7 +41,7 @@ class NotHttp2(Exception):
         self.is_http_1 = is_http_1
 
 
-class FrameReader:
+class FrameReader(abc.ABC):
     """Splits what one peer sends. Subclasses take the frames."""
 
     def __init__(self) -> None:
@@ -145,29 +146,29 @@ class FrameReader:
 
     # ---- what subclasses do ---------------------------------------------------------------------------------------
 
+    @abc.abstractmethod
     def take_greeting(self) -> None:
         """The peer speaks HTTP/2."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def take_data(self, flags: int, stream: int, payload: bytes) -> None:
         """A DATA frame."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def take_block(self, flags: int, stream: int, block: bytes) -> None:
         """A whole block of headers."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def take_other(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         """Any other frame."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def take_fault(self, fault: StreamFault) -> None:
         """One stream cannot go on."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def odd(self) -> None:
         """The peer did what a proper one does now and then; raises ConnectionFault when it does it too often."""
-        raise NotImplementedError
 
 
 def unpadded(flags: int, payload: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,7 +26,7 @@ class Head(Protocol):
         ...
 
 
-class Stream:
+class Stream(abc.ABC):
     """A request under way.
 
     Arguments:
@@ -52,17 +53,17 @@ class Stream:
         self.owed = content_bytes
         self.since_s = connection.now_s
 
-    def started(self) -> None:
+    def started(self) -> None:  # noqa: B027 -- most streams have nothing to do then
         """The headers of an eager request are there."""
 
+    @abc.abstractmethod
     def received(self, data: bytes, *, ended: bool) -> None:
         """A piece of the request, the last one if `ended`; raises StreamFault."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def late(self) -> None:
         """The request is not whole after all the time that it is given."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def cut(self) -> None:
         """The peer wants no answer any more, or is gone."""
-        raise NotImplementedError

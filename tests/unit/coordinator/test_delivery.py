@@ -226,6 +226,21 @@ async def test_what_finds_no_place_leaves_memory_to_others(make_rig: MakeRig) ->
     assert rig.coordinator.gauges().active <= 20
 
 
+async def test_what_is_due_is_read_while_memory_is_a_little_over_its_bound(make_rig: MakeRig) -> None:
+    """As it always is while more comes than finds a place: what leaves takes a flush to do so."""
+    alive = "http://alive/in"
+    rig = await make_rig(CoordinatorSettings(delivery=QUICK, active_max=20, page_rows=5, crowded_retry_ms=1))
+    rig.destination.hold(B)
+    for number in range(21):  # calls under way, so none of them leaves
+        await rig.submit(message(f"hung{number}", B))
+    await rig.until(lambda: len(rig.destination.calls) == 21)
+    rig.destination.script[alive].append(Answer(500))
+    await rig.submit(message("again", alive))
+    await rig.until(lambda: rig.coordinator.gauges().active == 21)
+    rig.clock.advance(2_000)
+    await rig.until_state("again", State.SUCCEEDED)
+
+
 async def test_memory_holds_a_bounded_number_and_the_rest_waits_in_the_store(make_rig: MakeRig) -> None:
     rig = await make_rig(CoordinatorSettings(delivery=QUICK, check_back=QUICK, active_max=3, page_rows=2))
     for number in range(20):
