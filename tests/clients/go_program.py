@@ -1,4 +1,4 @@
-"""The bank in Go: found, built once for a state of its sources, and kept in `.clients/` of the checkout.
+"""Programs in Go, the bank above all: built once for a state of their sources, and kept in `.clients/` of the checkout.
 
 The Go toolchain is the machine's, or the one in the virtual environment, which `scripts/setup` puts there where the
 machine has none. Where modules come from is the environment's affair.
@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 PART = "Go clients of dtm"
@@ -26,7 +27,7 @@ _BUILD_SECONDS = 540
 
 
 class CannotBuild(Exception):
-    """The Go bank cannot be had here; the text says why and what to do."""
+    """A Go program cannot be had here; the text says why and what to do."""
 
 
 def toolchain() -> str:
@@ -60,38 +61,55 @@ def program() -> Path:
     Raises:
         CannotBuild: no toolchain, no modules, or it does not compile.
     """
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(SOURCES.iterdir()))).hexdigest()[:16]
-    wanted = BUILT / f"bank-{digest}"
+    return built("bank", SOURCES, sorted(SOURCES.iterdir()), ".")
+
+
+def built(name: str, folder: Path, decisive: Sequence[Path], package: str, seconds_max: float = _BUILD_SECONDS) -> Path:
+    """A Go program of a module; built when one of the decisive files has changed since.
+
+    Arguments:
+        name: what it is called in `BUILT`.
+        folder: where the module is.
+        decisive: the files that say which program it is.
+        package: of the program, as `go build` takes it.
+        seconds_max: how long building it may take.
+
+    Raises:
+        CannotBuild: no toolchain, no modules, or it does not compile.
+    """
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in decisive)).hexdigest()[:16]
+    wanted = BUILT / f"{name}-{digest}"
     if wanted.exists():
         return wanted
     go = toolchain()
     BUILT.mkdir(exist_ok=True)
-    with (BUILT / "lock").open("w") as lock:
+    with (BUILT / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not wanted.exists():
-            _build(go, wanted)
+            _build(go, folder, package, wanted, seconds_max)
+            for old in BUILT.glob(f"{name}-*"):
+                if old != wanted:
+                    old.unlink()
     return wanted
 
 
-def _build(go: str, wanted: Path) -> None:
-    unfinished = BUILT / "unfinished"
-    command = [go, "build", "-mod=readonly", "-trimpath", "-ldflags=-s -w", "-o", str(unfinished), "."]
+def _build(go: str, folder: Path, package: str, wanted: Path, seconds_max: float) -> None:
+    unfinished = wanted.with_suffix(".unfinished")
+    command = [go, "build", "-mod=readonly", "-trimpath", "-ldflags=-s -w", "-o", str(unfinished), package]
     try:
         done = subprocess.run(
             command,
-            cwd=SOURCES,
+            cwd=folder,
             env=_environment(),
             capture_output=True,
             text=True,
             check=False,
-            timeout=_BUILD_SECONDS,
+            timeout=seconds_max,
         )
     except subprocess.TimeoutExpired as error:
-        raise CannotBuild(f"building it took more than {_BUILD_SECONDS} s") from error
+        raise CannotBuild(f"building it took more than {seconds_max:g} s") from error
     if done.returncode:
         raise CannotBuild(f"`go build` failed: {done.stderr.strip()[-600:]}")
-    for old in BUILT.glob("bank-*"):
-        old.unlink()
     unfinished.rename(wanted)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import socket
 
-import pytest
-
 from tests.integration.http.scripted import OK, answering, serving
+from tests.servers.missing import not_to_be_had
 from twophase.http import HttpClient
 
 
@@ -19,8 +18,9 @@ def _has_ipv6() -> bool:
     return True
 
 
-@pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6 loopback; literals are parsed in unit tests")
 async def test_an_ipv6_literal_is_called_and_named_in_brackets(client: HttpClient) -> None:
+    if not _has_ipv6():
+        not_to_be_had("a call to an IPv6 literal", "this machine has no IPv6 loopback; unit tests parse them")
     async with serving(answering(OK), "::1").running() as server:
         await client.fetch("GET", server.url, timeout_ms=5000)
         assert f"host: [::1]:{server.port}\r\n".encode() in server.requests[0][0]
