@@ -24,6 +24,7 @@ from twophase.coordinator.entry import Entry, Occurrence, OnReply, ReplyOf
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.replies import Replies
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.slots import Slots
 from twophase.coordinator.timers import Timers
 from twophase.coordinator.times import Times
 from twophase.coordinator.topics import Topics
@@ -54,11 +55,6 @@ _NOTHING: Final = Action.NOTHING
 _OK: Final = Reply.OK
 _NO_PLACE_MS: Final = 2_000
 _NO_PLACE_MS_MAX: Final = 30_000
-_SPILLED_MS: Final = 15_000
-_SPILLED_MS_MAX: Final = 600_000
-_SPILLED_GAP_MS: Final = 0.4
-"""Between the times of messages that left memory for want of a place: 2 500 a second come again, and leave again, at a
-fifth of a processor, while their receiver hangs; as many are delivered when it answers."""
 _NOT_DONE: Final = {State.PREPARED: Event.CHECK_UNDECIDED, State.SUBMITTED: Event.BRANCH_NOT_DONE}
 
 
@@ -93,7 +89,7 @@ class Decisions:
         self._on_submitted = on_submitted
         self._on_parked = on_parked
         self._on_lost = on_lost
-        self._slot_ms = 0.0
+        self._slots = Slots()
         self._on_fault = on_fault
         self.replies = Replies(observer)
         self._confirmed = Confirmed(active, timers, clock, observer)
@@ -250,11 +246,7 @@ class Decisions:
             return
         now_ms = self._clock.now_ms()
         if self._active.crowded:
-            # One behind the other: were they read again faster than that, what others are due for would wait for them.
-            slot_ms = max(self._slot_ms + _SPILLED_GAP_MS, now_ms + _SPILLED_MS)
-            self._slot_ms = min(slot_ms, now_ms + _SPILLED_MS_MAX)
-            pause_ms = int(self._slot_ms) - now_ms
-            self.happen(entry, Occurrence(_NOT_DONE[entry.state], pause_ms=pause_ms))
+            self.happen(entry, Occurrence(_NOT_DONE[entry.state], pause_ms=self._slots.pause_ms(now_ms)))
         else:
             pause_ms = min(max(now_ms - entry.stored_due_ms, _NO_PLACE_MS), _NO_PLACE_MS_MAX)
             self._timers.schedule(entry, now_ms + pause_ms + int(pause_ms * self._chance()))

@@ -1,7 +1,8 @@
 """A receiver that takes calls and never answers, for minutes: does the server stay within its memory, do others
 notice, and is everything delivered when it answers again?
 
-The other receiver refuses one message in twenty once: their retries must not starve, either.
+The other receiver refuses one message in twenty once: their retries must not starve, either. It is measured alone,
+beside as many messages that are answered (what the load does to it), and beside those that are not (what hanging does).
 """
 
 from __future__ import annotations
@@ -71,8 +72,12 @@ async def _stalled(stage: Stage, server: Started, rate: float, length: _Length) 
     stage.tell(f"{_OTHERS_RATE:g} msg/s to a receiver that answers, alone")
     alone = RetriedRun(address, others)
     before = await alone.measure(server.processes)
+    load = Workload(Mode.SUBMIT, rate=rate, seconds=others.seconds, warmup_s=warmup_s, drain_s=_AFTER_S)
+    stage.tell(f"beside it {rate:g} msg/s to one that answers, too")
+    busy = RetriedRun(address, others)
+    _, loaded = await asyncio.gather(Run(address, load).measure(), busy.measure())
     stage.tell(f"beside it {rate:g} msg/s to one that never answers, for {seconds:g} s")
-    hanging = Run(address, Workload(Mode.SUBMIT, rate=rate, seconds=seconds, warmup_s=warmup_s, drain_s=_AFTER_S))
+    hanging = Run(address, msgspec.structs.replace(load, seconds=seconds))
     hanging.sink.holding = True
     memory = asyncio.ensure_future(_highest_memory_mb(server.processes[0]))
     beside = RetriedRun(address, msgspec.structs.replace(others, seconds=seconds, warmup_s=warmup_s))
@@ -89,6 +94,7 @@ async def _stalled(stage: Stage, server: Started, rate: float, length: _Length) 
         Figure("refused meanwhile (503)", sum(stalled.findings.errors.values()), "requests"),
         Figure("others meanwhile, p99 submit → branch", _p99_ms(during), "ms", slowest_ms),
         Figure("others before, p99 submit → branch", _p99_ms(before), "ms"),
+        Figure("others beside as many that are answered, p99 submit → branch", _p99_ms(loaded), "ms"),
         *_retries(length, during=beside.retried.retries, before=alone.retried.retries),
         Figure("others lost or refused", during.findings.lost + sum(during.findings.errors.values()), "messages", 0),
         Figure("delivered after it answers again", stalled.findings.delivered, "messages"),
