@@ -130,7 +130,7 @@ class Delivery:
         return Call(
             branch.url,
             (
-                ("branch_id", message.branch_id(index) if entry.call_ids is None else entry.call_ids[index]),
+                ("branch_id", entry.call_id(index)),
                 ("gid", message.gid),
                 ("op", "action"),
                 ("trans_type", "msg"),
@@ -146,12 +146,10 @@ class Delivery:
         result = interpret_branch(answer.status, answer.body, strict=self._strict)
         self._observer.branch_answered(result, key, answer.latency_ms / 1000)
         if entry.detached:
-            if entry.state is State.FAILED:
-                self._note_late(entry, index, answer, result)
+            self._note_late(entry, entry.call_id(index), entry.calls_to[index].url, answer, result)
             return
         if result is not _SUCCEEDED:
-            branch_id = entry.message.branch_id(index) if entry.call_ids is None else entry.call_ids[index]
-            self._note(entry, round_, branch_id, entry.calls_to[index].url, answer, result)
+            self._note(entry, round_, entry.call_id(index), entry.calls_to[index].url, answer, result)
         self._take(entry, round_, index, result)
 
     # ---- a topic that nobody had subscribed to when its message was decided ---------------------------
@@ -183,9 +181,12 @@ class Delivery:
     def _subscriber_answered(
         self, entry: Entry, round_: _Round, index: int, late: _Round, branch_id: str, url: str, key: str, answer: Answer
     ) -> None:
+        if failpoint.ARMED:
+            failpoint.reach("coordinator.after_branch_call")
         result = interpret_branch(answer.status, answer.body, strict=self._strict)
         self._observer.branch_answered(result, key, answer.latency_ms / 1000)
         if entry.detached:
+            self._note_late(entry, branch_id, url, answer, result)
             return
         if result is not _SUCCEEDED:
             self._note(entry, round_, branch_id, url, answer, result)
@@ -238,35 +239,26 @@ class Delivery:
         else:
             self._decisions.happen(entry, Occurrence(Event.BRANCH_NOT_DONE))
 
-    def _note_late(self, entry: Entry, index: int, answer: Answer, result: BranchResult) -> None:
+    def _note_late(self, entry: Entry, branch_id: str, url: str, answer: Answer, result: BranchResult) -> None:
         """The answer to a call that was under way when the message was stopped: on record, and without effect (24)."""
+        if entry.state is not State.FAILED:
+            return  # whoever has it now records what he sees himself
         what = f"{result.value} arrived late, the message was failed"
-        attempt = attempt_of(
-            entry.message.gid,
-            AttemptKind.BRANCH,
-            entry.message.branch_id(index) if entry.call_ids is None else entry.call_ids[index],
-            entry.calls_to[index].url,
-            self._clock.now_ms(),
-            Answer(answer.status, error=what, latency_ms=answer.latency_ms),
-            result.value,
-        )
-        self._decisions.committer.record(attempt)
+        answer = Answer(answer.status, error=what, latency_ms=answer.latency_ms)
+        self._record(entry, branch_id, url, answer, result)
 
     def _note(
         self, entry: Entry, round_: _Round, branch_id: str, url: str, answer: Answer, result: BranchResult
     ) -> None:
-        attempt = attempt_of(
-            entry.message.gid,
-            AttemptKind.BRANCH,
-            branch_id,
-            url,
-            self._clock.now_ms(),
-            answer,
-            result.value,
-        )
+        attempt = self._record(entry, branch_id, url, answer, result)
         if result is not BranchResult.ONGOING:
             round_.failed = attempt
+
+    def _record(self, entry: Entry, branch_id: str, url: str, answer: Answer, result: BranchResult) -> Attempt:
+        now_ms = self._clock.now_ms()
+        attempt = attempt_of(entry.message.gid, AttemptKind.BRANCH, branch_id, url, now_ms, answer, result.value)
         self._decisions.committer.record(attempt)
+        return attempt
 
 
 def _why_not(failed: Attempt | None, result: BranchResult) -> str:

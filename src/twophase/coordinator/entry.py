@@ -144,6 +144,10 @@ class Entry:
         """Whether every branch has succeeded."""
         return self.done == (1 << len(self.calls_to)) - 1
 
+    def call_id(self, index: int) -> str:
+        """The id of one of `calls_to`."""
+        return self.message.branch_id(index) if self.call_ids is None else self.call_ids[index]
+
     def become(self, message: Message) -> None:
         """Be another message of the same gid: as it was stored, or with what came late."""
         self.message = message

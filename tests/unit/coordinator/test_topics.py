@@ -12,8 +12,9 @@ import pytest
 
 from tests.unit.coordinator.rig import CHECK, IN, Rig, message
 from twophase.coordinator import topics as module
+from twophase.coordinator.operator import Act
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.core import limits
+from twophase.core import failpoint, limits
 from twophase.core.errors import (
     InvalidRequest,
     LimitExceeded,
@@ -261,6 +262,43 @@ async def test_late_subscribers_of_a_slow_destination_are_waited_for(rig: Rig) -
     assert await rig.state("g") is State.SUBMITTED, "one of them has failed"
     rig.clock.advance(4_000)
     await rig.until_state("g", State.SUCCEEDED)
+
+
+async def test_a_late_subscribers_answer_after_a_stop_is_recorded_and_not_applied(rig: Rig) -> None:
+    await rig.prepare(message("g", IN, open=True))
+    await rig.submit(message("g", IN, RATES, open=True))
+    await rig.settled()
+    rig.destination.hold(ONE)
+    await subscribe(rig, ONE)
+    rig.clock.advance(2_000)
+    await rig.until(lambda: ONE in rig.destination.urls())
+
+    assert (await rig.coordinator.operator.stop("g", Act("eve"))).error is None
+    rig.destination.release(ONE)
+    await rig.coordinator.drain(5_000)
+
+    view = await rig.coordinator.query("g")
+    assert view is not None
+    assert view.state is State.FAILED
+    assert [(one.branch_id, one.target, one.status, one.error) for one in view.log if one.target == ONE] == [
+        (late_id("02", ONE), ONE, 200, "succeeded arrived late, the message was failed")
+    ]
+
+
+async def test_a_crash_may_be_set_between_a_late_subscribers_call_and_its_record(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.prepare(message("g", IN, open=True))
+    await rig.submit(message("g", IN, RATES, open=True))
+    await rig.settled()
+    reached: list[str] = []
+    monkeypatch.setattr(failpoint, "ARMED", True)
+    monkeypatch.setattr(failpoint, "reach", reached.append)
+    await subscribe(rig, ONE)
+    rig.clock.advance(2_000)
+    await rig.until_state("g", State.SUCCEEDED)
+    calls = [name for name in reached if name.endswith("branch_call")]
+    assert calls == ["coordinator.before_branch_call", "coordinator.after_branch_call"]
 
 
 # ---- changes ------------------------------------------------------------------------------------------
