@@ -22,11 +22,11 @@ REFUSED = Answer(500, b"no such account")
 MakeRig = Callable[..., Awaitable[Rig]]
 
 
-async def submitted(rig: Rig, gid: str = "g", *urls: str) -> None:
+async def submitted(rig: Rig, gid: str = "g", *urls: str, retry_interval_ms: int = 0) -> None:
     """A submitted message whose branches fail; its next call waits."""
     for url in urls or (IN,):
         rig.destination.script[url].extend([REFUSED] * 50)
-    await rig.submit(message(gid, *urls))
+    await rig.submit(message(gid, *urls, retry_interval_ms=retry_interval_ms))
     await rig.until(lambda: IN in rig.destination.urls())
     await rig.settled()
 
@@ -310,7 +310,7 @@ async def test_a_park_of_a_message_with_check_back_durability_stores_its_decisio
 
 
 async def test_a_retry_now_does_not_wait_for_the_pause(rig: Rig) -> None:
-    await submitted(rig)
+    await submitted(rig, retry_interval_ms=600_000)
     rig.destination.script[IN].clear()
 
     assert (await rig.coordinator.operator.retry_now("g", EVE)).error is None
