@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from twophase.core.errors import SchemaMissing
 from twophase.stores.postgres import schema
-from twophase.stores.postgres.connection import Connection, Deadline, Lane
+from twophase.stores.postgres.connection import Connection
 from twophase.stores.postgres.failures import FAILURES, store_error
+from twophase.stores.postgres.lane import Deadline, Lane
 
 _WAIT_MS = 10_000
 _DENIED = "42501"

@@ -23,8 +23,8 @@ from twophase.stores.base import (
     Topics,
 )
 from twophase.stores.postgres import places, purge, reader, searching, statements
-from twophase.stores.postgres.connection import Lane, Readers
 from twophase.stores.postgres.failures import FAILURES, store_error
+from twophase.stores.postgres.lane import Lane, Readers
 from twophase.stores.postgres.migrating import make_ready
 from twophase.stores.postgres.writer import Writer
 from twophase.stores.search import Found, Search

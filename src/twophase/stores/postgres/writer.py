@@ -20,8 +20,9 @@ from twophase.core.hooks import Clock
 from twophase.stores.base import Attempt, Batch, FlushResult, Forgotten, Insert, Item, Refusal, Rejected
 from twophase.stores.postgres import reader, statements
 from twophase.stores.postgres.columns import Columns, oldest_born_ms
-from twophase.stores.postgres.connection import Connection, Deadline, Lane
+from twophase.stores.postgres.connection import Connection
 from twophase.stores.postgres.failures import FAILURES, FORGOTTEN, is_beaten, is_data, is_lost, store_error
+from twophase.stores.postgres.lane import Deadline, Lane
 from twophase.stores.postgres.places import Place, Settled
 from twophase.stores.postgres.reader import Tenure
 
