@@ -54,6 +54,7 @@ def main(url: str, folder: Path, point: str, batch: int) -> None:
             reader = spark.readStream.format("twophase").option("url", url).option("columns", "node,seq,gid")
             query = (
                 reader.option("maxRowsPerBatch", str(ROWS_PER_BATCH))
+                .option("onGap", "report")
                 .load()
                 .writeStream.foreachBatch(write)
                 .option("checkpointLocation", str(folder / "checkpoint"))

@@ -6,7 +6,7 @@ import pickle
 from typing import Any
 
 from twophase.spark.datasource.source import TwophaseSource
-from twophase.spark.datasource.stream import StreamReader
+from twophase.spark.datasource.stream import Offset, StreamReader
 
 
 def batch(**options: object) -> list[dict[str, Any]]:
@@ -34,7 +34,7 @@ def rows_of(reader: Any, part: Any) -> list[dict[str, Any]]:
     return [row for one in reader.read(part) for row in one.to_pylist()]
 
 
-def between(reader: StreamReader, start: dict[str, int], end: dict[str, int]) -> list[dict[str, Any]]:
+def between(reader: StreamReader, start: Offset, end: Offset) -> list[dict[str, Any]]:
     """The rows of one batch of a stream."""
     return [row for part in reader.partitions(start, end) for row in rows_of(reader, part)]
 

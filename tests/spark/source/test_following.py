@@ -10,6 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.spark.source import reads
 from tests.spark.source.stores import StoreUnderTest, finish, reach, remove
 from twophase.core.errors import CannotRead, ConfigurationError, HistoryGap
+from twophase.spark.datasource.stream import Offset
 
 ALL = ReadAllAvailable()
 
@@ -25,7 +26,7 @@ def test_where_it_begins(store: StoreUnderTest) -> None:
     remove(store, 1, 1, 4)
     remove(store, 2, 1, 3)
 
-    def begins(start: str) -> dict[str, int]:
+    def begins(start: str) -> Offset:
         return reads.stream(url=store.url, start=start).initialOffset()
 
     assert begins("earliest") == {"1": 4, "2": 3}
@@ -44,7 +45,7 @@ def test_batches_go_on_where_the_last_one_ended(store: StoreUnderTest) -> None:
     finish(store, 1, 6, 7)
     second = reader.latestOffset(first, ALL)
 
-    assert (first, second) == ({"1": 5}, {"1": 7})
+    assert (first, second) == ({"1": 5, "behind": {"1": 0}}, {"1": 7, "behind": {"1": 5}})
     assert [row["seq"] for row in reads.between(reader, first, second)] == [6, 7]
     assert reader.latestOffset(second, ALL) == second
 
@@ -55,7 +56,8 @@ def test_the_limit_is_shared_by_the_nodes(store: StoreUnderTest) -> None:
     reader = reads.stream(url=store.url, maxRowsPerBatch=100)
 
     assert reader.getDefaultReadLimit() == ReadMaxRows(100)
-    assert reader.latestOffset({"1": 0, "2": 0}, ReadMaxRows(100)) == {"1": 2, "2": 98}
+    end = reader.latestOffset({"1": 0, "2": 0}, ReadMaxRows(100))
+    assert end == {"1": 2, "2": 98, "behind": {"1": 0, "2": 0}}
 
 
 def test_available_now_ends_where_it_was_frozen(store: StoreUnderTest) -> None:
@@ -69,7 +71,37 @@ def test_available_now_ends_where_it_was_frozen(store: StoreUnderTest) -> None:
     end = reader.latestOffset({"1": 0}, ReadMaxRows(3))
     assert end["1"] == 3
     end = reader.latestOffset(end, ReadMaxRows(3))
-    assert end == reader.latestOffset(end, ReadMaxRows(3)) == {"1": 5, "2": 0}
+    assert end == reader.latestOffset(end, ReadMaxRows(3)) == {"1": 5, "2": 0, "behind": {"1": 3, "2": 0}}
+
+
+def test_the_latest_row_is_not_behind_what_was_frozen(store: StoreUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twophase.spark.datasource.stream.LOOKS_SECONDS_MIN", 3_600.0)
+    finish(store, 1, 1, 5)
+    reader = reads.stream(url=store.url, start="latest")
+
+    reader.prepareForTriggerAvailableNow()
+    finish(store, 1, 6, 9)
+    start = reader.initialOffset()
+
+    assert start == reader.latestOffset(start, ALL) == {"1": 9}
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_the_first_batch_begins_where_it_was_planned(store: StoreUnderTest, start: str) -> None:
+    finish(store, 1, 1, 5)
+    reader = reads.stream(url=store.url, start=start, columns="seq", onGap="report")
+    begun = reader.initialOffset()
+    finish(store, 1, 6, 9)
+    end = reader.latestOffset(begun, ALL)
+
+    remove(store, 1, 1, 7)  # while nobody reads: the driver was killed before the batch was committed
+    finish(store, 1, 10, 12)
+    again = reads.stream(url=store.url, start=start, columns="seq", onGap="report")
+
+    gap_rows = {"earliest": 7, "latest": 2}[start]
+    rows = reads.between(again, again.initialOffset(), end)
+    assert [(row["seq"], row["gap_rows"]) for row in rows] == [(8, None), (9, None), (7, gap_rows)]
+    assert reads.between(again, end, again.latestOffset(end, ALL))[0]["seq"] == 10
 
 
 def test_a_node_that_appears_is_read_from_its_first_row(store: StoreUnderTest) -> None:

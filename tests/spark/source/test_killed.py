@@ -18,11 +18,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.spark.source.stores import SqliteUnderTest, finish
+from tests.spark.source.stores import SqliteUnderTest, finish, remove
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(2_000)]
 START_SECONDS_MAX = 300
 POINTS = ("reading", "written", "before")
+GONE = 100
+"""Rows that retention removes after the first kill."""
 KILLS = int(os.environ.get("TWOPHASE_STREAM_KILLS", "3"))
 """Each costs a start of Spark, so there are few by default; TWOPHASE_STREAM_KILLS=20 is the long run."""
 
@@ -78,13 +80,16 @@ def test_every_row_once_whatever_is_killed(sqlite_store: SqliteUnderTest, tmp_pa
         run_until_killed(sqlite_store, tmp_path, POINTS[number % len(POINTS)], number)
         finish(sqlite_store, 1, last + 1, last + 1_000)  # a batch that is read again must not take these in
         last += 1_000
+        if number == 0:
+            remove(sqlite_store, 1, 1, GONE)  # nor may the first one begin behind what is gone now
     finish(sqlite_store, 2, 1, 300)
 
     with follower(sqlite_store, tmp_path, "none", -1) as process:
         assert process.wait(START_SECONDS_MAX) == 0, (tmp_path / "stderr").read_text()
 
-    rows = pq.read_table(tmp_path / "rows", partitioning="hive").select(["node", "seq"]).to_pylist()
-    assert sorted((row["node"], row["seq"]) for row in rows) == [
-        *((1, seq) for seq in range(1, last + 1)),
-        *((2, seq) for seq in range(1, 301)),
+    rows = pq.read_table(tmp_path / "rows", partitioning="hive").select(["node", "seq", "gap_rows"]).to_pylist()
+    assert sorted((row["node"], row["seq"], row["gap_rows"] or 0) for row in rows) == [
+        (1, GONE, GONE),
+        *((1, seq, 0) for seq in range(GONE + 1, last + 1)),
+        *((2, seq, 0) for seq in range(1, 301)),
     ]

@@ -2,14 +2,17 @@
 
 An offset is a map from node to the last seq that was read. Seqs are written in commit order, and a node's row is
 changed in the commit that adds its history; so whoever sees seq 7 there sees all rows up to 7, and none can appear
-behind the reader. Spark writes the offsets of a batch into its checkpoint before it reads the batch: after a crash the
+behind the reader. Spark writes the end of a batch into its checkpoint before it reads the batch: after a crash the
 same stretch is read again. Nodes that appear later begin at their first row.
+
+The first batch's beginning Spark does not write down: until that batch is committed, each restart asks for it anew, and
+by then retention may have moved `earliest`, and time has moved `latest`. So an end says where its stretch begins.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -26,10 +29,13 @@ from twophase.spark.datasource.ranges import ROWS_PER_PART_MIN
 from twophase.spark.datasource.reading import Reader, snapshot_of
 from twophase.spark.datasource.sql import select
 from twophase.spark.datasource.wanted import EARLIEST, LATEST, REPORT, Wanted
+from twophase.spark.readers.database import Database
 
 LOOKS_SECONDS_MIN = 0.2
-Offset = dict[str, int]
-"""Node to the last seq read. Keys are texts, because Spark keeps offsets as JSON."""
+BEHIND = "behind"
+Offset = dict[str, int | dict[str, int]]
+"""Node to the last seq read; the end of a batch also has under `BEHIND` what was read before it. Keys are texts,
+because Spark keeps offsets as JSON."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -47,7 +53,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:  # noqa: N802 -- Spark's name
         """Where a stream without a checkpoint begins, for every node there is now."""
         with looked_into(self._wanted) as (database, _):
-            tops = places(database)
+            tops = self._look(database)
             if self._wanted.start == LATEST:
                 return _offset(tops)
             if self._wanted.start == EARLIEST:
@@ -70,7 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 -- Spark's name
         """Where the next batch ends: as far as there are rows, within the limit and the frozen end."""
-        done = {int(node): seq for node, seq in start.items()}
+        done = seqs_of(start)
         tops = self._tops()
         _require_same_store(done, tops)
         if self._frozen is not None:
@@ -78,15 +84,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         left = {node: max(0, seq - done.get(node, 0)) for node, seq in tops.items()}
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else sum(left.values())
         taken = shared_out(left, most)
-        return _offset({node: done.get(node, 0) + taken.get(node, 0) for node in done | tops})
+        if not any(taken.values()):
+            return start  # to the letter: another text is a batch to Spark
+        return {**_offset({node: done.get(node, 0) + taken.get(node, 0) for node in done | tops}), BEHIND: _told(done)}
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 -- Spark's name
         """Where history ends now, for Spark's progress report."""
         return _offset(self._tops())
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The stretches of a batch, cut into tasks of a useful size."""
-        spans = [(int(node), start.get(node, 0) + 1, last) for node, last in end.items() if last > start.get(node, 0)]
+        """The stretches of a batch, cut into tasks of a useful size; they begin where its end says."""
+        noted = end.get(BEHIND)
+        done = seqs_of(noted if isinstance(noted, dict) else start)
+        spans = [(node, done.get(node, 0) + 1, last) for node, last in seqs_of(end).items() if last > done.get(node, 0)]
         rows = sum(last - first + 1 for _, first, last in spans)
         width = max(ROWS_PER_PART_MIN, -(-rows // self._wanted.partitions))
         return [
@@ -108,8 +118,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where history ends; asked at most every `LOOKS_SECONDS_MIN`, because Spark polls far more often."""
         if time.monotonic() >= self._look_again:
             with looked_into(self._wanted) as (database, _):
-                self._seen = places(database)
-            self._look_again = time.monotonic() + LOOKS_SECONDS_MIN
+                self._look(database)
+        return self._seen
+
+    def _look(self, database: Database) -> dict[int, int]:
+        """Where history ends in this snapshot, which is what the next calls go by: none may see an older end."""
+        self._seen = places(database)
+        self._look_again = time.monotonic() + LOOKS_SECONDS_MIN
         return self._seen
 
 
@@ -161,5 +176,18 @@ def _require_same_store(done: dict[int, int], tops: dict[int, int]) -> None:
         )
 
 
+def seqs_of(offset: Mapping[str, int | dict[str, int]]) -> dict[int, int]:
+    """Node to the last seq read.
+
+    >>> seqs_of({"1": 7, "behind": {"1": 5}})
+    {1: 7}
+    """
+    return {int(node): seq for node, seq in offset.items() if isinstance(seq, int)}
+
+
 def _offset(seqs: dict[int, int]) -> Offset:
+    return {**_told(seqs)}
+
+
+def _told(seqs: dict[int, int]) -> dict[str, int]:
     return {str(node): seq for node, seq in sorted(seqs.items())}
