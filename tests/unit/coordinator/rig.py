@@ -75,11 +75,14 @@ class GatedStore(SqliteStore):
         super().__init__(path, clock=clock)
         self.open = asyncio.Event()
         self.open.set()
+        self.held_flushes = 0
         self.failures: deque[Exception] = deque()
         self.batches: list[Batch] = []
 
     async def flush(self, batch: Batch) -> FlushResult:
+        self.held_flushes += 1
         await self.open.wait()
+        self.held_flushes -= 1
         if self.failures:
             raise self.failures.popleft()
         self.batches.append(batch)

@@ -49,11 +49,34 @@ class Gates:
         self.cut = False
         self.batches: list[Batch] = []
         self.asked: list[int] = []
+        self.pages: list[set[str]] = []
+        """Gids of each page of due rows that was read."""
+        self.cut_off: list[str] = []
+        """What was asked while the store was cut off."""
         self.rejoins_refused = 0
+        self.held_flushes = 0
+        self.held_answers = 0
 
-    def pass_through(self) -> None:
+    def pass_through(self, asked: str = "") -> None:
         if self.cut:
+            self.cut_off.append(asked)
             raise StoreUnavailable
+
+    async def let_in(self) -> None:
+        """A flush waits until the gate is open."""
+        self.held_flushes += 1
+        await self.open.wait()
+        self.held_flushes -= 1
+
+    async def let_out(self) -> None:
+        """The store has done it and knows its answer, which waits until answers may pass."""
+        self.held_answers += 1
+        await self.answers.wait()
+        self.held_answers -= 1
+
+    def read(self, rows: Sequence[LiveRow]) -> Sequence[LiveRow]:
+        self.pages.append({row.gid for row in rows})
+        return rows
 
 
 class GatedStore(Store, Protocol):
@@ -166,7 +189,7 @@ class SharedFileStore:
         self._tenure = self._all.take_place(self._node)
 
     async def flush(self, batch: Batch) -> FlushResult:
-        await self.gates.open.wait()
+        await self.gates.let_in()
         self._pass_fence()
         result = await self._all.file.flush(batch)
         self.gates.batches.append(batch)
@@ -174,7 +197,7 @@ class SharedFileStore:
             if index not in result.refused:
                 self._all.owners[item.gid] = self._tenure
         refused = {index: self._seen(row) if isinstance(row, LiveRow) else row for index, row in result.refused.items()}
-        await self.gates.answers.wait()
+        await self.gates.let_out()
         return FlushResult(result.at_ms, refused)
 
     async def heartbeat(self) -> int:
@@ -193,11 +216,11 @@ class SharedFileStore:
         return len(free)
 
     async def moved(self, known: Sequence[tuple[str, int]]) -> set[str]:
-        self.gates.pass_through()
+        self.gates.pass_through("moved")
         self.gates.asked.append(len(known))
         foreign = {gid for gid, _ in known if self._all.owners.get(gid) != self._tenure}
         moved = foreign | await self._all.file.moved(known)
-        await self.gates.answers.wait()
+        await self.gates.let_out()
         return moved
 
     async def get(self, gid: str) -> LiveRow | HistoryRow | None:
@@ -208,7 +231,7 @@ class SharedFileStore:
     async def due(self, until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
         self.gates.pass_through()
         rows = await self._all.file.due(until_ms, after, 100_000)
-        return [row for row in rows if self._seen(row).mine][:limit]
+        return self.gates.read([row for row in rows if self._seen(row).mine][:limit])
 
     def _seen(self, row: LiveRow) -> LiveRow:
         return msgspec.structs.replace(row, mine=self._all.owners.get(row.gid) == self._tenure)
@@ -303,11 +326,11 @@ class GatedPostgresStore(PostgresStore):
         await super().rejoin()
 
     async def flush(self, batch: Batch) -> FlushResult:
-        await self.gates.open.wait()
+        await self.gates.let_in()
         self.gates.pass_through()
         result = await super().flush(batch)
         self.gates.batches.append(batch)
-        await self.gates.answers.wait()
+        await self.gates.let_out()
         return result
 
     async def heartbeat(self) -> int:
@@ -319,10 +342,10 @@ class GatedPostgresStore(PostgresStore):
         return await super().adopt(limit, end_tenures=end_tenures)
 
     async def moved(self, known: Sequence[tuple[str, int]]) -> set[str]:
-        self.gates.pass_through()
+        self.gates.pass_through("moved")
         self.gates.asked.append(len(known))
         moved = await super().moved(known)
-        await self.gates.answers.wait()
+        await self.gates.let_out()
         return moved
 
     async def get(self, gid: str) -> LiveRow | HistoryRow | None:
@@ -331,4 +354,4 @@ class GatedPostgresStore(PostgresStore):
 
     async def due(self, until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
         self.gates.pass_through()
-        return await super().due(until_ms, after, limit)
+        return self.gates.read(await super().due(until_ms, after, limit))

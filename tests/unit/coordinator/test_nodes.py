@@ -55,7 +55,7 @@ async def test_when_moved_cannot_be_asked_the_message_is_asked_about_later(nodes
     await nodes.a.prepare(message("g"))
     nodes.a.gates.cut = True
     await nodes.come_due()
-    await asyncio.sleep(0.01)
+    await nodes.until(lambda: "moved" in nodes.a.gates.cut_off)
     assert nodes.a.destination.calls == []
     nodes.a.gates.cut = False
     nodes.clock.advance(1_100)
@@ -211,12 +211,15 @@ async def test_a_fenced_node_forgets_everything_and_rejoins(nodes: Nodes) -> Non
     assert not nodes.a.coordinator.ready
     await nodes.until(lambda: nodes.a.coordinator.ready)
     nodes.a.destination.release(IN)
-    await asyncio.sleep(0.01)
-    assert len(nodes.a.gates.batches) == written, "answers to calls of the ended tenure change nothing"
     assert nodes.a.watcher.told.count("fenced") == 1
     assert nodes.a.watcher.told.count("joined") == 2
     assert (await nodes.a.submit(message("new"))).error is None
     await nodes.until_state("new", State.SUCCEEDED)
+    batches = nodes.a.gates.batches[written:]
+    told = {item.gid for batch in batches for item in batch.items} | {
+        one.gid for batch in batches for one in batch.attempts
+    }
+    assert told == {"new"}, "answers to calls of the ended tenure change nothing"
 
 
 async def test_requests_in_a_flush_that_meets_the_fence_are_told_and_the_node_goes_on(nodes: Nodes) -> None:
@@ -225,7 +228,7 @@ async def test_requests_in_a_flush_that_meets_the_fence_are_told_and_the_node_go
         nodes.a.ask(lambda told, n=n: nodes.a.coordinator.prepare(message(f"g{n}"), told))  # type: ignore[misc]
         for n in range(3)
     ]
-    await asyncio.sleep(0.01)
+    await nodes.until(lambda: nodes.a.gates.held_flushes == 1)
     replies += [nodes.a.ask(lambda told: nodes.a.coordinator.submit(message("g1"), told))]
     nodes.shared.end(nodes.a.store)
     nodes.a.gates.open.set()
@@ -250,11 +253,11 @@ async def test_what_is_adopted_while_a_request_about_it_is_answered_is_not_forgo
     await nodes.a.prepare(message("g"))
     nodes.b.gates.answers.clear()
     repeated = nodes.b.ask(lambda told: nodes.b.coordinator.prepare(message("g"), told))
-    await asyncio.sleep(0.05)  # the store has said that the row is another node's
+    await nodes.until(lambda: nodes.b.gates.held_answers == 1)  # the store has said that the row is another node's
     nodes.a.gates.cut = True
     nodes.shared.end(nodes.a.store)
     await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)
-    await asyncio.sleep(0.1)  # and what is due has been read
+    await nodes.until(lambda: any("g" in page for page in nodes.b.gates.pages))
     nodes.b.gates.answers.set()
     assert (await asyncio.wait_for(repeated, 5)).error is None
     await nodes.come_due()
@@ -267,12 +270,12 @@ async def test_what_comes_back_by_adoption_while_it_is_thought_to_have_moved_is_
     await nodes.a.submit(message("g"))
     nodes.b.gates.answers.clear()
     await nodes.come_due()
-    await nodes.until(lambda: bool(nodes.b.gates.asked))
-    await asyncio.sleep(0.05)  # the store has said that it moved
+    await nodes.until(lambda: bool(nodes.b.gates.asked) and nodes.b.gates.held_answers == 1)
+    read = len(nodes.b.gates.pages)
     nodes.a.gates.cut = True
     nodes.shared.end(nodes.a.store)
     await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)
-    await asyncio.sleep(0.1)
+    await nodes.until(lambda: any("g" in page for page in nodes.b.gates.pages[read:]))
     nodes.b.gates.answers.set()
     await nodes.until_state("g", State.SUCCEEDED)
     assert nodes.b.destination.urls() == [IN]
@@ -313,8 +316,10 @@ async def test_a_node_whose_clock_is_an_hour_off_sees_to_adopted_messages_when_t
         nodes.shared.end(nodes.a.store)
         await nodes.until(lambda: wrong.watcher.adopted_messages == 2)
         await nodes.until(lambda: wrong.active == 2)
-        await asyncio.sleep(0.05)
-        assert wrong.destination.calls == []
+        wrong.coordinator.tick()
+        await wrong.submit(message("between", OUT))
+        await nodes.until_state("between", State.SUCCEEDED)
+        assert (wrong.destination.urls(), wrong.gates.asked) == ([OUT], [])
         await nodes.come_due()
         await nodes.until_state("g", State.SUCCEEDED)
         await nodes.until_state("tried", State.SUCCEEDED)
@@ -351,7 +356,7 @@ async def test_a_node_fenced_while_it_drains_takes_no_new_place(nodes: Nodes) ->
     waiting = nodes.a.ask(lambda told: nodes.a.coordinator.submit(message("g", wait_result=True), told))
     await nodes.until(lambda: nodes.a.destination.urls() == [IN])
     draining = asyncio.create_task(nodes.a.coordinator.drain(1_000))
-    await asyncio.sleep(0.01)
+    await nodes.until(lambda: not nodes.a.coordinator.ready)
     nodes.shared.end(nodes.a.store)
     assert isinstance((await asyncio.wait_for(waiting, 5)).error, StoreFenced | ShuttingDown)
     nodes.a.destination.release(IN)
