@@ -1,11 +1,16 @@
-"""A password is nowhere but in the file that holds it: not in plans, the event log, Spark's own log, or errors."""
+"""A secret is nowhere but in the file that holds it: not in plans, the event log, Spark's own log, or errors."""
 
 from __future__ import annotations
 
+import http.server
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from tests.spark.source.stores import PostgresUnderTest, finish
@@ -13,12 +18,14 @@ from tests.spark.source.stores import PostgresUnderTest, finish
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(400)]
 
 PROGRAM = """
+import json
 import sys
 from pathlib import Path
 from twophase.spark import register
 from twophase.spark import session as ours
 
-good, bad, folder = sys.argv[1:4]
+good, bad, folder, publish = sys.argv[1:5]
+publish = json.loads(publish)
 log = {"enabled": "true", "dir": Path(folder).as_uri(), "compress": "false"}
 extra = tuple((f"spark.eventLog.{name}", value) for name, value in log.items())
 settings = ours.SessionSettings(cores=1, memory_mb=512, name="secrets", short=True, extra=extra)
@@ -39,6 +46,12 @@ with ours.open_session(settings) as spark:
     except Exception as error:
         sys.exit(str(error))
     query.explain(True)
+    spark.range(3).write.format("twophase").mode("append").options(**publish, publisher="a", keyColumns="id").save()
+    publish |= {"publisher": "b", "keyColumns": "gid", "checkpointLocation": folder + "/published"}
+    query = spark.readStream.format("twophase").option("url", good).option("columns", "gid").load()
+    query = query.writeStream.format("twophase").options(**publish).trigger(availableNow=True).start()
+    query.awaitTermination()
+    query.explain(True)
     for url in (bad, "postgresql://me:s3cr%zz@h/db"):
         try:
             read.option("url", url).load().count()
@@ -47,8 +60,55 @@ with ours.open_session(settings) as spark:
 """
 
 
-def test_the_password_is_nowhere(postgres_store: PostgresUnderTest, tmp_path: Path) -> None:
+class Coordinator(http.server.ThreadingHTTPServer):
+    """Takes everything, and remembers it."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Coordinator  # pyright: ignore[reportIncompatibleVariableOverride] -- the library types it widely
+
+    def do_POST(self) -> None:
+        body = msgspec.json.decode(self.rfile.read(int(self.headers["content-length"])))
+        self.server.asked.append((self.headers.get("authorization", ""), body))
+        count = len(body.get("messages") or body["gids"])
+        answer = msgspec.json.encode({"results": [{"code": "", "state": ""}] * count})
+        self.send_response(200)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the library's name
+        """Silent."""
+
+
+@pytest.fixture
+def coordinator() -> Iterator[Coordinator]:
+    with Coordinator() as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_a_secret_is_nowhere(postgres_store: PostgresUnderTest, coordinator: Coordinator, tmp_path: Path) -> None:
     finish(postgres_store, 1, 1, 3)
+    keys = {name: tmp_path / name for name in ("authorization", "x-key")}
+    for name, file in keys.items():
+        file.write_text(f"k3y of {name}")
+    publish = {
+        "coordinator": f"http://127.0.0.1:{coordinator.server_address[1]}",
+        "ledger": postgres_store.url,
+        "checkUrl": "http://127.0.0.1:9/check",
+        "url": "http://127.0.0.1:9/in",
+        "authorization": f"file:{keys['authorization']}",
+        "branchHeaders": msgspec.json.encode({"x-key": f"file:{keys['x-key']}"}).decode(),
+    }
     password = postgres_store.dsn.partition("://")[2].partition("@")[0].partition(":")[2]
     assert len(password) > 7
     wrong = tmp_path / "wrong-url"
@@ -57,7 +117,15 @@ def test_the_password_is_nowhere(postgres_store: PostgresUnderTest, tmp_path: Pa
     events.mkdir()
 
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, postgres_store.url, f"file:{wrong}", str(events)],
+        [
+            sys.executable,
+            "-c",
+            PROGRAM,
+            postgres_store.url,
+            f"file:{wrong}",
+            str(events),
+            msgspec.json.encode(publish).decode(),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -72,3 +140,8 @@ def test_the_password_is_nowhere(postgres_store: PostgresUnderTest, tmp_path: Pa
     for text in (done.stdout, done.stderr, *written):
         assert password not in text
         assert "s3cr" not in text
+        assert "k3y" not in text
+    assert {key for key, _ in coordinator.asked} == {"k3y of authorization"}
+    prepared = [message for _, body in coordinator.asked for message in body.get("messages", ())]
+    assert len(prepared) == 3 + 3
+    assert all("k3y of x-key" in msgspec.json.encode(message).decode() for message in prepared)

@@ -33,7 +33,8 @@ OPTIONS = (
         "branchHeaders",
         Fits.ANY,
         "",
-        'Headers of the calls, a JSON object; a value may be `env:NAME` or `file:PATH`: `{"x-tenant":"7"}`.',
+        'Headers of the calls, a JSON object: `{"x-tenant":"7"}`. A value may be `env:NAME` or `file:PATH`; one that '
+        "is a credential, by the header's name or its own first word, must be.",
     ),
     Option("authorization", Fits.ANY, "", "The `Authorization` for the coordinator: `env:NAME` or `file:PATH` only."),
     Option(

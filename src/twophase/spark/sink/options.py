@@ -20,7 +20,7 @@ from twophase.core.message import Durability
 from twophase.core.topic import TOPIC_PREFIX, validate_topic
 from twophase.spark.sink.described import KNOWN
 from twophase.spark.sink.place import checked_reference
-from twophase.spark.sink.secret import is_reference
+from twophase.spark.sink.secret import is_reference, require_no_secret_header, require_no_secret_in
 
 FAIL: Final = "fail"
 SKIP: Final = "skip"
@@ -96,9 +96,9 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> Publishing:
         publisher=_publisher(given["publisher"]),
         key_columns=_columns("keyColumns", given["keyColumns"]),
         check_url=_address("checkUrl", given["checkUrl"]),
-        url=_topic(given["topic"]) if given.get("topic") else given.get("url", ""),
+        url=_topic(given["topic"]) if given.get("topic") else require_no_secret_in("url", given.get("url", "")),
         url_column=given.get("urlColumn", ""),
-        url_template=_template("urlTemplate", given.get("urlTemplate", "")),
+        url_template=require_no_secret_in("urlTemplate", _template("urlTemplate", given.get("urlTemplate", ""))),
         payload_column=given.get("payloadColumn", ""),
         payload_columns=_columns("payloadColumns", given["payloadColumns"]) if given.get("payloadColumns") else (),
         payload_template=_template("payloadTemplate", given.get("payloadTemplate", "")),
@@ -137,8 +137,7 @@ def _one_at_most(given: Mapping[str, str], names: tuple[str, ...]) -> str:
 
 
 def _address(option: str, url: str) -> str:
-    if "@" in url:
-        raise ConfigurationError(f"Option {option} must not carry a login, because Spark shows options.")
+    require_no_secret_in(option, url)
     try:
         Target(url.partition("?")[0])
     except ConfigurationError:
@@ -179,6 +178,8 @@ def _headers(text: str) -> tuple[tuple[str, str], ...]:
         headers = msgspec.json.decode(text, type=dict[str, str])
     except msgspec.MsgspecError:
         raise ConfigurationError('Option branchHeaders is a JSON object of texts: {"x-tenant":"7"}.') from None
+    for name, value in headers.items():
+        require_no_secret_header(name, value)
     return tuple(headers.items())
 
 

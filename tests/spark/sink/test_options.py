@@ -1,0 +1,58 @@
+"""What may stand in the options, which Spark shows: references to secrets, no secrets."""
+
+from __future__ import annotations
+
+import pytest
+
+from twophase.core.errors import ConfigurationError
+from twophase.spark.sink.options import parse
+
+NEEDED = {
+    "coordinator": "http://127.0.0.1:36789",
+    "ledger": "sqlite:///ledger.db",
+    "publisher": "orders",
+    "keyColumns": "id",
+    "checkUrl": "http://127.0.0.1:36791/twophase/spark/check",
+}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"url": "http://me:s3cr@shipping/x"},
+        {"url": "HTTPS://s3cr@shipping?then=http://x"},
+        {"url": "http://x?then=http://me:s3cr@shipping"},
+        {"url": "http://me:s3/cr@shipping/x"},
+        {"url": "me:s3cr@shipping:58080/pay.Shipping/Ship"},
+        {"url": "http://shipping/x?id=7&access_token=s3cr"},
+        {"url": "http://shipping/x?API%2DKEY=s3cr"},
+        {"urlTemplate": "http://me:s3cr@shipping/${id}"},
+        {"urlTemplate": "http://shipping/${id}?password=s3cr"},
+        {"url": "http://shipping", "coordinator": "http://h/?token=s3cr"},
+        {"url": "http://shipping", "checkUrl": "http://me:s3cr@h/check"},
+        {"url": "http://shipping", "branchHeaders": '{"authorization":"Bearer s3cr"}'},
+        {"url": "http://shipping", "branchHeaders": '{"X-Api-Key":"s3cr"}'},
+        {"url": "http://shipping", "branchHeaders": '{"Cookie":"id=s3cr"}'},
+        {"url": "http://shipping", "branchHeaders": '{"x-auth-token":"s3cr"}'},
+        {"url": "http://shipping", "branchHeaders": '{"x-who":"basic s3cr"}'},
+    ],
+)
+def test_a_secret_is_refused_and_not_repeated(options: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match=r"Spark shows options") as raised:
+        parse({**NEEDED, **options})
+    assert "s3cr" not in raised.value.message
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"url": "http://shipping/@me/x?mail=a@b&tokens=5&key=7"},
+        {"url": "shipping:58080/pay.Shipping/Ship"},
+        {"urlTemplate": "http://shipping/${id}@eu?token=${token}"},
+        {"topic": "orders"},
+        {"url": "http://s", "branchHeaders": '{"authorization":"env:KEY","x-tenant":"7","x-api-key":"file:/k"}'},
+        {"url": "http://s", "branchHeaders": '{"x-author":"me","x-signed-by":"me","x-basic":"basics"}'},
+    ],
+)
+def test_what_is_none_may_stand_there(options: dict[str, str]) -> None:
+    parse({**NEEDED, **options})
