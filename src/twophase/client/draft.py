@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import math
-import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -18,6 +17,7 @@ import msgspec
 
 from twophase.core import limits
 from twophase.core.errors import InvalidRequest, MessageUsedTwice
+from twophase.core.headers import why_no_header
 from twophase.core.limits import require
 from twophase.core.message import Branch, Options
 from twophase.core.message import Message as Content
@@ -45,9 +45,6 @@ class Progress(enum.Enum):
 
 
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
-_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
-_FRAMING_HEADERS = frozenset({"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"})
 
 
 def milliseconds(name: str, seconds: float, bound: limits.Limit) -> int:
@@ -112,12 +109,9 @@ def checked_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """
     require(limits.HEADERS_MAX, len(headers))
     for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name):
-            raise InvalidRequest(f"headers: {name!r} is no header name.")
-        if not _HEADER_VALUE.fullmatch(value):
-            raise InvalidRequest(f"headers: the value of {name!r} contains a control or non-ASCII character.")
-        if name.lower() in _FRAMING_HEADERS:
-            raise InvalidRequest(f"headers: {name!r} belongs to the connection and cannot be set.")
+        why_not = why_no_header(name, value)
+        if why_not:
+            raise InvalidRequest(f"headers: {why_not}")
     require(limits.HEADER_BYTES_MAX, sum(len(name) + len(value) for name, value in headers.items()))
     return tuple(headers.items())
 

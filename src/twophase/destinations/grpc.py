@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
+from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX, URL_BYTES_MAX
 from twophase.core.verdict import VERDICT_HEADER, status_of_grpc
 from twophase.destinations.base import Answer, Call
@@ -28,7 +29,9 @@ _METHOD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*/
 _NAME: Final = re.compile(r"[0-9a-z_.-]+")
 _REMEDY: Final = "write grpc://host:port/package.Service/Method"
 _DTM: Final = {name: f"dtm-{name}" for name in ("branch_id", "gid", "op", "trans_type")}
-_NOT_SENT: Final = frozenset({"content-type", "user-agent", "accept", "accept-encoding", "content-encoding"})
+_NOT_SENT: Final = CONNECTION_HEADERS | {
+    *("content-type", "user-agent", "accept", "accept-encoding", "content-encoding"),
+}
 _CHANNELS_MAX: Final = 1024
 _ADDRESSES_MAX: Final = 2048
 

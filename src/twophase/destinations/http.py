@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from urllib.parse import quote
 
+from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX, URL_BYTES_MAX
 from twophase.core.verdict import VERDICT_HEADER
 from twophase.destinations.base import Answer, Call
@@ -23,6 +24,8 @@ from twophase.http import HttpClient, HttpError, HttpResponse, Outcome
 _JSON = ("Content-Type", "application/json")
 _VERDICT = VERDICT_HEADER.encode()
 _ENCODINGS_READ = (None, b"", b"identity")
+_NOT_SENT = CONNECTION_HEADERS | {"accept-encoding"}
+"""An answer that came compressed could not be read; the others, messages of an earlier version may hold."""
 
 
 class HttpDestination:
@@ -81,7 +84,7 @@ class HttpDestination:
         self._client.request(
             "POST" if call.payload else "GET",
             url_with_query(call.url, call.query),
-            _with_content_type(call.headers) if call.headers else (_JSON,),
+            _sent(call.headers) if call.headers else (_JSON,),
             call.payload,
             call.timeout_ms,
             partial(_answer, time.perf_counter(), on_answer),
@@ -115,9 +118,10 @@ def _escaped(text: str) -> str:
 
 
 @functools.lru_cache(256)  # most calls carry the same headers
-def _with_content_type(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """The headers of a call: JSON unless they say otherwise themselves."""
-    return headers if any(name.lower() == "content-type" for name, _ in headers) else (_JSON, *headers)
+def _sent(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """The headers of a call: JSON unless they say otherwise themselves, and none that would keep it from its end."""
+    sent = tuple(pair for pair in headers if pair[0].lower() not in _NOT_SENT)
+    return sent if any(name.lower() == "content-type" for name, _ in sent) else (_JSON, *sent)
 
 
 def _answer(started_s: float, on_answer: Callable[[Answer], None], outcome: Outcome) -> None:

@@ -17,7 +17,7 @@ from twophase.http.wheel import TimeoutWheel
 METHODS = frozenset({"GET", "POST", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"})
 METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 """Those whose length is given even when it is 0 (RFC 9110 §8.6)."""
-_OURS = frozenset(
+CONNECTION_HEADERS = frozenset(
     {
         "connection",
         "content-length",
@@ -31,6 +31,7 @@ _OURS = frozenset(
         "upgrade",
     }
 )
+"""In lower case; no caller of the client sets them."""
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NOT_IN_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -52,7 +53,7 @@ def encode_headers(headers: Sequence[tuple[str, str]]) -> str:
         if not _NAME.fullmatch(name):
             raise HttpError(HttpErrorKind.BAD_HEADER, "a header name has characters no name has")
         lower = name.lower()
-        if lower in _OURS:
+        if lower in CONNECTION_HEADERS:
             raise HttpError(HttpErrorKind.BAD_HEADER, f"header {lower} belongs to the client")
         if _NOT_IN_VALUE.search(value):
             raise HttpError(HttpErrorKind.BAD_HEADER, f"the value of header {lower[:64]} has control characters")

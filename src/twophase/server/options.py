@@ -7,7 +7,6 @@ others of its kind.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Final
@@ -15,6 +14,7 @@ from typing import Annotated, Final
 import msgspec
 
 from twophase.core.errors import InvalidRequest
+from twophase.core.headers import why_no_header
 from twophase.core.limits import (
     ATTEMPTS_MAX,
     DELAY_MS_MAX,
@@ -31,11 +31,6 @@ from twophase.core.message import Durability, Options
 from twophase.server.trace import Trace
 from twophase.server.wire import WireRequest
 
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
-_FRAMING_HEADERS: Final = frozenset(
-    {"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"}
-)
 _DURABILITIES: Final[Mapping[str, Durability]] = {"submit": Durability.SUBMIT, "check-back": Durability.CHECK_BACK}
 _SECONDS_MAX: Final = 253_402_300_800
 """The end of the year 9999."""
@@ -175,12 +170,9 @@ def _headers(headers: dict[str, str | None] | list[msgspec.Raw], gid: str) -> tu
     pairs = tuple((name, value or "") for name, value in headers.items())
     require(HEADER_BYTES_MAX, sum(len(name) + len(value) for name, value in pairs), gid=gid)
     for name, value in pairs:
-        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-            raise InvalidRequest(
-                f"branch_headers: {name[:45]!r} or its value has characters HTTP does not allow.", gid=gid
-            )
-        if name.lower() in _FRAMING_HEADERS:
-            raise InvalidRequest(f"branch_headers: {name!r} belongs to the connection and cannot be set.", gid=gid)
+        why_not = why_no_header(name, value)
+        if why_not:
+            raise InvalidRequest(f"branch_headers: {why_not}", gid=gid)
     return pairs
 
 

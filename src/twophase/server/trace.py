@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from twophase.core.errors import ConfigurationError
+from twophase.core.headers import CONNECTION_HEADERS
 
 Trace = tuple[tuple[str, str], ...]
 
@@ -22,11 +23,10 @@ NAMES_MAX: Final = 16
 _REMEMBERED_MAX: Final = 1024
 _NAME: Final = re.compile(r"[0-9a-z][0-9a-z_.-]*")
 _VALUE: Final = re.compile(rb"[\x20-\x7e]+")
-_NOT_OURS_TO_PASS: Final = frozenset(
+_NOT_OURS_TO_PASS: Final = CONNECTION_HEADERS | frozenset(
     {
-        *("accept", "accept-encoding", "authorization", "connection", "content-encoding", "content-length"),
-        *("content-type", "cookie", "expect", "host", "proxy-authorization", "te", "trailer", "transfer-encoding"),
-        *("upgrade", "user-agent", "x-twophase-oldest", "x-twophase-verdict"),
+        *("accept", "accept-encoding", "authorization", "content-encoding", "content-type", "cookie"),
+        *("proxy-authorization", "user-agent", "x-twophase-oldest", "x-twophase-verdict"),
     }
 )
 

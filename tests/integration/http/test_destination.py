@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.integration.http.scripted import OK, Peer, answering, once_then_close, serving
+from twophase.core.headers import CONNECTION_HEADERS
 from twophase.destinations.base import Answer, Call, Destination
 from twophase.destinations.http import HttpDestination
 from twophase.http import HttpClient
@@ -65,6 +66,17 @@ async def test_headers_may_replace_the_content_type(destination: HttpDestination
         head, _ = server.requests[0]
     assert head.lower().count(b"content-type:") == 1
     assert b"\r\nCONTENT-TYPE: text/plain\r\nAuthorization: Bearer t\r\n" in head
+
+
+async def test_a_stored_header_that_no_call_may_carry_is_left_out(destination: HttpDestination) -> None:
+    kept = ("X-Tenant", "7")
+    headers = (*((name.title(), "1") for name in sorted(CONNECTION_HEADERS)), ("Accept-Encoding", "gzip"), kept)
+    async with serving(answering(OK)).running() as server:
+        answer = await _answer(destination, server.url, payload=b"{}", headers=headers)
+        head, body = server.requests[0]
+    assert (answer.status, body) == (200, b"{}")
+    own = f"\r\nhost: 127.0.0.1:{server.port}\r\nContent-Type: application/json\r\nX-Tenant: 7\r\n"
+    assert head.endswith(f"{own}accept-encoding: identity\r\ncontent-length: 2\r\n\r\n".encode())
 
 
 async def test_the_verdict_header_is_told(destination: HttpDestination) -> None:

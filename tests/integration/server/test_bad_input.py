@@ -64,7 +64,7 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("a negative delay", {"custom_data": '{"delay":-1}'}, "delay is negative"),
     ("custom data", {"custom_data": "hello"}, 'custom_data: only JSON such as {"delay": seconds}'),
     ("a header's name", {"branch_headers": {"x y": "1"}}, "branch_headers: 'x y'"),
-    ("a header of the connection", {"branch_headers": {"host": "x"}}, "'host' belongs to the connection"),
+    ("a header of the connection", {"branch_headers": {"Keep-Alive": "5"}}, "'Keep-Alive' belongs to the connection"),
     ("too many headers", {"branch_headers": {f"x{n}": "" for n in range(65)}}, "branch_headers is 65 headers, at"),
     ("a durability", {"durability": "maybe"}, "durability is 'maybe', 'submit' or 'check-back' is needed"),
     ("no one to ask", {"durability": "check-back"}, "needs query_prepared"),

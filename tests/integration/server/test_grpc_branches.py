@@ -17,6 +17,7 @@ import trustme
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import Dtm, message
 from twophase.coordinator.entry import ReplyOf
+from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options, encode_branches
 from twophase.destinations.base import Answer, Call
@@ -349,9 +350,14 @@ async def test_a_port_that_speaks_no_grpc_is_an_error_within_the_deadline() -> N
 
 async def test_headers_that_describe_http_are_left_out_and_impossible_ones_named(bank: Bank) -> None:
     destination = GrpcDestination()
-    answer = await _answer(destination, _call(bank.url("In"), headers=(("Content-Type", "text/xml"), ("X-A", "1"))))
+    http = tuple((name.title(), "1") for name in sorted(CONNECTION_HEADERS))
+    answer = await _answer(
+        destination, _call(bank.url("In"), headers=(("Content-Type", "text/xml"), *http, ("X-A", "1")))
+    )
     assert answer.status == 200
     assert bank.calls[0].metadata["x-a"] == "1"
+    assert not set(bank.calls[0].metadata) & (CONNECTION_HEADERS - {"te"})
+    assert bank.calls[0].metadata.get("te", "trailers") == "trailers"
     assert bank.calls[0].metadata.get("content-type", "application/grpc") != "text/xml"
     refused = await _answer(destination, _call(bank.url("In"), headers=(("x!", "1"),)))
     assert (refused.status, "'x!' cannot be gRPC metadata" in refused.error) == (0, True)

@@ -1,0 +1,41 @@
+"""No door takes a header that no call could carry: such a message would be called, and asked about, for ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from twophase.client.draft import checked_headers
+from twophase.core.errors import ConfigurationError, InvalidRequest
+from twophase.core.headers import CONNECTION_HEADERS, why_no_header
+from twophase.destinations.http import HttpDestination
+from twophase.http import request
+from twophase.server.trace import names_of
+
+IMPOSSIBLE = [("", "1"), ("x y", "1"), ("x:", "1"), ("ü", "1"), ("x", "a\r\ny: z"), ("x", "ü"), ("x", "\x7f")]
+POSSIBLE = [("X-Tenant", ""), ("x", "a\tb ~"), ("Content-Type", "text/plain"), ("x.!#$%&'*+-^_`|~9", "1")]
+
+
+def test_what_belongs_to_the_connection_is_what_the_http_client_sets_itself() -> None:
+    assert request.CONNECTION_HEADERS == CONNECTION_HEADERS
+
+
+@pytest.mark.parametrize("header", POSSIBLE)
+def test_what_is_taken_can_be_sent(header: tuple[str, str]) -> None:
+    assert why_no_header(*header) == ""
+    assert HttpDestination().accepts_headers((header,)) is None
+
+
+@pytest.mark.parametrize("header", [*IMPOSSIBLE, *((name.title(), "1") for name in sorted(CONNECTION_HEADERS))])
+def test_what_cannot_be_sent_is_refused_by_name_and_not_repeated(header: tuple[str, str]) -> None:
+    name, value = header
+    why_not = why_no_header(name, value)
+    assert repr(name) in why_not
+    assert "y: z" not in why_not
+    with pytest.raises(InvalidRequest, match="headers: "):
+        checked_headers({name: value})
+
+
+@pytest.mark.parametrize("name", sorted(CONNECTION_HEADERS))
+def test_a_request_cannot_pass_on_what_belongs_to_its_connection(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"trace_headers: '{name}' belongs to one request"):
+        names_of(f"traceparent, {name.title()}")
