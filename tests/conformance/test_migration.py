@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
+from unittest import mock
 
 import psycopg
 import pytest
@@ -169,15 +170,23 @@ async def test_an_older_store_becomes_what_a_new_one_is(
 async def test_nodes_of_the_version_before_go_on_while_one_has_migrated(
     postgres_server: object, tmp_path: Path, clock: SetClock
 ) -> None:
-    """What a running node sends, it sends to the functions and tables as they were: they are still there."""
+    """What a running node sends, it sends to the functions and tables as they were: their like is still there."""
     _postgres(NEWEST["postgres"] - 1, tmp_path)
     engine = PostgresEngine()
+    old, new = engine.make(tmp_path, clock), engine.make(tmp_path, clock)
     with engine.connect(tmp_path) as connection:
         before = _functions(connection)
-        store = engine.make(tmp_path, clock)
-        await asyncio.wait_for(store.start(), 20)
-        assert before.items() <= _functions(connection).items()
-        await store.stop()
+        with mock.patch.object(postgres_schema, "SCHEMA_VERSION", NEWEST["postgres"] - 1):
+            await old.start()
+        await asyncio.wait_for(new.start(), 20)
+        assert before.keys() <= _functions(connection).keys()
+    await flush(new, prepare("of a silent node"))
+    clock.time_ms += 3_600_000
+
+    assert (await flush(old, prepare("new"), abort("old", 3))).refused == {}
+    assert await old.adopt(100) == 1
+    await old.stop()
+    await new.stop()
 
 
 def _nothing(folder: Path) -> None:
@@ -186,7 +195,8 @@ def _nothing(folder: Path) -> None:
 
 def _functions(connection: psycopg.Connection[Any]) -> dict[str, str]:
     found = connection.execute(
-        "select proname || '(' || pg_get_function_identity_arguments(oid) || ')', prosrc from pg_proc"
+        "select format('%s(%s) %s', proname, pg_get_function_identity_arguments(oid), prorettype::regtype),"
+        " prosrc || proconfig::text from pg_proc"
         " where pronamespace = current_schema()::regnamespace"
     )
     return {name: _without_comments(source) for name, source in found}

@@ -404,7 +404,7 @@ class Store(Protocol):
     async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:
         """End the tenure of nodes that missed their lease, and of vacant places, then take over at most `limit` rows.
 
-        Returns how many rows came; 0 when none is left. Their version does not change. A node that has not itself kept
+        Returns how many rows came; 0 when none is left but what others are changing. Their version does not change. A node that has not itself kept
         contact with the store for a whole lease gives `end_tenures=False`, which ends none of silent nodes, and takes
         only what earlier tenures and vacant places left: after an outage the others need time to report.
 

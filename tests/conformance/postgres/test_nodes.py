@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import psycopg
 import pytest
 
 from tests.conformance.items import SetClock, abort, final, flush, live, prepare
@@ -235,3 +236,48 @@ async def test_a_row_that_was_only_locked_for_a_moment_is_adopted_in_the_same_st
 
     assert await adopting == 3
     assert await due(two) == ["a", "b"]
+
+
+async def test_who_has_adopted_rows_does_not_wait_for_those_of_another_who_adopts(
+    join: Join, clock: SetClock, raw: Raw
+) -> None:
+    """Each would wait for what the other has taken, until the database ends one of them."""
+    one, two, three = await join(), await join(), await join()
+    await flush(one, prepare("a"), prepare("due"), prepare("parked"))
+    await flush(one, Park("parked", 1, parked=True, due_ms=0))
+    clock.time_ms += LEASE_MS + 1
+    await three.heartbeat()
+    assert await two.adopt(1) == 1, "the tenure has ended"
+    raw.execute(
+        "create function hold() returns trigger language plpgsql as "
+        "'begin perform pg_advisory_xact_lock_shared(44); return new; end'"
+    )
+    raw.execute("create trigger hold before update on message for each row when (new.node = 2) execute function hold()")
+    with raw.transaction():
+        raw.execute("select pg_advisory_xact_lock(44)")
+        adopting = asyncio.create_task(two.adopt(ALL))
+        await somebody_waits_for(raw)  # with the one that is due in its hands
+
+        assert await asyncio.wait_for(three.adopt(ALL), 3) == 1
+    assert await adopting == 1
+    assert (await due(two), await due(three)) == (["a", "due"], [])
+    assert (await live(three, "parked")).mine
+
+
+async def test_who_waits_for_rows_of_others_keeps_none_of_them_from_its_owner(
+    join: Join, url: str, clock: SetClock, raw: Raw
+) -> None:
+    one, two, three = await join(), await join(), await join()
+    await flush(one, prepare("a"), prepare("b"))
+    clock.time_ms += LEASE_MS + 1
+    await three.heartbeat()
+    with psycopg.connect(url) as other:
+        other.execute("select from message where gid = 'b' for update")
+        with raw.transaction():
+            raw.execute("update message set node = 3, epoch = 1 where gid = 'a'")
+            adopting = asyncio.create_task(two.adopt(ALL))
+            await somebody_waits_for(raw)
+
+        assert await asyncio.wait_for(flush(three, abort("a")), 3)
+    assert await adopting == 0
+    assert await two.adopt(ALL) == 1, "what was left comes with the next heartbeat"

@@ -3,9 +3,12 @@
 -- Rows of a tenure that stands are never touched. Like a flush it begins with the fence, and is one call.
 --
 -- A place that was given back keeps its epoch, and its rows, for the next process that takes it; when rows are found
--- there first, that tenure ends too. Rows that somebody is changing at this moment are left out, and met again by the
--- second pass, which waits for them. Rows are found place by place (lateral): a join could be planned as a walk over the
+-- there first, that tenure ends too. Rows are found place by place (lateral): a join could be planned as a walk over the
 -- table, see flush.sql.
+--
+-- Rows that somebody is changing at this moment are left out. Only a step that got nothing waits, for one of them, and
+-- looks again: a step that holds rows never waits for another, or two nodes that adopt at once wait for each other's.
+-- What is still being changed then becomes that node's, or comes with the next heartbeat's steps.
 -- Returns how many rows came; null when the fence is down.
 -- Served by: the primary keys of node and message, message_due, message_parked.
 create function twophase_adopt(
@@ -25,6 +28,9 @@ declare
     now_ms bigint;
     came integer;
     total integer := 0;
+    held_gid text;
+    held_node integer;
+    held_epoch integer;
 begin
     update node set
         seen_ms = coalesce(clock_ms, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)
@@ -58,20 +64,21 @@ begin
         for update skip locked
     ));
 
-    update message set node = of_node, epoch = of_epoch
-    where message.gid = any (array(
-        select orphan.gid
-        from node cross join lateral (
-            select message.gid from message
-            where message.node = node.id and message.epoch < node.epoch and not message.parked
-            limit rows_max
-            for update skip locked
-        ) as orphan
-        limit rows_max
-    ));
-    get diagnostics came = row_count;
-    total := total + came;
-    if total < rows_max then
+    for turn in 1 .. 2 loop
+        update message set node = of_node, epoch = of_epoch
+        where message.gid = any (array(
+            select orphan.gid
+            from node cross join lateral (
+                select message.gid from message
+                where message.node = node.id and message.epoch < node.epoch and not message.parked
+                limit rows_max - total
+                for update skip locked
+            ) as orphan
+            limit rows_max - total
+        ));
+        get diagnostics came = row_count;
+        total := total + came;
+
         update message set node = of_node, epoch = of_epoch
         where message.gid = any (array(
             select orphan.gid
@@ -85,38 +92,28 @@ begin
         ));
         get diagnostics came = row_count;
         total := total + came;
-    end if;
+        exit when total > 0 or turn = 2;
 
-    if total < rows_max then
-        update message set node = of_node, epoch = of_epoch
-        where message.gid = any (array(
-            select orphan.gid
-            from node cross join lateral (
-                select message.gid from message
+        -- All that is left is being changed. Wait for one row, found without a lock, while nothing else is held.
+        select orphan.gid, orphan.node, orphan.epoch into held_gid, held_node, held_epoch
+        from node cross join lateral (
+            (
+                select message.gid, message.node, message.epoch from message
                 where message.node = node.id and message.epoch < node.epoch and not message.parked
-                limit rows_max - total
-                for update
-            ) as orphan
-            limit rows_max - total
-        ));
-        get diagnostics came = row_count;
-        total := total + came;
-    end if;
-    if total < rows_max then
-        update message set node = of_node, epoch = of_epoch
-        where message.gid = any (array(
-            select orphan.gid
-            from node cross join lateral (
-                select message.gid from message
+                limit 1
+            ) union all (
+                select message.gid, message.node, message.epoch from message
                 where message.node = node.id and message.epoch < node.epoch and message.parked
-                limit rows_max - total
-                for update
-            ) as orphan
-            limit rows_max - total
-        ));
-        get diagnostics came = row_count;
-        total := total + came;
-    end if;
+                limit 1
+            )
+        ) as orphan
+        limit 1;
+        exit when not found;
+        -- "+ 0": else a plan made over empty tables walks all the place's rows, and is kept.
+        update message set node = of_node, epoch = of_epoch
+        where message.gid = held_gid and message.node + 0 = held_node and message.epoch + 0 = held_epoch;
+        get diagnostics total = row_count;
+    end loop;
     return total;
 end;
 $function$;

@@ -22,7 +22,7 @@ from twophase.stores.migrations import Migration, released
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 _FOLDER = importlib.resources.files("twophase.stores.postgres")
 _TABLES: Final = {"message": 1, "history": 1, "attempt": 1, "node": 1, "store_meta": 1, "topic": 2}
