@@ -199,13 +199,15 @@ class GrpcProducer:
             return
         now_s = time.perf_counter()
         if step is _PREPARE:
-            ledger.prepare.add(now_s - self._since_s)
+            if self._number >= ledger.measured_from:
+                ledger.prepare.add(now_s - self._since_s)
             if source.submits:
                 self.submit(self._number, self._body, now_s)
                 return
             ledger.prepare_acknowledged(self._number)
         elif step is _SUBMIT:
-            ledger.submit.add(now_s - self._since_s)
+            if self._number >= ledger.measured_from:
+                ledger.submit.add(now_s - self._since_s)
             ledger.acknowledge(self._number)
         source.finished(self, failed=False)
 

@@ -31,6 +31,8 @@ class Findings(msgspec.Struct, frozen=True):
     early: int
     foreign: int
     unanswered: int
+    not_begun: int
+    """Of an open loop: due, but no connection was free for it in time."""
     errors: dict[str, int]
 
     @property
@@ -53,6 +55,9 @@ class Ledger:
         self.early = 0
         self.foreign = 0
         self.unanswered = 0
+        self.not_begun = 0
+        self.measured_from = 0
+        """Messages before this one were due in the warm-up: their latencies do not count."""
         self.errors: Counter[str] = Counter()
         self.prepare = Histogram()
         self.submit = Histogram()
@@ -114,9 +119,11 @@ class Ledger:
             del self._left[number]
         now_s = time.perf_counter()
         self.delivered += 1
-        self.branch.add(now_s - self._waiting.pop(number))
-        if self._intended is not None:
-            self.whole.add(now_s - self._intended.pop(number))
+        waited_s = now_s - self._waiting.pop(number)
+        if number >= self.measured_from:
+            self.branch.add(waited_s)
+            if self._intended is not None:
+                self.whole.add(now_s - self._intended.pop(number))
 
     def fail(self, what: str) -> None:
         """A request was refused, or its connection broke."""
@@ -133,8 +140,13 @@ class Ledger:
         states = self._states
         return sum(1 for number in self._waiting if states[number] & _ACKNOWLEDGED)
 
-    def clear_latencies(self) -> None:
-        """The warm-up is over: only what comes from now on is measured."""
+    def warmed_up(self, waiting: int = 0) -> None:
+        """The warm-up is over: only the latencies of messages that are due from now on count.
+
+        Arguments:
+            waiting: messages that are due already and not begun; they begin before all others.
+        """
+        self.measured_from = self.begun + waiting
         for histogram in (self.prepare, self.submit, self.branch, self.whole, self.transfer, self.late):
             histogram.clear()
 
@@ -161,5 +173,6 @@ class Ledger:
             self.early,
             self.foreign,
             self.unanswered,
+            self.not_begun,
             dict(self.errors),
         )

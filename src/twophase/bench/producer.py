@@ -122,7 +122,8 @@ class Producer(asyncio.Protocol):
         ledger = source.ledger
         now_s = time.perf_counter()
         if self.step is _PREPARE:
-            ledger.prepare.add(now_s - self._since_s)
+            if self._number >= ledger.measured_from:
+                ledger.prepare.add(now_s - self._since_s)
             if source.submits:
                 self.step = _SUBMIT
                 self._since_s = now_s
@@ -131,7 +132,8 @@ class Producer(asyncio.Protocol):
                 return
             ledger.prepare_acknowledged(self._number)
         elif self.step is _SUBMIT:
-            ledger.submit.add(now_s - self._since_s)
+            if self._number >= ledger.measured_from:
+                ledger.submit.add(now_s - self._since_s)
             ledger.acknowledge(self._number)
         self.step = _NONE
         source.finished(self, failed=False)

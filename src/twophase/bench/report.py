@@ -53,7 +53,10 @@ def _table(comparison: Comparison) -> Table:
     row("other programs: processors in use", [f"{middle(column).foreign_cores:.2f}" for column in columns])
     row("messages begun / delivered", [_counts(column, "begun", "delivered") for column in columns])
     row("lost / duplicate / too early", [_counts(column, "lost", "duplicates", "early") for column in columns])
-    row("errors / unanswered", [f"{_errors(column)} / {_counts(column, 'unanswered')}" for column in columns])
+    row(
+        "errors / unanswered / not begun",
+        [f"{_errors(column)} / {_counts(column, 'unanswered', 'not_begun')}" for column in columns],
+    )
     return table
 
 

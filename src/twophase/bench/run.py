@@ -2,7 +2,8 @@
 
 Saturating (closed loop), every connection sends as soon as it is answered. In an open loop messages begin at fixed
 moments whatever the server does; one that finds no free connection waits for one, and its latency counts from the
-moment it was meant to be sent, so a stall is seen by every message it would have hit (no coordinated omission).
+moment it was meant to be sent, so a stall is seen by every message it would have hit (no coordinated omission). That
+holds to the end: what was due in the window and found no connection by its end is begun in the drain, and counts.
 """
 
 from __future__ import annotations
@@ -125,15 +126,19 @@ class Run:
         return time.perf_counter() - started_s
 
     async def _measured(self, meter: Meter) -> Measurement:
-        watch = Watch(self.workload, self.ledger, lambda: self._done, meter, self._on_progress)
+        watch = Watch(self.workload, self.ledger, lambda: self._done, meter, self._on_progress, lambda: len(self._due))
         ticker = self._start()
         try:
             window = await watch.measure()
-        finally:
-            self._generating = False
             if ticker is not None:
-                ticker.stop()
-        drained_s = await drained(self.ledger, lambda: self._under_way, self.workload.drain_s)
+                self._tick()  # what became due since the last
+        finally:
+            if ticker is None:
+                self._generating = False
+            else:
+                ticker.stop()  # nothing becomes due any more; what is due is begun, also by connections made anew
+        drained_s = await drained(self.ledger, lambda: self._under_way, self.workload.drain_s, self._due)
+        self._generating = False
         await self._abort_prepared()
         return window.measurement(self.workload, self.ledger, drained_s)
 

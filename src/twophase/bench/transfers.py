@@ -139,7 +139,8 @@ class Transfers:
                 ledger.fail(f"transfer: {type(error).__name__}: {error}"[:160])
                 await asyncio.sleep(_AFTER_FAILURE_S)
             else:
-                ledger.transfer.add(time.perf_counter() - started_s)
+                if number >= ledger.measured_from:
+                    ledger.transfer.add(time.perf_counter() - started_s)
             finally:
                 self._under_way -= 1
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from twophase.bench.histogram import Histogram
 from twophase.bench.ledger import Ledger
 from twophase.bench.measurement import Measurement, Point, Usage
 from twophase.bench.processes import Meter, machine_cpu_s
@@ -35,18 +35,18 @@ class Window(msgspec.Struct, frozen=True):
 
     measured_s: float
     messages: int
-    histograms: dict[str, Histogram]
     series: list[Point]
     usage: list[Usage]
     foreign_cores: float
 
     def measurement(self, workload: Workload, ledger: Ledger, drained_s: float) -> Measurement:
-        """The run as a whole, with the account as it now stands."""
+        """The run as a whole, with account and latencies as they now stand: after the drain, or what was slowest is
+        missing."""
         return Measurement(
             workload,
             self.measured_s,
             self.messages,
-            self.histograms,
+            ledger.latencies(),
             self.series,
             self.usage,
             drained_s,
@@ -64,6 +64,7 @@ class Watch:
         done: how many messages have come as far as is measured.
         meter: reads CPU and memory.
         on_progress: told about ten times a second.
+        waiting: how many messages are due and not begun.
     """
 
     def __init__(
@@ -73,12 +74,14 @@ class Watch:
         done: Callable[[], int],
         meter: Meter,
         on_progress: OnProgress = silent,
+        waiting: Callable[[], int] = lambda: 0,
     ) -> None:
         self._workload = workload
         self._ledger = ledger
         self._done = done
         self._meter = meter
         self._on_progress = on_progress
+        self._waiting = waiting
 
     async def measure(self) -> Window:
         """Let the warm-up pass, then measure.
@@ -88,7 +91,7 @@ class Watch:
         """
         workload = self._workload
         await self._pass(0.0, workload.warmup_s)
-        self._ledger.clear_latencies()
+        self._ledger.warmed_up(self._waiting())
         machine_s = machine_cpu_s()
         before, done, started_s = self._meter.read(), self._done(), time.perf_counter()
         series = await self._pass(workload.warmup_s, workload.seconds)
@@ -96,7 +99,7 @@ class Watch:
         after = self._meter.read()
         usage = [Usage.between(one, other, messages) for one, other in zip(before, after, strict=True)]
         foreign_cores = (machine_cpu_s() - machine_s) / measured_s - sum(one.cpu_cores for one in usage)
-        return Window(measured_s, messages, self._ledger.latencies(), series, usage, max(0.0, foreign_cores))
+        return Window(measured_s, messages, series, usage, max(0.0, foreign_cores))
 
     async def _pass(self, passed_s: float, seconds: float) -> list[Point]:
         """Let `seconds` pass, noting the throughput of each sample."""
@@ -116,19 +119,31 @@ class Watch:
         return series
 
 
-async def drained(ledger: Ledger, under_way: Callable[[], int], within_s: float) -> float:
+async def drained(
+    ledger: Ledger, under_way: Callable[[], int], within_s: float, due: deque[float] | None = None
+) -> float:
     """Wait until every request is answered, then until everything acknowledged has arrived; the seconds it took.
 
     Each may take `within_s`: what was acknowledged last has as long to arrive as any other. What has not arrived when
     the time is up is lost. Waits a little longer, for duplicates.
+
+    Arguments:
+        ledger: the account.
+        under_way: how many requests are.
+        within_s: seconds.
+        due: of an open loop, the messages that wait for a connection: whoever is answered begins one of these. What is
+            left when the time is up is taken away, and accounted as not begun.
     """
     started_s = time.perf_counter()
     ends_s = started_s + within_s
-    while under_way() and time.perf_counter() < ends_s:  # noqa: ASYNC110 -- an event would cost every message
+    while (under_way() or due) and time.perf_counter() < ends_s:  # noqa: ASYNC110 -- an event would cost every message
         await asyncio.sleep(_POLL_S)
     ledger.unanswered = under_way()
+    if due:
+        ledger.not_begun = len(due)
+        due.clear()
     ends_s = time.perf_counter() + within_s
-    while ledger.owed and time.perf_counter() < ends_s:  # noqa: ASYNC110 -- the same
+    while ledger.owed and time.perf_counter() < ends_s:  # noqa: ASYNC110 -- an event would cost every message
         await asyncio.sleep(_POLL_S)
     drained_s = time.perf_counter() - started_s
     await asyncio.sleep(_DUPLICATES_S)

@@ -35,6 +35,8 @@ class Faults(msgspec.Struct):
     """While cleared, requests wait for it."""
     split: bool = False
     """Answers leave in two writes."""
+    answer_s: float = 0.0
+    """How long each answer takes."""
 
 
 class FaultyServer:
@@ -65,6 +67,8 @@ class FaultyServer:
         faults = self.faults
         if faults.stall is not None:
             await faults.stall.wait()
+        if faults.answer_s:
+            await asyncio.sleep(faults.answer_s)
         self.requests += 1
         if faults.refuse(self.requests):
             body = b'{"dtm_result":"FAILURE","message":"planted FAILURE"}'

@@ -119,6 +119,58 @@ async def test_open_loop_sees_a_stall_in_every_message_it_would_have_hit() -> No
     assert run.findings.lost == 0
 
 
+async def test_open_loop_sees_a_stall_that_outlasts_the_window() -> None:
+    """200 messages a second; the stall begins in the middle of the window and ends 0.3 s after it.
+
+    Half of the window's messages wait for 0.3 s or more: four of them with a request under way, all others for a
+    connection. None of them would be measured by who stops at the window's end.
+    """
+    stall = asyncio.Event()
+    stall.set()
+    workload = Workload(Mode.SUBMIT, connections=4, rate=200.0, seconds=0.8, warmup_s=0.1, drain_s=10.0)
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.5, stall.clear)
+    loop.call_later(1.2, stall.set)
+
+    run = await _measured(Faults(stall=stall), workload)
+
+    submit = run.latency("submit")
+    assert submit is not None
+    assert submit.count == run.histograms["whole message"].count >= 0.95 * 200 * run.measured_s
+    assert submit.p90_ms > 400
+    found = run.findings
+    assert found.delivered == found.begun >= 0.95 * 200 * (run.measured_s + 0.1)
+    assert (found.lost, found.unanswered, found.not_begun) == (0, 0, 0)
+
+
+async def test_open_loop_above_capacity_measures_every_message_that_was_due() -> None:
+    """Two connections whose answers take 10 ms do 200 messages a second at most; 800 are asked for.
+
+    The last message of the window waits for all before it: three times as long as the window has lasted. Those that
+    were due in the warm-up are delivered, and not measured.
+    """
+    workload = Workload(Mode.SUBMIT, connections=2, rate=800.0, seconds=0.2, warmup_s=0.1, drain_s=10.0)
+
+    run = await _measured(Faults(answer_s=0.01), workload)
+
+    submit = run.latency("submit")
+    assert submit is not None
+    assert submit.count == pytest.approx(800 * run.measured_s, rel=0.1)
+    assert run.findings.begun == pytest.approx(800 * (run.measured_s + 0.1), rel=0.1)
+    assert submit.p99_ms > 1000 * 2 * run.measured_s
+    assert run.findings.delivered == run.findings.begun
+
+
+async def test_what_never_finds_a_connection_is_told_as_not_begun() -> None:
+    stall = asyncio.Event()
+    workload = Workload(Mode.SUBMIT, connections=4, rate=200.0, seconds=0.2, warmup_s=0.0, drain_s=0.2)
+
+    found = (await _measured(Faults(stall=stall), workload)).findings
+
+    assert (found.begun, found.unanswered, found.delivered) == (4, 4, 0)
+    assert found.not_begun >= 0.9 * 200 * 0.2 - 4
+
+
 async def test_without_a_stall_the_same_open_loop_is_fast() -> None:
     workload = Workload(Mode.SUBMIT, connections=4, rate=100.0, seconds=0.5, warmup_s=0.1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 from twophase.bench.ledger import Ledger
 from twophase.bench.window import drained
@@ -32,3 +33,14 @@ async def test_what_has_not_arrived_by_then_is_lost() -> None:
     await drained(ledger, lambda: 0, 0.02)
 
     assert ledger.findings().lost == 1
+
+
+async def test_what_is_due_has_the_same_time_to_begin_and_what_is_left_is_taken_away() -> None:
+    ledger = Ledger(opened=True)
+    due = deque([0.0, 0.1, 0.2])
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.01, due.popleft)
+
+    await drained(ledger, lambda: 0, 0.05, due)
+
+    assert (ledger.findings().not_begun, ledger.findings().unanswered, list(due)) == (2, 0, [])

@@ -90,11 +90,15 @@ def test_one_lost_among_many_is_found() -> None:
     assert (ledger.delivered, ledger.findings().lost) == (199_999, 1)
 
 
-def test_only_what_comes_after_the_warm_up_is_measured() -> None:
-    ledger = Ledger()
-    ledger.arrive(_submitted(ledger), 0)
-    ledger.clear_latencies()
-    ledger.arrive(_submitted(ledger), 0)
+def test_only_messages_that_are_due_after_the_warm_up_are_measured() -> None:
+    ledger = Ledger(opened=True)
+    before = [_submitted(ledger), _submitted(ledger)]
+    ledger.arrive(before[0], 0)
+    ledger.warmed_up(waiting=1)
+    waited, after = _submitted(ledger), _submitted(ledger)
+    for number in (before[1], waited, after):
+        ledger.arrive(number, 0)
 
-    assert {name: one.count for name, one in ledger.latencies().items()} == {"submit → branch": 1}
-    assert ledger.delivered == 2
+    assert ledger.measured_from == after
+    assert {name: one.count for name, one in ledger.latencies().items()} == {"submit → branch": 1, "whole message": 1}
+    assert ledger.delivered == 4

@@ -32,8 +32,9 @@ class RetriedLedger(Ledger):
     def __init__(self, branches: int = 1, *, opened: bool = False) -> None:
         super().__init__(branches, opened=opened)
         self.retries = Histogram()
-        """Seconds from the first call to the second."""
+        """Seconds from the first call to the second, in the warm-up, too."""
         self._refused_s: dict[int, float] = {}
+        self._aside = Histogram()
 
     def refuses(self, number: int) -> bool:
         """Whether this call, of this message, is to be refused."""
@@ -41,7 +42,8 @@ class RetriedLedger(Ledger):
         if number % EVERY or number in self._refused_s or number not in self._waiting:
             return False
         self._refused_s[number] = now_s
-        self.branch.add(now_s - self._waiting[number])
+        if number >= self.measured_from:
+            self.branch.add(now_s - self._waiting[number])
         return True
 
     def arrive(self, number: int, branch: int) -> None:
@@ -50,10 +52,10 @@ class RetriedLedger(Ledger):
         if refused_s is None or number not in self._waiting:
             super().arrive(number, branch)
             return
-        self._waiting[number] = refused_s
-        latencies, self.branch = self.branch, self.retries
+        latencies, self.branch = self.branch, self._aside
         super().arrive(number, branch)
         self.branch = latencies
+        self.retries.add(time.perf_counter() - refused_s)
 
 
 class RefusingSink(Sink):
