@@ -185,6 +185,27 @@ def test_a_suspect_whose_rows_are_cleaned_meanwhile_is_not_clean(spark: SparkSes
     assert result.unknown == {"cleaned meanwhile": 1}
 
 
+def test_what_was_told_of_before_is_missed_when_nothing_is_told_of_it(spark: SparkSession) -> None:
+    """A booking for no branch tells nothing of a message."""
+    booked = Case("booked_for_no_branch", "", None, None, NONE, ("00",))
+    expected = spark.createDataFrame([("gone",), (booked.gid,), (IN_ORDER[0].gid,), (BROKEN[0].gid,)], "gid string")
+
+    audited = compare(inputs_of(spark, [booked, *IN_ORDER, BROKEN[0]]), SCOPE, expected=expected)
+    audited.release()
+
+    result = audited.result
+    assert (result.messages, result.clean) == (len(IN_ORDER) + 3, len(IN_ORDER))
+    assert (result.violations, result.unknown) == (1, {"cleaned meanwhile": 2})
+
+
+def test_bookings_for_no_branch_are_no_messages(spark: SparkSession) -> None:
+    bookings = [Case("a", "", None, None, NONE, ("00",)), Case("b", "", None, None, NONE, (None, ""))]
+
+    result = told(inputs_of(spark, bookings), SCOPE)
+
+    assert (result.messages, result.clean, result.rows[-1].rows) == (0, 0, 3)
+
+
 def test_all_findings_are_a_frame_with_a_primary_class(spark: SparkSession) -> None:
     audited = compare(inputs_of(spark, ALL), SCOPE)
 

@@ -114,7 +114,7 @@ def test_another_database_under_an_old_name_is_refused() -> None:
         increment_of([other], state, 0, 2)
 
 
-def test_a_new_service_is_read_from_its_beginning_and_a_missing_one_is_told() -> None:
+def test_a_new_coordinator_is_read_from_its_beginning_and_a_missing_service_is_told() -> None:
     state = advanced(None, [bank(Bound(1, 1, "id"))], 1_000, 0, [], RUN)
 
     increment = increment_of([store(Bound(1, 9, "seq", 1))], state, 0, 2)
@@ -123,6 +123,19 @@ def test_a_new_service_is_read_from_its_beginning_and_a_missing_one_is_told() ->
         "coordinator coordinator is new": True,
         "consumer b": False,
     }
+    assert not increment.whole
+
+
+def test_a_service_that_is_new_or_back_again_makes_the_run_a_whole_one() -> None:
+    """What is missing in it has no row there by which an increment would hear of it."""
+    both = [store(Bound(1, 100, "seq", 1)), bank(Bound(1, 70, "id"))]
+    first = advanced(None, both, 1_000, 0, [], RUN)
+    without = advanced(first, both[:1], 2_000, 0, [], RUN)
+
+    assert not increment_of(both, first, 0, 2).whole
+    back = increment_of(both, without, 0, 2)
+    assert (back.whole, back.sources) == (True, tuple(both))
+    assert [remark.what for remark in back.remarks] == ["consumer b is new"]
 
 
 def test_with_too_much_open_the_point_stays() -> None:
@@ -189,6 +202,26 @@ def test_runs_extend_each_other_and_carry_over_what_is_open(spark: SparkSession,
     assert (fourth.verdict, fourth.result.messages) == (Verdict.VIOLATIONS, 1)
     assert [one.gid for one in fourth.result.samples] == ["waiting"]
     assert [line.violations for line in fourth.runs] == [1, 1, 0, 1]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_service_that_comes_later_is_compared_with_all_there_was(spark: SparkSession, tmp_path: Path) -> None:
+    system = make_system(tmp_path)
+    all_of_them = locations(system)
+    plan = Plan(all_of_them[:2], grace_s=0, late_s=1e9, overlap_s=0, complete=True, state=tmp_path / "state")
+    unheard_of = Case("no-row-in-bank-b", "", barriers=NONE, ledger=())
+    plain = Case("plain", "", State.SUBMITTED, None, NONE, (), checked=False, identity=None)
+    plant(system, nowadays([*GOOD, unheard_of, plain]))
+
+    first = run(spark, plan, look_into(plan))
+    assert (first.result.violations, first.result.counts["in_flight"]) == (0, 1)
+
+    system.execute(system.coordinator, "delete from message")
+    plan = msgspec.structs.replace(plan, locations=all_of_them)
+    second = run(spark, plan, look_into(plan))
+    assert (second.verdict, second.result.counts["missing_effect"], second.since) == (Verdict.VIOLATIONS, 1, None)
+    assert second.result.unknown == {"cleaned meanwhile": 1}, "what was in flight is nowhere now"
 
 
 def locations(system: System) -> tuple[Location, ...]:

@@ -100,7 +100,11 @@ class Audited(NamedTuple):
 
 
 def compare(
-    inputs: Inputs, scope: Scope, again: Again | None = None, wait: Callable[[], None] = lambda: None
+    inputs: Inputs,
+    scope: Scope,
+    again: Again | None = None,
+    wait: Callable[[], None] = lambda: None,
+    expected: DataFrame | None = None,
 ) -> Audited:
     """Compare all sides.
 
@@ -109,11 +113,12 @@ def compare(
         scope: what may be concluded from them.
         again: reads rows closer and once more; None takes `inputs` as data that does not change.
         wait: lets the grace time pass; called before the second look when something was in flight.
+        expected: gids that were open, broken or told of before: one without any row is not checkable, not absent.
 
     Raises:
         CannotRead: a source cannot be read, or has rows without a gid.
     """
-    separated = separate(inputs, scope)
+    separated = separate(inputs, scope, expected)
     first = _look(separated.others, separated.others_count, again or _unchanging(inputs, scope))
     counted = _count(first) if separated.others_count else []
     separated.held.unpersist()

@@ -66,10 +66,11 @@ class VerifiedPoint(msgspec.Struct, frozen=True):
 
 
 class Increment(msgspec.Struct, frozen=True):
-    """`sources` with slices of what is new; `remarks`: what a reader must know."""
+    """`sources` with slices of what is new; `remarks`: what a reader must know; `whole`: everything is to be read."""
 
     sources: tuple[Source, ...]
     remarks: tuple[Coverage, ...]
+    whole: bool = False
 
 
 def read_state(path: Path) -> VerifiedPoint | None:
@@ -112,16 +113,23 @@ def write_state(path: Path, state: VerifiedPoint) -> None:
 def increment_of(sources: Sequence[Source], state: VerifiedPoint, overlap_ms: int, slices_max: int) -> Increment:
     """What to read beyond the verified point.
 
+    A producer, consumer or ledger that no run has seen yet makes the run a whole one: what is missing in it has no row
+    there that could be new. Of a coordinator, whatever there is to compare is its own rows.
+
     Raises:
         CannotRead: a history ends before the verified point: another store, or one from a backup.
     """
     remarks: list[Coverage] = []
     before = max((mark for mark in state.marks if mark.as_of_ms <= state.as_of_ms - overlap_ms), default=None, key=_age)
     changed: list[Source] = []
+    whole = False
     for source in sources:
         known = state.sources.get(name_of(source))
         if known is None:
-            remarks.append(Coverage(f"{name_of(source)} is new", checked=True, note="read from its beginning"))
+            is_whole = source.location.role is not Role.COORDINATOR
+            note = "so everything was compared from its beginning" if is_whole else "read from its beginning"
+            remarks.append(Coverage(f"{name_of(source)} is new", checked=True, note=note))
+            whole |= is_whole
             changed.append(source)
         elif known != source.location.shown:
             raise CannotRead(
@@ -136,7 +144,7 @@ def increment_of(sources: Sequence[Source], state: VerifiedPoint, overlap_ms: in
             changed.append(_since(source, before, slices_max, remarks))
     gone = sorted(state.sources.keys() - {name_of(source) for source in sources})
     remarks += [Coverage(name, checked=False, note="not given any more; it was in earlier runs") for name in gone]
-    return Increment(tuple(changed), tuple(remarks))
+    return Increment(tuple(sources) if whole else tuple(changed), tuple(remarks), whole)
 
 
 def advanced(

@@ -43,13 +43,15 @@ _ORDINARY = (
     _FAILED | _CHECKED | _ROLLED_BACK,
     _FAILED | _PLAIN,
 )
-"""What the sides of an ordinary message may say together. 0: a ledger that books what is no branch's."""
+"""What the sides of an ordinary message may say together. 0: there is none, only rows of a ledger for no branch."""
+_EXPECTED = 1 << 7
+"""Said of a gid that must be told of: what nothing else is said of has vanished, so that is not ordinary."""
 _ONE_BOOKED = 1 << 32
 """Effects are counted in the lower half of a long, bookings in the upper: both are zero when the sum is."""
 
 
 class Separated(NamedTuple):
-    """`others`: the gids that are not ordinary; `rows`: read of each source, in the order of `sources`.
+    """`ordinary`: how many messages are; `others`: the gids that are not; `rows`: of each source, in their order.
 
     `held` is what is persisted for `others`: to be unpersisted when they have been used.
     """
@@ -71,19 +73,24 @@ def sources(scope: Scope) -> list[tuple[Role, str]]:
     ]
 
 
-def separate(inputs: Inputs, scope: Scope) -> Separated:
+def separate(inputs: Inputs, scope: Scope, expected: DataFrame | None = None) -> Separated:
     """Tell ordinary messages from the others; reads every input once.
+
+    Arguments:
+        inputs: the rows of every side.
+        scope: what may be concluded from them.
+        expected: gids of which there must be rows; one that has none is among the others.
 
     Raises:
         CannotRead: a row has no gid.
     """
     names = [f"rows{place}" for place in range(len(sources(scope)))]
-    by_gid = numbers_by_gid(inputs, scope)
+    by_gid = numbers_by_gid(inputs, scope, expected)
     # One group for all ordinary messages, one for each other gid: the result is as small as the trouble is.
     counted = (
         by_gid.groupBy(F.when(~F.col("ordinary"), F.col("gid")).alias("gid"))
         .agg(
-            F.count("*").alias("messages"),
+            F.count_if("told").alias("messages"),
             F.count_if(F.col("gid").isNull()).alias("nameless"),
             *[F.sum(name).alias(name) for name in names],
         )
@@ -103,9 +110,18 @@ def separate(inputs: Inputs, scope: Scope) -> Separated:
     return Separated(row["ordinary"], counted.where(is_other).select("gid"), row["others"], rows, counted)
 
 
-def numbers_by_gid(inputs: Inputs, scope: Scope) -> DataFrame:
-    """(gid, ordinary, rows0, rows1, …): one row a gid, with the rows that each source has of it."""
-    long = reduce(DataFrame.unionByName, _parts(inputs, scope))
+def numbers_by_gid(inputs: Inputs, scope: Scope, expected: DataFrame | None = None) -> DataFrame:
+    """(gid, ordinary, told, rows0, rows1, …): one row a gid, with the rows that each source has of it.
+
+    `told`: somebody tells of a message; of what is ordinary and not told, a ledger has rows that are no branch's.
+    """
+    parts = _parts(inputs, scope)
+    in_order: tuple[int, ...] = _ORDINARY
+    if expected is not None:
+        zero = F.lit(0).cast("bigint")
+        parts.append(_numbers(expected, F.lit(-1), F.lit(_EXPECTED), zero, zero))
+        in_order = (*_ORDINARY, *(says | _EXPECTED for says in _ORDINARY if says))
+    long = reduce(DataFrame.unionByName, parts)
     # Sent to the gid's partition first, and summed there once. A sum on the way, as `groupBy` alone makes it, saves
     # nothing where nearly every row of a source has a gid of its own: it is one more hash table of everything.
     grouped = (
@@ -118,8 +134,9 @@ def numbers_by_gid(inputs: Inputs, scope: Scope) -> DataFrame:
             *[F.count_if(F.col("source") == place).alias(f"rows{place}") for place in range(len(sources(scope)))],
         )
     )
-    ordinary = F.col("says").isin(*_ORDINARY) & (F.col("hashes") == 0) & (F.col("count") == 0)
-    return grouped.withColumn("ordinary", ordinary).drop("says", "hashes", "count")
+    ordinary = F.col("says").isin(*in_order) & (F.col("hashes") == 0) & (F.col("count") == 0)
+    made = {"ordinary": ordinary, "told": F.col("says") != 0}
+    return grouped.withColumns(made).drop("says", "hashes", "count")
 
 
 def _parts(inputs: Inputs, scope: Scope) -> list[DataFrame]:

@@ -117,15 +117,15 @@ def examine(
     scope = scope_of(sources, as_of_ms, int(plan.late_s * 1000))
     state = read_state(plan.state) if plan.state else None
     say(f"comparing {len(sources)} sources")
-    inputs, remarks, held = _inputs(spark, plan, sources, state, arrived)
+    chosen = _chosen(spark, plan, sources, state, arrived)
 
     def wait() -> None:
         say(f"waiting {plan.grace_s:g} s, because messages are in flight, then looking at the suspects again")
         pause(plan.grace_s)
 
-    audited = compare(inputs, scope, again_from(spark, sources, scope), wait)
-    if held is not None:
-        held.unpersist()
+    audited = compare(chosen.inputs, scope, again_from(spark, sources, scope), wait, chosen.expected)
+    if chosen.held is not None:
+        chosen.held.unpersist()
     after: VerifiedPoint | None = None
     runs: tuple[Run, ...] = ()
     if plan.state is not None:
@@ -133,7 +133,7 @@ def examine(
         line = Run(as_of_ms, result.messages, result.clean, result.violations, result.unchecked, len(carried))
         if len(carried) > CARRIED_MAX:
             why = f"stays where it was: more than {CARRIED_MAX} messages are to be carried over"
-            remarks.append(Coverage("the verified point", checked=True, note=why))
+            chosen.remarks.append(Coverage("the verified point", checked=True, note=why))
         after = advanced(state, sources, as_of_ms, int(plan.overlap_s * 1000), carried, line)
         if arrived is not None and len(carried) <= CARRIED_MAX:
             after = msgspec.structs.replace(after, verified=arrived.verified, batch=arrived.batch)
@@ -143,8 +143,8 @@ def examine(
         late_s=plan.late_s,
         complete=plan.complete,
         allow_empty=plan.allow_empty,
-        since_ms=state.as_of_ms if state else None,
-        remarks=tuple(remarks),
+        since_ms=None if state is None or chosen.whole else state.as_of_ms,
+        remarks=tuple(chosen.remarks),
         runs=runs,
     )
     report = make_report(audited.result, sources, terms, duration_s=time.monotonic() - started)
@@ -161,27 +161,42 @@ def write_reports(report: Report, plan: Plan) -> None:
         plan.junit.write_bytes(to_junit(report))
 
 
-def _inputs(
+class _Chosen(NamedTuple):
+    """What this run compares. `expected`: gids that must be told of, rows or none; `held`: to be unpersisted."""
+
+    inputs: Inputs
+    whole: bool
+    remarks: list[Coverage]
+    expected: DataFrame | None = None
+    held: DataFrame | None = None
+
+
+def _chosen(
     spark: SparkSession, plan: Plan, sources: list[Source], state: VerifiedPoint | None, arrived: Arrived | None
-) -> tuple[Inputs, list[Coverage], DataFrame | None]:
+) -> _Chosen:
     """The rows to compare: all of them, or those of every gid that is new or was carried over."""
     if state is None:
-        return read_all(spark, sources), [], None
+        return _Chosen(read_all(spark, sources), whole=True, remarks=[])
     looked_at = sources if arrived is None else without_new_history(sources, state)
     increment = increment_of(looked_at, state, int(plan.overlap_s * 1000), plan.cores * 2)
-    gids = local_gids(spark, state.carried)
+    expected = local_gids(spark, state.carried)
     remarks = list(increment.remarks)
     if arrived is not None:
-        gids = gids.unionByName(arrived.gids)
+        expected = expected.unionByName(arrived.gids)
         remarks += arrived.remarks
-    for frame in read_all(spark, increment.sources):
+    new = read_all(spark, increment.sources)
+    if increment.whole:
+        return _Chosen(new, whole=True, remarks=remarks, expected=expected)
+    gids = expected
+    for frame in new:
         gids = gids.unionByName(frame.select("gid"))
     held = gids.distinct().persist(StorageLevel.MEMORY_AND_DISK)
-    return rows_of_uncounted(spark, sources, held), remarks, held
+    inputs = rows_of_uncounted(spark, sources, held)
+    return _Chosen(inputs, whole=False, remarks=remarks, expected=expected, held=held)
 
 
 def _carried(audited: Audited) -> list[str]:
-    """What is broken or open: the next run looks at it again, also when it has vanished by then."""
+    """What is broken or open: the next run looks at it again, and says so when no row of it is left by then."""
     if not any(audited.result.counts[name] for name in _CARRIED):
         return []
     wanted = F.arrays_overlap("flags", F.array(*[F.lit(name) for name in _CARRIED]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
@@ -11,9 +13,15 @@ VANISHED = "cleaned meanwhile"
 
 
 def with_the_vanished(gids: DataFrame, looked: DataFrame) -> DataFrame:
-    """A row for every gid that was asked for: one whose rows have gone since cannot be checked any more."""
+    """A row for every gid that was asked for: one whose rows have gone since cannot be checked any more.
+
+    Arguments:
+        gids: what was asked for.
+        looked: what was found, classified. A ledger's rows for no branch tell nothing of a message.
+    """
     found = gids.join(looked, "gid", "left")
-    gone = F.col("flags").isNull()
+    nothing = [F.coalesce(F.size(side), F.lit(0)) <= 0 for side in ("producers", "barriers", "ledger")]
+    gone = reduce(Column.__and__, nothing, F.col("message").isNull() | F.col("message")["state"].isNull())
     return found.withColumns(
         {
             "flags": F.when(gone, _names((Flag.UNCHECKED,))).otherwise(F.col("flags")),
