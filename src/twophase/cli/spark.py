@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from twophase.cli.spark_archive import ARCHIVE_EXAMPLES, archive, reference_of
-from twophase.cli.spark_audit import perform, read_order
+from twophase.cli.spark_audit import files_of, perform, read_order
 from twophase.cli.spark_bundle import BUNDLE_EXAMPLES, bundle
 from twophase.cli.spark_exit import EXIT_NOT_CHECKED, exit_codes, say
 from twophase.cli.spark_query import QUERY_EXAMPLES, query
@@ -23,6 +23,7 @@ from twophase.cli.spark_slo import SLO_EXAMPLES, slo
 from twophase.core.errors import ConfigurationError
 from twophase.spark.fleet import Options as AuditOptions
 from twophase.spark.locations import Role
+from twophase.spark.unmade import ReportFiles
 
 if TYPE_CHECKING:
     from twophase.spark.report import Report
@@ -135,9 +136,9 @@ def audit(
         allow_empty=allow_empty,
         **{name: str(path) for name, path in _paths(html, json, junit, state, findings).items() if path is not None},
     )
-    with exit_codes(junit):
+    with exit_codes(ReportFiles(html, json, junit)):
         order = read_order(said, texts, config)
-    with exit_codes(order.plan.junit):
+    with exit_codes(files_of(order.plan)):
         code = perform(order, say, _show)
     if code:
         raise typer.Exit(code)

@@ -18,6 +18,7 @@ from twophase.core.errors import ConfigurationError, SparkUnavailable
 from twophase.spark.fleet import Options, read_fleet
 from twophase.spark.locations import Location, Role, parse_coordinator, parse_named, require_distinct
 from twophase.spark.plan import Plan
+from twophase.spark.unmade import ReportFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,8 +63,13 @@ def read_order(said: Options, texts: Mapping[Role, Sequence[str]], config: Path 
     return Order(plan, options.memory or 2048, cores, options.every, follow=bool(options.follow))
 
 
+def files_of(plan: Plan) -> ReportFiles:
+    """Where its reports go."""
+    return ReportFiles(plan.html, plan.json, plan.junit)
+
+
 def perform(order: Order, say: Say, show: Show) -> int:
-    """Audit, once or until stopped; the exit code of the last whole round.
+    """Audit, once or until stopped; the exit code of the last round that was not given up.
 
     Raises:
         TwophaseError: it could not be made; of many rounds, only the first one's failure.
@@ -100,10 +106,16 @@ def _follow(order: Order, settings: SessionSettings, say: Say, show: Show) -> in
             stop=stop,
             say=say,
             show=lambda report: show(report, order.plan.html),
-            failed=lambda error: say(f"could not check in this round: {last_line(error)}"),
+            failed=lambda error: _not_checked(order.plan, error, say),
             every_s=following.EVERY_SECONDS if order.every_s is None else order.every_s,
         )
         return following.Follower(spark, order.plan, terms).run()
+
+
+def _not_checked(plan: Plan, error: Exception, say: Say) -> None:
+    """What a round has died of, where people and where machines look."""
+    say(f"could not check in this round: {last_line(error)}")
+    files_of(plan).say_not_made(f"Could not check. {last_line(error)}")
 
 
 class _Given(Exception):
@@ -137,7 +149,7 @@ def _rounds(spark: SparkSession, order: Order, say: Say, show: Show) -> int:
                 raise
             except Exception as error:  # noqa: BLE001 -- a database that is away now may be back in the next round
                 code = EXIT_NOT_CHECKED
-                say(f"could not check in this round: {last_line(error)}")
+                _not_checked(order.plan, error, say)
             if stop.wait(max(0.0, order.every_s - (time.monotonic() - started))):
                 say("stopped")
                 return code

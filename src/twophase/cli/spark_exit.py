@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NoReturn
 
 import typer
 
 from twophase.core.errors import ConfigurationError, TwophaseError
+from twophase.spark.unmade import ReportFiles
 
 EXIT_NOT_CHECKED = 2
 EXIT_INTERRUPTED = 130
+NO_FILES = ReportFiles()
+_STOPPED = "Stopped; nothing can be said."
 
 
 def say(text: str) -> None:
@@ -25,30 +27,28 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def exit_codes(
-    junit: Path | None = None, *, command: str = "audit", failed: str = "Could not check."
+    files: ReportFiles = NO_FILES, *, command: str = "audit", failed: str = "Could not check."
 ) -> Iterator[None]:
-    """Whatever goes wrong ends in 2 and one line; `junit` gets it too, so that no old success stays there."""
+    """Whatever goes wrong ends in 2 and one line; `files` get it too, so that no old success stays there."""
     try:
         yield
     except ConfigurationError as error:
-        _ended(f"{failed} {error.code}: {error.message} `twophase spark {command} --help` explains it.", junit)
+        _ended(f"{failed} {error.code}: {error.message} `twophase spark {command} --help` explains it.", files)
     except TwophaseError as error:
-        _ended(f"{failed} {error.code}: {error.message} {error.remedy}", junit)
+        _ended(f"{failed} {error.code}: {error.message} {error.remedy}", files)
     except KeyboardInterrupt:
-        typer.echo("Stopped; nothing can be said.", err=True)
+        typer.echo(_STOPPED, err=True)
+        files.say_not_made(_STOPPED)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except typer.Exit:
         raise
     except Exception as error:  # noqa: BLE001 -- a crash must end in 2, not in 1
-        _ended(f"{failed} {last_line(error)}\n`twophase spark doctor` says whether Spark itself works here.", junit)
+        _ended(f"{failed} {last_line(error)}\n`twophase spark doctor` says whether Spark itself works here.", files)
 
 
-def _ended(text: str, junit: Path | None) -> NoReturn:
+def _ended(text: str, files: ReportFiles) -> NoReturn:
     typer.echo(text, err=True)
-    if junit is not None and junit.absolute().parent.is_dir():
-        from twophase.spark.junit import not_checked  # noqa: PLC0415 -- PySpark is slow to import
-
-        junit.write_bytes(not_checked(text))
+    files.say_not_made(text)
     raise typer.Exit(EXIT_NOT_CHECKED) from None
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from twophase.cli.spark_exit import exit_codes, say
 from twophase.core.errors import ConfigurationError
 from twophase.spark.locations import Location, parse_coordinator, require_distinct
+from twophase.spark.unmade import SLO_FORMAT, ReportFiles
 
 if TYPE_CHECKING:
     from twophase.spark.slo import Latency, Measured
@@ -49,7 +50,7 @@ def slo(
 
     Exit code 0: within every bound; 1: a bound is exceeded; 2: could not measure.
     """
-    with exit_codes():
+    with exit_codes(ReportFiles(html, json, title="twophase slo", format=SLO_FORMAT), command="slo"):
         from twophase.spark.slo import Thresholds, alerts_of  # noqa: PLC0415 -- PySpark is slow to import
         from twophase.spark.slo_page import make_slo_report, to_slo_html, to_slo_json  # noqa: PLC0415 -- the same
 

@@ -1,20 +1,18 @@
 """The report as JUnit XML, which CI systems show: one case for each class and each comparison.
 
-A class that breaks a promise fails its case; what was not checked is skipped, with the reason; an audit that could not
-be made is an error, so that a build never takes silence for success.
+A class that breaks a promise fails its case; what was not checked is skipped, with the reason; an audit that proves
+nothing is an error, and so is one that could not be made (see `unmade`).
 """
 
 from __future__ import annotations
 
-import re
 from xml.etree import ElementTree as ET
 
 from twophase.spark.report import Report, Verdict
 from twophase.spark.samples import Finding
 from twophase.spark.taxonomy import MEANINGS
+from twophase.spark.unmade import as_xml_text
 
-_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 cannot hold at all, not even escaped; a gid of a foreign table may."""
 _SAMPLES_TOLD = 10
 
 
@@ -28,26 +26,19 @@ def to_junit(report: Report) -> bytes:
         count = report.result.counts[meaning.flag.value]
         if count:
             samples = [one for one in report.result.samples if meaning.flag.value in one.flags][:_SAMPLES_TOLD]
-            failure = ET.SubElement(case, "failure", message=_text(f"{count} messages. {meaning.what}"))
-            failure.text = _text("\n".join([meaning.remedy, *map(_told, samples)]))
+            failure = ET.SubElement(case, "failure", message=as_xml_text(f"{count} messages. {meaning.what}"))
+            failure.text = as_xml_text("\n".join([meaning.remedy, *map(_told, samples)]))
     for line in report.coverage:
         case = _case(suite, "coverage", line.what)
         if not line.checked:
-            ET.SubElement(case, "skipped", message=_text(line.note))
+            ET.SubElement(case, "skipped", message=as_xml_text(line.note))
     if report.verdict in {Verdict.NOTHING, Verdict.UNCHECKED, Verdict.INCOMPLETE}:
-        ET.SubElement(_case(suite, "coverage", "verdict"), "error", message=_text(report.sentence))
+        ET.SubElement(_case(suite, "coverage", "verdict"), "error", message=as_xml_text(report.sentence))
     return _finished(suite, report.duration_s)
 
 
-def not_checked(message: str) -> bytes:
-    """The suite of an audit that could not be made."""
-    suite = ET.Element("testsuite", name="twophase audit")
-    ET.SubElement(_case(suite, "coverage", "the audit could be made"), "error", message=_text(message))
-    return _finished(suite, 0.0)
-
-
 def _case(suite: ET.Element, group: str, name: str) -> ET.Element:
-    return ET.SubElement(suite, "testcase", classname=f"twophase.{group}", name=_text(name))
+    return ET.SubElement(suite, "testcase", classname=f"twophase.{group}", name=as_xml_text(name))
 
 
 def _finished(suite: ET.Element, seconds: float) -> bytes:
@@ -62,7 +53,3 @@ def _finished(suite: ET.Element, seconds: float) -> bytes:
 def _told(one: Finding) -> str:
     commands = "".join(f"\n  {step.why}: {step.command}" for step in one.repairs)
     return f"{one.gid}: {', '.join(one.flags)}{commands}"
-
-
-def _text(text: str) -> str:
-    return _ILLEGAL.sub("\ufffd", text)

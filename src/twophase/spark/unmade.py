@@ -1,0 +1,84 @@
+"""The report files of a run that came to no report: each says so, lest an older success stand there and be believed.
+
+Made without PySpark, because that it is missing is one of the reasons.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree as ET
+
+import msgspec
+
+NOT_MADE: Final = "not-made"
+"""The verdict in JSON."""
+AUDIT_FORMAT: Final = 2
+SLO_FORMAT: Final = 1
+"""Of their JSON, as `report.FORMAT` and `slo.FORMAT`."""
+_ILLEGAL: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 cannot hold at all, not even escaped; a gid of a foreign table may."""
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}: could not check, {as_of}</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 68rem; padding: 1.5rem 1rem 4rem; }}
+h1 {{ border-left: .5rem solid #b26a00; padding-left: 1rem; font-size: 1.9rem; }}
+p {{ white-space: pre-line; }}
+</style>
+</head>
+<body>
+<h1>Could not check</h1>
+<p>{sentence}</p>
+<p>As of {as_of}.</p>
+</body>
+</html>
+"""
+
+
+class ReportFiles(msgspec.Struct, frozen=True):
+    """Where reports go; None where none was asked for. `format`: of this command's JSON."""
+
+    html: Path | None = None
+    json: Path | None = None
+    junit: Path | None = None
+    title: str = "twophase audit"
+    format: int = AUDIT_FORMAT
+
+    def say_not_made(self, why: str) -> None:
+        """Write `why` in place of a report; a file that cannot be written is passed over: there is worse to tell."""
+        as_of = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        plain = {"format": self.format, "verdict": NOT_MADE, "sentence": why, "as_of": as_of}
+        page = _PAGE.format(title=html.escape(self.title), as_of=as_of, sentence=html.escape(why))
+        for path, content in (
+            (self.html, page.encode("utf-8", "replace")),
+            (self.json, msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"),
+            (self.junit, _suite(self.title, why)),
+        ):
+            if path is not None:
+                with contextlib.suppress(OSError):
+                    path.write_bytes(content)
+
+
+def as_xml_text(text: str) -> str:
+    """`text` without what XML cannot hold."""
+    return _ILLEGAL.sub("\ufffd", text)
+
+
+def _suite(title: str, why: str) -> bytes:
+    """One case, which is an error, so that a build never takes silence for success."""
+    counts = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0", "time": "0"}
+    suite = ET.Element("testsuite", {"name": title, **counts})
+    case = ET.SubElement(suite, "testcase", classname="twophase.coverage", name="the audit could be made")
+    ET.SubElement(case, "error", message=as_xml_text(why))
+    ET.indent(suite)
+    text: str = ET.tostring(suite, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()

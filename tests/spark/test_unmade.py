@@ -1,0 +1,137 @@
+"""No file of an older success outlives a run that could not be made, whatever way it failed. No Spark needed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from twophase.cli import spark_audit
+from twophase.cli.spark import app
+from twophase.core.errors import CannotRead
+from twophase.spark import report, slo
+from twophase.spark.plan import Plan
+from twophase.spark.unmade import AUDIT_FORMAT, SLO_FORMAT, ReportFiles
+
+AWAY = "bank-a is <away>"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> ReportFiles:
+    """Reports of an older run."""
+    paths = [tmp_path / name for name in ("audit.html", "audit.json", "audit.xml")]
+    for path in paths:
+        path.write_text("clean")
+    return ReportFiles(html=paths[0], json=paths[1], junit=paths[2])
+
+
+def require_not_made(files: ReportFiles, why: str) -> None:
+    """Each of them says that there is no verdict, and why."""
+    assert files.html is not None
+    assert files.json is not None
+    page, plain = files.html.read_text(), msgspec.json.decode(files.json.read_bytes())
+    assert "<h1>Could not check</h1>" in page
+    assert why.replace("<", "&lt;").replace(">", "&gt;") in page
+    assert (plain["format"], plain["verdict"]) == (files.format, "not-made")
+    assert why in plain["sentence"]
+    if files.junit is not None:
+        suite = ET.parse(files.junit).getroot()
+        assert [suite.get(name) for name in ("tests", "errors", "failures", "skipped")] == ["1", "1", "0", "0"]
+        assert why in suite.find("testcase/error").get("message", "")  # type: ignore[union-attr]
+
+
+def test_an_audit_that_cannot_be_made(files: ReportFiles) -> None:
+    done = CliRunner().invoke(
+        app,
+        ["audit", "--coordinator=mongo://x", f"--html={files.html}", f"--json={files.json}", f"--junit={files.junit}"],
+    )
+
+    assert done.exit_code == 2
+    require_not_made(files, "must begin with")
+
+
+def test_an_audit_whose_database_is_away(files: ReportFiles, tmp_path: Path) -> None:
+    config = tmp_path / "audit.toml"
+    config.write_text(
+        f'[audit]\nhtml = "{files.html}"\njson = "{files.json}"\njunit = "{files.junit}"\n'
+        '[[coordinator]]\nurl = "sqlite:///none.db"\n[[producer]]\nname = "a"\nurl = "sqlite:///a.db"\n'
+    )
+
+    done = CliRunner().invoke(app, ["audit", f"--config={config}"])
+
+    assert done.exit_code == 2, done.stderr
+    require_not_made(files, "there is no file none.db")
+
+
+def test_a_measurement_that_cannot_be_made(files: ReportFiles) -> None:
+    done = CliRunner().invoke(
+        app, ["slo", "--coordinator=sqlite:///none.db", f"--html={files.html}", f"--json={files.json}"]
+    )
+
+    assert done.exit_code == 2
+    require_not_made(ReportFiles(files.html, files.json, format=SLO_FORMAT), "there is no file none.db")
+
+
+def fail(*_: object, **__: object) -> None:
+    raise CannotRead(AWAY)
+
+
+def order_of(files: ReportFiles) -> spark_audit.Order:
+    plan = Plan((), html=files.html, json=files.json, junit=files.junit)
+    return spark_audit.Order(plan, memory_mb=512, cores=1, every_s=0.001)
+
+
+def test_a_round_that_could_not_be_made(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twophase.spark.run.run", fail)
+    nothing: Any = None
+
+    def say(text: str) -> None:
+        if "could not check" in text:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert spark_audit._rounds(nothing, order_of(files), say, nothing) == 2
+    require_not_made(files, AWAY)
+
+
+def test_a_round_of_an_audit_that_follows(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing:
+        def __init__(self, _spark: object, _plan: Plan, following: Any) -> None:
+            self._following = following
+
+        def run(self) -> int:
+            self._following.failed(CannotRead(AWAY))
+            return 2
+
+    monkeypatch.setattr("twophase.spark.following.Follower", Failing)
+    monkeypatch.setattr("twophase.spark.session.open_session", lambda _: contextlib.nullcontext())
+    nothing: Any = None
+
+    assert spark_audit._follow(order_of(files), nothing, lambda _: None, nothing) == 2
+    require_not_made(files, AWAY)
+
+
+def test_the_formats_are_those_of_the_reports() -> None:
+    assert (AUDIT_FORMAT, SLO_FORMAT) == (report.FORMAT, slo.FORMAT)
+
+
+def test_they_are_written_where_there_is_no_pyspark(files: ReportFiles) -> None:
+    program = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from twophase.cli.spark import app\n"
+        f"app(['audit', '--coordinator=sqlite:///x.db', '--producer=a=sqlite:///a.db', '--html={files.html}',"
+        f" '--json={files.json}', '--junit={files.junit}'])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    require_not_made(files, "pyspark")
