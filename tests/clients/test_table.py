@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.clients import test_published_clients
 from tests.clients.lanes import LANES, SCENARIOS, scenarios_table, versions
+
+PAGE = Path(__file__).parents[2] / "docs/reference/dtm-clients.md"
 
 
 def test_every_scenario_has_its_test() -> None:
@@ -15,6 +19,14 @@ def test_table_names_every_lane() -> None:
     heads, rows = scenarios_table()
     assert len(heads) == 1 + len({(lane.client, lane.protocol) for lane in LANES})
     assert rows[0][1:] == ("MariaDB, PostgreSQL, Redis",) * 3 + ("MariaDB",)
+
+
+def test_page_says_which_languages_are_not_driven() -> None:
+    _, _, rest = PAGE.read_text().partition("Not driven:")
+    not_driven, _, _ = rest.partition("\n## ")
+    driven = {language for language, *_ in versions()}
+    for language in {"Go", "Python", "Node", "C#", "PHP", "Java"}:
+        assert (language in not_driven.replace("Python's client", "")) is (language not in driven)
 
 
 def test_versions_are_those_that_are_pinned() -> None:
