@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.server
 import threading
 from collections.abc import Iterator
+from http.client import HTTPConnection
+from queue import SimpleQueue
 from typing import Any
 
 import msgspec
@@ -93,6 +95,27 @@ def test_what_cannot_be_taken_now_is_sent_again(coordinator: Scripting) -> None:
 def test_patience_ends(coordinator: Scripting) -> None:
     with pytest.raises(CoordinatorUnreachable, match="for nothing"):
         submit(coordinator, [(503, b"{}")], ["a"], patience_s=0.2)
+
+
+class LastConnectionTaken(SimpleQueue[HTTPConnection]):
+    """There was one when it was looked at, and another thread has it by now."""
+
+    def empty(self) -> bool:
+        return False
+
+
+def test_a_connection_that_another_thread_took_is_not_waited_for(coordinator: Scripting) -> None:
+    coordinator.script = [(200, results(""))]
+    url = f"http://127.0.0.1:{coordinator.server_address[1]}"
+    with BulkClient(url, connections=1) as client:
+        client._idle = idle = LastConnectionTaken()
+        asking = threading.Thread(target=client.submit, args=(["a"], 1, lambda _gid, _result: None), daemon=True)
+        asking.start()
+        asking.join(5)
+        waits = asking.is_alive()
+        if waits:
+            idle.put(HTTPConnection("127.0.0.1", coordinator.server_address[1]))
+    assert not waits
 
 
 def test_nobody_there(coordinator: Scripting) -> None:

@@ -7,13 +7,14 @@ idempotent (I7).
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import random
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Final, Self
 
@@ -69,8 +70,9 @@ class BulkClient:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
-        while not self._idle.empty():
-            self._idle.get().close()
+        with contextlib.suppress(Empty):
+            while True:
+                self._idle.get_nowait().close()
 
     def prepare(self, messages: Iterable[tuple[str, bytes]], per_request: int, settled: Settled) -> None:
         """Prepare messages, given as gid and request.
@@ -141,7 +143,10 @@ class BulkClient:
         return settled
 
     def _exchange(self, path: str, body: bytes) -> tuple[int, bytes]:
-        connection = self._connect() if self._idle.empty() else self._idle.get()
+        try:
+            connection = self._idle.get_nowait()
+        except Empty:
+            connection = self._connect()
         try:
             connection.request("POST", self._prefix + path, body, self._headers)
             answer = connection.getresponse()
