@@ -42,6 +42,7 @@ class Services:
         on_refused: told of each call that is refused by its headers.
         unknown: makes the answer to a method that there is not, of its path.
         on_crash: hears of faults of ours.
+        crash_end: what a caller is told of one.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Services:
         unknown: Callable[[str], Reply],
         on_refused: Callable[[], None],
         on_crash: Callable[[Exception], None],
+        crash_end: Ended,
     ) -> None:
         self.message_bytes_max = message_bytes_max
         self.calls_max = calls_max
@@ -68,6 +70,7 @@ class Services:
         self._header_list_bytes_max = header_list_bytes_max
         self._unknown = unknown
         self._on_crash = on_crash
+        self._crash_end = crash_end
         self._methods: dict[str, tuple[type[UnaryCall | StreamingCall], UnaryMethod | StreamingMethod]] = {}
         self._cancelled = ended(Status.CANCELLED, "the call was cancelled.")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -115,7 +118,7 @@ class Services:
     def fault(self, error: Exception) -> Ended:
         """A fault of ours, as it is told."""
         self._on_crash(error)
-        return Ended(Status.UNKNOWN, "internal error.")
+        return self._crash_end
 
     def crashed(self, error: Exception) -> Reply:
         """The same as an answer."""

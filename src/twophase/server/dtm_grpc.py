@@ -23,6 +23,7 @@ from twophase.core.errors import (
     ForgottenMessage,
     InvalidRequest,
     Overloaded,
+    ServerFault,
     TwophaseError,
     UnknownMessage,
     UnsupportedType,
@@ -165,6 +166,7 @@ class GrpcDoor:
             unknown=_unknown,
             on_refused=partial(self._refused, InvalidRequest.code),
             on_crash=_crashed,
+            crash_end=_ended(ServerFault(), refusal(ServerFault())),
         )
         services.keep = self._decoder.trace.among
         hot = {"Prepare": self._prepare, "Submit": self._submit, "Abort": self._abort}

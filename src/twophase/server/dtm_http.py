@@ -23,7 +23,7 @@ from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.horizon import Horizon
 from twophase.coordinator.view import MessageView
-from twophase.core.errors import InvalidRequest, TwophaseError, UnsupportedType
+from twophase.core.errors import InvalidRequest, ServerFault, TwophaseError, UnsupportedType
 from twophase.core.gid import RANDOM_BYTES, make_gid, validate_gid
 from twophase.core.hooks import Clock
 from twophase.server.encode import Answer, failure
@@ -183,4 +183,4 @@ async def _not_found(_request: Request, error: Exception) -> Response:
 
 
 async def _failed(_request: Request, _error: Exception) -> Response:
-    return respond(Answer(500, failure(TwophaseError("internal error.")).body))
+    return respond(failure(ServerFault()))

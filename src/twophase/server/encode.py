@@ -20,6 +20,7 @@ from twophase.core.errors import (
     InvalidRequest,
     NotYetDelivered,
     Refused,
+    ServerFault,
     StateConflict,
     StoreError,
     TopicNotFound,
@@ -166,6 +167,8 @@ def _status(error: TwophaseError) -> int:
     match error:
         case UnknownMessage() | TopicNotFound() | TopicRefused():
             return 500  # what dtm answers, and its clients' tests expect
+        case ServerFault():
+            return 500  # not 503: to come again at once will not mend it
         case ForgottenMessage():
             return 410  # not 409: that would claim the message was refused, and nobody can tell
         case Refused():

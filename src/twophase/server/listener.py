@@ -21,10 +21,10 @@ from uvicorn.server import ServerState
 
 from twophase.coordinator.entry import OnReply
 from twophase.core import failpoint
-from twophase.core.errors import TwophaseError
+from twophase.core.errors import ServerFault, TwophaseError
 from twophase.core.message import Message
 from twophase.server.decode import Decoder
-from twophase.server.encode import Answer, Route, failure, head, success_body
+from twophase.server.encode import Route, failure, head, success_body
 from twophase.server.protocol import Connection
 from twophase.server.trace import Trace
 from twophase.server.turns import HotTurn
@@ -211,7 +211,7 @@ class Listener:
             turn.refuse(error)
         except Exception as error:  # noqa: BLE001 -- one request's fault must not take the connection, or the server, along
             self.crashed(error)
-            turn.answered_with(Answer(500, failure(TwophaseError("internal error.")).body))
+            turn.answered_with(failure(ServerFault()))
 
     def crashed(self, error: Exception) -> None:
         """A fault of ours: it goes into the log with its trace, and never to the client."""

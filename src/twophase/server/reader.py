@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from twophase.core.errors import InvalidRequest, TwophaseError
+from twophase.core.errors import InvalidRequest, ServerFault, TwophaseError
 from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX
 from twophase.server.decode import too_large
 from twophase.server.encode import Route
@@ -102,7 +102,7 @@ class Reader(HttpToolsProtocol, ABC):
                 continue
             except httptools.HttpParserCallbackError as error:
                 self.listener.crashed(error)
-                self._refuse_once(500, TwophaseError("internal error."))
+                self._refuse_once(500, ServerFault())
             except httptools.HttpParserError as error:
                 self._refuse_once(400, InvalidRequest(f"this is not HTTP/1.1: {error}."))
             if self.reading:

@@ -19,7 +19,14 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.integration.server.pretend import PretendCoordinator, StoppedClock
 from tests.integration.server.running import Running, running
 from twophase.coordinator.entry import ReplyOf
-from twophase.core.errors import ConfigurationError, ForgottenMessage, NotYetDelivered, Overloaded, StoreError
+from twophase.core.errors import (
+    ConfigurationError,
+    ForgottenMessage,
+    NotYetDelivered,
+    Overloaded,
+    ServerFault,
+    StoreError,
+)
 from twophase.core.lifecycle import State
 from twophase.core.message import Durability, Options
 from twophase.core.verdict import BranchResult
@@ -310,7 +317,9 @@ async def test_a_fault_of_the_server_is_told_without_its_insides(
 
     coordinator.answer = fail
     refused = await dtm.refused("Submit", **message("g"))
-    assert (refused.code, refused.text) == (Code.UNKNOWN, "internal error.")
+    assert (refused.code, refused.metadata["twophase-code"]) == (Code.UNKNOWN, ServerFault.code)
+    assert refused.metadata["twophase-remedy"] == ServerFault.remedy
+    assert "secret" not in refused.text
 
 
 async def test_a_client_that_gives_up_leaves_its_request_to_the_coordinator(

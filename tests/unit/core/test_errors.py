@@ -29,6 +29,7 @@ TP-3001 Overloaded
 TP-3002 ShuttingDown
 TP-3003 CoordinatorUnreachable
 TP-3004 NotPrepared
+TP-3005 ServerFault
 TP-4000 StoreError
 TP-4001 StoreLocked
 TP-4002 StoreCorrupt

@@ -20,8 +20,9 @@ docstring's first line is the default text.
     ├── Unavailable               TP-3000  cannot be served now; nothing was changed unless said
     │   ├── Overloaded            TP-3001  a bound is reached, come back later
     │   ├── ShuttingDown          TP-3002  the coordinator drains
-    │   └── CoordinatorUnreachable TP-3003 no usable answer from the coordinator
-    │       └── NotPrepared       TP-3004  the same, at prepare: the local transaction was not started
+    │   ├── CoordinatorUnreachable TP-3003 no usable answer from the coordinator
+    │   │   └── NotPrepared       TP-3004  the same, at prepare: the local transaction was not started
+    │   └── ServerFault           TP-3005  a fault of the coordinator's own
     ├── StoreError                TP-4000  the coordinator's own database
     │   ├── StoreLocked           TP-4001  another server owns the file
     │   ├── StoreCorrupt          TP-4002  the file is damaged
@@ -91,6 +92,7 @@ from twophase.core.errors.requests import (
     NotYetDelivered,
     Overloaded,
     Refused,
+    ServerFault,
     ShuttingDown,
     StateConflict,
     TopicNotFound,
@@ -169,6 +171,7 @@ __all__ = [
     "RowRefused",
     "SchemaMissing",
     "SchemaTooNew",
+    "ServerFault",
     "ShuttingDown",
     "SourceError",
     "SparkUnavailable",

@@ -1,4 +1,4 @@
-"""What a coordinator refuses, and when it cannot be asked now: codes TP-1000 to TP-3004."""
+"""What a coordinator refuses, and when it cannot be asked now: codes TP-1000 to TP-3005."""
 
 from __future__ import annotations
 
@@ -128,3 +128,10 @@ class NotPrepared(CoordinatorUnreachable):
     code = "TP-3004"
     fate = Fate.NOT_STARTED
     remedy = "Repeat the business with a new message once the coordinator answers; the check-back bars this one."
+
+
+class ServerFault(Unavailable):
+    """The server failed on a fault of its own; whether the request took effect is not known."""
+
+    code = "TP-3005"
+    remedy = "Send the same request with the same gid again; repeating is safe. The server's log has the trace."

@@ -73,10 +73,7 @@ class UnsafeDurability(StoreError):
 
     code = "TP-4007"
     fate = Fate.UNCHANGED
-    remedy = (
-        "Set the database to flush on commit, as the message says; or, where losing a commit is no harm, send through "
-        "TwoPhase(url, allow_unsafe_database=True)."
-    )
+    remedy = "Set the store's database to flush on commit, as the message says, then start the server again."
 
 
 class StoreUnavailable(StoreError):

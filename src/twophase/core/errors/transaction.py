@@ -111,7 +111,10 @@ class UnsafeDatabase(BarrierError):
 
     code = "TP-6003"
     fate = Fate.NOT_STARTED
-    remedy = "Set the database to flush on commit, as the message says."
+    remedy = (
+        "Set the database to flush on commit, as the message says; or, where losing a commit is no harm, send through "
+        "TwoPhase(url, allow_unsafe_database=True)."
+    )
 
 
 class UnsupportedEngine(BarrierError):
