@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 from twophase.coordinator.entry import Entry, Occurrence
 from twophase.coordinator.observer import Observer
+from twophase.coordinator.store_faults import as_store_error, told
 from twophase.core import failpoint
-from twophase.core.errors import StoreError, StoreFenced, TwophaseError
+from twophase.core.errors import StoreError, StoreFenced
 from twophase.stores.base import Attempt, AttemptKind, Batch, Decide, FlushResult, Insert, Item, Refusal, Store
 
 _ATTEMPTS_MAX = 10_000
@@ -216,25 +217,3 @@ class Committer:
         for entry, occurrence in about:
             entry.busy = False
             self._on_failed(entry, occurrence, error)
-
-
-def as_store_error(cause: Exception) -> StoreError:
-    """What a requester is told of a failure: a StoreError as it is, anything else wrapped in one.
-
-    A fault that names its cause and remedy keeps both: a certificate that ran out or a database that was dropped is a
-    ConfigurationError also while the server runs.
-    """
-    if isinstance(cause, StoreError):
-        return cause
-    if isinstance(cause, TwophaseError):
-        error = StoreError(cause.message, gid=cause.gid, remedy=cause.remedy)
-    else:
-        error = StoreError(f"the store failed unexpectedly: {type(cause).__name__}.")
-    error.__cause__ = cause
-    return error
-
-
-def told(cause: Exception) -> str:
-    """The same for a log line: what happened, and what to do."""
-    error = as_store_error(cause)
-    return f"{error.message} {error.remedy}"

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from twophase.coordinator.background import end
-from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.store_clock import StoreClock
+from twophase.coordinator.store_faults import as_store_error, told
 from twophase.core.errors import StoreError, StoreFenced
 from twophase.core.hooks import Chance
 from twophase.core.schedule import Schedule

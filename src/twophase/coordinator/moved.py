@@ -15,9 +15,9 @@ from typing import Final
 
 from twophase.coordinator.active import Active
 from twophase.coordinator.background import end
-from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.entry import Entry
 from twophase.coordinator.observer import Observer
+from twophase.coordinator.store_faults import as_store_error, told
 from twophase.coordinator.timers import Timers
 from twophase.core.errors import StoreFenced
 from twophase.core.hooks import Clock

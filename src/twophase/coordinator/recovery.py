@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 from twophase.coordinator.active import Active
 from twophase.coordinator.background import end
-from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.store_faults import as_store_error, told
 from twophase.core.errors import StoreCorrupt
 from twophase.core.hooks import Chance, Clock
 from twophase.core.message import Message

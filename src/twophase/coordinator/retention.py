@@ -14,9 +14,9 @@ import asyncio
 import time
 
 from twophase.coordinator.background import end
-from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.store_faults import as_store_error, told
 from twophase.core.errors import StoreError, StoreFenced
 from twophase.core.hooks import Chance, Clock
 from twophase.stores.base import Purged, Store

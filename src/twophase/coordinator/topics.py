@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 
 from twophase.coordinator.background import end
-from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.observer import Observer
+from twophase.coordinator.store_faults import as_store_error, told
 from twophase.core.errors import (
     InvalidRequest,
     Overloaded,

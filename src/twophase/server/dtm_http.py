@@ -19,9 +19,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from twophase.coordinator.committer import as_store_error, told
 from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.horizon import Horizon
+from twophase.coordinator.store_faults import as_store_error, told
 from twophase.coordinator.view import MessageView
 from twophase.core.errors import InvalidRequest, ServerFault, TwophaseError, UnsupportedType
 from twophase.core.gid import RANDOM_BYTES, make_gid, validate_gid

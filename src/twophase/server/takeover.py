@@ -22,8 +22,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
-from twophase.coordinator.committer import as_store_error
 from twophase.coordinator.entry import OnReply, ReplyOf
+from twophase.coordinator.store_faults import as_store_error
 from twophase.coordinator.view import MessageView
 from twophase.core.errors import (
     ContentConflict,

@@ -1,0 +1,31 @@
+"""What is said of a store that failed: to whoever asked, and to whoever reads the log.
+
+Every task that speaks with the store goes on after any failure, and every requester gets an answer; so whatever was
+raised becomes the one kind of error that both understand.
+"""
+
+from __future__ import annotations
+
+from twophase.core.errors import StoreError, TwophaseError
+
+
+def as_store_error(cause: Exception) -> StoreError:
+    """What a requester is told of a failure: a StoreError as it is, anything else wrapped in one.
+
+    A fault that names its cause and remedy keeps both: a certificate that ran out or a database that was dropped is a
+    ConfigurationError also while the server runs.
+    """
+    if isinstance(cause, StoreError):
+        return cause
+    if isinstance(cause, TwophaseError):
+        error = StoreError(cause.message, gid=cause.gid, remedy=cause.remedy)
+    else:
+        error = StoreError(f"the store failed unexpectedly: {type(cause).__name__}.")
+    error.__cause__ = cause
+    return error
+
+
+def told(cause: Exception) -> str:
+    """The same for a log line: what happened, and what to do."""
+    error = as_store_error(cause)
+    return f"{error.message} {error.remedy}"
