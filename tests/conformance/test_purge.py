@@ -11,7 +11,17 @@ import pytest
 from tests.conformance.engines import Engine
 from tests.conformance.items import SetClock, abort, failed_call, final, flush, live, plain, prepare
 from twophase.core.gid import make_gid
-from twophase.stores.base import Batch, Decide, DecidedBy, Forgotten, Park, Purged, Reschedule, Store
+from twophase.stores.base import (
+    ATTEMPTS_SHOWN,
+    Batch,
+    Decide,
+    DecidedBy,
+    Forgotten,
+    Park,
+    Purged,
+    Reschedule,
+    Store,
+)
 
 
 def born(at_ms: int, number: int = 0) -> str:
@@ -78,7 +88,9 @@ async def test_live_rows_are_never_removed_however_old(store: Store, clock: SetC
     assert [(await live(store, gid)).gid for gid in ("prepared", "submitted", "parked")]
 
 
-async def test_attempts_go_by_their_age_unless_their_message_is_live(store: Store, clock: SetClock) -> None:
+async def test_attempts_go_by_their_age_unless_they_are_the_newest_of_a_live_message(
+    store: Store, clock: SetClock
+) -> None:
     await ended(store, "final")
     old_ms, clock.time_ms = clock.time_ms, clock.time_ms + 1_000
     attempts = [failed_call(gid, at_ms) for gid in ("final", "live") for at_ms in (old_ms, clock.time_ms)]
@@ -89,6 +101,34 @@ async def test_attempts_go_by_their_age_unless_their_message_is_live(store: Stor
     assert sum(step.attempts for step in steps) == 1
     assert [attempt.at_ms for attempt in await store.attempts("final")] == [clock.time_ms]
     assert [attempt.at_ms for attempt in await store.attempts("live")] == [old_ms, clock.time_ms]
+
+
+async def test_of_a_live_message_so_many_attempts_stay_as_are_shown_however_old(store: Store, clock: SetClock) -> None:
+    old_ms, clock.time_ms = clock.time_ms, clock.time_ms + 1_000
+    old = [failed_call("live", old_ms + number) for number in range(ATTEMPTS_SHOWN + 7)]
+    await store.flush(Batch([plain("live"), plain("other")], [*old, failed_call("other", old_ms)]))
+
+    assert sum(step.attempts for step in await purge_all(store, clock.time_ms, limit=3)) == 7
+    assert await store.attempts("live", limit=1_000) == old[7:]
+
+    young = [failed_call("live", clock.time_ms) for _ in range(40)]
+    await store.flush(Batch([], young))
+    assert sum(step.attempts for step in await purge_all(store, clock.time_ms, limit=30)) == 40
+    assert sum(step.attempts for step in await purge_all(store, clock.time_ms, limit=30)) == 0
+    assert await store.attempts("live", limit=1_000) == [*old[47:], *young]
+    assert len(await store.attempts("other")) == 1
+
+
+async def test_no_attempt_of_a_live_message_goes_that_an_archive_still_needs(
+    engine: Engine, store: Store, tmp_path: Path, clock: SetClock
+) -> None:
+    calls = [failed_call("live", clock.time_ms + number) for number in range(ATTEMPTS_SHOWN + 20)]
+    await store.flush(Batch([plain("live")], calls))
+    engine.archived(tmp_path, clock.time_ms + 5)
+    clock.time_ms += 1_000
+
+    assert sum(step.attempts for step in await purge_all(store, clock.time_ms)) == 5
+    assert await store.attempts("live", limit=1_000) == calls[5:]
 
 
 async def test_many_attempts_of_live_messages_do_not_hide_what_lies_behind(store: Store, clock: SetClock) -> None:

@@ -254,6 +254,8 @@ class Topics(msgspec.Struct, frozen=True):
     by_name: dict[str, Topic]
 
 
+ATTEMPTS_SHOWN: Final = 100
+"""Of one message, the newest; so many are kept as long as it is live, however old."""
 DUE_EVER_MS: Final = 2**62
 """Later than any due time."""
 DUE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -321,7 +323,7 @@ class Store(Protocol):
         """The row of a gid, live or history."""
         ...
 
-    async def attempts(self, gid: str, limit: int = 100) -> Sequence[Attempt]:
+    async def attempts(self, gid: str, limit: int = ATTEMPTS_SHOWN) -> Sequence[Attempt]:
         """The newest attempts of a gid, oldest first."""
         ...
 
@@ -350,9 +352,9 @@ class Store(Protocol):
         """One step of cleaning: raise the history horizon to `before_ms`, then remove old rows, all in one commit.
 
         Removed are at most `limit` history rows with finished_ms < before_ms, and at most `limit` attempts with
-        at_ms < before_ms whose message is not live. The horizon never falls, and never passes what an archive still
-        needs (`store_meta` name `archived_until_ms`, when there is one). Served by indexes; blocks no flush for
-        longer than these rows take.
+        at_ms < before_ms, of a live message only those that are not among its newest `ATTEMPTS_SHOWN`. The horizon
+        never falls, and never passes what an archive still needs (`store_meta` name `archived_until_ms`, when there is
+        one). Served by indexes; blocks no flush for longer than these rows take.
         """
         ...
 
@@ -404,9 +406,10 @@ class Store(Protocol):
     async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:
         """End the tenure of nodes that missed their lease, and of vacant places, then take over at most `limit` rows.
 
-        Returns how many rows came; 0 when none is left but what others are changing. Their version does not change. A node that has not itself kept
-        contact with the store for a whole lease gives `end_tenures=False`, which ends none of silent nodes, and takes
-        only what earlier tenures and vacant places left: after an outage the others need time to report.
+        Returns how many rows came; 0 when none is left but what others are changing. Their version does not change. A
+        node that has not itself kept contact with the store for a whole lease gives `end_tenures=False`, which ends
+        none of silent nodes, and takes only what earlier tenures and vacant places left: after an outage the others
+        need time to report.
 
         Raises:
             StoreFenced: as `heartbeat`.

@@ -43,7 +43,7 @@ SINGLE = {
     "horizon": {"store_meta"},
     "raise_horizon": {"store_meta"},
     "oldest_history": {"history"},
-    "oldest_attempts": {"attempt", "message"},
+    "oldest_attempts": {"attempt", "attempt_gid", "message"},
     "later": {"message", "message_due"},
     "search_live": {"message"},
     "search_live_floor": {"message"},

@@ -4,8 +4,9 @@ Keeps I10 with correctness rules 15 and 17. The search and the removal are state
 connection, so that no flush waits for them; the horizon is raised in the commit that removes. History needs no index
 for it: a node numbers its rows in the order they end, so the oldest stand first.
 
-A row is looked at once a pass: what stays (an attempt of a message that is still live, a gid whose birth lies in the
-future) is stepped over, and met again by the next pass.
+A row is looked at once a pass: what stays (the newest attempts of a message that is still live, a gid whose birth lies
+in the future) is stepped over, and met again by the next pass. They are few: only a message that has waited since
+before the bound, parked or delayed, keeps attempts that old.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from twophase.core.gid import born_ms, lowest_gid
-from twophase.stores.base import Purged
+from twophase.stores.base import ATTEMPTS_SHOWN, Purged
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
 
@@ -42,6 +43,8 @@ class Search:
         self._gone: dict[int, int] = {}
         """By node, the seq up to which all is known to be removed: what PostgreSQL keeps of it is not walked again."""
         self._attempt = _BEGINNING
+        self._stayed = 0
+        """Attempts the last step has stepped over: the next reads as many more; each costs a look at newer ones."""
 
     async def step(self, connection: Connection, before_ms: int, limit: int) -> Purged:
         """Find and remove at most `limit` rows of each kind that are older than `before_ms`."""
@@ -84,13 +87,16 @@ class Search:
         found.more |= len(rows) == page
 
     async def _find_attempts(self, connection: Connection, limit: int, found: Found) -> bool:
-        page = limit * _LOOKED_AT_MAX
-        rows = await connection.fetch(statements.OLDEST_ATTEMPTS, found.before_ms, *self._attempt, page)
-        for at_ms, number, is_live in rows:
+        page = limit + min(self._stayed, limit * (_LOOKED_AT_MAX - 1))
+        self._stayed = 0
+        position = (found.before_ms, *self._attempt)
+        rows = await connection.fetch(statements.OLDEST_ATTEMPTS, *position, ATTEMPTS_SHOWN - 1, page)
+        for at_ms, number, stays in rows:
             if len(found.attempts) == limit:
                 return True
             self._attempt = (at_ms, number)
-            if not is_live:
+            self._stayed += stays
+            if not stays:
                 found.attempts.append((at_ms, number))
         if len(rows) == page:
             return True

@@ -4,8 +4,9 @@ Keeps I10 with correctness rules 15 and 17. Rows are found on the reading connec
 the search; the writer only raises the horizon and deletes by primary key, in one commit. No index of its own is needed:
 history is numbered in the order it ends and attempts in the order they are written, so the oldest stand first.
 
-A row is looked at once a pass: what stays (an attempt of a message that is still live, a gid whose birth lies in the
-future) is stepped over, and met again by the next pass.
+A row is looked at once a pass: what stays (the newest attempts of a message that is still live, a gid whose birth lies
+in the future) is stepped over, and met again by the next pass. They are few: only a message that has waited since
+before the bound, parked or delayed, keeps attempts that old.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import sqlite3
 import msgspec
 
 from twophase.core.gid import born_ms, lowest_gid
+from twophase.stores.base import ATTEMPTS_SHOWN
 from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.statements import NODE
 
 _LOOKED_AT_MAX = 4
 """Rows read a step, for each that may be removed in it: a step is bounded, whatever it has to step over."""
+_NEWER_MAX = ATTEMPTS_SHOWN - 1
+"""Behind so many newer attempts, one of a live message is still shown."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -67,17 +71,17 @@ class Search:
 
     def _old_attempts(self, connection: sqlite3.Connection, before_ms: int, limit: int) -> tuple[list[int], bool]:
         found: list[int] = []
-        rows = connection.execute(statements.OLDEST_ATTEMPTS, (self._id, limit * _LOOKED_AT_MAX))
-        for id_, at_ms, is_live in rows:
+        rows = connection.execute(statements.OLDEST_ATTEMPTS, (self._id, _NEWER_MAX, limit * _LOOKED_AT_MAX))
+        for id_, at_ms, stays in rows:
             if at_ms >= before_ms:
                 break
             if len(found) == limit:
                 return found, True
             self._id = id_
-            if not is_live:
+            if not stays:
                 found.append(id_)
         else:
-            if self._id and self._behind(connection, statements.OLDEST_ATTEMPTS, (self._id, 1)):
+            if self._id and self._behind(connection, statements.OLDEST_ATTEMPTS, (self._id, _NEWER_MAX, 1)):
                 return found, True
         self._id = 0
         return found, False

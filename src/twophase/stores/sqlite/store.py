@@ -19,6 +19,7 @@ from typing import TypeVar
 from twophase.core.errors import ConfigurationError, StoreError, StoreFenced
 from twophase.core.hooks import Clock
 from twophase.stores.base import (
+    ATTEMPTS_SHOWN,
     DUE_EVER_MS,
     Attempt,
     Batch,
@@ -161,7 +162,7 @@ class SqliteStore:
         """See `Store.get`."""
         return await self._read(lambda connection: reader.get(connection, gid))
 
-    async def attempts(self, gid: str, limit: int = 100) -> Sequence[Attempt]:
+    async def attempts(self, gid: str, limit: int = ATTEMPTS_SHOWN) -> Sequence[Attempt]:
         """See `Store.attempts`."""
         return await self._read(lambda connection: reader.attempts(connection, gid, limit))
 

@@ -1,7 +1,7 @@
 -- Raises the horizon, which never falls, and removes rows by key, in one commit: whoever no longer sees a history row
 -- sees the horizon that stands for it. No plain joins, see flush.sql. $1 horizon, $2 nodes and $3 seqs of history,
 -- $4 times and $5 ids of attempts.
--- Served by: the primary keys of store_meta, history and message, attempt_at.
+-- Served by: the primary keys of store_meta and history, attempt_at.
 with raised as (
     update store_meta set value = greatest(value, $1) where name = 'history_horizon_ms' returning value
 ), old_history as (
@@ -10,6 +10,5 @@ with raised as (
 ), old_attempts as (
     delete from attempt using unnest($4::bigint[], $5::bigint[]) as item (at_ms, id)
     where attempt.at_ms = any (array[item.at_ms]) and attempt.id = any (array[item.id])
-        and (select true from message where message.gid = attempt.gid) is null
 )
 select value from raised
