@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from twophase.core.errors import StoreError
 from twophase.core.hooks import Clock
 from twophase.stores.base import (
+    ATTEMPTS_SHOWN,
     DUE_EVER_MS,
     Attempt,
     Batch,
@@ -122,7 +123,7 @@ class PostgresStore:
         tenure = self._writer.tenure
         return (await readers.ask(lambda connection: reader.get(connection, [gid], tenure))).get(gid)
 
-    async def attempts(self, gid: str, limit: int = 100) -> Sequence[Attempt]:
+    async def attempts(self, gid: str, limit: int = ATTEMPTS_SHOWN) -> Sequence[Attempt]:
         """See `Store.attempts`."""
         readers = await self._settled_readers()
         return await readers.ask(lambda connection: reader.attempts(connection, gid, limit))
