@@ -80,6 +80,27 @@ class Database:
             )
         return frozenset(str(row[0]).lower() for row in found)
 
+    def type_of(self, table: str, column: str) -> str:
+        """The lower-case name of a column's type, of a domain the one below it; empty when there is no such column."""
+        schema, _, name = table.rpartition(".")
+        if self._location.engine == "sqlite":
+            sql = "select type from pragma_table_info(?) where lower(name) = lower(?)"
+            found = self.rows(sql, (name, column))
+        elif self._location.engine == "postgresql":
+            found = self.rows(
+                "select b.typname from pg_attribute a join pg_type t on t.oid = a.atttypid "
+                "join pg_type b on b.oid = case when t.typtype = 'd' then t.typbasetype else t.oid end "
+                "where a.attrelid = to_regclass(?) and a.attname = lower(?) and not a.attisdropped",
+                (table.lower(), column),
+            )
+        else:
+            found = self.rows(
+                "select data_type from information_schema.columns "
+                "where table_schema = coalesce(nullif(?, ''), database()) and table_name = ? and column_name = ?",
+                (schema, name, column),
+            )
+        return str(found[0][0]).lower() if found else ""
+
     def _cursor(self) -> Any:
         if self._location.engine == "postgresql":  # a named cursor stays on the server; a plain one fetches everything
             return self._connection.cursor(name="twophase_audit")

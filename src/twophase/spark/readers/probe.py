@@ -16,6 +16,7 @@ from twophase.barrier.dialect import meta_table
 from twophase.core.errors import CannotRead
 from twophase.spark.locations import Location, Role
 from twophase.spark.readers.database import Database, open_database
+from twophase.spark.readers.ids import Kind, kind_of
 
 ROWS_PER_SLICE_MIN = 20_000
 _BARRIER_COLUMNS = {"trans_type", "gid", "branch_id", "op", "barrier_id", "reason"}
@@ -59,7 +60,7 @@ class Source(msgspec.Struct, frozen=True):
     `identity`: of a business database, None when none was installed; `horizon_ms`: rows of messages born before it may
     have been cleaned, 0 for never; `has_prepared_at`: the barrier table has that column of ours; `skew_ms`: how far
     the database's clock is ahead of this machine's, 0 for SQLite, which has none of its own;
-    `bounds`: how far its growing tables reach, none when they have no key to follow.
+    `bounds`: how far its growing tables reach, none when they have no key to follow; `gids`: how its table keeps them.
     """
 
     location: Location
@@ -69,6 +70,7 @@ class Source(msgspec.Struct, frozen=True):
     slices: tuple[Slice, ...]
     skew_ms: int = 0
     bounds: tuple[Bound, ...] = ()
+    gids: Kind = Kind.TEXT
 
 
 def probe(location: Location, slices_max: int) -> Source:
@@ -136,6 +138,7 @@ def _business(location: Location, database: Database, slices_max: int) -> Source
     wanted = _ledger_columns(location) if location.role is Role.LEDGER else _BARRIER_COLUMNS
     columns = _require(location, database, location.table, wanted)
     identity, horizon = _meta(location, database)
+    gids = kind_of(location, database)
     key = _key(location, database, columns)
     slices: tuple[Slice, ...] = (Slice(location.table),)
     bounds: tuple[Bound, ...] = ()
@@ -148,7 +151,7 @@ def _business(location: Location, database: Database, slices_max: int) -> Source
             bounds = (Bound(1, 0, key),)
         else:
             raise CannotRead(f"{location.role} {location.name}, {location.shown}: {key} is no integer column.")
-    return Source(location, identity, horizon, "prepared_at" in columns, slices, bounds=bounds)
+    return Source(location, identity, horizon, "prepared_at" in columns, slices, bounds=bounds, gids=gids)
 
 
 def _ledger_columns(location: Location) -> set[str]:

@@ -14,6 +14,7 @@ from twophase.spark.garbage import collecting_nothing
 from twophase.spark.locations import Role
 from twophase.spark.readers import journal
 from twophase.spark.readers.database import Database, open_database
+from twophase.spark.readers.ids import Kind, asked_for, is_given
 from twophase.spark.readers.probe import Slice, Source
 from twophase.spark.schemas import EFFECT, JOURNAL, PRODUCER
 
@@ -31,7 +32,7 @@ _PRODUCER_SQL = (
     "where {where} and trans_type = 'msg' and branch_id = '00' and op = 'msg' and barrier_id = '01'"
 )
 _CONSUMER_SQL = "select gid, branch_id from {table} where {where} and trans_type = 'msg' and op = 'action'"
-_LEDGER_SQL = "select {gid}, {branch} from {table} where {where} and {gid} is not null"
+_LEDGER_SQL = "select {gid}, {branch} from {table} where {where} and {given}"
 
 
 def arrow_schema(role: Role) -> pa.Schema:
@@ -59,8 +60,8 @@ def read_gids(source: Source, gids: Sequence[str]) -> Iterator[pa.RecordBatch]:
     column = source.location.gid_column if source.location.role is Role.LEDGER else "gid"
     with open_database(source.location) as database:
         for start in range(0, len(gids), GIDS_PER_STATEMENT):
-            some = gids[start : start + GIDS_PER_STATEMENT]
-            for table in tables:
+            some = asked_for(gids[start : start + GIDS_PER_STATEMENT], source.gids, source.location.engine)
+            for table in tables if some else ():
                 yield from _read(source, database, table, f"{column} in ({', '.join('?' * len(some))})", some)
 
 
@@ -80,8 +81,11 @@ def _read(
 def _batch(source: Source, table: str, columns: Sequence[Sequence[Any] | pa.Array]) -> pa.RecordBatch:
     schema = arrow_schema(source.location.role)
     arrays = [_array(source, table, field, column) for column, field in zip(columns, schema, strict=True)]
-    if source.location.role is Role.LEDGER:  # a char(n) column is filled up with spaces, which no gid ends with
-        arrays[1:] = [pc.call_function("utf8_rtrim", [array], pc.TrimOptions(" ")) for array in arrays[1:]]
+    if source.location.role is Role.LEDGER:
+        # A char(n) column is filled up with spaces, and compares without them. In other columns a gid is found again
+        # only as it stands.
+        filled = arrays[1:] if source.gids is Kind.CHAR else arrays[2:]
+        arrays[-len(filled) :] = [pc.call_function("utf8_rtrim", [one], pc.TrimOptions(" ")) for one in filled]
     gids = arrays[schema.get_field_index("gid")]
     if gids.null_count:
         raise CannotRead(
@@ -135,7 +139,9 @@ def _statement(source: Source, table: str, where: str) -> str:
         return _PRODUCER_SQL.format(table=table, where=where, prepared=prepared)
     if location.role is Role.CONSUMER:
         return _CONSUMER_SQL.format(table=table, where=where)
-    return _LEDGER_SQL.format(table=table, where=where, gid=location.gid_column, branch=location.branch_column)
+    given = is_given(location.gid_column, source.gids)
+    columns = {"gid": location.gid_column, "branch": location.branch_column}
+    return _LEDGER_SQL.format(table=table, where=where, given=given, **columns)
 
 
 def _text(value: object) -> str | None:
