@@ -94,6 +94,45 @@ def test_a_query_that_makes_no_sense_is_said_in_one_line(
     assert "\n" not in caught.value.message
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "with a as (select gid from history) insert overwrite directory '{}' using parquet select * from a",
+        "from history insert overwrite directory '{}' using parquet select gid",
+        "with a as (select gid from history) insert into other select * from a",
+        "with a as (select 'x' as gid) merge into history using a on history.gid = a.gid when matched then delete",
+        "select transform(gid) using 'touch {}' as (gid) from history",
+    ],
+)
+def test_what_is_no_query_is_not_run(
+    spark: SparkSession, sqlite_store: SqliteUnderTest, tmp_path: Path, sql: str
+) -> None:
+    finish(sqlite_store, 1, 1, 1)
+    place = tmp_path / "written"
+
+    with pytest.raises(ConfigurationError, match="Only queries are run"):
+        rows(spark, sql.format(place), None, sqlite_store)
+    assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    ("sql", "count"),
+    [
+        ("with a as (select gid from history) select * from a union all select * from a", 6),
+        ("from history select gid where seq > 1", 2),
+        ("table history", 3),
+        ("select gid from history where seq in (select max(seq) from history)", 1),
+        ("describe history", 16),
+        ("show columns in history", 16),
+        ("explain select gid from history", 1),
+    ],
+)
+def test_what_is_a_query_is_run(spark: SparkSession, sqlite_store: SqliteUnderTest, sql: str, count: int) -> None:
+    finish(sqlite_store, 1, 1, 3)
+
+    assert len(rows(spark, sql, None, sqlite_store)) == count
+
+
 def test_more_rows_than_the_limit_are_said(
     spark: SparkSession, sqlite_store: SqliteUnderTest, archive: Archive
 ) -> None:

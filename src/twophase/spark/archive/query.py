@@ -28,6 +28,13 @@ from twophase.spark.datasource.cut import consistent_cut
 SMALL_ROWS_MAX = 100_000
 _READS = re.compile(r"\s*\(*\s*(select|with|values|from|table|describe|desc|show|explain)\b", re.IGNORECASE)
 _VIEWS = re.compile(r"\b(history|message|attempt)\b", re.IGNORECASE)
+_TOLD = ("Describe", "Explain", "Show")
+_LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
+_WRITES = (f"{_LOGICAL}.Command", f"{_LOGICAL}.ParsedStatement", f"{_LOGICAL}.InsertIntoDir")
+"""What a statement is in Spark's plan when it does something. Spark does it as soon as it is told, not when rows are
+asked for; and `with …` and `from …` begin both queries and statements, so the text does not tell."""
+_RUNS_PROGRAMS = f"{_LOGICAL}.ScriptTransformation"
+_NO_QUERY = "Only queries are run: select …, with … select, show …, describe …."
 _TRIES_MAX = 3
 
 
@@ -59,7 +66,7 @@ def require_sound(question: Question) -> None:
     if question.lake is None and question.url is None:
         raise ConfigurationError("Give --lake, --store or both: what the query is asked of.")
     if not _READS.match(question.sql):
-        raise ConfigurationError("Only queries are run: select …, with … select, show …, describe ….")
+        raise ConfigurationError(_NO_QUERY)
     if question.lake is not None:
         require_lake(Lake(question.lake))
 
@@ -101,11 +108,31 @@ def _asked(spark: SparkSession, sources: Sources, question: Question, say: Calla
     sources.make_views()
     with told(spark, say):
         try:
+            _require_query(spark, question.sql)
             table: pa.Table = spark.sql(question.sql).limit(question.limit + 1).toArrow()
         except AnalysisException as error:
             raise ConfigurationError(f"Spark does not understand the query: {_first_paragraph(error)}") from None
     rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
     return Answer(list(table.column_names), rows[: question.limit], len(rows) > question.limit)
+
+
+def _require_query(spark: SparkSession, sql: str) -> None:
+    """Refuse what would change anything, by the plan that Spark's parser makes of it.
+
+    Raises:
+        ConfigurationError: it is no query.
+        AnalysisException: it cannot be parsed.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001 -- PySpark has no parser of its own
+    session: Any = spark._jsparkSession  # noqa: SLF001 -- the same
+    refused = [jvm.java.lang.Class.forName(name) for name in (*_WRITES, _RUNS_PROGRAMS)]
+    left = [session.sessionState().sqlParser().parsePlan(sql)]
+    while left:
+        node = left.pop()
+        if not node.nodeName().startswith(_TOLD) and any(kind.isInstance(node) for kind in refused):
+            raise ConfigurationError(_NO_QUERY)
+        children = node.children()
+        left += [children.apply(place) for place in range(children.size())]
 
 
 def _first_paragraph(error: AnalysisException) -> str:
