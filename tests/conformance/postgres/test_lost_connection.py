@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
 from tests.conformance.items import SetClock, abort, failed_call, final, flush, live, prepare
@@ -13,8 +15,10 @@ from tests.conformance.postgres.conftest import Join, Raw, somebody_waits_for
 from tests.servers.proxy import Cut, Proxy
 from twophase.core.errors import StoreFenced, StoreUnavailable
 from twophase.stores.base import Batch
-from twophase.stores.postgres import PostgresStore
+from twophase.stores.postgres import PostgresStore, lane
+from twophase.stores.postgres.connection import Connection, connect
 
+SHORT_MS = 800
 MARK = b"cut-here"
 WAIT_MS = 4_000
 """More than a busy machine needs to start a backend; tests whose database stays away wait as long."""
@@ -97,6 +101,31 @@ async def test_no_answer_within_the_bound_is_unavailable_and_the_next_call_settl
     assert _node(raw) == (fence + 1, flushes + (row is not None), 0)
     result = await flush(store, prepare("new"))
     assert result.refused == ({} if row is None else {0: row})
+
+
+async def test_a_flush_without_an_answer_is_unknown_whatever_went_wrong_before_it(
+    join: Join, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What refused a connection says that nothing happened: of its own call, not of the one that was begun later."""
+    store = await join(outage_wait_ms=SHORT_MS)
+    await flush(store, prepare("old"))
+    refusals = [asyncpg.TooManyConnectionsError("sorry, too many clients already")]
+
+    async def crowded_once(url: str, wait_ms: int, timeout_s: float) -> Connection:
+        if refusals:
+            raise refusals.pop()
+        return await connect(url, 10 * wait_ms, timeout_s)  # so that it is the caller who gives up first
+
+    monkeypatch.setattr(lane, "connect", crowded_once)
+    store._lane.drop()
+    with raw.transaction():
+        raw.execute("select from message where gid = 'old' for update")
+        with pytest.raises(StoreUnavailable, match="no answer in time; before that: sorry, too many clients"):
+            await flush(store, abort("old"))
+        with pytest.raises(StoreUnavailable):
+            await store.get("old")
+
+    assert (await final(store, "old")).seq == 1
 
 
 async def test_reading_waits_for_a_database_that_is_away_and_goes_on(store: PostgresStore, proxy: Proxy) -> None:
@@ -186,3 +215,26 @@ async def test_a_deadlock_is_tried_again(join: Join, raw: Raw) -> None:
 
     assert (await flushing).refused == {}
     assert [(await final(one, gid)).seq for gid in "ab"] == [1, 2]
+
+
+async def test_one_answer_ends_the_outage_for_every_reader(
+    url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever connection it came by: else those who come by another one would be hurried for good."""
+    parts = urlsplit(url)
+    store = PostgresStore(url.replace(f":{parts.port}/", f":{proxy.port}/"), outage_wait_ms=SHORT_MS)
+    await store.start()
+    monkeypatch.setattr(lane, "_LATE_S", 0.1)
+    proxy.refuse()
+    answers = await asyncio.gather(store.get("g"), store.get("g"), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
+    proxy.heal()
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(StoreUnavailable):
+                await store.get("g")
+                break
+
+    assert store._readers is not None
+    assert await store._readers.ask(lambda connection: connection.fetchval("select 7 from pg_sleep(0.2)")) == 7
+    await store.stop()

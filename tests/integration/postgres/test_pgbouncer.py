@@ -4,18 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import asyncpg
+import psycopg
 import pytest
 
+from tests.conformance.items import flush, live, prepare
 from tests.integration.postgres.ledger import until_at_rest, violations
+from tests.integration.postgres.refusals import execute, refusal
 from tests.integration.postgres.traffic import Traffic
 from tests.integration.server.process import BranchService, serving
 from tests.servers.database import Database
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
+from twophase.core.errors import ConfigurationError
+from twophase.stores.postgres import PostgresStore, connection
 
 pytestmark = pytest.mark.postgres
+
+
+IGNORED = [*connection._SETTINGS, "statement_timeout"]
+
+
+@pytest.fixture(scope="module")
+def deaf_pool(own_server: PostgresServer) -> Iterator[PgBouncer]:
+    """One connection a database, and told to ignore what we ask of a session instead of refusing it."""
+    settings = {"default_pool_size": "1", "ignore_startup_parameters": ", ".join(IGNORED)}
+    with running(PgBouncer(own_server, settings)) as one:
+        yield one
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +77,6 @@ async def test_three_servers_share_one_pool(
 
 
 async def test_nothing_of_a_session_leaks_into_the_pool(tmp_path: Path, pool: PgBouncer, database: Database) -> None:
-    import psycopg
-
     pooled = pool.database(database.name)
     async with serving(tmp_path, "--store", pooled.dsn) as server:
         assert (await server.post("prepare", gid="g")).status == 200
@@ -70,3 +86,49 @@ async def test_nothing_of_a_session_leaks_into_the_pool(tmp_path: Path, pool: Pg
                     shown = connection.execute(f"select setting, reset_val from pg_settings where name = '{name}'")
                     value, wanted = shown.fetchone() or ("", "")
                     assert value == wanted, name
+
+
+async def test_a_pool_that_ignores_our_settings_is_noticed_and_nothing_is_left_in_it(
+    deaf_pool: PgBouncer, database: Database
+) -> None:
+    """A name that a look has left there would stop the next process: each counts its statements from 1."""
+    pooled = deaf_pool.database(database.name)
+    store = PostgresStore(pooled.dsn)
+    await store.start()
+    assert (await flush(store, prepare("g"))).refused == {}
+    assert await store.get("g") == await live(store, "g")
+    await store.stop()
+
+    with psycopg.connect(pooled.dsn, autocommit=True) as session:
+        assert session.execute("show plan_cache_mode").fetchone() == ("auto",), "the settings were ignored"
+        assert session.execute("select name, statement from pg_prepared_statements").fetchall() == []
+
+
+async def test_a_name_that_somebody_left_in_the_pool_stops_nobody(
+    deaf_pool: PgBouncer, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before PostgreSQL 14 the driver asks by name whether a server is the primary; that one is made up here."""
+    real = connection._open
+    kept: list[int] = []
+
+    async def stumbles(url: str, settings: dict[str, str], timeout_s: float, statements_kept: int) -> Any:
+        kept.append(statements_kept)
+        if statements_kept:
+            raise asyncpg.DuplicatePreparedStatementError('prepared statement "__asyncpg_stmt_1__" already exists')
+        return await real(url, settings, timeout_s, statements_kept)
+
+    monkeypatch.setattr(connection, "_open", stumbles)
+    made = await connection.connect(deaf_pool.database(database.name).dsn, 5_000)
+
+    assert await made.fetchval("select 7") == 7
+    assert kept == [100, 0]
+    await made.close()
+
+
+async def test_behind_a_pool_the_database_itself_must_say_read_committed(pool: PgBouncer, database: Database) -> None:
+    execute(database, f"alter database {database.name} set default_transaction_isolation = 'repeatable read'")
+
+    error = await refusal(pool.database(database.name).dsn)
+
+    assert isinstance(error, ConfigurationError)
+    assert "default_transaction_isolation" in error.message

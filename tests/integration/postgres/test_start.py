@@ -33,7 +33,7 @@ from twophase.core.errors import (
     UnsafeDurability,
 )
 from twophase.server.app import EXIT_CONFIGURATION, EXIT_STORE
-from twophase.stores.postgres import PostgresStore, places, schema
+from twophase.stores.postgres import PostgresStore, connection, places, schema
 
 pytestmark = pytest.mark.postgres
 
@@ -263,6 +263,23 @@ async def test_a_server_that_does_not_wait_for_its_disk_is_refused() -> None:
     assert "fsync" in error.message
     assert isinstance(crowded, StoreUnavailable)
     assert "max_connections" in crowded.message
+
+
+async def test_a_server_older_than_the_oldest_that_is_known_to_do_is_refused(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No older server is at hand, so the bound is moved to the one that is, and above it."""
+    assert connection.POSTGRES_OLDEST == 130_000
+    with psycopg.connect(database.dsn) as session:
+        version = session.info.server_version
+    monkeypatch.setattr(connection, "POSTGRES_OLDEST", version)
+    await made(database)
+    monkeypatch.setattr(connection, "POSTGRES_OLDEST", version + 1)
+
+    error = await refusal(database.dsn)
+
+    assert isinstance(error, ConfigurationError)
+    assert f"PostgreSQL {version // 10_000} is too old; 13 or newer" in error.message
 
 
 async def test_a_read_only_database_is_refused(database: Database) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from asyncpg.exceptions import PostgresError
+from asyncpg.exceptions import DuplicatePreparedStatementError, PostgresError
 
 from twophase.core.credentials import shown
 from twophase.core.errors import ConfigurationError, UnsafeDurability
@@ -17,7 +17,10 @@ Connection = Any
 
 POSTGRES_OLDEST = 130_000
 
+_ISOLATION: Final = "read committed"
 _SETTINGS: Final = {
+    # Each statement of a flush must see what was committed while the one before it waited (correctness 18).
+    "default_transaction_isolation": _ISOLATION,
     # A plan is made once, maybe over empty tables, and must be right when they are large: always by an index.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
@@ -34,7 +37,8 @@ async def connect(url: str, wait_ms: int, timeout_s: float = CONNECT_TIMEOUT_S) 
     """Open a connection and see that it is a PostgreSQL that takes writes, and whose commits are durable.
 
     A transaction pooler refuses or forgets session settings, and hands every statement to another session: behind one,
-    nothing is prepared by name, and the settings are those that the functions bring along.
+    nothing is prepared by name, and the settings are those that the functions bring along. Until it is known that there
+    is none, nothing is prepared by name either: the name would stay in the pool, and stop the next process there.
 
     Arguments:
         url: the database.
@@ -44,7 +48,7 @@ async def connect(url: str, wait_ms: int, timeout_s: float = CONNECT_TIMEOUT_S) 
 
     Raises:
         UnsafeDurability: a commit may be forgotten.
-        ConfigurationError: too old, or not to be understood.
+        ConfigurationError: too old, not to be understood, or of an isolation that no flush is right under.
         asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError: as they come.
     """
     settings = {**_SETTINGS, "statement_timeout": str(wait_ms * 9 // 10)}
@@ -93,31 +97,45 @@ async def _open(url: str, settings: dict[str, str], timeout_s: float, statements
 
 
 def _is_poolers_refusal(error: PostgresError) -> bool:
-    """PgBouncer knows a few settings; a client that asks for another is turned away."""
+    """PgBouncer knows a few settings; a client that asks for another is turned away.
+
+    Or it ignores them, and a name of the driver's is known in the session already: it is not a new one. To find the
+    primary the driver asks a server before version 14 by a statement with a name, which stays behind in a pool.
+    """
+    if isinstance(error, DuplicatePreparedStatementError):
+        return True
     text = str(error)
     return "unsupported startup parameter" in text and any(name in text for name in _SETTINGS)
 
 
 async def _has_settings(connection: Connection, settings: dict[str, str]) -> bool:
-    """Whether the session is as we asked for; a pooler may be told to ignore what it does not know."""
-    found = await connection.fetchval(
-        "select count(*) from pg_settings where (name, setting) in (select * from unnest($1::text[], $2::text[]))",
-        list(settings),
-        list(settings.values()),
-    )
-    return bool(found == len(settings))
+    """Whether the session is as we asked for; a pooler may be told to ignore what it does not know.
+
+    Without arguments the driver prepares nothing; the rows are counted in the answer's tag.
+    """
+    wanted = ", ".join(f"('{name}', '{value}')" for name, value in settings.items())
+    tag: str = await connection.execute(f"select from pg_settings where (name, setting) in ({wanted})")
+    return tag == f"SELECT {len(settings)}"
 
 
 async def _prove(connection: Connection, place: str, *, is_pooled: bool) -> None:
-    """See that COMMIT returns after the fsync, and that this is not a standby, which may be behind; or raise."""
-    version, fsync, synchronous, is_standby = await connection.fetchrow(
+    """See that COMMIT returns after the fsync, and that this is not a standby, which may be behind; or raise.
+
+    The isolation is never another one than was asked for, but behind a pooler, where nothing is asked for.
+    """
+    version, fsync, synchronous, isolation, is_standby = await connection.fetchrow(
         "select current_setting('server_version_num')::integer, current_setting('fsync'),"
-        " current_setting('synchronous_commit'), pg_is_in_recovery()"
+        " current_setting('synchronous_commit'), current_setting('transaction_isolation'), pg_is_in_recovery()"
     )
     if is_standby:
         raise read_only()
     if version < POSTGRES_OLDEST:
         raise ConfigurationError(f"{place}: PostgreSQL {version // 10_000} is too old; 13 or newer is needed.")
+    if isolation != _ISOLATION:
+        raise ConfigurationError(
+            f"{place}: transactions are {isolation}, under which a gid could live twice, and behind a pooler only the"
+            f" database can change that: alter database … set default_transaction_isolation = '{_ISOLATION}'."
+        )
     if fsync == "off":
         raise UnsafeDurability(f"{place}: fsync is off, so a commit may be forgotten; set it to on.")
     if synchronous == "off" and is_pooled:

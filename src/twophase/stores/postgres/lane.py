@@ -27,6 +27,22 @@ def _pause_s(tries: int) -> float:
     return _PAUSE_S[min(tries, len(_PAUSE_S) - 1)]
 
 
+class Outage:
+    """Since when the database is away, as far as those know that share this."""
+
+    def __init__(self) -> None:
+        self.since_s: float | None = None
+
+    def began(self, at_s: float) -> None:
+        """A call that began then has failed."""
+        if self.since_s is None:
+            self.since_s = at_s
+
+    def is_over(self) -> None:
+        """A call has come through."""
+        self.since_s = None
+
+
 class Deadline:
     """When a caller has waited long enough for the database."""
 
@@ -53,16 +69,17 @@ class Lane:
     Arguments:
         url: the database.
         wait_ms: how long a caller waits for a database that is away.
+        outage: shared by lanes of which a caller takes any; one of its own by default.
     """
 
-    def __init__(self, url: str, wait_ms: int) -> None:
+    def __init__(self, url: str, wait_ms: int, outage: Outage | None = None) -> None:
         self.url = url
         self.place = shown(url)
         self.lock = asyncio.Lock()
         self._wait_ms = wait_ms
         self._connection: Connection | None = None
         self._closed = False
-        self._away_since_s: float | None = None
+        self._outage = outage or Outage()
 
     def open(self) -> None:
         """Let it connect, also after `close`."""
@@ -74,7 +91,7 @@ class Lane:
         An outage is waited for once, not by every call anew: a request may have waited behind other calls already, and
         all of it together is to stay near the bound. Who comes late gets a second, enough to see that all is well.
         """
-        return Deadline(self._wait_ms, self._away_since_s)
+        return Deadline(self._wait_ms, self._outage.since_s)
 
     async def take_turn(self, deadline: Deadline) -> None:
         """Acquire the lock within the bound.
@@ -110,7 +127,7 @@ class Lane:
                     self._connection = await connect(self.url, self._wait_ms, left_s)
             except (*FAILURES, ValueError) as error:
                 pause_s = _pause_s(tries)
-                self._is_away(deadline)
+                self._outage.began(deadline.began_s)
                 deadline.cause = deadline.cause if isinstance(error, TimeoutError) else error
                 if not is_passing(error):
                     raise store_error(error, self.place, "connecting") from error
@@ -131,14 +148,16 @@ class Lane:
             async with asyncio.timeout(deadline.left_s()):
                 result = await work
         except (TimeoutError, asyncio.CancelledError) as error:
-            self._is_away(deadline)
+            self._outage.began(deadline.began_s)
             self.drop()
-            if isinstance(error, TimeoutError) and deadline.cause is not None:
-                raise deadline.cause from error
+            if isinstance(error, TimeoutError):
+                # Not the cause itself, which may say of its own statement that it never happened: of this one nothing
+                # is known.
+                raise TimeoutError(_too_late(deadline)) from deadline.cause or error
             raise
         except (RuntimeError, InternalClientError) as error:
             # The loop has closed the socket and the driver does not know yet, or it has lost its place in the protocol.
-            self._is_away(deadline)
+            self._outage.began(deadline.began_s)
             self.drop()
             deadline.losses += 1
             raise ConnectionError(str(error)) from error
@@ -147,14 +166,10 @@ class Lane:
                 deadline.losses += 1
                 deadline.cause = error
             if is_lost(error) or isinstance(store_error(error, self.place, ""), StoreUnavailable):
-                self._is_away(deadline)
+                self._outage.began(deadline.began_s)
             raise
-        self._away_since_s = None
+        self._outage.is_over()
         return result
-
-    def _is_away(self, deadline: Deadline) -> None:
-        if self._away_since_s is None:
-            self._away_since_s = deadline.began_s
 
     def drop(self) -> None:
         """Give the connection up without waiting for the server."""
@@ -184,7 +199,7 @@ class Readers:
     """A few lanes for questions: each takes the one that was free last.
 
     Arguments:
-        lanes: at least one; opened here.
+        lanes: at least one, of one outage; opened here.
     """
 
     def __init__(self, lanes: list[Lane]) -> None:
@@ -217,6 +232,12 @@ class Readers:
         """Close for good."""
         for lane in self._lanes:
             await lane.close()
+
+
+def _too_late(deadline: Deadline) -> str:
+    if deadline.cause is None:
+        return "no answer in time"
+    return f"no answer in time; before that: {str(deadline.cause).rstrip('.') or type(deadline.cause).__name__}"
 
 
 async def _ask(

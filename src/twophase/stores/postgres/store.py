@@ -25,7 +25,7 @@ from twophase.stores.base import (
 )
 from twophase.stores.postgres import places, purge, reader, searching, statements
 from twophase.stores.postgres.failures import FAILURES, store_error
-from twophase.stores.postgres.lane import Lane, Readers
+from twophase.stores.postgres.lane import Lane, Outage, Readers
 from twophase.stores.postgres.migrating import make_ready
 from twophase.stores.postgres.writer import Writer
 from twophase.stores.search import Found, Search
@@ -59,7 +59,8 @@ class PostgresStore:
         self._lease_ms = lease_ms
         self._lane = Lane(url, outage_wait_ms)
         self._writer = Writer(self._lane, clock)
-        self._read_lanes = [Lane(url, outage_wait_ms) for _ in range(_READERS)]
+        outage = Outage()
+        self._read_lanes = [Lane(url, outage_wait_ms, outage) for _ in range(_READERS)]
         self._readers: Readers | None = None
         self._place: places.Place | None = None
         self._search = purge.Search()
