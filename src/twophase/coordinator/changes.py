@@ -214,9 +214,7 @@ class Changes:
         self._committer.add(entry, occurrence, item)
 
     def _redrive(self, entry: Entry, occurrence: Occurrence, _: State) -> None:
-        entry.due_ms = max(
-            self._clock.now_ms(), self._times.earliest_due_ms(entry.state, entry.message, entry.created_ms)
-        )
+        entry.due_ms = self._times.soonest_ms(entry.state, entry.message, entry.created_ms)
         self._committer.add(entry, occurrence, Park(entry.message.gid, entry.version, False, entry.due_ms, 0))
 
     def _hurry(self, entry: Entry, occurrence: Occurrence, _: State) -> None:
@@ -224,9 +222,7 @@ class Changes:
             return  # it is not tried at all, or is this very moment
         if occurrence.on_reply is None and not entry.mine:
             return  # this node wanted to put it off; the row is another's now
-        entry.due_ms = max(
-            self._clock.now_ms(), self._times.earliest_due_ms(entry.state, entry.message, entry.created_ms)
-        )
+        entry.due_ms = self._times.soonest_ms(entry.state, entry.message, entry.created_ms)
         item = Reschedule(entry.message.gid, entry.version, entry.due_ms, entry.attempts, entry.done)
         self._committer.add(entry, occurrence, item)
 

@@ -34,7 +34,7 @@ from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.stopping import Stopping
 from twophase.coordinator.store_clock import StoreClock
 from twophase.coordinator.timers import Timers
-from twophase.coordinator.topics import Topics
+from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.coordinator.view import MessageView, view_of
 from twophase.core.errors import InvalidRequest, ShuttingDown, StoreError, StoreFenced
 from twophase.core.hooks import Chance, Clock
@@ -95,7 +95,7 @@ class Coordinator:
         self._alerts = alerts or Alerts(None, None, after=1, timeout_ms=1, observer=observer)
         self._timers = Timers(clock, self._due)
         self._active = Active(self._timers, settings.active_max, settings.active_bytes_max)
-        self.topics = Topics(
+        self.topics = ChangeableTopics(
             store, settings.topics_interval_ms, chance, observer, partial(why_not_callable, destinations)
         )
         self._decisions = Decisions(

@@ -1,8 +1,8 @@
-"""Topics in memory, and every change of them.
+"""Topics as this node knows them: who is called for `topic://name`. Changing them is `topic_changes`.
 
 Promise: a message goes to the subscribers its topic had at one moment, at most `topics_interval_ms` before it came (at
-once on the node that changed them); a change is durable when it is told, compared and set against all others on every
-node. What memory holds is one revision as a whole, never a mixture; it is read again when the store has another one.
+once on the node that changed them). What memory holds is one revision as a whole, never a mixture; it is read again
+when the store has another one.
 A node that could not read them for `AGE_MS_MAX` more takes no new message to a topic until it has.
 """
 
@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -20,30 +20,16 @@ import msgspec
 from twophase.coordinator.background import end
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.store_faults import as_store_error, told
-from twophase.core.errors import (
-    InvalidRequest,
-    Overloaded,
-    StoreUnavailable,
-    TopicNotFound,
-    TopicRefused,
-)
-from twophase.core.hooks import Chance
-from twophase.core.limits import CALLS_MAX, REMARK_BYTES_MAX, SUBSCRIBERS_MAX, TOPICS_MAX, URL_BYTES_MAX, require
+from twophase.core.errors import InvalidRequest, StoreUnavailable, TopicNotFound
+from twophase.core.limits import CALLS_MAX, require
 from twophase.core.message import Branch, Message, scheme_of
 from twophase.core.metadata import why_no_metadata
-from twophase.core.topic import TOPIC_PREFIX, topic_in, validate_topic
-from twophase.stores.base import Store, Subscriber, Topic
+from twophase.core.topic import TOPIC_PREFIX, topic_in
+from twophase.stores.base import Store
 from twophase.stores.base import Topics as AllTopics
 
 AGE_MS_MAX: Final = 5_000
 """Beyond the interval. A look takes its time, and after an outage the next one comes an interval later."""
-_TRIES_MAX: Final = 30
-"""Of one change. Each time it does not come through, another one did, on another node."""
-_PAUSE_S: Final = 0.002
-_PAUSE_DOUBLED_MAX: Final = 5
-
-NewSubscribers = Callable[[Topic | None], Sequence[Subscriber] | None]
-"""From a topic as it is, None where there is none, to its subscribers as they shall be; None removes it."""
 
 
 class Topics:
@@ -52,24 +38,13 @@ class Topics:
     Arguments:
         store: keeps them.
         interval_ms: how old what memory holds may be, where others may change it too.
-        chance: spreads nodes that change topics at the same moment.
         observer: hears when the store cannot be asked.
-        check_address: why nobody can call an address; None when somebody can.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        interval_ms: int,
-        chance: Chance,
-        observer: Observer,
-        check_address: Callable[[str], str | None],
-    ) -> None:
+    def __init__(self, store: Store, interval_ms: int, observer: Observer) -> None:
         self._store = store
         self._interval_s = interval_ms / 1000
-        self._chance = chance
         self._observer = observer
-        self._check_address = check_address
         self._now = AllTopics(-1, {})
         self._urls: dict[str, tuple[str, ...]] = {}
         self._as_of_s = -math.inf
@@ -196,98 +171,6 @@ class Topics:
             return branch  # one that was expanded elsewhere stays as it is
         urls = self.subscribers(branch.url, protocol)
         return Branch(branch.url, branch.payload, urls) if urls else branch
-
-    # ---- changes --------------------------------------------------------------------------------------
-
-    async def subscribe(self, name: str, url: str, remark: str = "") -> None:
-        """Call `url` for every message to the topic from now on; a topic is made by its first subscriber.
-
-        Raises:
-            TopicRefused: a name or address is missing, or it is subscribed already.
-            InvalidRequest, LimitExceeded: what nobody could call, or too much.
-            Overloaded: other nodes were faster, again and again. StoreError: as it is.
-        """
-        _require_both(name, url)
-        validate_topic(name)
-        require(URL_BYTES_MAX, len(url.encode()))
-        require(REMARK_BYTES_MAX, len(remark.encode()))
-        why_not = self._check_address(url if "://" in url else f"grpc://{url}")
-        if why_not is not None:
-            raise InvalidRequest(f"url: {why_not}")
-        subscriber = Subscriber(url, remark)
-
-        def added(known: Topic | None) -> Sequence[Subscriber]:
-            if known is None:
-                require(TOPICS_MAX, len(self._now.by_name) + 1)
-                return (subscriber,)
-            if any(one.url == url for one in known.subscribers):
-                raise TopicRefused("this url exists")
-            require(SUBSCRIBERS_MAX, len(known.subscribers) + 1)
-            return (*known.subscribers, subscriber)
-
-        await self._change(name, added)
-
-    async def unsubscribe(self, name: str, url: str) -> None:
-        """Call `url` no more for new messages to the topic. The topic stays, also without subscribers.
-
-        Raises:
-            TopicRefused: there is no such topic, or `url` is not subscribed. Overloaded, StoreError: as `subscribe`.
-        """
-        _require_both(name, url)
-
-        def without(known: Topic | None) -> Sequence[Subscriber]:
-            if known is None:
-                raise TopicRefused("no such a topic")
-            if not known.subscribers:
-                raise TopicRefused("this topic is empty")
-            left = tuple([one for one in known.subscribers if one.url != url])
-            if len(left) == len(known.subscribers):
-                raise TopicRefused("no such an url ")  # dtm's text, with its blank
-            return left
-
-        await self._change(name, without)
-
-    async def delete(self, name: str) -> None:
-        """Remove a topic with its subscribers.
-
-        Raises:
-            TopicRefused: there is none. Overloaded, StoreError: as `subscribe`.
-        """
-
-        def nobody(known: Topic | None) -> None:
-            if known is None:
-                raise TopicRefused("storage: NotFound")
-
-        await self._change(name, nobody)
-
-    async def _change(self, name: str, change: NewSubscribers) -> None:
-        """Change a topic as it stands now; again, as it stands then, when another change came in between."""
-        async with self._store_is_asked:
-            lost: StoreUnavailable | None = None
-            for tries in range(_TRIES_MAX):
-                known = (await self._read()).by_name.get(name)
-                try:
-                    wanted = change(known)
-                except TopicRefused:
-                    if lost is not None:
-                        return  # it is as it shall be, and was not before: an answer was lost, the change was not
-                    raise
-                try:
-                    done = await self._store.change_topic(self._now.revision, name, wanted)
-                except StoreUnavailable as error:
-                    done, lost = False, error
-                if done:
-                    await self._read()
-                    return
-                await asyncio.sleep(self._chance() * _PAUSE_S * 2 ** min(tries, _PAUSE_DOUBLED_MAX))
-        raise lost or Overloaded("other nodes change topics at this moment; nothing was changed.")
-
-
-def _require_both(name: str, url: str) -> None:
-    if not name:
-        raise TopicRefused("empty topic")
-    if not url:
-        raise TopicRefused("empty url")
 
 
 def _require_metadata(message: Message, branches: Sequence[Branch]) -> None:

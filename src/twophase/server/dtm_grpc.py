@@ -46,7 +46,7 @@ from twophase.server.wire import WireRequest, parse_steps
 
 if TYPE_CHECKING:
     from twophase.coordinator.entry import ReplyOf
-    from twophase.coordinator.topics import Topics
+    from twophase.coordinator.topic_changes import ChangeableTopics
 
     Hot = Callable[[UnaryCall, bytes], None]
 
@@ -96,7 +96,7 @@ class GrpcDoor:
         clock: Clock,
         *,
         on_refused: Callable[[str], None],
-        topics: Topics | None = None,
+        topics: ChangeableTopics | None = None,
         connections_max: int = 1_000,
         calls_max: int = 10_000,
         idle_timeout_ms: int = 75_000,
@@ -241,7 +241,7 @@ class GrpcDoor:
         return _refusal(error, refusal(error), Status.RESOURCE_EXHAUSTED)
 
 
-def _topic_methods(topics: Topics) -> dict[str, UnaryCoroutine]:
+def _topic_methods(topics: ChangeableTopics) -> dict[str, UnaryCoroutine]:
     async def subscribe(_call: UnaryCall, raw: bytes) -> bytes:
         said = _read_topic(raw)
         await topics.subscribe(said.topic, said.url, said.remark)

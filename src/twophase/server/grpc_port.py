@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from twophase.coordinator.topics import Topics
+from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.core.errors import ConfigurationError
 from twophase.core.hooks import Clock
 from twophase.server.decode import Decoder
@@ -46,7 +46,7 @@ class GrpcPort:
         requests: Requests,
         decoder: Decoder,
         clock: Clock,
-        topics: Topics,
+        topics: ChangeableTopics,
         on_refused: Callable[[str], None],
     ) -> None:
         self._settings = settings

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from twophase.coordinator.topics import Topics
+from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.core.errors import InvalidRequest, TopicNotFound, TopicRefused, TwophaseError
 from twophase.server.encode import Answer, failure, harmless
 from twophase.server.query import timestamp
@@ -97,7 +97,7 @@ class TopicRoutes:
         on_refused: hears the error code of each request refused here.
     """
 
-    def __init__(self, topics: Topics, on_refused: Callable[[str], None]) -> None:
+    def __init__(self, topics: ChangeableTopics, on_refused: Callable[[str], None]) -> None:
         self._topics = topics
         self._on_refused = on_refused
 

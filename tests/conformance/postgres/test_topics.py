@@ -10,8 +10,8 @@ import pytest
 
 from tests.conformance.postgres.conftest import Join, Raw, somebody_waits_for
 from tests.servers.proxy import Cut, Proxy
-from twophase.coordinator.observer import NullObserver
-from twophase.coordinator.topics import Topics
+from tests.unit.coordinator.silent import NullObserver
+from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.core.errors import StoreUnavailable
 from twophase.stores.base import Subscriber
 from twophase.stores.postgres import PostgresStore
@@ -20,8 +20,8 @@ URL = "http://cut-here/in"
 MARK = b"cut-here"
 
 
-def _topics(store: PostgresStore) -> Topics:
-    return Topics(store, 1_000, lambda: 0.5, NullObserver(), lambda url: None)
+def _topics(store: PostgresStore) -> ChangeableTopics:
+    return ChangeableTopics(store, 1_000, lambda: 0.5, NullObserver(), lambda url: None)
 
 
 @pytest.fixture

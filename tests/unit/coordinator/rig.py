@@ -7,10 +7,10 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.unit.coordinator.silent import NullObserver
 from twophase.coordinator.alerts import Alerts, Webhook
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.entry import ReplyOf
-from twophase.coordinator.observer import NullObserver
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options

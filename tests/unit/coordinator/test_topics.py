@@ -362,7 +362,7 @@ async def test_a_topic_has_as_many_subscribers_as_a_message_has_calls(rig: Rig) 
 
 async def test_topics_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     least = msgspec.structs.replace(limits.TOPICS_MAX, value=1)
-    monkeypatch.setattr("twophase.coordinator.topics.TOPICS_MAX", least)
+    monkeypatch.setattr("twophase.coordinator.topic_changes.TOPICS_MAX", least)
     await subscribe(rig, ONE)
     await subscribe(rig, TWO)
 
