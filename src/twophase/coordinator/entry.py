@@ -47,6 +47,16 @@ def tell(on_reply: OnReply, reply: ReplyOf) -> None:
         asyncio.get_running_loop().call_exception_handler(context)
 
 
+def answers(future: asyncio.Future[ReplyOf]) -> OnReply:
+    """What gives the reply to whoever awaits `future`, if somebody still does."""
+
+    def on_reply(reply: ReplyOf) -> None:
+        if not future.done():
+            future.set_result(reply)
+
+    return on_reply
+
+
 class Occurrence(msgspec.Struct, eq=False):
     """An event with what came along: a request's message and reply, a verdict's evidence.
 

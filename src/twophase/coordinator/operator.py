@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from twophase.coordinator.decisions import Decisions
-from twophase.coordinator.entry import Entry, Occurrence, OnReply, ReplyOf
+from twophase.coordinator.entry import Entry, Occurrence, OnReply, ReplyOf, answers
 from twophase.coordinator.evidence import excerpt
 from twophase.core.errors import StateConflict, UnknownMessage
 from twophase.core.hooks import Clock
@@ -152,11 +152,7 @@ class Operator:
 
     async def _perform(self, gid: str, event: Event, verb: str, told: str) -> ReplyOf:
         future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
-
-        def on_reply(reply: ReplyOf) -> None:
-            if not future.done():
-                future.set_result(reply)
-
+        on_reply = answers(future)
         entry = self._find(gid, on_reply)
         if entry is not None:
             # Recorded first, so that both go with one flush.
