@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +14,7 @@ import twophase.spark
 from tests.spark.cases import ALL, BROKEN, IN_ORDER, MOVING, SCOPE, Case, inputs_of
 from tests.spark.plant import make_system, one_service, plant
 from tests.spark.truth import nowadays
-from twophase.core.errors import CannotRead
+from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.lifecycle import State
 from twophase.spark.classify import Scope
 from twophase.spark.comparison import Again, AuditResult, compare
@@ -223,16 +224,37 @@ def test_rows_without_a_gid_are_refused(spark: SparkSession) -> None:
         told(inputs._replace(producers=inputs.producers.unionByName(nameless)), SCOPE)
 
 
+def kept_by(spark: SparkSession) -> set[int]:
+    """The numbers of what Spark holds until it is let go."""
+    context: Any = spark.sparkContext._jsc
+    return set(context.getPersistentRDDs().keySet())
+
+
 def test_a_notebook_gets_a_report_and_the_findings(spark: SparkSession, tmp_path: Path) -> None:
     system = make_system(tmp_path)
     plant(system, nowadays([case for case in (*IN_ORDER, *BROKEN) if one_service(case)]))
     _, producer, consumer, ledger = (argument.partition("=")[2] for argument in system.arguments)
 
-    report, findings = twophase.spark.audit(
+    kept = kept_by(spark)
+    with twophase.spark.audit(
         spark, [f"sqlite:///{system.coordinator}"], [producer], [consumer], [ledger], grace_s=0, late_s=1e12
-    )
+    ) as (report, findings):
+        found = {row["gid"] for row in findings.select("gid").collect()}
+        assert kept_by(spark) - kept
 
     assert report.verdict == "violations"
-    assert {row["gid"] for row in findings.select("gid").collect()} == {
-        case.gid for case in BROKEN if one_service(case)
-    }
+    assert found == {case.gid for case in BROKEN if one_service(case)}
+    assert kept_by(spark) <= kept, "nothing is kept behind the block"
+
+
+def test_a_notebook_is_refused_what_the_command_is(spark: SparkSession, tmp_path: Path) -> None:
+    system = make_system(tmp_path)
+    plant(system, nowadays(IN_ORDER[4:5]))
+    coordinator, consumer = f"sqlite:///{system.coordinator}", f"bank-b=sqlite:///{system.bank_b}"
+
+    with pytest.raises(ConfigurationError, match="nothing to compare"):
+        twophase.spark.audit(spark, [coordinator])
+    with pytest.raises(ConfigurationError, match="there is no --consumer bank-b"):
+        twophase.spark.audit(spark, [coordinator], [consumer], ledgers=[f"{consumer}#ledger"])
+    with pytest.raises(ConfigurationError, match="No coordinator"):
+        twophase.spark.audit(spark, [], consumers=[consumer])

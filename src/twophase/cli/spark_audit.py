@@ -16,7 +16,7 @@ import msgspec
 from twophase.cli.spark_exit import EXIT_NOT_CHECKED, last_line
 from twophase.core.errors import ConfigurationError, SparkUnavailable
 from twophase.spark.fleet import Options, read_fleet
-from twophase.spark.locations import Location, Role, parse_coordinator, parse_named, require_distinct
+from twophase.spark.locations import Location, Role, parse_coordinator, parse_named, require_comparable
 from twophase.spark.plan import Plan
 from twophase.spark.unmade import ReportFiles
 
@@ -199,14 +199,7 @@ def _path(text: str | None) -> Path | None:
 
 
 def _require_sound(locations: list[Location], options: Options) -> None:
-    require_distinct(locations)
-    given = {role: {location.name for location in locations if location.role is role} for role in Role}
-    if not given[Role.COORDINATOR]:
-        raise ConfigurationError("No coordinator is named; give --coordinator, or [[coordinator]] in --config.")
-    for name in sorted(given[Role.LEDGER] - given[Role.CONSUMER]):
-        raise ConfigurationError(f"--ledger {name}: there is no --consumer {name}; names must match.")
-    if not given[Role.PRODUCER] and not given[Role.CONSUMER]:
-        raise ConfigurationError("There is nothing to compare the coordinator with; give --producer or --consumer.")
+    require_comparable(locations)
     for path in (options.html, options.json, options.junit, options.state, options.findings):
         if path is not None and not Path(path).absolute().parent.is_dir():
             raise ConfigurationError(f"{path}: there is no folder {Path(path).absolute().parent}; make it first.")

@@ -7,7 +7,8 @@ DataFrames. In a notebook:
 
     register(spark)
     spark.read.format("twophase").option("url", "env:STORE_URL").option("table", "history").load()
-    report, findings = audit(spark, coordinators=["sqlite:///tp.db"], producers=["bank-a=sqlite:///a.db"])
+    with audit(spark, coordinators=["sqlite:///tp.db"], producers=["bank-a=sqlite:///a.db"]) as (report, findings):
+        findings.show()
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-    from twophase.spark.report import Report
+    from twophase.spark.notebook import Outcome
 
 __all__ = ["audit", "consistent_cut", "register"]
 
@@ -55,7 +56,7 @@ def audit(
     *,
     grace_s: float = 5.0,
     late_s: float = 3600.0,
-) -> tuple[Report, DataFrame]:
+) -> Outcome:
     """Compare all sides, as `twophase spark audit` does.
 
     Arguments:
@@ -65,10 +66,12 @@ def audit(
         late_s: seconds after which an unfinished message is late.
 
     Returns:
-        The report, and every message that is not plainly in order.
+        The report, and every message that is not plainly in order: a pair, and a context manager. Spark keeps the
+        findings until the end of the block, or until `release` of the pair.
 
     Raises:
-        ConfigurationError: a location cannot be understood. CannotRead: a database cannot be read.
+        ConfigurationError: a location cannot be understood, or there is nothing to compare.
+        CannotRead: a database cannot be read.
     """
     from twophase.spark.notebook import audit as whole  # noqa: PLC0415 -- PySpark is slow to import
 

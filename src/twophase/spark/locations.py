@@ -161,6 +161,22 @@ def _identifier(role: Role, name: str, text: str) -> str:
         raise ConfigurationError(f"--{role} {name}: {text!r} is no table or column name.") from error
 
 
+def require_comparable(locations: list[Location]) -> None:
+    """Refuse what proves nothing whatever is in it, and what would be counted twice.
+
+    Raises:
+        ConfigurationError: no coordinator, nothing to compare it with, a ledger of no consumer, or one thing twice.
+    """
+    require_distinct(locations)
+    given = {role: {location.name for location in locations if location.role is role} for role in Role}
+    if not given[Role.COORDINATOR]:
+        raise ConfigurationError("No coordinator is named; give --coordinator, or [[coordinator]] in --config.")
+    for name in sorted(given[Role.LEDGER] - given[Role.CONSUMER]):
+        raise ConfigurationError(f"--ledger {name}: there is no --consumer {name}; names must match.")
+    if not given[Role.PRODUCER] and not given[Role.CONSUMER]:
+        raise ConfigurationError("There is nothing to compare the coordinator with; give --producer or --consumer.")
+
+
 def require_distinct(locations: list[Location]) -> None:
     """Refuse one name, or one database, given twice in the same role: its rows would count as duplicates.
 
