@@ -1,6 +1,16 @@
 """The service between a store and destinations; knows no wire format.
 
-Reading order: `entry` (one message in memory), `decisions` (the only place that applies the lifecycle table),
-`committer` (group commit), `delivery` and `checkback` (calls out), `gate` (their bounds), `timers`, `recovery`
-(what memory does not hold), and `coordinator`, which puts them together.
+Reading order:
+
+* one message in memory: `entry`, `active` (all of them), `timers` and `times` (when each is due), `slots` (when one
+  that found no place comes again);
+* the way in: `admission` (which requests are taken), `topics` and `topic_changes`, `merging` (a message said twice);
+* what happens to it: `decisions` (the only place that applies the lifecycle table), `changes` (what each action is),
+  `committer` (group commit), `confirmed` and `refusal` (what a durable or a refused change means), `replies`;
+* calls out: `delivery`, `checkback`, `calls` and `gate` (their bounds), `evidence` (what is kept of an answer), `alerts`;
+* people: `operator`, `stopping`, `looking` and `view` (what they see);
+* the store and other nodes: `recovery` (what memory does not hold), `membership`, `node`, `moved`, `store_clock`,
+  `store_faults`;
+* beside it all: `retention`, `horizon`, `background`, `settings`, `observer`, `gauges`;
+* and `coordinator`, which puts them together.
 """
