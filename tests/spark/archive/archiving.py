@@ -20,9 +20,11 @@ MADE_MS = 1_700_000_000_000
 ROWS_PER_TASK = 10
 
 
-def fail_early(store: StoreUnderTest, gids: Sequence[str]) -> None:
+def fail_early(store: StoreUnderTest, gids: Sequence[str], apart_ms: int = 1) -> None:
     """An attempt that failed, of each message, before the time at which PostgreSQL's own clock stands."""
-    rows = [(gid, "branch", "01", "http://b/in", MADE_MS + n, 500, 7, "", "down") for n, gid in enumerate(gids)]
+    rows = [
+        (gid, "branch", "01", "http://b/in", MADE_MS + n * apart_ms, 500, 7, "", "down") for n, gid in enumerate(gids)
+    ]
     columns = "(gid, kind, branch_id, target, at_ms, status, latency_ms, result, error)"
     store.many(f"insert into attempt {columns} values ({', '.join('?' * 9)})", rows)
 

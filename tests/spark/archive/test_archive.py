@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.archive.archiving import DAY_MS, Archive, fail_early
+from tests.spark.archive.archiving import DAY_MS, ROWS_PER_TASK, Archive, InProcess, fail_early
 from tests.spark.source.stores import (
     BORN_MS,
     PostgresUnderTest,
@@ -61,6 +61,28 @@ def test_every_row_is_in_the_lake_with_all_that_the_store_has(store: StoreUnderT
     assert decode(row["body"]).branches[0].payload == b'{"amount":30}'
     assert [row["gid"] for row in archive.rows("attempt")] == ["n1-0000001", "n1-0000002"]
     assert released_ms(store) == done.until_ms
+
+
+def test_attempts_of_an_outage_are_many_files_and_each_is_in_one(store: StoreUnderTest, archive: Archive) -> None:
+    finish(store, 1, 1, 1)
+    gids = [f"o-{number:02}" for number in range(35)]
+    fail_early(store, gids, apart_ms=700)
+    asked: list[int] = []
+
+    class Workers(InProcess):
+        def __call__(self, rows: int) -> InProcess:
+            asked.append(rows)
+            return self
+
+    done = archive.run(store, workers=Workers())
+
+    assert (asked, done.attempts) == ([36], 35)
+    assert sorted(row["gid"] for row in archive.rows("attempt")) == gids
+    [manifest] = archive.manifests
+    files = [file for file in manifest.files if file.table == "attempt"]
+    assert len(files) >= 4
+    assert max(file.facts.rows for file in files) <= ROWS_PER_TASK
+    assert [one.until_ms for one in files[:-1]] == [one.since_ms for one in files[1:]]
 
 
 def test_the_next_run_brings_what_is_new(store: StoreUnderTest, archive: Archive) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.spark.archive.archiving import DAY_MS, Archive, StoppedClock, fail_early
+from tests.spark.archive.archiving import DAY_MS, ROWS_PER_TASK, Archive, StoppedClock, fail_early
 from tests.spark.source import reads
 from tests.spark.source.stores import (
     BORN_MS,
@@ -29,7 +29,7 @@ from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
 from twophase.core.message import Message, encode
 from twophase.spark.archive.planning import SETTLING_MS
-from twophase.spark.archive.purging import Purged, PurgeSettings, purge
+from twophase.spark.archive.purging import Purged, PurgeSettings, _Purge, purge
 from twophase.stores.base import Batch, Forgotten, Insert
 from twophase.stores.postgres.store import PostgresStore
 from twophase.stores.sqlite import SqliteStore
@@ -101,6 +101,29 @@ def test_what_the_lake_has_goes_and_what_is_young_or_live_stays(store: StoreUnde
     assert len(archive.places()) == 29
     assert purged(store, archive).history == 0
     assert archive.run(store).history == 4
+
+
+def test_attempts_are_looked_for_file_by_file(
+    store: StoreUnderTest, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day of an outage must not come to the driver as a whole."""
+    fail_early(store, [f"o-{number:02}" for number in range(35)], apart_ms=700)
+    fail_early(store, ["an-id-out-of-time's-order"])
+    archive.run(store)
+    seen: list[int] = []
+    listed = _Purge._listed
+
+    def counted(self: Any, file: Any, standing: Any) -> Any:
+        seen.append(len(standing))
+        return listed(self, file, standing)
+
+    monkeypatch.setattr(_Purge, "_listed", counted)
+
+    done = purged(store, archive)
+
+    assert (done.attempts, rows(store, "select gid from attempt")) == (36, [])
+    assert max(seen) <= ROWS_PER_TASK
+    assert sum(seen) == 36, "each is looked at once"
 
 
 def test_a_reader_that_was_not_there_yet_is_told(store: StoreUnderTest, archive: Archive) -> None:

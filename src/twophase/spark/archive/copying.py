@@ -115,7 +115,8 @@ def check(found: Check) -> list[File]:
                 remedy="Nothing was released. Run it again; if it differs again, look at the disk of the lake.",
             )
         size_bytes, sha256 = fingerprint(whole)
-        files.append(File(path, task.kind.value, task.node, written, size_bytes, sha256))
+        times = (task.first, task.last) if task.kind is Kind.ATTEMPT else (0, 0)
+        files.append(File(path, task.kind.value, task.node, written, size_bytes, sha256, *times))
     return files
 
 

@@ -1,7 +1,7 @@
 """The lake: a folder of Parquet files, and the manifests that say which of them count.
 
     history/dt=2026-11-20/n1-000000000001-000000250000.parquet      rows, by the day they were finished
-    attempt/dt=2026-11-20/r000003-….parquet                         attempts, by the day they were made
+    attempt/dt=2026-11-20/r00000003-0001.parquet                    attempts, by the day they were made
     _manifests/00000003.json                                        what round 3 has added
     _staging/00000004/…                                             what a round under way has written
     _lake.json, _lock                                               whose lake it is; who is at work
@@ -34,7 +34,10 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file that counts. `path` from the lake's folder; `node` 0 for attempts; `facts` as they were verified."""
+    """A file that counts. `path` from the lake's folder; `node` 0 for attempts; `facts` as they were verified.
+
+    `since_ms`, `until_ms`: of attempts, the time from which the file has those of its day, the last one without.
+    """
 
     path: str
     table: str
@@ -42,6 +45,8 @@ class File(msgspec.Struct, frozen=True):
     facts: Facts
     size_bytes: int
     sha256: str
+    since_ms: int = 0
+    until_ms: int = 0
 
 
 class Manifest(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 History is followed by (node, seq), which are written in commit order: all rows up to a node's last number are there to
 be read. Attempts have no such number (their ids may be given out in one order and committed in another, and SQLite may
-give one out again), so they are followed by time, at a distance that gives each the time to arrive.
+give one out again), so they are followed by time (see `spans`), at a distance that gives each the time to arrive.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 from twophase.core.errors import ArchiveRefused
 from twophase.core.hooks import Clock
 from twophase.spark.archive.lake import Manifest
+from twophase.spark.archive.spans import Span, attempts_between
 from twophase.spark.archive.writing import statement
 from twophase.spark.datasource.looking import looked_into
 from twophase.spark.datasource.parts import Stretch
@@ -29,10 +30,11 @@ SETTLING_MS = 3_600_000
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """`rounds`: stretches of history; `until_ms`: attempts are copied, and all may be forgotten, up to there;
-    `first_time`: see `nothing_released`."""
+    """`rounds`: stretches of history; `attempts`: of the last round; `until_ms`: attempts are copied, and all may be
+    forgotten, up to there; `first_time`: see `nothing_released`."""
 
     rounds: tuple[tuple[Stretch, ...], ...]
+    attempts: tuple[Span, ...]
     until_ms: int
     first_time: bool
 
@@ -40,6 +42,11 @@ class Plan(msgspec.Struct, frozen=True):
     def rows(self) -> int:
         """Of history, in all rounds."""
         return sum(one.last - one.first + 1 for round_ in self.rounds for one in round_)
+
+    @property
+    def attempt_rows(self) -> int:
+        """Attempts, in all spans."""
+        return sum(span.rows for span in self.attempts)
 
 
 def plan(wanted: Wanted, last: Manifest | None, clock: Clock, rows_per_task: int = ROWS_PER_TASK) -> Plan:
@@ -62,9 +69,11 @@ def plan(wanted: Wanted, last: Manifest | None, clock: Clock, rows_per_task: int
                 "lake: first --detach, then another --lake.",
             )
         spans = behind_the_lake(database, tops, last, rows_per_task)
+        until_ms = max(now_ms - SETTLING_MS, 0 if last is None else last.until_ms)
+        since_ms = 0 if last is None else last.attempts_until_ms
+        attempts = attempts_between(database, since_ms, until_ms, rows_per_task)
     rounds = tuple(tuple(spans[at : at + TASKS_PER_ROUND]) for at in range(0, len(spans), TASKS_PER_ROUND))
-    until_ms = max(now_ms - SETTLING_MS, 0 if last is None else last.until_ms)
-    return Plan(rounds, until_ms, nothing_released(last))
+    return Plan(rounds, attempts, until_ms, nothing_released(last))
 
 
 def store_now_ms(database: Database, engine: str, clock: Clock) -> int:

@@ -143,9 +143,8 @@ class _Purge:
             name = "purgeable_history"
             bounds: tuple[int, ...] = (file.node, facts.first, facts.last, self._before_ms)
         else:
-            day_ms = _day_of(file)
             name = "purgeable_attempts"
-            bounds = (facts.first, facts.last, day_ms, day_ms + _DAY_MS, self._before_ms)
+            bounds = (facts.first, facts.last, *_times_of(file), self._before_ms)
         with open_database(self._location) as database:
             found = [(int(number), str(gid), int(at)) for number, gid, at in database.rows(statement(name), bounds)]
         kept = [key for key in found if Kind(file.table) is Kind.ATTEMPT or not self._is_early(key)]
@@ -207,10 +206,11 @@ def _columns(names: Sequence[str]) -> list[tuple[str, pa.DataType]]:
     return list(zip(names, (pa.int64(), pa.string(), pa.int64()), strict=True))
 
 
-def _day_of(file: File) -> int:
-    """Midnight, UTC, of the folder `dt=…` in milliseconds."""
-    day = Path(file.path).parent.name.removeprefix("dt=")
-    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000)
+def _times_of(file: File) -> tuple[int, int]:
+    """When the first attempt of a file can have been made, and a time behind the last one: its span within its day."""
+    day = datetime.fromisoformat(Path(file.path).parent.name.removeprefix("dt=")).replace(tzinfo=UTC)
+    day_ms = int(day.timestamp() * 1000)
+    return max(day_ms, file.since_ms), min(day_ms + _DAY_MS, file.until_ms or day_ms + _DAY_MS)
 
 
 def _in_lots(items: Sequence[_Item], size: int) -> Iterator[list[_Item]]:

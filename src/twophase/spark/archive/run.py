@@ -94,8 +94,8 @@ def archive(url: str, folder: Path, settings: Settings) -> Archived:
         lake.clear_staging()
         settings.reached("claimed")
         todo = plan(wanted, last, settings.clock, settings.rows_per_task)
-        settings.say(f"{todo.rows} rows of history to copy")
-        with settings.workers(todo.rows) as spread:
+        settings.say(f"{todo.rows} rows of history and {todo.attempt_rows} attempts to copy")
+        with settings.workers(todo.rows + todo.attempt_rows) as spread:
             added = _Rounds(lake, identity, wanted, todo, settings, spread).run(last)
         marks.release(location, identity, added[-1].until_ms)
         settings.reached("released")
@@ -143,7 +143,7 @@ class _Rounds:
     def _round(self, before: Manifest | None, stretches: Sequence[Stretch], *, final: bool) -> Manifest:
         reached = self._settings.reached
         number = 1 if before is None else before.number + 1
-        tasks = self._tasks(before, number, stretches, final=final)
+        tasks = self._tasks(number, stretches, final=final)
         copied = self._spread(copy, tasks)
         reached("copied")
         found = self._spread(check, copied)
@@ -169,18 +169,18 @@ class _Rounds:
         reached("published")
         return manifest
 
-    def _tasks(self, before: Manifest | None, number: int, stretches: Sequence[Stretch], *, final: bool) -> list[Task]:
+    def _tasks(self, number: int, stretches: Sequence[Stretch], *, final: bool) -> list[Task]:
         staging = str(self._lake.staging(number))
         whole = not (self._todo.first_time or self._settings.accept_gaps)
         tasks = [
             Task(self._wanted, staging, one.node, one.first, one.last, _name(one), whole=whole) for one in stretches
         ]
-        since_ms = _attempts_until(before)
-        if final and since_ms < self._todo.until_ms:
-            attempts = msgspec.structs.replace(self._wanted, kind=Kind.ATTEMPT)
-            name = f"r{number:08}"
-            tasks.append(Task(attempts, staging, 0, since_ms, self._todo.until_ms, name, whole=False))
-        return tasks
+        attempts = msgspec.structs.replace(self._wanted, kind=Kind.ATTEMPT)
+        spans = self._todo.attempts if final else ()
+        return tasks + [
+            Task(attempts, staging, 0, span.first_ms, span.until_ms, f"r{number:08}-{place:04}", whole=False)
+            for place, span in enumerate(spans, 1)
+        ]
 
 
 def _name(stretch: Stretch) -> str:
