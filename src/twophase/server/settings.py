@@ -79,7 +79,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 20_000
 
     lease_ms: Annotated[
-        Lease, Meta(description="on a shared store: silent for so long, a node loses its messages to the others")
+        Lease,
+        Meta(description="on a shared store, alike on all nodes: silent for so long, one loses its messages to others"),
     ] = 10_000
 
     connections_max: Annotated[Count, Meta(description="clients connected at once; more are answered 503")] = 10_000

@@ -286,7 +286,7 @@ class SharedDatabase:
     def __init__(self, database: Database, clock: VirtualClock) -> None:
         self._database = database
         self._clock = clock
-        self._outsider = PostgresStore(database.dsn, clock=clock, lease_ms=3_600_000)
+        self._outsider = PostgresStore(database.dsn, clock=clock, lease_ms=LEASE_MS)
 
     async def start(self) -> None:
         await self._outsider.start()

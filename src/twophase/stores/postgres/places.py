@@ -7,6 +7,10 @@ and with its rows, as far as no other node has adopted them: those carry the sam
 Nobody takes an expired place: after an outage of the database every lease has run out, and every holder is about to
 report. Adoption makes it vacant, after a whole lease of contact; so vacant places come back, and their number stays
 bounded.
+
+One node judges another by a lease of its own, so all must have the same: a holder writes his behind his secret, and
+whoever takes a place looks afterwards whether another is held by a different one. Of two that start at once, the later
+to look sees the other.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import secrets
 
 import msgspec
 
-from twophase.core.errors import StoreError
+from twophase.core.errors import ConfigurationError, StoreError
 from twophase.core.hooks import Clock
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
@@ -42,19 +46,38 @@ class Settled(msgspec.Struct, frozen=True):
     refused: list[int]
 
 
-async def take(connection: Connection, clock: Clock | None) -> Place:
-    """Take a place: one that nobody holds, or else a new one."""
-    owner = secrets.token_hex(16)
+async def take(connection: Connection, clock: Clock | None, lease_ms: int) -> Place:
+    """Take a place: one that nobody holds, or else a new one.
+
+    Raises:
+        ConfigurationError: another place is held by another lease; this one was given back.
+    """
+    owner = f"{secrets.token_hex(16)}/{lease_ms}"
     for _ in range(_TRIES_MAX):
         clock_ms = clock.now_ms() if clock else None
         row = await connection.fetchrow(statements.TAKE_PLACE, owner, clock_ms)
         if row is None:
             row = await connection.fetchrow(statements.ADD_PLACE, owner, clock_ms)
         if row is not None:
-            return Place(row["id"], row["epoch"], row["fence"], row["flushes"], owner)
+            place = Place(row["id"], row["epoch"], row["fence"], row["flushes"], owner)
+            if other := await connection.fetchrow(statements.OTHER_LEASE, place.node, lease_ms, clock_ms):
+                await leave(connection, place)
+                raise _two_leases(other["id"], other["lease_ms"], lease_ms)
+            return place
     raise StoreError(f"Others took {_TRIES_MAX} places before this process; are thousands of nodes starting?")
 
 
 async def leave(connection: Connection, place: Place) -> None:
     """Give the place back, with its rows."""
     await connection.execute(statements.LEAVE_PLACE, place.node, place.owner)
+
+
+def _two_leases(other: int, others_ms: int, own_ms: int) -> ConfigurationError:
+    return ConfigurationError(
+        f"The node at place {other} has a lease of {others_ms} ms, and lease_ms is {own_ms} here:"
+        " the one that waits less would end the other's tenure again and again.",
+        remedy=(
+            "Give all nodes of the database the same lease_ms. To change it, stop them all first; one that was killed"
+            " counts until its lease has run out."
+        ),
+    )

@@ -70,7 +70,7 @@ create index attempt_at on attempt (at_ms, id);
 -- Places. A server process holds one by a lease: every flush first advances the row under `fence`.
 --   epoch   one tenure; rows carry (node, epoch). It ends when the lease was missed and others take the rows.
 --   fence   what a flush presents; grows whenever an older one must not be written any more.
---   owner   a secret of the process that holds the place, '' when nobody does.
+--   owner   a secret of the process that holds the place, a slash, and its lease in ms; '' when nobody does.
 --   seq     the last history number used.
 --   flushes, refused, seen_ms   how many flushes were committed, what the last one refused, and when it was:
 --           by these a process whose connection was lost learns what became of its flush.

@@ -20,6 +20,7 @@ SETTLE: Final = read("settle")
 
 TAKE_PLACE: Final = read("take_place")
 ADD_PLACE: Final = read("add_place")
+OTHER_LEASE: Final = read("other_lease")
 LEAVE_PLACE: Final = read("leave_place")
 HEARTBEAT: Final = read("heartbeat")
 ADOPT: Final = read("adopt")

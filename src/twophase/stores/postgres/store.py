@@ -42,7 +42,7 @@ class PostgresStore:
     Arguments:
         url: as libpq and asyncpg understand it: `postgresql://user:password@host:port/database?sslmode=verify-full`.
         clock: overrides the database's clock, for tests; None, the default, for the database's own.
-        lease_ms: how long a node may be silent before others end its tenure, and adopt its rows.
+        lease_ms: how long a node may be silent before others end its tenure, and adopt its rows; the same on all nodes.
         outage_wait_ms: how long a call waits for a database that is away before it raises `StoreUnavailable`.
     """
 
@@ -91,7 +91,7 @@ class PostgresStore:
                 try:
                     await make_ready(self._lane, connection, deadline)
                     # A deadline of its own: a migration may have taken long.
-                    taking = places.take(connection, self._clock)
+                    taking = places.take(connection, self._clock, self._lease_ms)
                     self._place = await self._lane.within(self._lane.deadline(), taking)
                 except FAILURES as error:
                     raise store_error(error, self._lane.place, "starting") from error
@@ -218,7 +218,8 @@ class PostgresStore:
             connection = await self._lane.connected(deadline)
             try:
                 await self._lane.within(deadline, places.leave(connection, old))
-                self._place = await self._lane.within(deadline, places.take(connection, self._clock))
+                taking = places.take(connection, self._clock, self._lease_ms)
+                self._place = await self._lane.within(deadline, taking)
             except FAILURES as error:
                 self._lane.drop()
                 raise store_error(error, self._lane.place, "taking a place") from error
