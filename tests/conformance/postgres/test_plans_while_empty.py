@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from tests.conformance.items import SetClock, abort, flush, prepare
-from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw
-from twophase.stores.base import Decide, DecidedBy, Reschedule
+from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw, somebody_waits_for
+from twophase.stores.base import Decide, DecidedBy, Park, Reschedule
 
 COUNT = 4_000
+HALF = COUNT // 2
 SECONDS = 20
 """A walk over all items for each row takes minutes; by the index it is a second or less."""
 
@@ -22,17 +23,22 @@ async def test_large_batches_are_fast_after_statistics_of_empty_tables(join: Joi
         await flush(one, Reschedule(gid, 2, 5, 1, 0))
         await flush(one, prepare("a"))
         await flush(one, abort(gid, 3), abort("unknown"))
-    await two.adopt(1)
+    await two.adopt(10)
     gids = [f"g{number}" for number in range(COUNT)]
 
     async with asyncio.timeout(SECONDS):
         assert (await flush(one, *(prepare(gid) for gid in gids))).refused == {}
         assert (await flush(one, *(Decide(gid, 1, 0, DecidedBy.SUBMIT) for gid in gids))).refused == {}
-        assert (await flush(one, *(Reschedule(gid, 2, 5, 1, 0) for gid in gids))).refused == {}
+        assert (await flush(one, *(Reschedule(gid, 2, 5, 1, 0) for gid in gids[:HALF]))).refused == {}
+        assert (await flush(one, *(Park(gid, 2, parked=True, due_ms=5) for gid in gids[HALF:]))).refused == {}
         assert len((await flush(one, *(prepare(gid) for gid in gids))).refused) == COUNT
         assert await one.moved([(gid, 3) for gid in gids]) == set()
         clock.time_ms += LEASE_MS + 1
-        assert await two.adopt(COUNT) == COUNT
+        with raw.transaction():
+            raw.execute("select from message for update")
+            adopting = asyncio.create_task(two.adopt(COUNT + 1))
+            await somebody_waits_for(raw)
+        assert await adopting == COUNT
         assert (await flush(two, *(abort(gid, 3) for gid in gids))).refused == {}
         assert len((await flush(two, *(abort(gid, 3) for gid in gids))).refused) == COUNT
         clock.time_ms += 1

@@ -27,7 +27,8 @@ async def execute_all(store: Store, name: str, *, sizes: Sequence[int] = SIZES, 
             for items in _lives(gids):
                 await store.flush(Batch(list(items), [failed_call(gids[0])]))
         await _read_all(store, f"{name}-{time}-{sizes[0]}-0")
-    await store.adopt(50)
+    while await store.adopt(60):
+        pass
     await store.rejoin()
 
 
@@ -41,6 +42,7 @@ def _lives(gids: Sequence[str]) -> Iterator[list[Item]]:
     yield [*(Park(gid, 3, parked=True, due_ms=9) for gid in gids[:half]), *(abort(gid, 7) for gid in gids[half:])]
     yield [Finish(gid, 4 if number < half else 3, State.SUCCEEDED) for number, gid in enumerate(gids)]
     yield [abort(gids[0])]
+    yield [Decide(gids[0], 9, 0, "submit")]
     yield [plain(gid) for gid in gids]
 
 

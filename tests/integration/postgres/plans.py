@@ -52,6 +52,17 @@ def normal(sql: str) -> str:
     return " ".join(re.sub(r"--[^\n]*", "", sql).split()).rstrip(";")
 
 
+def inside(function: str) -> list[str]:
+    """The statements in a plpgsql function, each as PostgreSQL tells it, perhaps behind the words of its block.
+
+    >>> inside("as $f$ begin if x then select a, b into c, d from t; y := 1; insert into t values (1); end; $f$")
+    ['begin if x then select a, b from t', 'insert into t values (1)']
+    """
+    body = re.split(r"\$\w*\$", normal(function))[1]
+    pieces = (re.sub(r"(?<!insert) into \w+(, \w+)*", "", piece).strip() for piece in body.split(";"))
+    return [piece for piece in pieces if re.search(r"\b(select|insert|update|delete)\b", piece)]
+
+
 def read(notice: str) -> Plan | None:
     """The plan that a notice of auto_explain holds; None for any other notice."""
     _, found, text = notice.partition("plan:\n")

@@ -20,6 +20,7 @@ import msgspec
 import psycopg
 import uvloop
 
+from tests.conformance.postgres.conftest import somebody_waits_for
 from tests.integration.postgres import plans
 from tests.integration.postgres.every_statement import execute_all
 from tests.integration.postgres.plans import Plan
@@ -89,6 +90,12 @@ async def _plans(database: Database, store: PostgresStore, name: str, heard: lis
     _execute(database, _ORPHANS)
     heard.clear()
     await execute_all(store, name)
+    _execute(database, _ORPHANS)
+    with psycopg.connect(database.dsn) as another:
+        another.execute("select from message where gid like 'orphan-%' for update")
+        adopting = asyncio.create_task(store.adopt(500))
+        await somebody_waits_for(another)
+    assert await adopting == 100, "rows that somebody changes are waited for, and met again"
     store._lane.drop()  # a lost connection is settled; only now, since the plans that it keeps go with it
     await store.heartbeat()
     return list({msgspec.json.encode(plan): plan for plan in heard}.values())
