@@ -8,7 +8,6 @@ with `async with`, as the engine is.
 from __future__ import annotations
 
 import inspect
-import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -21,7 +20,7 @@ from twophase.client.sync import SURROUNDINGS
 from twophase.client.transaction import Transaction
 from twophase.core import limits
 from twophase.core.errors import ConfigurationError, InvalidRequest
-from twophase.core.gid import RANDOM_BYTES, make_gid, validate_gid
+from twophase.core.gid import fresh_gid, validate_gid
 from twophase.core.message import Branch, Durability, Options
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class Message:
         """
         ours = gid is None
         if gid is None:
-            gid = make_gid(time.time_ns() // 1_000_000, os.urandom(RANDOM_BYTES))
+            gid = fresh_gid(time.time_ns() // 1_000_000)
         else:
             validate_gid(gid)
         if durability not in _DURABILITIES:

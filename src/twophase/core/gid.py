@@ -9,6 +9,8 @@ they are: 1 to 128 bytes of UTF-8 without control characters.
 
 from __future__ import annotations
 
+import os
+
 from twophase.core.errors import InvalidRequest
 from twophase.core.limits import GID_BYTES_MAX, require
 
@@ -43,6 +45,11 @@ def make_gid(born_ms: int, randomness: bytes) -> str:
     assert 0 <= born_ms < _BORN_MS_END, "birth time fits 48 bits"
     assert len(randomness) == RANDOM_BYTES, "ten bytes of randomness"
     return _PREFIX + _base32(born_ms, _TIME_CHARACTERS) + _base32(int.from_bytes(randomness), _RANDOM_CHARACTERS)
+
+
+def fresh_gid(born_ms: int) -> str:
+    """A gid that nobody has made before."""
+    return make_gid(born_ms, os.urandom(RANDOM_BYTES))
 
 
 def born_ms(gid: str) -> int | None:

@@ -105,9 +105,9 @@ class Server:
         decoder = Decoder(self._why_not_callable, clock.now_ms, TraceHeaders(names_of(settings.trace_headers)))
         json_rpc = JsonRpcDoor(self.coordinator, decoder, clock, self.metrics.refused)
         topics = TopicRoutes(self.coordinator.topics, self.metrics.refused)
-        takeover = TakeoverDoor(self.coordinator, decoder)
-        operators = operator_routes(self.coordinator, decoder, settings.timeout_to_fail_ms)
-        many = ManyDoor(self.coordinator, decoder)
+        takeover = TakeoverDoor(self.coordinator, decoder, self.metrics.refused)
+        operators = operator_routes(self.coordinator, decoder, settings.timeout_to_fail_ms, self.metrics.refused)
+        many = ManyDoor(self.coordinator, decoder, self.metrics.refused)
         self.listener = Listener(
             self.coordinator,
             decoder,

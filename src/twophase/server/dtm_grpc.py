@@ -9,7 +9,6 @@ that are no protobuf, a message beyond the limit. Sockets are never shared with 
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +27,7 @@ from twophase.core.errors import (
     UnknownMessage,
     UnsupportedType,
 )
-from twophase.core.gid import RANDOM_BYTES, make_gid
+from twophase.core.gid import fresh_gid
 from twophase.core.hooks import Clock
 from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX, require
 from twophase.http2.limits import Limits
@@ -227,7 +226,7 @@ class GrpcDoor:
         call.finish(answer)
 
     async def _new_gid(self, _call: UnaryCall, _raw: bytes) -> bytes:
-        return encode_gid(make_gid(self._clock.now_ms(), os.urandom(RANDOM_BYTES)))
+        return encode_gid(fresh_gid(self._clock.now_ms()))
 
     def _not_served(self, what: str) -> UnaryCoroutine:
         async def refuse(_call: UnaryCall, _raw: bytes) -> bytes:

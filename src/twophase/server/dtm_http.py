@@ -6,8 +6,8 @@ prepare, submit and abort never come here; `protocol` answers them before. Paths
 
 from __future__ import annotations
 
-import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import version
 from typing import Final, Protocol
 
@@ -23,15 +23,15 @@ from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.horizon import Horizon
 from twophase.coordinator.store_faults import as_store_error, told
 from twophase.coordinator.view import MessageView
-from twophase.core.errors import InvalidRequest, ServerFault, TwophaseError, UnsupportedType
-from twophase.core.gid import RANDOM_BYTES, make_gid, validate_gid
+from twophase.core.errors import ServerFault, UnsupportedType
+from twophase.core.gid import fresh_gid, validate_gid
 from twophase.core.hooks import Clock
+from twophase.server.cold import DTM_PREFIX, Handler, WrongByDtm, guarded, respond
 from twophase.server.encode import Answer, failure
 from twophase.server.metrics import Metrics, Snapshot
 from twophase.server.query import query_body
 from twophase.stores.base import Overview
 
-PREFIX: Final = "/api/dtmsvr"
 _ANY_METHOD: Final = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _OTHER_TYPES: Final[Mapping[str, str]] = {
@@ -90,17 +90,21 @@ class ColdRoutes:
 
     def application(self, *others: Route) -> Starlette:
         """The ASGI application, with `others` beside the routes of its own."""
+        refusing = partial(guarded, on_refused=self._metrics.refused)
         routes = [
             Route("/api/ping", self._ping, methods=_ANY_METHOD),
-            Route(f"{PREFIX}/version", self._say_version),
-            Route(f"{PREFIX}/newGid", self._new_gid),
-            Route(f"{PREFIX}/query", self._query),
-            Route("/api/twophase/horizon", self._horizon),
+            Route(f"{DTM_PREFIX}/version", self._say_version),
+            Route(f"{DTM_PREFIX}/newGid", self._new_gid),
+            Route(f"{DTM_PREFIX}/query", refusing(self._query)),
+            Route("/api/twophase/horizon", refusing(self._horizon)),
             Route("/health/live", self._live),
             Route("/health/ready", self._ready),
             Route("/metrics", self._scrape),
             Route("/api/metrics", self._scrape),
-            *(Route(f"{PREFIX}/{name}", _not_served(what), methods=["POST"]) for name, what in _OTHER_TYPES.items()),
+            *(
+                Route(f"{DTM_PREFIX}/{name}", refusing(_not_served(what)), methods=["POST"])
+                for name, what in _OTHER_TYPES.items()
+            ),
             *others,
         ]
         return Starlette(routes=routes, exception_handlers={HTTPException: _not_found, Exception: _failed})
@@ -112,27 +116,17 @@ class ColdRoutes:
         return respond(Answer(200, self._version))
 
     async def _new_gid(self, _request: Request) -> Response:
-        gid = make_gid(self._clock.now_ms(), os.urandom(RANDOM_BYTES))
-        return respond(Answer(200, _json(NewGid("SUCCESS", gid))))
+        return respond(Answer(200, _json(NewGid("SUCCESS", fresh_gid(self._clock.now_ms())))))
 
-    async def _query(self, request: Request) -> Response:
+    async def _query(self, request: Request) -> Answer:
         gid = request.query_params.get("gid", "")
         if not gid:
-            # dtm's status and text; its clients' tests look for both.
-            error = InvalidRequest("no gid specified")
-            return respond(Answer(500, failure(error).body))
-        try:
-            return respond(Answer(200, query_body(await self._questions.query(validate_gid(gid)))))
-        except TwophaseError as error:
-            return respond(failure(error))
+            raise WrongByDtm("no gid specified")
+        return Answer(200, query_body(await self._questions.query(validate_gid(gid))))
 
-    async def _horizon(self, request: Request) -> Response:
+    async def _horizon(self, request: Request) -> Answer:
         asked = request.query_params
-        try:
-            found = await self._questions.horizon(asked.get("check", ""), asked.get("barrier", ""))
-        except TwophaseError as error:
-            return respond(failure(error))
-        return respond(Answer(200, _json(found)))
+        return Answer(200, _json(await self._questions.horizon(asked.get("check", ""), asked.get("barrier", ""))))
 
     async def _live(self, _request: Request) -> Response:
         return respond(Answer(200, b'{"status":"live"}'))
@@ -162,15 +156,9 @@ def _json(value: msgspec.Struct) -> bytes:
     return msgspec.json.encode(value)
 
 
-def respond(answer: Answer) -> Response:
-    """An answer as starlette sends it."""
-    headers = {"retry-after": str(answer.retry_after_s)} if answer.retry_after_s else None
-    return Response(answer.body, answer.status, headers, media_type="application/json; charset=utf-8")
-
-
-def _not_served(what: str) -> Callable[[Request], Awaitable[Response]]:
-    async def refuse(_request: Request) -> Response:
-        return respond(failure(UnsupportedType(f"{what} are not served here, only 2-phase messages.")))
+def _not_served(what: str) -> Handler:
+    async def refuse(_request: Request) -> Answer:
+        raise UnsupportedType(f"{what} are not served here, only 2-phase messages.")
 
     return refuse
 

@@ -8,7 +8,6 @@ calls 409, -32603 for any other error. Beside it an error says in `data` what ou
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from typing import Final
 
@@ -19,10 +18,11 @@ from starlette.routing import Route as StarletteRoute
 
 from twophase.coordinator.entry import OnReply, ReplyOf
 from twophase.core.errors import InvalidRequest, TwophaseError, UnsupportedType
-from twophase.core.gid import RANDOM_BYTES, make_gid
+from twophase.core.gid import fresh_gid
 from twophase.core.hooks import Clock
+from twophase.server.cold import respond
 from twophase.server.decode import Decoder
-from twophase.server.encode import Route, refusal
+from twophase.server.encode import Answer, Route, refusal
 from twophase.server.listener import Requests
 from twophase.server.trace import Trace
 
@@ -115,7 +115,7 @@ class JsonRpcDoor:
             return RpcReply(RpcError(BAD_REQUEST, f"Bad json request: {wrong}"), id_)
         try:
             if method == "newGid":
-                return RpcReply(None, id_, {"gid": make_gid(self._clock.now_ms(), os.urandom(RANDOM_BYTES))})
+                return RpcReply(None, id_, {"gid": fresh_gid(self._clock.now_ms())})
             if method == "registerBranch":
                 raise UnsupportedType("branches of SAGA and TCC transactions are not served here, only messages.")
             if method not in {"prepare", "submit", "abort"}:
@@ -165,4 +165,4 @@ def _result(reply: ReplyOf) -> dict[str, str] | None:
 
 
 def _response(reply: RpcReply, status: int = 200) -> Response:
-    return Response(_encode(reply), status, media_type="application/json; charset=utf-8")
+    return respond(Answer(status, _encode(reply)))

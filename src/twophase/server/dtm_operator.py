@@ -6,21 +6,22 @@ stop asks the producer first, nothing is called before its time, and a gid is a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.requests import Request
 from starlette.routing import Route
 
 from twophase.coordinator.entry import ReplyOf
 from twophase.coordinator.operator import Act
 from twophase.coordinator.view import MessageView
-from twophase.core.errors import InvalidRequest, StateConflict, TwophaseError
+from twophase.core.errors import InvalidRequest, StateConflict
 from twophase.core.gid import validate_gid
 from twophase.core.lifecycle import State
+from twophase.server.cold import DTM_PREFIX, WrongByDtm, guarded
 from twophase.server.decode import Decoder
-from twophase.server.dtm_http import PREFIX, respond
 from twophase.server.encode import WIRE_STATES, Answer, Failure, failure, success_body
 from twophase.server.query import all_body
 from twophase.stores.search import Search
@@ -65,10 +66,6 @@ class Reset(msgspec.Struct):
     succeed_count: int
 
 
-class _NoNumber(InvalidRequest):
-    """dtm's 500 for what is no number."""
-
-
 class DtmOperator:
     """The handlers.
 
@@ -77,30 +74,35 @@ class DtmOperator:
         acting: its operator.
         decoder: reads bodies.
         timeout_to_fail_ms: the server's; resetCronTime counts from three times that.
+        on_refused: hears the error code of each request refused here.
     """
 
-    def __init__(self, looking: Looking, acting: Acting, decoder: Decoder, timeout_to_fail_ms: int) -> None:
+    def __init__(
+        self,
+        looking: Looking,
+        acting: Acting,
+        decoder: Decoder,
+        timeout_to_fail_ms: int,
+        on_refused: Callable[[str], None],
+    ) -> None:
         self._looking = looking
         self._acting = acting
         self._decoder = decoder
         self._timeout_to_fail_ms = timeout_to_fail_ms
+        self._on_refused = on_refused
 
     def routes(self) -> list[Route]:
         """The four."""
+        refusing = partial(guarded, on_refused=self._on_refused)
         return [
-            Route(f"{PREFIX}/all", self._all),
-            Route(f"{PREFIX}/forceStop", self._force_stop, methods=["POST"]),
-            Route(f"{PREFIX}/resetNextCronTime", self._reset_one, methods=["POST"]),
-            Route(f"{PREFIX}/resetCronTime", self._reset_all),
+            Route(f"{DTM_PREFIX}/all", refusing(self._all)),
+            Route(f"{DTM_PREFIX}/forceStop", refusing(self._force_stop), methods=["POST"]),
+            Route(f"{DTM_PREFIX}/resetNextCronTime", refusing(self._reset_one), methods=["POST"]),
+            Route(f"{DTM_PREFIX}/resetCronTime", refusing(self._reset_all)),
         ]
 
-    async def _all(self, request: Request) -> Response:
-        try:
-            return respond(Answer(200, await self._page(request)))
-        except _NoNumber as error:
-            return respond(Answer(500, failure(error).body))
-        except TwophaseError as error:
-            return respond(failure(error))
+    async def _all(self, request: Request) -> Answer:
+        return Answer(200, await self._page(request))
 
     async def _page(self, request: Request) -> bytes:
         asked = request.query_params
@@ -121,48 +123,33 @@ class DtmOperator:
             try:
                 found, position = await self._looking.search(wanted, position, limit - len(views))
             except InvalidRequest:
-                raise _NoNumber(f"convert to int error: {position[:45]}") from None
+                raise WrongByDtm(f"convert to int error: {position[:45]}") from None
             views += [_without_payloads(view) for view in found]
             if not position or len(views) == limit:
                 break
         return all_body(views, position)
 
-    async def _force_stop(self, request: Request) -> Response:
-        try:
-            reply = await self._acting.stop(await self._gid(request), Act(_BY_DTM))
-        except TwophaseError as error:
-            return respond(failure(error))
-        except ClientDisconnect:
-            return Response(status_code=400)
+    async def _force_stop(self, request: Request) -> Answer:
+        reply = await self._acting.stop(await self._gid(request), Act(_BY_DTM))
         if isinstance(reply.error, StateConflict):
             state = WIRE_STATES.get(reply.state, "")
             text = f"global transaction force stop error. status: {state}. error: FAILURE"
             said = Failure(text, "FAILURE", reply.error.code, state, reply.error.remedy)
-            return respond(Answer(409, msgspec.json.encode(said)))
-        return respond(_DONE if reply.error is None else failure(reply.error, state=reply.state))
+            return Answer(409, msgspec.json.encode(said))
+        return _DONE if reply.error is None else failure(reply.error, state=reply.state)
 
-    async def _reset_one(self, request: Request) -> Response:
-        try:
-            reply = await self._acting.retry_now(await self._gid(request), Act(_BY_DTM))
-        except TwophaseError as error:
-            return respond(failure(error))
-        except ClientDisconnect:
-            return Response(status_code=400)
+    async def _reset_one(self, request: Request) -> Answer:
+        reply = await self._acting.retry_now(await self._gid(request), Act(_BY_DTM))
         # dtm's success for what is final; a parked message stays so until it is redriven.
         if reply.error is None or isinstance(reply.error, StateConflict):
-            return respond(_DONE)
-        return respond(failure(reply.error, state=reply.state))
+            return _DONE
+        return failure(reply.error, state=reply.state)
 
-    async def _reset_all(self, request: Request) -> Response:
-        try:
-            after_ms = _number(request, "timeout", 3 * self._timeout_to_fail_ms // 1000) * 1000
-            limit = max(0, min(_number(request, "limit", _ROWS_DEFAULT), PAGE_ROWS_MAX))
-            count, more = await self._acting.retry_later_ones(after_ms, limit, Act(_BY_DTM))
-        except _NoNumber as error:
-            return respond(Answer(500, failure(error).body))
-        except TwophaseError as error:
-            return respond(failure(error))
-        return respond(Answer(200, msgspec.json.encode(Reset(more, count))))
+    async def _reset_all(self, request: Request) -> Answer:
+        after_ms = _number(request, "timeout", 3 * self._timeout_to_fail_ms // 1000) * 1000
+        limit = max(0, min(_number(request, "limit", _ROWS_DEFAULT), PAGE_ROWS_MAX))
+        count, more = await self._acting.retry_later_ones(after_ms, limit, Act(_BY_DTM))
+        return Answer(200, msgspec.json.encode(Reset(more, count)))
 
     async def _gid(self, request: Request) -> str:
         return self._decoder.gid(await request.body())
@@ -186,5 +173,5 @@ def _number(request: Request, name: str, default: int) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise _NoNumber(f"convert to int error: {text[:45]}") from None
+        raise WrongByDtm(f"convert to int error: {text[:45]}") from None
     return max(-_NUMBER_MAX, min(number, _NUMBER_MAX))

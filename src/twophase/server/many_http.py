@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.requests import Request
 from starlette.routing import Route as StarletteRoute
 
 from twophase.coordinator.entry import OnReply, ReplyOf
@@ -22,12 +21,12 @@ from twophase.core.gid import validate_gid
 from twophase.core.lifecycle import State
 from twophase.core.many import MESSAGES_MAX, PREPARE_PATH, SUBMIT_PATH, ManyReply, OneResult, SubmitMany
 from twophase.core.message import Message
+from twophase.server.cold import guarded
 from twophase.server.decode import Decoder
-from twophase.server.encode import WIRE_STATES, failure
+from twophase.server.encode import WIRE_STATES, Answer
 from twophase.server.wire import WireRequest
 
 Asked = TypeVar("Asked")
-_TYPE: Final = "application/json; charset=utf-8"
 _DONE: Final = OneResult()
 _decode_submit = msgspec.json.Decoder(SubmitMany).decode
 _encode = msgspec.json.Encoder().encode
@@ -73,50 +72,43 @@ class ManyDoor:
     Arguments:
         requests: the coordinator.
         decoder: knows what may be called, and every limit.
+        on_refused: hears the error code of each request, and of each message, that is refused here.
     """
 
-    def __init__(self, requests: Requests, decoder: Decoder) -> None:
+    def __init__(self, requests: Requests, decoder: Decoder, on_refused: Callable[[str], None]) -> None:
         self._requests = requests
         self._decoder = decoder
+        self._on_refused = on_refused
 
     def routes(self) -> list[StarletteRoute]:
         """The endpoints."""
         return [
-            StarletteRoute(PREPARE_PATH, self._prepare, methods=["POST"]),
-            StarletteRoute(SUBMIT_PATH, self._submit, methods=["POST"]),
+            StarletteRoute(PREPARE_PATH, guarded(self._prepare, self._on_refused), methods=["POST"]),
+            StarletteRoute(SUBMIT_PATH, guarded(self._submit, self._on_refused), methods=["POST"]),
         ]
 
-    async def _prepare(self, request: Request) -> Response:
-        try:
-            asked = _read_prepare(await request.body())
-        except ClientDisconnect:
-            return Response(status_code=400)
-        except InvalidRequest as error:
-            return _refused(error)
+    async def _prepare(self, request: Request) -> Answer:
+        asked = _read_prepare(await request.body())
         outcomes = _Outcomes(len(asked))
         for index, one in enumerate(asked):
             try:
                 # Payloads are measured one by one where the request says it may hold a large one.
                 message = self._decoder.message_of(one, _size_bytes(one))
             except TwophaseError as error:
+                self._on_refused(error.code)
                 outcomes.told(index, _failed(error, State.ABSENT))
             else:
                 self._requests.prepare(message, _Prepared(outcomes, index))
         await outcomes.complete
-        return Response(_encode(ManyReply(tuple(outcomes.results))), media_type=_TYPE)
+        return Answer(200, _encode(ManyReply(tuple(outcomes.results))))
 
-    async def _submit(self, request: Request) -> Response:
-        try:
-            gids = _read_submit(await request.body())
-        except ClientDisconnect:
-            return Response(status_code=400)
-        except InvalidRequest as error:
-            return _refused(error)
+    async def _submit(self, request: Request) -> Answer:
+        gids = _read_submit(await request.body())
         outcomes = _Outcomes(len(gids))
         for index, gid in enumerate(gids):
-            self._requests.confirm(gid, _Confirmed(outcomes, index, gid))
+            self._requests.confirm(gid, _Confirmed(outcomes, index, gid, self._on_refused))
         await outcomes.complete
-        return Response(_encode(ManyReply(tuple(outcomes.results))), media_type=_TYPE)
+        return Answer(200, _encode(ManyReply(tuple(outcomes.results))))
 
 
 class _Prepared:
@@ -135,20 +127,28 @@ class _Prepared:
 class _Confirmed:
     """Takes the coordinator's reply to one submit."""
 
-    __slots__ = ("_gid", "_index", "_outcomes")
+    __slots__ = ("_gid", "_index", "_on_refused", "_outcomes")
 
-    def __init__(self, outcomes: _Outcomes, index: int, gid: str) -> None:
+    def __init__(self, outcomes: _Outcomes, index: int, gid: str, on_refused: Callable[[str], None]) -> None:
         self._outcomes = outcomes
         self._index = index
         self._gid = gid
+        self._on_refused = on_refused
 
     def __call__(self, reply: ReplyOf) -> None:
-        error = reply.error
-        if error is None and reply.state <= State.FORGOTTEN:
-            error = UnknownMessage(gid=self._gid)
-        elif error is None and reply.state is State.FAILED:
-            error = ContraryDecision(gid=self._gid)
+        error = reply.error or self._contrary(reply.state)
         self._outcomes.told(self._index, _DONE if error is None else _failed(error, reply.state))
+
+    def _contrary(self, state: State) -> TwophaseError | None:
+        """Why a message that stands so is not submitted."""
+        error: TwophaseError | None = None
+        if state <= State.FORGOTTEN:
+            error = UnknownMessage(gid=self._gid)
+        elif state is State.FAILED:
+            error = ContraryDecision(gid=self._gid)
+        if error is not None:
+            self._on_refused(error.code)
+        return error
 
 
 def _failed(error: TwophaseError, state: State) -> OneResult:
@@ -189,8 +189,3 @@ def _require_distinct(field: str, gids: Sequence[str | None]) -> None:
     if len(set(gids)) != len(gids):
         twice = next(gid for index, gid in enumerate(gids) if gid in gids[:index])
         raise InvalidRequest(f"{field}: {'no gid' if twice is None else repr(twice[:128])} stands there twice.")
-
-
-def _refused(error: InvalidRequest) -> Response:
-    said = failure(error)
-    return Response(said.body, said.status, media_type=_TYPE)

@@ -6,11 +6,11 @@ Whoever acts says who he is and why in the body, `{"by": "eve", "reason": "…"}
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.requests import Request
 from starlette.routing import Route
 
 from twophase.coordinator.coordinator import Coordinator
@@ -21,10 +21,10 @@ from twophase.core.gid import validate_gid
 from twophase.core.hooks import Clock
 from twophase.core.lifecycle import State
 from twophase.core.limits import GID_BYTES_MAX, URL_BYTES_MAX, require
+from twophase.server.cold import Handler, guarded
 from twophase.server.decode import Decoder
-from twophase.server.dtm_http import respond
 from twophase.server.dtm_operator import PAGE_ROWS_MAX, Acting, DtmOperator, Looking
-from twophase.server.encode import WIRE_STATES, Answer, Failure, refusal
+from twophase.server.encode import RETRY_AFTER_S, WIRE_STATES, Answer, Failure, refusal
 from twophase.server.shown import Acted, Earliest, ManyMessages, OneMessage, shown
 from twophase.stores.search import Search
 
@@ -45,11 +45,15 @@ class Said(msgspec.Struct):
 _decode_said = msgspec.json.Decoder(Said).decode
 
 
-def operator_routes(coordinator: Coordinator, decoder: Decoder, timeout_to_fail_ms: int) -> list[Route]:
+def operator_routes(
+    coordinator: Coordinator, decoder: Decoder, timeout_to_fail_ms: int, on_refused: Callable[[str], None]
+) -> list[Route]:
     """dtm's doors for operators, and ours."""
     operator = coordinator.operator
-    dtm = DtmOperator(coordinator, operator, decoder, timeout_to_fail_ms)
-    ours = MessagesDoor(coordinator, operator, operator.earliest_ms, operator.attempts_max, coordinator.clock)
+    dtm = DtmOperator(coordinator, operator, decoder, timeout_to_fail_ms, on_refused)
+    ours = MessagesDoor(
+        coordinator, operator, operator.earliest_ms, operator.attempts_max, coordinator.clock, on_refused
+    )
     return [*dtm.routes(), *ours.routes()]
 
 
@@ -62,13 +66,23 @@ class MessagesDoor:
         earliest: before when a message is not tried.
         attempts_max: failures in a row after which a message is parked that names no limit of its own; 0 for none.
         clock: what time it is for the store.
+        on_refused: hears the error code of each request refused here.
     """
 
-    def __init__(self, looking: Looking, acting: Acting, earliest: Earliest, attempts_max: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        looking: Looking,
+        acting: Acting,
+        earliest: Earliest,
+        attempts_max: int,
+        clock: Clock,
+        on_refused: Callable[[str], None],
+    ) -> None:
         self._looking = looking
         self._earliest = earliest
         self._attempts_max = attempts_max
         self._clock = clock
+        self._on_refused = on_refused
         self._acts: Mapping[str, Callable[[str, Act], Awaitable[ReplyOf]]] = {
             "stop": acting.stop,
             "park": acting.park,
@@ -78,44 +92,37 @@ class MessagesDoor:
 
     def routes(self) -> list[Route]:
         """The acts first: a gid may hold slashes."""
+        refusing = partial(guarded, on_refused=self._on_refused, told=_told)
         return [
-            *(Route(f"{MESSAGES}/{{gid:path}}/{name}", self._act(name), methods=["POST"]) for name in self._acts),
-            Route(f"{MESSAGES}/{{gid:path}}", self._one),
-            Route(MESSAGES, self._many),
+            *(
+                Route(f"{MESSAGES}/{{gid:path}}/{name}", refusing(self._act(name)), methods=["POST"])
+                for name in self._acts
+            ),
+            Route(f"{MESSAGES}/{{gid:path}}", refusing(self._one)),
+            Route(MESSAGES, refusing(self._many)),
         ]
 
-    async def _many(self, request: Request) -> Response:
-        try:
-            wanted, position, limit = _wanted(request)
-            views, position = await self._looking.search(wanted, position, limit)
-        except TwophaseError as error:
-            return _refused(error)
+    async def _many(self, request: Request) -> Answer:
+        wanted, position, limit = _wanted(request)
+        views, position = await self._looking.search(wanted, position, limit)
         messages = [shown(view, self._earliest, self._attempts_max) for view in views]
         return _json(ManyMessages(messages, position, self._clock.now_ms()))
 
-    async def _one(self, request: Request) -> Response:
-        try:
-            gid = validate_gid(request.path_params["gid"])
-            view = await self._looking.query(gid)
-            if view is None:
-                return _refused(UnknownMessage(f"no message {gid!r} found.", gid=gid))
-        except TwophaseError as error:
-            return _refused(error)
+    async def _one(self, request: Request) -> Answer:
+        gid = validate_gid(request.path_params["gid"])
+        view = await self._looking.query(gid)
+        if view is None:
+            raise UnknownMessage(f"no message {gid!r} found.", gid=gid)
         return _json(OneMessage(shown(view, self._earliest, self._attempts_max), self._clock.now_ms()))
 
-    def _act(self, name: str) -> Callable[[Request], Awaitable[Response]]:
+    def _act(self, name: str) -> Handler:
         act = self._acts[name]
 
-        async def handle(request: Request) -> Response:
-            try:
-                gid = validate_gid(request.path_params["gid"])
-                reply = await act(gid, _said(await request.body()))
-            except TwophaseError as error:
-                return _refused(error)
-            except ClientDisconnect:
-                return Response(status_code=400)
+        async def handle(request: Request) -> Answer:
+            gid = validate_gid(request.path_params["gid"])
+            reply = await act(gid, _said(await request.body()))
             if reply.error is not None:
-                return _refused(reply.error, reply.state)
+                return _told(reply.error, reply.state)
             return _json(Acted(gid, WIRE_STATES.get(reply.state, "")))
 
         return handle
@@ -172,12 +179,12 @@ def _number(request: Request, name: str, default: int) -> int:
     return int(text)
 
 
-def _json(value: msgspec.Struct) -> Response:
-    return respond(Answer(200, msgspec.json.encode(value)))
+def _json(value: msgspec.Struct) -> Answer:
+    return Answer(200, msgspec.json.encode(value))
 
 
-def _refused(error: TwophaseError, state: State = State.ABSENT) -> Response:
+def _told(error: TwophaseError, state: State = State.ABSENT) -> Answer:
     said = refusal(error, state=state)
     status = 404 if isinstance(error, UnknownMessage) else said.status
     body = Failure(error.message, code=said.code, state=said.state, remedy=said.remedy)
-    return respond(Answer(status, msgspec.json.encode(body), 1 if status == 503 else 0))
+    return Answer(status, msgspec.json.encode(body), RETRY_AFTER_S if status == 503 else 0)

@@ -15,11 +15,11 @@ All a request holds goes to the coordinator at once, so a hundred messages share
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.requests import Request
 from starlette.routing import Route as StarletteRoute
 
 from twophase.coordinator.entry import OnReply, ReplyOf
@@ -48,14 +48,14 @@ from twophase.core.takeover import (
     TakeoverReply,
     TakeoverRequest,
 )
+from twophase.server.cold import guarded
 from twophase.server.decode import Decoder
 from twophase.server.dtm_jsonrpc import answers
-from twophase.server.encode import WIRE_STATES, failure
+from twophase.server.encode import WIRE_STATES, Answer
 from twophase.server.wire import WireRequest, WireStep
 
 CLOCKS_APART_MS: Final = 5 * 60_000
 """What the other coordinator's clock and the store's may differ by."""
-_TYPE: Final = "application/json; charset=utf-8"
 _OLDER_THAN_HISTORY: Final = (
     "It is older than this server's history: had it been imported before, and delivered, nobody would know. If it "
     "never was, say --never-imported."
@@ -82,26 +82,22 @@ class TakeoverDoor:
     Arguments:
         coordinator: takes the messages.
         decoder: knows what may be called, and every limit.
+        on_refused: hears the error code of each request, and of each message, that is refused here.
     """
 
-    def __init__(self, coordinator: Coordinates, decoder: Decoder) -> None:
+    def __init__(self, coordinator: Coordinates, decoder: Decoder, on_refused: Callable[[str], None]) -> None:
         self._coordinator = coordinator
         self._decoder = decoder
+        self._on_refused = on_refused
 
     def route(self) -> StarletteRoute:
         """The endpoint."""
-        return StarletteRoute(PATH, self._answer, methods=["POST"])
+        return StarletteRoute(PATH, guarded(self._answer, self._on_refused), methods=["POST"])
 
-    async def _answer(self, request: Request) -> Response:
-        try:
-            asked = _read(await request.body())
-        except ClientDisconnect:
-            return Response(status_code=400)
-        except InvalidRequest as error:
-            refused = failure(error)
-            return Response(refused.body, refused.status, media_type=_TYPE)
+    async def _answer(self, request: Request) -> Answer:
+        asked = _read(await request.body())
         results = await asyncio.gather(*(self._take(one, asked) for one in asked.messages))
-        return Response(_encode(TakeoverReply(tuple(results))), media_type=_TYPE)
+        return Answer(200, _encode(TakeoverReply(tuple(results))))
 
     async def _take(self, taken: TakenMessage, asked: TakeoverRequest) -> TakenResult:
         try:
@@ -122,6 +118,7 @@ class TakeoverDoor:
                 return TakenResult(taken.gid, Outcome.COPIED)
             return await self._refused(taken, message, reply.error)
         except TwophaseError as error:
+            self._on_refused(error.code)
             return _failed(taken.gid, error)
         except Exception as error:  # noqa: BLE001 -- the store's library may raise anything; each message has an outcome
             return _failed(taken.gid, as_store_error(error))

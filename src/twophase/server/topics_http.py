@@ -6,30 +6,28 @@ what memory holds: whoever has changed a topic, at whichever node, sees it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.requests import Request
 from starlette.routing import Route
 
 from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.core.errors import InvalidRequest, TopicNotFound, TopicRefused, TwophaseError
-from twophase.server.encode import Answer, failure, harmless
+from twophase.server.cold import DTM_PREFIX, guarded, told
+from twophase.server.encode import Answer, harmless
 from twophase.server.query import timestamp
 from twophase.stores.base import Topic
 from twophase.stores.topic_rows import subscribers_text
 
-DTM_PREFIX: Final = "/api/dtmsvr"
 OWN_PREFIX: Final = "/api/twophase/topics"
 _CATEGORY: Final = "topics"
 _LIMIT: Final = 100
 _LIMIT_MAX: Final = 1_000
 _SUCCESS: Final = Answer(200, b'{"dtm_result":"SUCCESS"}')
 _encode: Final = msgspec.json.Encoder().encode
-
-Handler = Callable[[Request], Awaitable[Answer]]
 
 
 class KeyValue(msgspec.Struct):
@@ -117,31 +115,12 @@ class TopicRoutes:
             ("/{name:path}", self._show, "GET"),
             ("/{name:path}", self._delete, "DELETE"),
         ]
+        by_dtm = partial(guarded, on_refused=self._on_refused)
+        by_us = partial(guarded, on_refused=self._on_refused, told=_told)
         return [
-            *(Route(f"{DTM_PREFIX}/{path}", self._guarded(one), methods=[method]) for path, one, method in dtms),
-            *(
-                Route(f"{OWN_PREFIX}{path}", self._guarded(one, _OWN_STATUSES), methods=[method])
-                for path, one, method in ours
-            ),
+            *(Route(f"{DTM_PREFIX}/{path}", by_dtm(one), methods=[method]) for path, one, method in dtms),
+            *(Route(f"{OWN_PREFIX}{path}", by_us(one), methods=[method]) for path, one, method in ours),
         ]
-
-    def _guarded(
-        self, handler: Handler, statuses: Sequence[tuple[type[TwophaseError], int]] = ()
-    ) -> Callable[[Request], Awaitable[Response]]:
-        async def guarded(request: Request) -> Response:
-            try:
-                answer = await handler(request)
-            except ClientDisconnect:
-                return Response(status_code=400)
-            except TwophaseError as error:
-                self._on_refused(error.code)
-                answer = failure(error)
-                status = next((status for kind, status in statuses if isinstance(error, kind)), answer.status)
-                answer = Answer(status, answer.body, answer.retry_after_s)
-            headers = {"retry-after": str(answer.retry_after_s)} if answer.retry_after_s else None
-            return Response(answer.body, answer.status, headers, media_type="application/json; charset=utf-8")
-
-        return guarded
 
     # ---- dtm's ----------------------------------------------------------------------------------------
 
@@ -202,8 +181,16 @@ class TopicRoutes:
         return _SUCCESS
 
 
-_OWN_STATUSES: Final[Sequence[tuple[type[TwophaseError], int]]] = ((TopicNotFound, 404), (TopicRefused, 409))
-"""What dtm answers by 500, and HTTP has better words for."""
+def _told(error: TwophaseError) -> Answer:
+    """What dtm answers by 500, and HTTP has better words for."""
+    answer = told(error)
+    match error:
+        case TopicNotFound():
+            return Answer(404, answer.body)
+        case TopicRefused():
+            return Answer(409, answer.body)
+        case _:
+            return answer
 
 
 async def _subscription(request: Request) -> Subscription:

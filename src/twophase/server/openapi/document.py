@@ -21,8 +21,9 @@ from starlette.routing import Route
 
 from twophase.core.limits import GID_BYTES_MAX
 from twophase.core.many import MESSAGES_MAX, SubmitMany
+from twophase.server.cold import respond
 from twophase.server.dtm_jsonrpc import RpcCall
-from twophase.server.encode import Failure
+from twophase.server.encode import Answer, Failure
 from twophase.server.many_http import PrepareMany
 from twophase.server.openapi.dtm import DTM
 from twophase.server.openapi.operation import OPENAPI_PATH, Operation, Parameter
@@ -107,7 +108,7 @@ def route() -> Route:
     """Where the document is published."""
 
     async def publish(_request: Request) -> Response:
-        return Response(encoded(), media_type="application/json; charset=utf-8")
+        return respond(Answer(200, encoded()))
 
     return Route(OPENAPI_PATH, publish)
 

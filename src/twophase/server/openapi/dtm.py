@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from twophase.coordinator.horizon import Horizon
-from twophase.server.dtm_http import PREFIX, NewGid, Version
+from twophase.server.cold import DTM_PREFIX
+from twophase.server.dtm_http import NewGid, Version
 from twophase.server.dtm_jsonrpc import PATH as JSON_RPC_PATH
 from twophase.server.dtm_jsonrpc import RpcCall, RpcReply
 from twophase.server.dtm_operator import Reset
@@ -46,7 +47,7 @@ _NOT_SERVED: Final = {400: "always: another type of transaction than 2-phase mes
 
 MESSAGES: Final = (
     Operation(
-        path=f"{PREFIX}/prepare",
+        path=f"{DTM_PREFIX}/prepare",
         methods=("post",),
         tag="messages",
         summary="Prepare a message",
@@ -56,7 +57,7 @@ MESSAGES: Final = (
         refusals={409: REFUSED, 410: FORGOTTEN, 500: NO_TOPIC},
     ),
     Operation(
-        path=f"{PREFIX}/submit",
+        path=f"{DTM_PREFIX}/submit",
         methods=("post",),
         tag="messages",
         summary="Submit a message: from now on it is delivered",
@@ -70,7 +71,7 @@ MESSAGES: Final = (
         },
     ),
     Operation(
-        path=f"{PREFIX}/abort",
+        path=f"{DTM_PREFIX}/abort",
         methods=("post",),
         tag="messages",
         summary="Take a prepared message back",
@@ -79,14 +80,14 @@ MESSAGES: Final = (
         refusals={409: REFUSED, 410: FORGOTTEN, 500: NO_MESSAGE},
     ),
     Operation(
-        path=f"{PREFIX}/query",
+        path=f"{DTM_PREFIX}/query",
         tag="messages",
         summary="One message and its branches",
         parameters=(_GID,),
         answer=Queried,
         refusals={500: "TP-1000: no gid specified"},
     ),
-    Operation(path=f"{PREFIX}/newGid", tag="messages", summary="A new gid", answer=NewGid),
+    Operation(path=f"{DTM_PREFIX}/newGid", tag="messages", summary="A new gid", answer=NewGid),
     Operation(
         path=JSON_RPC_PATH,
         methods=("post",),
@@ -106,7 +107,7 @@ _TOPIC_REFUSED: Final = "TP-1000, TP-1003 or TP-1004: dtm's texts, such as `empt
 
 OPERATORS: Final = (
     Operation(
-        path=f"{PREFIX}/all",
+        path=f"{DTM_PREFIX}/all",
         tag="operators",
         summary="Messages, a page at a time: unfinished ones first",
         parameters=(
@@ -122,7 +123,7 @@ OPERATORS: Final = (
         refusals={500: _NO_NUMBER},
     ),
     Operation(
-        path=f"{PREFIX}/forceStop",
+        path=f"{DTM_PREFIX}/forceStop",
         methods=("post",),
         tag="operators",
         summary="Fail a message that is not final; a prepared one's producer is asked first",
@@ -131,7 +132,7 @@ OPERATORS: Final = (
         refusals={409: REFUSED, 410: FORGOTTEN, 500: NO_MESSAGE},
     ),
     Operation(
-        path=f"{PREFIX}/resetNextCronTime",
+        path=f"{DTM_PREFIX}/resetNextCronTime",
         methods=("post",),
         tag="operators",
         summary="Try a message now",
@@ -140,7 +141,7 @@ OPERATORS: Final = (
         refusals={409: REFUSED, 410: FORGOTTEN, 500: NO_MESSAGE},
     ),
     Operation(
-        path=f"{PREFIX}/resetCronTime",
+        path=f"{DTM_PREFIX}/resetCronTime",
         tag="operators",
         summary="Try messages now that would wait for long",
         parameters=(
@@ -154,7 +155,7 @@ OPERATORS: Final = (
 
 TOPICS: Final = (
     Operation(
-        path=f"{PREFIX}/subscribe",
+        path=f"{DTM_PREFIX}/subscribe",
         tag="topics",
         summary="Add an address to a topic",
         parameters=(_TOPIC, _URL, Parameter("remark", "for people")),
@@ -162,7 +163,7 @@ TOPICS: Final = (
         refusals={500: _TOPIC_REFUSED},
     ),
     Operation(
-        path=f"{PREFIX}/unsubscribe",
+        path=f"{DTM_PREFIX}/unsubscribe",
         tag="topics",
         summary="Take an address from a topic",
         parameters=(_TOPIC, _URL),
@@ -170,7 +171,7 @@ TOPICS: Final = (
         refusals={500: _TOPIC_REFUSED},
     ),
     Operation(
-        path=f"{PREFIX}/topic/{{name}}",
+        path=f"{DTM_PREFIX}/topic/{{name}}",
         methods=("delete",),
         tag="topics",
         summary="Delete a topic",
@@ -179,7 +180,7 @@ TOPICS: Final = (
         refusals={500: _TOPIC_REFUSED},
     ),
     Operation(
-        path=f"{PREFIX}/scanKV",
+        path=f"{DTM_PREFIX}/scanKV",
         tag="topics",
         summary="Topics as dtm keeps them, a page at a time",
         parameters=(
@@ -190,7 +191,7 @@ TOPICS: Final = (
         answer=KeyValuePage,
     ),
     Operation(
-        path=f"{PREFIX}/queryKV",
+        path=f"{DTM_PREFIX}/queryKV",
         tag="topics",
         summary="One topic as dtm keeps it, or all",
         parameters=(Parameter("cat", "`topics`"), Parameter("key", "the topic's name")),
@@ -200,7 +201,7 @@ TOPICS: Final = (
 
 OTHER_TYPES: Final = tuple(
     Operation(
-        path=f"{PREFIX}/{name}",
+        path=f"{DTM_PREFIX}/{name}",
         methods=("post",),
         tag="not served",
         summary=f"{what}: not served",
@@ -223,7 +224,7 @@ WATCHING: Final = (
         summary="Whether somebody is there",
         answer=Pong,
     ),
-    Operation(path=f"{PREFIX}/version", tag="watching", summary="The version of the server", answer=Version),
+    Operation(path=f"{DTM_PREFIX}/version", tag="watching", summary="The version of the server", answer=Version),
     Operation(path="/health/live", tag="watching", summary="Whether the process lives", answer=Health),
     Operation(
         path="/health/ready",
