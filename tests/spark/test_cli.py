@@ -71,14 +71,20 @@ def shared_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("twophase.spark.session.open_session", lambda settings: contextlib.nullcontext(spark))
 
 
-@pytest.mark.usefixtures("shared_spark")
-def test_a_clean_system_ends_with_0(system: System) -> None:
+@pytest.fixture
+def much_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twophase.spark.archive.progress.SECONDS_BETWEEN", 0.01)
+
+
+@pytest.mark.usefixtures("shared_spark", "much_told")
+def test_a_clean_system_ends_with_0_and_says_how_far_it_is(system: System) -> None:
     plant(system, nowadays([*GOOD, *MOVING]))
 
     done = CliRunner().invoke(app, ["audit", *system.arguments])
 
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("CLEAN")
+    assert "tasks done" in done.stderr
 
 
 @pytest.mark.usefixtures("shared_spark")

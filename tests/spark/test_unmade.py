@@ -92,6 +92,7 @@ def order_of(files: ReportFiles) -> spark_audit.Order:
 
 def test_a_round_that_could_not_be_made(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("twophase.spark.run.run", fail)
+    monkeypatch.setattr("twophase.spark.archive.progress.told", lambda _spark, _say: contextlib.nullcontext())
     nothing: Any = None
 
     def say(text: str) -> None:

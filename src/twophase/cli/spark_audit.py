@@ -74,7 +74,8 @@ def perform(order: Order, say: Say, show: Show) -> int:
     Raises:
         TwophaseError: it could not be made; of many rounds, only the first one's failure.
     """
-    from twophase.spark.readers.probe import is_small  # noqa: PLC0415 -- PySpark is slow to import: arguments first
+    from twophase.spark.archive.progress import told  # noqa: PLC0415 -- PySpark is slow to import: arguments first
+    from twophase.spark.readers.probe import is_small  # noqa: PLC0415 -- the same
     from twophase.spark.run import look_into, run  # noqa: PLC0415 -- the same
     from twophase.spark.session import SessionSettings, open_session  # noqa: PLC0415 -- the same
 
@@ -87,7 +88,8 @@ def perform(order: Order, say: Say, show: Show) -> int:
     say("starting Spark")
     with open_session(settings) as spark:
         if order.every_s is None:
-            report = run(spark, plan, sources, say)
+            with told(spark, say):
+                report = run(spark, plan, sources, say)
             show(report, plan.html)
             return report.verdict.exit_code
         return _rounds(spark, order, say, show)
@@ -127,7 +129,8 @@ def _rounds(spark: SparkSession, order: Order, say: Say, show: Show) -> int:
 
     One that waits for the grace time is given up: what it would call a violation may only be late to arrive.
     """
-    from twophase.spark.run import look_into, run  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase.spark.archive.progress import told  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase.spark.run import look_into, run  # noqa: PLC0415 -- the same
 
     assert order.every_s is not None, "called for many rounds only"
     code = EXIT_NOT_CHECKED
@@ -140,7 +143,8 @@ def _rounds(spark: SparkSession, order: Order, say: Say, show: Show) -> int:
         while True:
             started = time.monotonic()
             try:
-                report = run(spark, order.plan, look_into(order.plan), say, pause=wait)
+                with told(spark, say):
+                    report = run(spark, order.plan, look_into(order.plan), say, pause=wait)
                 show(report, order.plan.html)
                 code = report.verdict.exit_code
             except _Given:
