@@ -1,25 +1,19 @@
 """The coordinator: takes requests, remembers what it acknowledged, and sees every message through.
 
 Requests come as callbacks because they are the hot path; each is answered exactly once, whatever happens. Which are
-taken is the business of `admission`, what they do the lifecycle table's (`decisions`); here the parts are put together.
+taken is the business of `admission`, what they do the lifecycle table's (`decisions`); both are parts of the `engine`.
+Here it is joined to what runs beside it: recovery, the other nodes, retention.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 from typing import Final
 
-from twophase.coordinator.active import Active
-from twophase.coordinator.admission import Admission
 from twophase.coordinator.alerts import Alerts
-from twophase.coordinator.calls import Calls, why_not_callable
-from twophase.coordinator.checkback import CheckBack
-from twophase.coordinator.decisions import Decisions
-from twophase.coordinator.delivery import Delivery
-from twophase.coordinator.entry import Entry, Occurrence, OnReply, ReplyOf
-from twophase.coordinator.gate import Gate
+from twophase.coordinator.engine import Engine
+from twophase.coordinator.entry import Occurrence, OnReply, ReplyOf
 from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.horizon import Horizon, OldestHeader, horizon
 from twophase.coordinator.looking import page_of
@@ -31,14 +25,11 @@ from twophase.coordinator.operator import Operator
 from twophase.coordinator.recovery import Recovery
 from twophase.coordinator.retention import Retention
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.stopping import Stopping
 from twophase.coordinator.store_clock import StoreClock
-from twophase.coordinator.timers import Timers
-from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.coordinator.view import MessageView, view_of
 from twophase.core.errors import InvalidRequest, ShuttingDown, StoreError, StoreFenced
 from twophase.core.hooks import Chance, Clock
-from twophase.core.lifecycle import Event, State
+from twophase.core.lifecycle import Event
 from twophase.core.message import Message
 from twophase.destinations.base import Destination
 from twophase.stores.base import DecidedBy, Overview, Store
@@ -48,7 +39,6 @@ from twophase.stores.search import Search
 _PREPARE: Final = Event.PREPARE
 _SUBMIT: Final = Event.SUBMIT
 _BY_SUBMIT: Final = DecidedBy.SUBMIT
-_BUSY_MS: Final = 1_000
 _NOBODY_TO_ASK: Final = (
     "query_prepared is missing: this coordinator is strict, and prepares only what it can ask about."
 )
@@ -58,10 +48,18 @@ _GIVE_ADDRESS: Final = (
 
 
 class Coordinator:
-    """One node's engine between a store and destinations; lives in one event loop.
+    """One node's engine between a store and destinations, from its start to its end; lives in one event loop.
 
     `clock` is the time it goes by: on a store that nodes share, the store's. `topics` says who is called for
-    `topic://name`, and changes it.
+    `topic://name`, and changes it. Nothing runs before `start`.
+
+    Arguments:
+        store: where messages are kept; started and stopped by this coordinator.
+        destinations: how to call an address, by its scheme; stopped by this coordinator.
+        settings: bounds and schedules.
+        clock, chance: time and randomness, the tests' own where they want.
+        observer: hears what happens.
+        alerts: tells an operator of messages that do not get on; stopped by this coordinator.
     """
 
     def __init__(
@@ -74,16 +72,6 @@ class Coordinator:
         observer: Observer,
         alerts: Alerts | None = None,
     ) -> None:
-        """Put the parts together; nothing runs before `start`.
-
-        Arguments:
-            store: where messages are kept; started and stopped by this coordinator.
-            destinations: how to call an address, by its scheme; stopped by this coordinator.
-            settings: bounds and schedules.
-            clock, chance: time and randomness, the tests' own where they want.
-            observer: hears what happens.
-            alerts: tells an operator of messages that do not get on; stopped by this coordinator.
-        """
         self._store = store
         self._destinations = destinations
         self._settings = settings
@@ -91,68 +79,43 @@ class Coordinator:
         if store.shared:
             clock = self._store_clock
         self.clock: Clock = clock
-        self._observer = observer
-        self._alerts = alerts or Alerts(None, None, after=1, timeout_ms=1, observer=observer)
-        self._timers = Timers(clock, self._due)
-        self._active = Active(self._timers, settings.active_max, settings.active_bytes_max)
-        self.topics = ChangeableTopics(
-            store, settings.topics_interval_ms, chance, observer, partial(why_not_callable, destinations)
-        )
-        self._decisions = Decisions(
+        engine = self._engine = Engine(
             store,
-            self.topics,
-            self._active,
-            self._timers,
+            destinations,
             settings,
             clock,
             chance,
             observer,
-            on_submitted=self._submitted,
-            on_stop=self._stop_prepared,
-            on_parked=self._parked,
+            alerts or Alerts(None, None, after=1, timeout_ms=1, observer=observer),
             on_lost=self._lost,
             on_fault=self._fault,
             on_fenced=self._fenced,
         )
-        self._admission = Admission(store, self._active, self._decisions, self.topics, settings, observer)
-        bounds = (settings.in_flight_max, settings.in_flight_per_destination_max, settings.lane_waiting_max)
-        self._branch_calls = Calls(destinations, Gate(*bounds))
-        self._check_calls = Calls(destinations, Gate(*bounds))
-        self._delivery = Delivery(
-            self.topics, self._branch_calls, self._decisions, self._alerts, settings, clock, observer
-        )
-        self._check_back = CheckBack(self._check_calls, self._decisions, self._alerts, settings, clock, observer)
-        self._retention = Retention(store, settings, clock, chance, observer)
-        self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, self._carry)
+        self.topics = engine.topics
+        self._active = engine.active
+        self._decisions = engine.decisions
+        self._admission = engine.admission
         self._recovery = Recovery(
-            store, self._active, settings, clock, chance, observer, lambda: self._admission.is_open
+            store, engine.active, settings, clock, chance, observer, lambda: self._admission.is_open
         )
         self._moved = Moved(
             store,
-            self._active,
-            self._timers,
+            engine.active,
+            engine.timers,
             clock,
             observer,
-            on_ours=self._see_to,
-            on_done=self._decisions.settle,
+            on_ours=engine.see_to,
+            on_done=engine.decisions.settle,
             on_fenced=self._fenced,
         )
-        self._node = Node(
-            self._admission,
-            self._branch_calls,
-            self._check_calls,
-            self._decisions,
-            self._moved,
-            self._recovery,
-            self._active,
-            self._timers,
-            self.tick,
-        )
+        if store.shared:
+            engine.on_due = self._moved.sift
+        self._node = Node(engine, self._moved, self._recovery, self.tick)
         self._membership = Membership(
             store, self._node, self._store_clock, settings, chance, observer, self._recovery.hurry
         )
-        self._on_due = self._moved.sift if store.shared else self._see_to
-        self._stopping = Stopping(self._check_back, self._decisions, settings)
+        self._retention = Retention(store, settings, clock, chance, observer)
+        self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, engine.carry)
         self.operator = Operator(store, self._decisions, clock, self._admission.find, settings.attempts_max)
 
     # ---- life -----------------------------------------------------------------------------------------
@@ -180,7 +143,7 @@ class Coordinator:
         await self._membership.leave()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                while self._calling or self._admission.looking_up:
+                while self._engine.calling or self._admission.looking_up:
                     await asyncio.sleep(0.01)
                     await self._decisions.committer.drained()
                 await self._decisions.committer.drained()
@@ -195,7 +158,7 @@ class Coordinator:
         await self._membership.stop()
         await self._decisions.committer.stop()
         await self._node.forget_all(StoreError("the coordinator has stopped"))
-        await self._alerts.stop()
+        await self._engine.alerts.stop()
         try:
             for destination in {id(one): one for one in self._destinations.values()}.values():
                 await destination.stop()
@@ -205,9 +168,8 @@ class Coordinator:
     async def _end_work(self) -> None:
         self._admission.draining = True
         self._admission.is_open = False
-        self._timers.stop()
-        self._branch_calls.drain()
-        self._check_calls.drain()
+        self._engine.timers.stop()
+        self._engine.drain()
         await self._moved.stop()
         await self._recovery.stop()
         await self._oldest_header.stop()
@@ -219,10 +181,6 @@ class Coordinator:
         """Whether requests are accepted."""
         return self._admission.is_open
 
-    @property
-    def _calling(self) -> int:
-        return self._branch_calls.gate.in_flight + self._check_calls.gate.in_flight
-
     async def fatal(self) -> StoreError:
         """Wait for the error after which this node must stop: another process has taken its place."""
         return await self._node.fatal()
@@ -232,7 +190,7 @@ class Coordinator:
         self._recovery.wake()
         self._retention.wake()
         self.topics.wake()
-        self._timers.tick()
+        self._engine.timers.tick()
 
     # ---- requests ---------------------------------------------------------------------------------------
 
@@ -302,48 +260,19 @@ class Coordinator:
 
     def gauges(self) -> Gauges:
         """How full everything is."""
+        branches, check_backs = self._engine.branch_calls.gate, self._engine.check_calls.gate
         return Gauges(
             len(self._active),
             self._active.bytes,
             self._decisions.committer.waiting,
-            self._branch_calls.gate.in_flight,
-            self._branch_calls.gate.waiting,
-            self._check_calls.gate.in_flight,
-            self._check_calls.gate.waiting,
+            branches.in_flight,
+            branches.waiting,
+            check_backs.in_flight,
+            check_backs.waiting,
             *self._store.place,
         )
 
     # ---- inside -----------------------------------------------------------------------------------------
-
-    def _carry(self, header: tuple[str, str]) -> None:
-        self._delivery.headers = (header,)
-
-    def _due(self, entry: Entry) -> None:
-        if entry.parked or entry.round is not None:
-            return  # unparked, it is scheduled anew; and so it is when its round ends
-        if entry.busy:
-            # Most changes set a time when they are durable; one that turns out to change nothing does not.
-            self._timers.schedule(entry, self.clock.now_ms() + _BUSY_MS)
-            return
-        if entry.state is State.PREPARED or entry.state is State.SUBMITTED:
-            self._on_due(entry)
-
-    def _see_to(self, entry: Entry) -> None:
-        if entry.state is State.PREPARED:
-            self._check_back.ask(entry)
-        else:
-            self._delivery.begin(entry)
-
-    def _stop_prepared(self, entry: Entry, on_reply: OnReply, reason: str) -> None:
-        self._stopping.begin(entry, on_reply, reason)
-
-    def _submitted(self, entry: Entry) -> None:
-        self._delivery.begin(entry)
-
-    def _parked(self, entry: Entry, occurrence: Occurrence) -> None:
-        self._observer.parked(entry.message.gid, occurrence.reason)
-        if occurrence.decided_by != DecidedBy.OPERATOR:
-            self._alerts.parked(entry, occurrence.reason, self.clock.now_ms())
 
     def _lost(self, due_ms: int) -> None:
         self._recovery.note(due_ms)

@@ -5,13 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from twophase.coordinator.active import Active
-from twophase.coordinator.admission import Admission
-from twophase.coordinator.calls import Calls
-from twophase.coordinator.decisions import Decisions
+from twophase.coordinator.engine import Engine
 from twophase.coordinator.moved import Moved
 from twophase.coordinator.recovery import Recovery
-from twophase.coordinator.timers import Timers
 from twophase.core.errors import StoreError, StoreFenced
 
 
@@ -22,26 +18,12 @@ class Node:
         on_tick: looks at the clock.
     """
 
-    def __init__(
-        self,
-        admission: Admission,
-        branch_calls: Calls,
-        check_calls: Calls,
-        decisions: Decisions,
-        moved: Moved,
-        recovery: Recovery,
-        active: Active,
-        timers: Timers,
-        on_tick: Callable[[], None],
-    ) -> None:
-        self._admission = admission
-        self._branch_calls = branch_calls
-        self._check_calls = check_calls
-        self._decisions = decisions
+    def __init__(self, engine: Engine, moved: Moved, recovery: Recovery, on_tick: Callable[[], None]) -> None:
+        self._engine = engine
+        self._admission = engine.admission
+        self._decisions = engine.decisions
         self._moved = moved
         self._recovery = recovery
-        self._active = active
-        self._timers = timers
         self._fatal: asyncio.Future[StoreError] | None = None
         self.tick = on_tick
 
@@ -57,8 +39,7 @@ class Node:
     def halt(self) -> None:
         """At once: accept nothing, begin nothing, write nothing."""
         self._admission.is_open = False
-        self._branch_calls.drain()
-        self._check_calls.drain()
+        self._engine.drain()
         self._decisions.committer.halt()
 
     async def let_go(self, error: StoreFenced) -> None:
@@ -72,8 +53,7 @@ class Node:
         """The rows that were ours come back by adoption, if nobody was faster."""
         if self._admission.draining:
             return
-        self._branch_calls.resume()
-        self._check_calls.resume()
+        self._engine.resume()
         self._decisions.committer.resume()
         self._admission.is_open = True
         self._recovery.restart()
@@ -85,14 +65,13 @@ class Node:
     def fail(self, error: StoreError) -> None:
         """This node cannot go on."""
         self._admission.is_open = False
-        self._timers.stop()
-        self._branch_calls.drain()
-        self._check_calls.drain()
+        self._engine.timers.stop()
+        self._engine.drain()
         if self._fatal is not None and not self._fatal.done():
             self._fatal.set_result(error)
 
     async def forget_all(self, error: StoreError) -> None:
         """Give up everything in memory, and tell whoever waits for any of it."""
         await self._admission.cancel()
-        for entry in self._active.entries():
+        for entry in self._engine.active.entries():
             self._decisions.give_up(entry, None, type(error)(error.message, gid=entry.message.gid))
