@@ -23,6 +23,8 @@ _VERDICTS: Final = {
     409: b'{"dtm_result":"FAILURE"}',
     425: b'{"dtm_result":"ONGOING"}',
 }
+PARSED: Final = -1
+"""No payload is so long: with it as the length of payloads every call is parsed, and can be looked at."""
 IN_PROGRESS: Final = 425
 ROLLED_BACK: Final = 409
 

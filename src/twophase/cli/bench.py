@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
 
@@ -46,7 +46,13 @@ Examples:
   twophase bench --scenario filled --setup postgres --size 100000
 
 Exit codes: 0 measured, 1 nothing could be measured, 4 a message was lost or
-called too early."""
+called too early, or a scenario's figure with the bar 0 was not 0."""
+
+_OF_SCENARIOS: Final = frozenset({"scenario", "setup", "size", "seconds", "directory", "json"})
+_OF_SCENARIOS_ALONE: Final = frozenset({"size"})
+_OF_APP_ALONE: Final = frozenset({"database"})
+_NOT_OF_APP: Final = frozenset({"rate", "payload", "branches", "beside_null"})
+"""A transfer is one branch with the least payload, as many at a time as can be, beside the transaction alone."""
 
 
 class _Subject(msgspec.Struct, frozen=True):
@@ -118,6 +124,8 @@ def bench(
     """
     console = Console()
     signal.signal(signal.SIGTERM, _end)
+    with _told():
+        _check_given(context, mode, scenario)
     if scenario is not None:
         given = seconds if _was_given(context, "seconds") else 0.0
         _play(console, scenario, Stage(setup or "sqlite", _teller(console), size, given, directory), json)
@@ -127,15 +135,38 @@ def bench(
         Workload(mode, producers, one, seconds, warmup, payload, branches, durability) for one in rate or [0.0]
     ]
     subject = _Subject(server, setup, null, beside_null, directory, database, protocol)
-    try:
+    with _told():
         subject.check(mode)
         for workload in workloads:
             workload.check()
         comparisons = _measured(console, workloads, subject, rounds)
+    _report(console, comparisons, json, plots_to)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """What cannot be measured is one clear line."""
+    try:
+        yield
     except TwophaseError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EXIT_FAILED) from None
-    _report(console, comparisons, json, plots_to)
+
+
+def _check_given(context: typer.Context, mode: Mode, scenario: str | None) -> None:
+    """Raises ConfigurationError when an option was given that would change nothing."""
+    given = [option for option in context.command.params if option.name and _was_given(context, option.name)]
+    if scenario is not None:
+        what, idle = "--scenario", [option for option in given if option.name not in _OF_SCENARIOS]
+    elif mode is Mode.APP:
+        what = "--mode app"
+        idle = [option for option in given if option.name in _NOT_OF_APP | _OF_SCENARIOS_ALONE]
+    else:
+        what = f"--mode {mode.value}"
+        idle = [option for option in given if option.name in _OF_APP_ALONE | _OF_SCENARIOS_ALONE]
+    if idle:
+        names = ", ".join("/".join(option.opts + option.secondary_opts) for option in idle)
+        raise ConfigurationError(f"{what}: {names} would change nothing.", remedy=f"Leave {names} away.")
 
 
 def _play(console: Console, name: str, stage: Stage, json: Path | None) -> None:
@@ -145,17 +176,17 @@ def _play(console: Console, name: str, stage: Stage, json: Path | None) -> None:
         for known, one in SCENARIOS.items():
             console.print(f"{known:<14} {one.summary}", markup=False)
         raise typer.Exit(0 if name == "list" else EXIT_FAILED)
-    try:
+    with _told():
         figures = entry.play(stage)
-    except TwophaseError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_FAILED) from None
     machine = this_machine()
     report.show_figures(console, machine, f"{name}, {stage.kind}" if entry.stores else name, figures)
     if json is not None:
         document = {"machine": machine, "scenario": name, "store": stage.kind, "figures": figures}
         json.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
         console.print(f"Written: {json}")
+    if broken := [figure.what for figure in figures if figure.broken]:
+        console.print(f"A promise was not kept: {'; '.join(broken)}", style="bold red", markup=False)
+        raise typer.Exit(EXIT_BROKEN_PROMISE)
 
 
 def _teller(console: Console) -> Callable[[str], None]:

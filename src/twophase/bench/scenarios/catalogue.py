@@ -36,6 +36,6 @@ SCENARIOS: Final[dict[str, Entry]] = {
     "receiver-down": Entry(play_receiver_down, "10 000 messages for a receiver that is down, and comes back"),
     "cleaning": Entry(play_cleaning, "throughput while old history is removed, beside nothing to remove"),
     "memory": Entry(play_memory, "memory when idle and saturated, and whether it grows"),
-    "start": Entry(play_start, "from the command to ready, on an empty store and on a full one"),
+    "start": Entry(play_start, "from the command to ready, on an empty store and on a full one, half of it due"),
     "stalled": Entry(play_stalled, "a receiver that never answers, at 2 000 msg/s for 5 minutes"),
 }

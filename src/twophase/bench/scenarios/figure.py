@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -12,6 +12,7 @@ import msgspec
 import uvloop
 
 from twophase.bench.compare import Spread, api_url
+from twophase.bench.measurement import Measurement
 from twophase.http.address import Address, parse_address
 
 T = TypeVar("T")
@@ -43,6 +44,17 @@ class Figure(msgspec.Struct, frozen=True):
             return None
         return self.value >= self.bar if self.at_least else self.value <= self.bar
 
+    @property
+    def broken(self) -> bool:
+        """Whether a promise was not kept. A bar of none at most is one: nothing lost, nothing too early.
+
+        >>> Figure("lost", 1, "messages", 0).broken, Figure("lost", 0, "messages", 0).broken
+        (True, False)
+        >>> Figure("p99", 3, "ms", 2).broken
+        False
+        """
+        return self.bar == 0 and not self.at_least and self.value > 0
+
     def bar_text(self) -> str:
         """The bar for people."""
         return "" if self.bar is None else f"{'≥' if self.at_least else '≤'} {self.bar:g}"
@@ -70,6 +82,11 @@ class Stage(msgspec.Struct, frozen=True):
     def warmup_s(self) -> float:
         """Seconds before what is measured; no longer than that."""
         return min(_WARMUP_S, self.seconds or _WARMUP_S)
+
+
+def lost_or_early(runs: Sequence[Measurement]) -> Figure:
+    """What no run may show."""
+    return Figure("lost or too early", sum(run.findings.lost + run.findings.early for run in runs), "messages", 0)
 
 
 Scenario = Callable[[Stage], list[Figure]]

@@ -15,7 +15,7 @@ import msgspec
 from twophase.bench.compare import measure
 from twophase.bench.disk import sync_ms
 from twophase.bench.measurement import Latency, Measurement
-from twophase.bench.scenarios.figure import Figure, Stage
+from twophase.bench.scenarios.figure import Figure, Stage, lost_or_early
 from twophase.bench.scenarios.flushes import flushes
 from twophase.bench.setups import store
 from twophase.bench.started import directory_on_disk, null_server
@@ -54,6 +54,7 @@ def play_latency(stage: Stage) -> list[Figure]:
         Figure(f"{rate:g} msg/s: one flush, on average", flushed.mean_ms, "ms"),
         Figure(f"{rate:g} msg/s: a flush is under way", flushed.seconds / taken_s, "of the time"),
         Figure("4 KiB appended and on disk", disk_ms, "ms"),
+        lost_or_early([run, relaxed]),
     ]
 
 

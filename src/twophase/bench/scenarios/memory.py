@@ -8,7 +8,7 @@ from typing import Final
 
 from twophase.bench.processes import Process, memory_bytes
 from twophase.bench.run import Run
-from twophase.bench.scenarios.figure import Figure, Stage, api, play
+from twophase.bench.scenarios.figure import Figure, Stage, api, lost_or_early, play
 from twophase.bench.setups import store
 from twophase.bench.started import Started
 from twophase.bench.workload import Workload
@@ -45,6 +45,7 @@ async def _used(stage: Stage, server: Started, seconds: float) -> list[Figure]:
         Figure(f"memory, saturated, highest in {seconds:g} s", max(samples), "MB", _SATURATED_BAR_MB),
         Figure("memory, last quarter of that time to the second", growth, "times", _GROWTH_BAR),
         Figure("throughput meanwhile", run.per_second, "msg/s"),
+        lost_or_early([run]),
     ]
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from twophase.bench.histogram import Histogram
 from twophase.bench.ledger import Ledger
 from twophase.bench.run import Run
-from twophase.bench.sink import Sink
+from twophase.bench.sink import PARSED, Sink
 from twophase.bench.window import OnProgress, silent
 from twophase.bench.workload import FIRST_NUMBER, NUMBER_AT, NUMBER_DIGITS, Workload
 from twophase.http.address import Address
@@ -19,8 +19,6 @@ from twophase.http.address import Address
 EVERY: Final = 20
 """One message of so many is refused once: 5 %."""
 _REFUSED: Final = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"
-_PARSED: Final = -1
-"""No payload is so long: every call is parsed, so that each can be refused."""
 
 
 class RetriedLedger(Ledger):
@@ -62,7 +60,7 @@ class RefusingSink(Sink):
     """See the module."""
 
     def __init__(self, ledger: RetriedLedger) -> None:
-        super().__init__(ledger, _PARSED)
+        super().__init__(ledger, PARSED)
         self._ledger = ledger
 
     def answer(self, path: bytes, body: bytes) -> bytes:

@@ -10,14 +10,13 @@ from typing import Final
 from twophase.bench.postgres import postgres
 from twophase.bench.scenarios.figure import Stage
 from twophase.bench.setups import Store, sqlite_store, store_in
+from twophase.core.gid import GID_CHARACTERS
 from twophase.core.message import Branch, Message, encode
 
 _FOLDER: Final = importlib.resources.files("twophase.bench.scenarios") / "sql"
-_MESSAGE: Final = Message(
-    "seed",
-    (Branch("http://127.0.0.1:9/transfer-in", b'{"account":"B","amount":30}'),),
-    "http://127.0.0.1:9/check",
-)
+_GID: Final = "@" * GID_CHARACTERS
+"""The row's own takes its place where the message is going to be called."""
+_NOBODY: Final = "http://127.0.0.1:9/transfer-in"
 
 
 def two_stores(stage: Stage, running: contextlib.ExitStack) -> tuple[Store, Store]:
@@ -30,28 +29,38 @@ def two_stores(stage: Stage, running: contextlib.ExitStack) -> tuple[Store, Stor
     return store_in(server, "empty"), store_in(server, "full")
 
 
-def seed(store: Store, live: int = 0, history: int = 0, ended_ago_ms: int = 0) -> None:
-    """Add prepared messages that are not due, and delivered ones; then let the database settle.
+def seed(
+    store: Store, live: int = 0, history: int = 0, ended_ago_ms: int = 0, due: int = 0, receiver: str = _NOBODY
+) -> None:
+    """Add messages that are prepared and not due, delivered, or submitted and due; then let the database settle.
 
     The store's tables must be there: a server has run on it. SQLite's must not be running.
 
     Arguments:
-        live: prepared messages.
+        live: prepared messages, whose check-back is due in a year.
         history: delivered ones, which ended one a millisecond, the last of them so long ago:
         ended_ago_ms: milliseconds.
+        due: submitted messages that are due.
+        receiver: the URL of their branch.
     """
     now_ms = time.time_ns() // 1_000_000
-    for name, count, ms in (("live", live, now_ms), ("history", history, now_ms - ended_ago_ms)):
+    rows = (("live", live, now_ms), ("history", history, now_ms - ended_ago_ms), ("due", due, now_ms))
+    for name, count, ms in rows:
         if count:
-            store.execute(_filled(store.kind, name, count, ms))
+            store.execute(_filled(store.kind, name, count, ms, receiver))
     # One at a time: PostgreSQL refuses `vacuum` together with others.
     for statement in _filled(store.kind, "settle").split(";"):
         store.execute(statement)
 
 
-def _filled(kind: str, name: str, count: int = 0, now_ms: int = 0) -> str:
+def _filled(kind: str, name: str, count: int = 0, now_ms: int = 0, receiver: str = _NOBODY) -> str:
     sql = (_FOLDER / kind / f"{name}.sql").read_text()
-    values = {":count": str(count), ":now": str(now_ms), ":body": encode(_MESSAGE).hex()}
+    message = Message(_GID, (Branch(receiver, b'{"account":"B","amount":30}'),), "http://127.0.0.1:9/check")
+    body = encode(message)
+    before, after = body.split(_GID.encode())
+    values = {
+        ":count": str(count), ":now": str(now_ms), ":body": body.hex(), ":before": before.hex(), ":after": after.hex()
+    }  # fmt: skip
     for placeholder, value in values.items():
         sql = sql.replace(placeholder, value)
     return sql
