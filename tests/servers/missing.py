@@ -1,7 +1,7 @@
 """What could not be tested, said loudly.
 
 A test that needs a part this machine does not have calls `not_tested`. The run then ends with a section that
-names the part, the reason and the number of tests; with `TWOPHASE_TESTS_REQUIRE=all` a missing part fails them.
+names the part, the reason and the number of tests; with `TESTS_REQUIRE=all` a missing part fails them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-REQUIRE_VARIABLE = "TWOPHASE_TESTS_REQUIRE"
+REQUIRE_VARIABLE = "TESTS_REQUIRE"
 PREFIX = "NOT TESTED: "
 
 

@@ -13,7 +13,7 @@ from twophase.server.stores import migrate_store, schema_script
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
-_EXIT_REFUSED: Final = 2
+_EXIT_NOT_MIGRATED: Final = 2
 _EXAMPLES: Final = """\b
 Examples:
   twophase migrate --store postgresql://owner:password@db/twophase
@@ -40,7 +40,7 @@ def migrate(
         before, after = asyncio.run(migrate_store(store))
     except TwophaseError as error:
         typer.echo(str(error), err=True)
-        raise typer.Exit(_EXIT_REFUSED) from None
+        raise typer.Exit(_EXIT_NOT_MIGRATED) from None
     name = shown(store)
     if before == after:
         typer.echo(f"{name}: schema version {after}, nothing to do")

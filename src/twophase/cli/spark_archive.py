@@ -13,6 +13,7 @@ from rich.console import Console
 
 from twophase.cli.spark_exit import exit_codes, say
 from twophase.core.errors import ConfigurationError
+from twophase.core.hooks import WallClock
 from twophase.spark.datasource.address import ENVIRONMENT, require_no_secret
 
 if TYPE_CHECKING:
@@ -124,22 +125,17 @@ def _workers(memory_mb: int, cores: int) -> Workers:
 def _archive(store: str | None, lake: Path, workers: Workers, *, accept_gaps: bool) -> None:
     from twophase.spark.archive import run  # noqa: PLC0415 -- PySpark is slow to import
 
-    settings = run.Settings(clock=_Now(), workers=workers, say=say, accept_gaps=accept_gaps)
+    settings = run.Settings(clock=WallClock(), workers=workers, say=say, accept_gaps=accept_gaps)
     _show_archived(run.archive(reference_of(store), lake, settings), lake)
 
 
 def _purge(store: str | None, lake: Path, days: float, *, dry_run: bool) -> bool:
     from twophase.spark.archive import purging  # noqa: PLC0415 -- PySpark is slow to import
 
-    settings = purging.PurgeSettings(_Now(), int(days * _DAY_MS), dry_run=dry_run, say=say)
+    settings = purging.PurgeSettings(WallClock(), int(days * _DAY_MS), dry_run=dry_run, say=say)
     done = purging.purge(reference_of(store), lake, settings)
     _show_purged(done, dry_run=dry_run)
     return bool(done.faults)
-
-
-class _Now:
-    def now_ms(self) -> int:
-        return int(datetime.now(UTC).timestamp() * 1000)
 
 
 def _verify(lake: Path, workers: Workers) -> bool:

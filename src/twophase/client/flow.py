@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.barrier.producer import begin_producer, mark, verify_producer, write_branches
 from twophase.client.draft import Draft, Progress, checked_url
 from twophase.client.exchange import Encode, Patience, Pause, Send, Surroundings, exchange
@@ -106,7 +107,7 @@ class Course(msgspec.Struct, frozen=True):
     draft: Draft
     patience: Patience
     surroundings: Surroundings
-    table: str = "barrier"
+    table: str = DEFAULT_TABLE
     allow_unsafe: bool = False
     encode: Encode = encode_request
     explicit_verdict: bool = True

@@ -15,13 +15,13 @@ from twophase.client.wire import HttpAnswer, Operation, TransportFailure, time_t
 from twophase.core.errors import ConfigurationError, InvalidRequest
 from twophase.core.limits import BODY_BYTES_MAX, require
 from twophase.core.message import Durability, Message
+from twophase.core.schedule import whole_seconds
 from twophase.http.address import parse_address
 from twophase.http.outcome import HttpError
 from twophase.rpc.messages import SERVICE, Request
 from twophase.rpc.messages import encode_request as encode_protobuf
 
 DEFAULT_PORT: Final = 36_790
-SCHEMES: Final = ("grpc://", "grpcs://")
 METHODS: Final = {operation: f"/{SERVICE}/{operation.value.capitalize()}" for operation in Operation}
 _REMEDY: Final = f"Write grpc://host:{DEFAULT_PORT}, the address at which `twophase server` listens."
 _CANCELLED, _UNKNOWN, _INVALID, _DEADLINE, _NOT_FOUND, _EXHAUSTED = 1, 2, 3, 4, 5, 8
@@ -89,11 +89,11 @@ def encode_request(message: Message, operation: Operation) -> bytes:
                 steps=_encode([{"action": branch.url} for branch in message.branches]).decode(),
                 payloads=[branch.payload for branch in message.branches],
                 query_prepared=message.check_url,
-                custom_data=f'{{"delay":{_whole_seconds(options.delay_ms)}}}' if options.delay_ms else "",
+                custom_data=f'{{"delay":{whole_seconds(options.delay_ms)}}}' if options.delay_ms else "",
                 wait_result=options.wait_result,
-                timeout_to_fail=_whole_seconds(options.timeout_to_fail_ms),
-                retry_interval=_whole_seconds(options.retry_interval_ms),
-                request_timeout=_whole_seconds(options.request_timeout_ms),
+                timeout_to_fail=whole_seconds(options.timeout_to_fail_ms),
+                retry_interval=whole_seconds(options.retry_interval_ms),
+                request_timeout=whole_seconds(options.request_timeout_ms),
                 branch_headers=dict(options.headers),
                 concurrent=options.concurrent,
                 delay_ms=options.delay_ms,
@@ -111,11 +111,6 @@ def encode_request(message: Message, operation: Operation) -> bytes:
         raise InvalidRequest(f"the message cannot be written as protobuf: {error}.", gid=message.gid) from error
     require(BODY_BYTES_MAX, len(body), gid=message.gid)
     return body
-
-
-def _whole_seconds(duration_ms: int) -> int:
-    """dtm's fields count whole seconds; rounded up, so that a wish above zero stays one."""
-    return -(-duration_ms // 1000)
 
 
 def answer_of(code: int, details: str, metadata: Mapping[str, str]) -> HttpAnswer:

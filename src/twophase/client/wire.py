@@ -27,6 +27,7 @@ from twophase.core.errors import (
 )
 from twophase.core.limits import BODY_BYTES_MAX, require
 from twophase.core.message import Durability, Message, Options
+from twophase.core.schedule import whole_seconds
 
 API_PATH = "/api/dtmsvr"
 
@@ -142,11 +143,6 @@ def api_url(server: str) -> str:
     return base if base.endswith(API_PATH) else base + API_PATH
 
 
-def _whole_seconds(duration_ms: int) -> int:
-    """dtm's fields count whole seconds; rounded up, so that a wish above zero stays one."""
-    return -(-duration_ms // 1000)
-
-
 def encode_request(message: Message, operation: Operation) -> bytes:
     """The body of a request.
 
@@ -189,11 +185,11 @@ def _request(message: Message, steps: list[_Step], payloads: list[str]) -> _Requ
         query_prepared=message.check_url,
         protocol=message.protocol,
         # A coordinator of dtm's reads the delay here, in whole seconds.
-        custom_data=f'{{"delay":{_whole_seconds(options.delay_ms)}}}' if options.delay_ms else "",
+        custom_data=f'{{"delay":{whole_seconds(options.delay_ms)}}}' if options.delay_ms else "",
         wait_result=options.wait_result,
-        timeout_to_fail=_whole_seconds(options.timeout_to_fail_ms),
-        request_timeout=_whole_seconds(options.request_timeout_ms),
-        retry_interval=_whole_seconds(options.retry_interval_ms),
+        timeout_to_fail=whole_seconds(options.timeout_to_fail_ms),
+        request_timeout=whole_seconds(options.request_timeout_ms),
+        retry_interval=whole_seconds(options.retry_interval_ms),
         branch_headers=dict(options.headers),
         concurrent=options.concurrent,
         explicit_verdict=options.explicit_verdict,

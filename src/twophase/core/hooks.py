@@ -1,7 +1,8 @@
-"""Seams for time, chance and sudden death: declared here, given from outside, so that tests own them.
+"""Seams for time and chance, and where sudden death is asked for: given from outside, so that tests own them.
 
-`Clock` and `Chance` are passed in by whoever composes a program. A failpoint is a named instruction at which a
-test lets the process die by SIGKILL: `TWOPHASE_FAILPOINT=name` or `name:3` for the third passage. Call sites read
+`Clock` and `Chance` are passed in by whoever composes a program. A failpoint (`core.failpoint`) is a named instruction
+at which a test lets the process die by SIGKILL: `TWOPHASE_FAILPOINT=name` or `name:3` for the third passage. Call sites
+read
 
     if failpoint.ARMED:
         failpoint.reach("coordinator.before_flush")
@@ -11,6 +12,7 @@ so that an unset variable costs one look-up of a constant and nothing else.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -21,6 +23,14 @@ class Clock(Protocol):
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
         ...
+
+
+class WallClock:
+    """The time of this machine."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        return time.time_ns() // 1_000_000
 
 
 Chance = Callable[[], float]

@@ -59,6 +59,15 @@ class Schedule(msgspec.Struct, frozen=True):
         return max(1, pause_ms - int(pause_ms * self.jitter * chance))
 
 
+def whole_seconds(duration_ms: int) -> int:
+    """A span as dtm's fields count it: in seconds, rounded up, so that a wish above zero stays one.
+
+    >>> whole_seconds(1), whole_seconds(2_000)
+    (1, 2)
+    """
+    return -(-duration_ms // 1000)
+
+
 DELIVERY = Schedule()
 CHECK_BACK = Schedule()
 DEFAULT_TIMEOUT_TO_FAIL_MS = 35_000

@@ -26,7 +26,7 @@ from twophase.coordinator.calls import why_not_callable
 from twophase.coordinator.coordinator import Coordinator
 from twophase.core.credentials import shown, without_credentials
 from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
-from twophase.core.hooks import Clock
+from twophase.core.hooks import Clock, WallClock
 from twophase.destinations.base import Destination
 from twophase.destinations.grpc import GrpcDestination
 from twophase.destinations.http import HttpDestination
@@ -56,14 +56,6 @@ _FILES_BESIDE_CONNECTIONS: Final = 256
 _GC_THRESHOLD: Final = 50_000
 
 _log = structlog.get_logger("twophase.server")
-
-
-class WallClock:
-    """The time of this machine."""
-
-    def now_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC."""
-        return time.time_ns() // 1_000_000
 
 
 class Server:

@@ -18,6 +18,7 @@ import msgspec
 from twophase.coordinator.view import MessageView
 from twophase.core.lifecycle import State
 from twophase.core.message import Options
+from twophase.core.schedule import whole_seconds
 from twophase.core.topic import expansion_of
 from twophase.server.encode import WIRE_STATES, harmless
 
@@ -86,7 +87,7 @@ class Transaction(msgspec.Struct, omit_defaults=True):
     log: list[Attempt] = []
 
 
-class Said(msgspec.Struct, omit_defaults=True):
+class SaidOptions(msgspec.Struct, omit_defaults=True):
     """The options of a message as dtm keeps them: a JSON text in `Transaction.options`."""
 
     wait_result: bool = False
@@ -197,9 +198,9 @@ def _transaction(view: MessageView) -> Transaction:
         attempts_max=options.attempts_max,
         next_cron_time=timestamp(view.due_ms),
         wait_result=options.wait_result,
-        timeout_to_fail=_seconds(options.timeout_to_fail_ms),
-        request_timeout=_seconds(options.request_timeout_ms),
-        retry_interval=_seconds(options.retry_interval_ms),
+        timeout_to_fail=whole_seconds(options.timeout_to_fail_ms),
+        request_timeout=whole_seconds(options.request_timeout_ms),
+        retry_interval=whole_seconds(options.retry_interval_ms),
         branch_headers=dict(options.headers),
         concurrent=options.concurrent,
         decided_by=view.decided_by,
@@ -223,18 +224,13 @@ def _transaction(view: MessageView) -> Transaction:
     )
 
 
-def _seconds(milliseconds: int) -> int:
-    """Whole seconds, as dtm's clients parse them; less than one is still not none."""
-    return -(-milliseconds // 1000)
-
-
 def _options(options: Options) -> str:
     """dtm's column of options: a JSON text, without what was not said but for `concurrent`."""
-    said = Said(
+    said = SaidOptions(
         wait_result=options.wait_result,
-        timeout_to_fail=_seconds(options.timeout_to_fail_ms),
-        request_timeout=_seconds(options.request_timeout_ms),
-        retry_interval=_seconds(options.retry_interval_ms),
+        timeout_to_fail=whole_seconds(options.timeout_to_fail_ms),
+        request_timeout=whole_seconds(options.request_timeout_ms),
+        retry_interval=whole_seconds(options.retry_interval_ms),
         branch_headers=dict(options.headers),
         concurrent=options.concurrent,
     )

@@ -27,9 +27,7 @@ from twophase.server.trace import DEFAULT_NAMES, names_of
 PREFIX: Final = "TWOPHASE_"
 CONFIG_VARIABLE: Final = "TWOPHASE_CONFIG"
 # Variables of ours that are no settings of the server.
-_OTHER_VARIABLES: Final = frozenset(
-    {CONFIG_VARIABLE, "TWOPHASE_FAILPOINT", "TWOPHASE_BARRIER_URL", "TWOPHASE_TESTS_REQUIRE", "TWOPHASE_URL"}
-)
+_OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "TWOPHASE_FAILPOINT", "TWOPHASE_BARRIER_URL", "TWOPHASE_URL"})
 _BOUNDS: Final = CoordinatorSettings()
 _SHOWN_MAX: Final = 200
 _RETENTION_LEAST_MS: Final = 2 * BEGIN_DEADLINE_MS.value

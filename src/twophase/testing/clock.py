@@ -6,14 +6,6 @@ import time
 from collections.abc import Callable
 
 
-class SystemClock:
-    """The real time."""
-
-    def now_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC."""
-        return time.time_ns() // 1_000_000
-
-
 class VirtualClock:
     """Real time plus an offset that only grows by `advance`; who watches is told of every jump.
 

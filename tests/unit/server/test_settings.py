@@ -110,5 +110,5 @@ def test_a_misspelt_variable_is_noticed() -> None:
 
 
 def test_variables_of_our_other_parts_are_no_misspelt_settings() -> None:
-    others = ["TWOPHASE_BARRIER_URL", "TWOPHASE_CONFIG", "TWOPHASE_FAILPOINT", "TWOPHASE_TESTS_REQUIRE"]
+    others = ["TWOPHASE_BARRIER_URL", "TWOPHASE_CONFIG", "TWOPHASE_FAILPOINT"]
     assert unknown_variables(dict.fromkeys(others, "x")) == []

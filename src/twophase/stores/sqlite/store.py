@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from twophase.core.errors import ConfigurationError, StoreError, StoreFenced
-from twophase.core.hooks import Clock
+from twophase.core.hooks import Clock, WallClock
 from twophase.stores.base import (
     ATTEMPTS_SHOWN,
     DUE_EVER_MS,
@@ -73,7 +73,7 @@ class SqliteStore:
 
     def __init__(self, path: str | os.PathLike[str], *, clock: Clock | None = None) -> None:
         self._path = _file(path)
-        self._clock = clock or _MachineClock()
+        self._clock = clock or WallClock()
         self._lock: FileLock | None = None
         self._write_lane: Lane | None = None
         self._read_lane: Lane | None = None
@@ -253,11 +253,6 @@ def version_of(path: str | os.PathLike[str]) -> int:
         return 0
     with reported(file, OPENING), closing(open_reader(file)) as connection:
         return schema.identify(connection, file)
-
-
-class _MachineClock:
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
 
 
 def _file(path: str | os.PathLike[str]) -> Path:
