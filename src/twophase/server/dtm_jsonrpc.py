@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
-from twophase.coordinator.entry import OnReply, ReplyOf
+from twophase.coordinator.entry import ReplyOf, answers
 from twophase.core.errors import InvalidRequest, TwophaseError, UnsupportedType
 from twophase.core.gid import fresh_gid
 from twophase.core.hooks import Clock
@@ -139,16 +139,6 @@ class JsonRpcDoor:
             return Route.PREPARE, await future
         self._requests.submit(message, on_reply)
         return Route.SUBMIT, await future
-
-
-def answers(future: asyncio.Future[ReplyOf]) -> OnReply:
-    """What gives the coordinator's reply to whoever awaits `future`, if somebody still does."""
-
-    def on_reply(reply: ReplyOf) -> None:
-        if not future.done():
-            future.set_result(reply)
-
-    return on_reply
 
 
 def _error(error: TwophaseError, route: Route | None, reply: ReplyOf | None) -> RpcError:

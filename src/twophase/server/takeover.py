@@ -22,7 +22,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.routing import Route as StarletteRoute
 
-from twophase.coordinator.entry import OnReply, ReplyOf
+from twophase.coordinator.entry import OnReply, ReplyOf, answers
 from twophase.coordinator.store_faults import as_store_error
 from twophase.coordinator.view import MessageView
 from twophase.core.errors import (
@@ -50,7 +50,6 @@ from twophase.core.takeover import (
 )
 from twophase.server.cold import guarded
 from twophase.server.decode import Decoder
-from twophase.server.dtm_jsonrpc import answers
 from twophase.server.encode import WIRE_STATES, Answer
 from twophase.server.wire import WireRequest, WireStep
 
