@@ -147,22 +147,22 @@ def run(
     peace_s: float = 0.6,
     progress: Callable[[int, int], None] = lambda messages, faults: None,
 ) -> Outcome:
-    """Send at least so many messages, through at least so many rounds of faults, and check every promise.
+    """Send until so many messages have ended, through at least so many rounds of faults, and check every promise.
 
     Arguments:
         at_a_time: producers.
         peace_s: about how long nothing goes wrong after each fault.
-        progress: told how many messages there were, and how many faults, after each fault.
+        progress: told how many messages have ended, and how many faults there were, after each fault.
     """
     seed = random.randrange(2**32) if seed is None else seed
     chance = random.Random(seed)
     began = time.monotonic()
     with Follower(cluster.dsn) as follower, under_load(cluster, seed, at_a_time) as load:
-        faults = Faults(cluster, chance, lambda: progress(load.messages, faults.counts.total()))
+        faults = Faults(cluster, chance, lambda: progress(follower.rows, faults.counts.total()))
         pause(1.0)
         done = 0
-        while load.alive and (done < rounds or load.messages < messages):
-            if done < rounds or messages - load.messages > messages // 10:
+        while load.alive and (done < rounds or follower.rows < messages):
+            if done < rounds or messages - follower.rows > messages // 10:
                 faults.round(peace_s)
                 done += 1
             else:
