@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -93,6 +94,26 @@ def test_a_sample_tells_what_each_side_says(spark: SparkSession) -> None:
     assert (sample.message["state"], sample.message["decided_by"]) == (State.FAILED, "abort")
     assert sample.producers == ({"source": "bank-a", "reason": "msg"},)
     assert (sample.barriers, sample.ledger) == ((), ())
+
+
+def test_a_sample_names_the_branches_to_repair(spark: SparkSession) -> None:
+    two = (("01", "http://bank-b/in"), ("02", "http://bank-b/in"))
+    both = (("bank-b", "01"), ("bank-b", "02"))
+    cases = [
+        Case("a", "missing_effect", branches=two),
+        Case("b", "missing_effect", barriers=both, branches=two),
+        Case("c", "unguarded_effect", ledger=("01", "02"), branches=two),
+    ]
+
+    samples = told(inputs_of(spark, cases), SCOPE).samples
+
+    assert [
+        [re.findall("curl|delete|insert|'0[12]'|=0[12]&", one.command) for one in each.repairs] for each in samples
+    ] == [
+        [["curl", "=02&"]],
+        [["delete", "'02'"], ["curl", "=02&"]],
+        [["insert", "'02'", "'01'"]],
+    ]
 
 
 def test_samples_are_bounded(spark: SparkSession) -> None:

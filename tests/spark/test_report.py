@@ -13,13 +13,14 @@ import pytest
 
 from twophase.cli.app import COMMANDS
 from twophase.cli.messages import app as messages
+from twophase.spark.classify import ServiceScope, Table
 from twophase.spark.comparison import AuditResult, RowCount
 from twophase.spark.increment import Run
 from twophase.spark.junit import to_junit
 from twophase.spark.locations import Role, parse_coordinator, parse_named
 from twophase.spark.page import to_html
 from twophase.spark.readers.probe import Source
-from twophase.spark.repairs import repairs_of
+from twophase.spark.repairs import Evidence, repairs_of
 from twophase.spark.report import Report, Terms, Verdict, make_report, to_json
 from twophase.spark.samples import Finding
 from twophase.spark.source import scope_of
@@ -192,20 +193,58 @@ def test_junit_of_an_empty_audit_is_an_error() -> None:
 def test_every_class_has_a_command(flag: Flag) -> None:
     message = {"branches": [{"branch_id": "01", "url": "http://b/in?x=1"}]}
 
-    steps = repairs_of("it's; rm -rf /", [flag.value], message)
+    rows = (("bank-b", "01"),)
+    evidence = Evidence(missing=("01",), unbooked=rows, unguarded=rows, effects=("bank-b",))
+
+    steps = repairs_of("it's; rm -rf /", [flag.value], message, evidence)
 
     assert steps
     for step in steps:
         assert shlex.split(step.command) if not step.command.startswith("--") else "'it''s; rm -rf /'" in step.command
 
 
-def test_the_call_that_repairs_a_missing_effect_goes_through_the_barrier() -> None:
-    message = {"branches": [{"branch_id": "01", "url": "http://b/in?x=1"}]}
+BRANCHES = {"branches": [{"branch_id": name, "url": f"http://b/{name}?x=1"} for name in ("01", "02")]}
+SERVICES = (
+    ServiceScope("bank-b", barrier=Table("b.barrier"), ledger=Table("booking", "mysql", gid="tx", branch="step")),
+    ServiceScope("bank-c"),
+)
 
-    [step] = repairs_of("g 1", ["missing_effect"], message)
+
+def test_the_call_that_repairs_a_missing_effect_goes_through_the_barrier() -> None:
+    [step] = repairs_of("g 1", ["missing_effect"], BRANCHES, Evidence(missing=("02",)))
 
     assert shlex.split(step.command)[:4] == [
-        *("curl", "-X", "POST", "http://b/in?x=1&gid=g+1&trans_type=msg&branch_id=01&op=action"),
+        *("curl", "-X", "POST", "http://b/02?x=1&gid=g+1&trans_type=msg&branch_id=02&op=action"),
+    ]
+
+
+def test_a_call_that_its_barrier_would_turn_away_is_let_through_first() -> None:
+    evidence = Evidence(unbooked=(("bank-b", "01"),), services=SERVICES)
+
+    row, call = repairs_of("g", ["missing_effect"], BRANCHES, evidence)
+
+    where = "trans_type = 'msg' and gid = 'g' and branch_id = '01' and op = 'action'"
+    assert row.command == f"-- in bank-b's database: delete from b.barrier where {where};"
+    assert "branch_id=01" in call.command
+
+
+def test_only_the_branches_without_a_guard_are_given_one() -> None:
+    evidence = Evidence(unguarded=(("bank-b", "02"), ("bank-b", "a\nb")), services=SERVICES)
+
+    [step] = repairs_of("g", ["unguarded_effect"], BRANCHES, evidence)
+
+    columns = "(trans_type, gid, branch_id, op, barrier_id, reason)"
+    values = "('msg', 'g', '02', 'action', '01', 'action')"
+    assert step.command == f"-- in bank-b's database: insert into b.barrier {columns} values {values};"
+
+
+def test_rows_are_looked_at_where_they_are() -> None:
+    """MySQL takes a backslash for the beginning of another character."""
+    steps = repairs_of("g\\'", ["duplicate_effect"], None, Evidence(effects=("bank-b", "bank-c"), services=SERVICES))
+
+    assert [step.command for step in steps] == [
+        "-- in bank-b's database: select * from booking where tx = 'g\\\\''' order by step;",
+        "-- in bank-c's database: select * from barrier where gid = 'g\\''' order by branch_id;",
     ]
 
 

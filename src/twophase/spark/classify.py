@@ -32,16 +32,28 @@ _OUR_GID = "^tp[0-9a-hjkmnp-tv-z]{26}$"
 _BIRTH_CHARACTERS = 12
 _IDS_TYPE = "array<string>"
 _STAGED = "staged_"
+_EFFECTS_TYPE = "array<struct<source:string,branch_id:string>>"
 _BRANCHES_TYPE = "array<struct<branch_id:string,url:string>>"
 FUTURE_MS = 3_600_000
 """An audit may last, and messages go on being made; what is born later than this after its begin has a wrong clock."""
 
 
+class Table(msgspec.Struct, frozen=True):
+    """A table of a consumer, as commands that repair must call it and its columns."""
+
+    name: str
+    engine: str = "sqlite"
+    gid: str = "gid"
+    branch: str = "branch_id"
+
+
 class ServiceScope(msgspec.Struct, frozen=True):
-    """A consumer that was given. `urls`: the branches it serves begin so, empty for every one."""
+    """A consumer that was given. `urls`: the branches it serves begin so, empty for every one; `ledger`: if given."""
 
     name: str
     urls: tuple[str, ...] = ()
+    barrier: Table = Table("barrier")
+    ledger: Table | None = None
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -160,9 +172,7 @@ def _columns(scope: Scope) -> _Columns:
     branches = branches_of(message["branches"])
     expected = served_branches(branches, scope)
     effects = F.array_distinct(F.concat(_branch_ids("barriers"), _branch_ids("ledger")))
-    booked = F.filter("barriers", lambda row: row["source"].isin(*scope.ledgers)) if scope.ledgers else None
-    ledger_sources = F.array_distinct("ledger")
-    nothing = F.array().cast(_IDS_TYPE)
+    unbooked, unguarded = _unbooked(scope), F.array_except(F.array_distinct("ledger"), F.col("barriers"))
     return _Columns(
         known=known,
         checked=_sure(message["checked"]),
@@ -176,10 +186,35 @@ def _columns(scope: Scope) -> _Columns:
         forgotten=_born_before(scope.history_horizon_ms),
         effects=effects,
         missing=F.array_except(F.transform(expected, lambda branch: branch["branch_id"]), effects),
-        unbooked=nothing if booked is None else _ids(F.array_except(booked, ledger_sources)),
-        unguarded=_ids(F.array_except(ledger_sources, F.col("barriers"))),
+        unbooked=F.array().cast(_IDS_TYPE) if unbooked is None else _ids(unbooked),
+        unguarded=_ids(unguarded),
         branches_elsewhere=F.size(expected) < F.size(branches) if scope.consumers else F.lit(False),
     )
+
+
+def lacking(scope: Scope) -> dict[str, Column]:
+    """What there is to repair in a finding: `missing` branches of a message that succeeded; `unbooked`, `unguarded`:
+    (source, branch_id) of effects that only the barrier or only the ledger has."""
+    made = _columns(scope)
+    unbooked = _unbooked(scope)
+    of_class = {flag: F.array_contains("flags", flag.value) for flag in (Flag.MISSING_EFFECT, Flag.UNGUARDED_EFFECT)}
+    return {
+        "missing": F.when(of_class[Flag.MISSING_EFFECT] & made.in_state(State.SUCCEEDED), made.missing),
+        "unbooked": F.lit(None).cast(_EFFECTS_TYPE)
+        if unbooked is None
+        else F.when(of_class[Flag.MISSING_EFFECT], unbooked),
+        "unguarded": F.when(
+            of_class[Flag.UNGUARDED_EFFECT], F.array_except(F.array_distinct("ledger"), F.col("barriers"))
+        ),
+    }
+
+
+def _unbooked(scope: Scope) -> Column | None:
+    """Barrier rows whose ledger was given and has no row; None without any ledger."""
+    if not scope.ledgers:
+        return None
+    booked = F.filter("barriers", lambda row: row["source"].isin(*scope.ledgers))
+    return F.array_except(booked, F.array_distinct("ledger"))
 
 
 def branches_of(branches: Column) -> Column:

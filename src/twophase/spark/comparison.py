@@ -151,7 +151,7 @@ def compare(
         settled=settled,
         waited=waited,
         rows=tuple(RowCount(role.value, name, count) for (role, name), count in rows),
-        samples=sample(final, counts),
+        samples=sample(final, counts, scope),
     )
     return Audited(result, final.where(F.size("flags") > 0).withColumn("primary", F.col("flags")[0]), final)
 

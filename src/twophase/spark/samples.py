@@ -9,7 +9,8 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
-from twophase.spark.repairs import Repair, repairs_of
+from twophase.spark.classify import Scope, ServiceScope, lacking
+from twophase.spark.repairs import Evidence, Repair, repairs_of
 from twophase.spark.taxonomy import Flag
 
 SAMPLES_PER_FLAG = 20
@@ -30,19 +31,25 @@ class Finding(msgspec.Struct, frozen=True):
     repairs: tuple[Repair, ...]
 
 
-def sample(findings: DataFrame, counts: dict[str, int]) -> tuple[Finding, ...]:
+def sample(findings: DataFrame, counts: dict[str, int], scope: Scope) -> tuple[Finding, ...]:
     """The first gids of every class that occurs, in flight excepted.
 
     Arguments:
         findings: as `classify` and `settle` make them.
         counts: messages by class, so that classes nobody has cost nothing.
+        scope: what was concluded from, and where the rows are.
     """
     wanted = [flag for flag in Flag if counts[flag.value] and flag is not Flag.IN_FLIGHT]
     if not wanted:
         return ()
     sides = ("producers", "barriers", "ledger")
+    lists = {side: F.col(side) for side in sides} | lacking(scope)
     bounded = findings.select(
-        "gid", "flags", "unknown", "message", *[F.slice(side, 1, ROWS_PER_SIDE).alias(side) for side in sides]
+        "gid",
+        "flags",
+        "unknown",
+        "message",
+        *[F.slice(rows, 1, ROWS_PER_SIDE).alias(side) for side, rows in lists.items()],
     )
     some = reduce(
         DataFrame.unionByName,
@@ -51,13 +58,21 @@ def sample(findings: DataFrame, counts: dict[str, int]) -> tuple[Finding, ...]:
             for flag in wanted
         ],
     )
-    found = {row["gid"]: _finding(row.asDict(recursive=True)) for row in some.collect()}
+    found = {row["gid"]: _finding(row.asDict(recursive=True), scope.consumers) for row in some.collect()}
     order = [flag.value for flag in Flag]
     return tuple(sorted(found.values(), key=lambda one: (order.index(one.flags[0]), one.gid)))
 
 
-def _finding(row: dict[str, Any]) -> Finding:
+def _finding(row: dict[str, Any], services: tuple[ServiceScope, ...]) -> Finding:
     flags = tuple(row["flags"])
+    effects = [effect["source"] for side in ("barriers", "ledger") for effect in row[side] or ()]
+    evidence = Evidence(
+        missing=tuple(row["missing"] or ()),
+        unbooked=tuple((one["source"], one["branch_id"]) for one in row["unbooked"] or ()),
+        unguarded=tuple((one["source"], one["branch_id"]) for one in row["unguarded"] or ()),
+        effects=tuple(sorted(set(effects))),
+        services=services,
+    )
     return Finding(
         gid=row["gid"],
         flags=flags,
@@ -66,5 +81,5 @@ def _finding(row: dict[str, Any]) -> Finding:
         producers=tuple(row["producers"] or ()),
         barriers=tuple(row["barriers"] or ()),
         ledger=tuple(row["ledger"] or ()),
-        repairs=repairs_of(row["gid"], flags, row["message"]),
+        repairs=repairs_of(row["gid"], flags, row["message"], evidence),
     )

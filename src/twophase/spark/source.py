@@ -8,17 +8,17 @@ use of a source leak into its other uses, which would make an anti join say "not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
-from twophase.spark.classify import Scope, ServiceScope
+from twophase.spark.classify import Scope, ServiceScope, Table
 from twophase.spark.comparison import Again
 from twophase.spark.facts import Inputs
-from twophase.spark.locations import Role
+from twophase.spark.locations import Location, Role
 from twophase.spark.readers.probe import Slice, Source, horizon_ms
 from twophase.spark.readers.rows import arrow_schema, read_gids, read_slice
 from twophase.spark.schemas import spark_schema
@@ -94,6 +94,7 @@ def scope_of(sources: Sequence[Source], as_of_ms: int, late_ms: int) -> Scope:
     producers = _with_role(sources, Role.PRODUCER)
     identities = [source.identity for source in producers]
     reference_ms = reference_skew_ms(sources)
+    ledgers = {source.location.name: source.location for source in _with_role(sources, Role.LEDGER)}
     return Scope(
         as_of_ms=as_of_ms,
         late_ms=late_ms,
@@ -102,11 +103,18 @@ def scope_of(sources: Sequence[Source], as_of_ms: int, late_ms: int) -> Scope:
         consumer_horizon_ms=_highest(_with_role(sources, Role.CONSUMER), reference_ms),
         producers=tuple(source.location.name for source in producers),
         identities=None if None in identities else tuple(identity for identity in identities if identity is not None),
-        consumers=tuple(
-            ServiceScope(source.location.name, source.location.urls) for source in _with_role(sources, Role.CONSUMER)
-        ),
-        ledgers=tuple(source.location.name for source in _with_role(sources, Role.LEDGER)),
+        consumers=tuple(_service(source.location, ledgers) for source in _with_role(sources, Role.CONSUMER)),
+        ledgers=tuple(ledgers),
     )
+
+
+def _service(consumer: Location, ledgers: Mapping[str, Location]) -> ServiceScope:
+    service = ServiceScope(consumer.name, consumer.urls, Table(consumer.table, consumer.engine))
+    ledger = ledgers.get(consumer.name)
+    if ledger is None:
+        return service
+    table = Table(ledger.table, ledger.engine, ledger.gid_column, ledger.branch_column)
+    return msgspec.structs.replace(service, ledger=table)
 
 
 def reference_skew_ms(sources: Sequence[Source]) -> int:

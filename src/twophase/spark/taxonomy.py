@@ -65,7 +65,7 @@ MEANINGS: tuple[Meaning, ...] = (
         "missing effect",
         True,
         "The message succeeded, or the consumer's barrier says so, and the effect is not there.",
-        "Call the branch by hand; its service must answer 200 only after its commit.",
+        "Call the branch by hand, without its barrier row if one stands; its service must answer 200 only after its commit.",
     ),
     Meaning(
         Flag.ORPHAN,
