@@ -1,8 +1,9 @@
-"""How work in the background ends."""
+"""How work in the background begins and ends."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 
@@ -21,3 +22,26 @@ async def end(task: asyncio.Task[Any] | None) -> None:
     if task is not None:
         task.cancel()
         await asyncio.wait([task])
+
+
+class Background:
+    """Work that goes on until it is stopped, under a name that a debugger shows."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started, and not stopped."""
+        return self._task is not None
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin; what ran before has been stopped."""
+        assert self._task is None, "it does not run"
+        self._task = asyncio.get_running_loop().create_task(work, name=self._name)
+
+    async def stop(self) -> None:
+        """Cancel it and wait until it is over. Safe to call twice, and before `start`."""
+        task, self._task = self._task, None
+        await end(task)

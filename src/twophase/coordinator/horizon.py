@@ -38,7 +38,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from twophase.coordinator.background import end
+from twophase.coordinator.background import Background
 from twophase.core.lifecycle import State
 from twophase.core.limits import BEGIN_DEADLINE_MS
 from twophase.core.message import Durability, Message, decode, may_be_called_early
@@ -176,16 +176,15 @@ class OldestHeader:
         self._store = store
         self._interval_s = interval_ms / 1000
         self._publish = publish
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background("twophase oldest unfinished")
 
     async def start(self) -> None:
         """Begin to ask."""
-        self._task = asyncio.create_task(self._loop(), name="twophase oldest unfinished")
+        self._background.start(self._loop())
 
     async def stop(self) -> None:
         """Ask no more. Safe to call twice."""
-        task, self._task = self._task, None
-        await end(task)
+        await self._background.stop()
 
     async def _loop(self) -> None:
         while True:

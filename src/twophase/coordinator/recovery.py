@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Callable
 
 from twophase.coordinator.active import Active
-from twophase.coordinator.background import end
+from twophase.coordinator.background import Background
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.store_faults import as_store_error, told
@@ -49,7 +49,7 @@ class Recovery:
         self._adopted = False
         self._wanted = asyncio.Event()
         self._hurried = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background("twophase recovery")
 
     async def start(self) -> None:
         """Read the first page, then go on in the background."""
@@ -63,14 +63,12 @@ class Recovery:
         self._go_on()
 
     def _go_on(self) -> None:
-        assert self._task is None, "it does not run"
         self._wanted.set()
-        self._task = asyncio.get_running_loop().create_task(self._loop(), name="twophase recovery")
+        self._background.start(self._loop())
 
     async def stop(self) -> None:
         """Read nothing more. Safe to call twice."""
-        task, self._task = self._task, None
-        await end(task)
+        await self._background.stop()
 
     def note(self, due_ms: int) -> None:
         """An unfinished message with this due time has left memory."""

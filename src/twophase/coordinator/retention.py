@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from twophase.coordinator.background import end
+from twophase.coordinator.background import Background
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.store_faults import as_store_error, told
@@ -44,19 +44,18 @@ class Retention:
         self._divisor = 1
         """Of a step's rows: large bodies may take the store longer than it gives a statement."""
         self._woken = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background("twophase retention")
 
     async def start(self) -> None:
         """Begin to watch the clock."""
         if self._settings.retention_ms:
             # Nodes that start together should not clean together; it would do no harm, and no good.
             self._next_ms = self._clock.now_ms() + int(self._chance() * self._settings.retention_interval_ms)
-            self._task = asyncio.create_task(self._loop(), name="twophase retention")
+            self._background.start(self._loop())
 
     async def stop(self) -> None:
         """Forget nothing more; a step under way is whole or has not happened. Safe to call twice."""
-        task, self._task = self._task, None
-        await end(task)
+        await self._background.stop()
 
     def wake(self) -> None:
         """The clock has moved by more than time does."""

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from twophase.coordinator.background import end
+from twophase.coordinator.background import Background
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.store_faults import as_store_error, told
 from twophase.core.errors import InvalidRequest, StoreUnavailable, TopicNotFound
@@ -50,7 +50,7 @@ class Topics:
         self._as_of_s = -math.inf
         self._store_is_asked = asyncio.Lock()
         self._woken = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background("twophase topics")
 
     # ---- life -----------------------------------------------------------------------------------------
 
@@ -62,12 +62,11 @@ class Topics:
         """
         await self.refresh()
         if self._store.shared:
-            self._task = asyncio.create_task(self._loop(), name="twophase topics")
+            self._background.start(self._loop())
 
     async def stop(self) -> None:
         """Follow the store no more. Safe to call twice."""
-        task, self._task = self._task, None
-        await end(task)
+        await self._background.stop()
 
     def wake(self) -> None:
         """Look now."""
@@ -137,7 +136,7 @@ class Topics:
 
     def _require_fresh(self, gid: str) -> None:
         age_s = time.monotonic() - self._as_of_s
-        if self._task is not None and age_s > self._interval_s + AGE_MS_MAX / 1000:
+        if self._background.runs and age_s > self._interval_s + AGE_MS_MAX / 1000:
             raise StoreUnavailable(f"topics were last read {age_s:.0f} s ago; nothing was stored.", gid=gid)
 
     def expand_late(self, message: Message) -> Message:
