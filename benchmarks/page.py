@@ -66,8 +66,13 @@ def write(docs: Path, found: Record) -> None:
 def _page(found: Record) -> Iterator[str]:
     parts = {name: found.parts[name] for name in TITLES if name in found.parts}
     yield _INTRODUCTION
-    if not parts:
-        return
+    if parts:
+        yield from _found(parts)
+    yield from _missing([name for name in TITLES if name not in parts or not parts[name].has_numbers])
+
+
+def _found(parts: dict[str, Part]) -> Iterator[str]:
+    """What was measured, and what was tried."""
     machine = _most_common_machine(list(parts.values()))
     loads = {part.load_before for part in parts.values()}
     in_one_go = len(loads) == 1
@@ -84,6 +89,14 @@ def _page(found: Record) -> Iterator[str]:
         if part.has_figures:
             yield from _measured(part, machine, with_load=not in_one_go)
             yield from _figures(name, part)
+
+
+def _missing(names: list[str]) -> Iterator[str]:
+    """The parts of the standard set that have no numbers, so that nobody takes the page for all of it."""
+    if not names:
+        return
+    yield "\n## Still to be measured\n"
+    yield from (f"* {TITLES[name]}: `make bench PARTS={name}`" for name in names)
 
 
 def _most_common_machine(parts: list[Part]) -> Machine:

@@ -104,4 +104,9 @@ class Part(msgspec.Struct, frozen=True):
     @property
     def has_figures(self) -> bool:
         """Whether it was ever measured."""
-        return bool(self.rows or self.at_rates or self.plots)
+        return self.has_numbers or bool(self.plots)
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether there is more than plots."""
+        return bool(self.rows or self.at_rates)

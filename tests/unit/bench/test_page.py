@@ -107,6 +107,27 @@ def test_a_part_of_another_machine_says_so(tmp_path: Path) -> None:
     assert text.index("## CPU of the SDK") < text.index("On another machine") < text.index("## From the command")
 
 
+def test_parts_without_figures_are_named_with_the_command_that_measures_them(tmp_path: Path) -> None:
+    failed = msgspec.structs.replace(part(), rows=[], failure="no room on the disk")
+    drawn_only = msgspec.structs.replace(part(), rows=[], plots=["rates-latency.svg"])
+    text = _page(tmp_path, throughput=part(), memory=failed, rates=drawn_only)
+    named = text.partition("\n## Still to be measured\n\n")[2].splitlines()
+
+    assert named == [
+        f"* {title}: `make bench PARTS={name}`" for name, title in page.TITLES.items() if name != "throughput"
+    ]
+    assert "**Not measured**: no room on the disk" in text
+    assert "](benchmarks/rates-latency.svg)" in text
+
+
+def test_a_page_of_which_nothing_is_measured_names_every_part(tmp_path: Path) -> None:
+    assert _page(tmp_path).count("`make bench PARTS=") == len(standard.PARTS)
+
+
+def test_a_whole_page_names_no_part_as_missing(tmp_path: Path) -> None:
+    assert "Still to be measured" not in _page(tmp_path, **{name: part() for name in page.TITLES})
+
+
 def test_figures_of_several_plays_become_one_row() -> None:
     start, filled = Found(), Found()
     start.add("sqlite", [[Figure("ready", seconds, "s", 1.0)] for seconds in (0.5, 0.9, 1.4)])
