@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from tests.servers.database import Database
 from twophase.cli.migrate import app
 from twophase.stores.postgres.schema import SCHEMA_VERSION
+from twophase.stores.sqlite import schema as sqlite_schema
 
 runner = CliRunner()
 
@@ -52,8 +53,8 @@ def test_what_is_printed_makes_the_same_schema(postgres_database: Database) -> N
 def test_a_file_is_made_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
 
-    assert _run("--store", url) == (0, f"{url}: schema version {SCHEMA_VERSION}, made anew\n")
-    assert _run("--store", url) == (0, f"{url}: schema version {SCHEMA_VERSION}, nothing to do\n")
+    assert _run("--store", url) == (0, f"{url}: schema version {sqlite_schema.SCHEMA_VERSION}, made anew\n")
+    assert _run("--store", url) == (0, f"{url}: schema version {sqlite_schema.SCHEMA_VERSION}, nothing to do\n")
     code, script = _run("--store", url, "--print")
     assert code == 0
     assert "create table message" in script
