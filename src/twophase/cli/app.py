@@ -35,9 +35,9 @@ COMMANDS: Final[tuple[LazyCommand, ...]] = (
     LazyCommand("explain", "twophase.cli.explain", "app", "server", "Tell in words what a message waits for."),
     LazyCommand("topic", "twophase.cli.topic", "app", "server", "Who is called for topic://NAME."),
     LazyCommand("import", "twophase.cli.import_dtm", "app", "server", "Copy unfinished messages and topics from dtm."),
-    LazyCommand("barrier", "twophase.cli.barrier", "app", "sqlalchemy", "Install barrier tables."),
-    LazyCommand("bench", "twophase.cli.bench", "app", "server", "Measure a server of the dtm HTTP API."),
-    LazyCommand("spark", "twophase.cli.spark", "app", "spark", "Audit a system with Spark."),
+    LazyCommand("barrier", "twophase.cli.barrier", "app", "sqlalchemy", "Install and clean barrier tables."),
+    LazyCommand("bench", "twophase.cli.bench", "app", "server", "Measure a server of dtm's HTTP or gRPC API."),
+    LazyCommand("spark", "twophase.cli.spark", "app", "spark", "Audit, archive, query and publish with Spark."),
 )
 EXAMPLES: Final = """\b
 Examples:

@@ -1,4 +1,4 @@
-"""`twophase barrier …`: the barrier table of a business database."""
+"""`twophase barrier …`: the barrier table of a business database, installed and cleaned."""
 
 from __future__ import annotations
 

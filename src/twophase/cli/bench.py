@@ -117,7 +117,7 @@ def bench(
     null: Annotated[bool, typer.Option("--null", help="Measure only the server that keeps nothing.")] = False,
     beside_null: Annotated[bool, typer.Option("--ratio/--no-ratio", help="Run against null beside each run.")] = True,
 ) -> None:
-    """Measure a server of the dtm HTTP API: throughput at the branch, latencies, CPU, memory, lost messages.
+    """Measure a server of dtm's HTTP or gRPC API: throughput at the branch, latencies, CPU, memory, lost messages.
 
     Every run stands beside the same run against a server that keeps nothing: the ceiling of this machine. With
     --mode app it stands beside the business transaction alone.
