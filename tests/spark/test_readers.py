@@ -146,14 +146,6 @@ def test_history_is_cut_by_node_and_seq(system: System) -> None:
     assert len(everything(source)) == 5
 
 
-def test_history_ends_with_the_last_number_given_whatever_still_stands(system: System) -> None:
-    plant(system, [Case(f"g{number}", "") for number in range(5)])
-    system.execute(system.coordinator, "insert into node values (1, 1, '', 5, 1, 1)")
-    system.execute(system.coordinator, "delete from history where seq > 2")
-
-    assert [(bound.first, bound.last) for bound in coordinator_of(system).bounds] == [(1, 5)]
-
-
 def test_suspects_are_read_by_gid(system: System) -> None:
     plant(system, [Case("live", "", State.PREPARED), Case("final", ""), Case("other", "")])
 

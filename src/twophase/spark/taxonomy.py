@@ -65,7 +65,8 @@ MEANINGS: tuple[Meaning, ...] = (
         "missing effect",
         True,
         "The message succeeded, or the consumer's barrier says so, and the effect is not there.",
-        "Call the branch by hand, without its barrier row if one stands; its service must answer 200 only after its commit.",
+        "Remove its barrier row, if one stands, and call the branch by hand; "
+        "its service must commit before it answers 200.",
     ),
     Meaning(
         Flag.ORPHAN,

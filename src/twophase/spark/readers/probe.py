@@ -28,6 +28,11 @@ _CLOCKS = {
     "mysql": "select timestampdiff(microsecond, timestamp '1970-01-01 00:00:00', utc_timestamp(6)) div 1000",
 }
 
+# A node's first row, the next node's, and a node's last number: each one step into history's key (node, seq).
+FIRST_NODE_SQL = "select node, seq from history order by node, seq limit 1"
+NEXT_NODE_SQL = "select node, seq from history where node > ? order by node, seq limit 1"
+LAST_SEQ_SQL = "select seq from history where node = ? order by seq desc limit 1"
+
 
 class Slice(msgspec.Struct, frozen=True):
     """A part of a table: where `first` ≤ `key` < `end`, each None for open; the whole table when `key` is empty.
@@ -122,16 +127,19 @@ def history_slices(bound: Bound, slices_max: int, *, after: bool = False) -> tup
 
 
 def _history_bounds(database: Database) -> tuple[Bound, ...]:
-    found = {
-        int(node): (int(first), int(last))
-        for node, first, last in database.rows("select node, min(seq), max(seq) from history group by node")
-    }
+    """Of each node, by a few steps into the index: a group over all of history would read the whole of it."""
+    given: dict[int, int] = {}
     if {"id", "seq"} <= database.columns("node"):
-        for node, last in database.rows("select id, seq from node"):
-            # What stands may end before the last number given: a purge may have left older rows behind.
-            first, standing = found.get(int(node), (int(last) + 1, 0))
-            found[int(node)] = (first, max(standing, int(last)))
-    return tuple(Bound(first, last, "seq", node) for node, (first, last) in sorted(found.items()))
+        given = {int(node): int(last) for node, last in database.rows("select id, seq from node")}
+    bounds = {node: Bound(last + 1, last, "seq", node) for node, last in given.items()}
+    found = database.rows(FIRST_NODE_SQL)
+    while found:
+        node, first = map(int, found[0])
+        [(standing,)] = database.rows(LAST_SEQ_SQL, (node,))
+        # What stands may end before the last number given: a purge may have left older rows behind.
+        bounds[node] = Bound(first, max(int(standing), given.get(node, 0)), "seq", node)
+        found = database.rows(NEXT_NODE_SQL, (node,))
+    return tuple(bounds[node] for node in sorted(bounds))
 
 
 def _business(location: Location, database: Database, slices_max: int) -> Source:
