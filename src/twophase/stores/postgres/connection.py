@@ -38,7 +38,7 @@ async def connect(url: str, wait_ms: int, timeout_s: float = CONNECT_TIMEOUT_S) 
 
     A transaction pooler refuses or forgets session settings, and hands every statement to another session: behind one,
     nothing is prepared by name, and the settings are those that the functions bring along. Until it is known that there
-    is none, nothing is prepared by name either: the name would stay in the pool, and stop the next process there.
+    is none, we prepare nothing by name either: the name would stay in the pool, and stop the next process there.
 
     Arguments:
         url: the database.
