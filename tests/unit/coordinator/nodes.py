@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from tests.unit.coordinator.rig import QUICK, ScriptedDestination, Watcher
-from tests.unit.coordinator.shared import LEASE_MS, Shared
+from tests.unit.coordinator.shared import Shared
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.entry import ReplyOf
 from twophase.coordinator.settings import CoordinatorSettings
@@ -111,5 +111,6 @@ class Nodes:
         self.shared.renew()
 
     async def beats(self, count: int = 3) -> None:
-        """Let hearts beat."""
-        await asyncio.sleep(count * LEASE_MS / 4000)
+        """Let hearts beat for so many pauses, at each node that runs; the first beat may come at once."""
+        wanted = [(one.gates, one.gates.beats + count + 1) for one in (self.a, self.b) if one.coordinator.ready]
+        await self.until(lambda: all(gates.beats >= beats for gates, beats in wanted))

@@ -54,6 +54,8 @@ class Gates:
         self.cut_off: list[str] = []
         """What was asked while the store was cut off."""
         self.rejoins_refused = 0
+        self.beats = 0
+        """Heartbeats begun, also those that the store did not answer."""
         self.held_flushes = 0
         self.held_answers = 0
 
@@ -201,6 +203,7 @@ class SharedFileStore:
         return FlushResult(result.at_ms, refused)
 
     async def heartbeat(self) -> int:
+        self.gates.beats += 1
         self._pass_fence()
         return self._all.clock.now_ms()
 
@@ -334,6 +337,7 @@ class GatedPostgresStore(PostgresStore):
         return result
 
     async def heartbeat(self) -> int:
+        self.gates.beats += 1
         self.gates.pass_through()
         return await super().heartbeat()
 

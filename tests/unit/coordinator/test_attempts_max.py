@@ -16,7 +16,6 @@ from twophase.stores.base import Batch, Reschedule
 
 MakeRig = Callable[..., Awaitable[Rig]]
 ALSO = "http://bank-c/in"
-MINUTES_MS = 10 * 60_000
 
 
 def limited(attempts_max: int) -> CoordinatorSettings:

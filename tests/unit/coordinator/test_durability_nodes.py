@@ -158,7 +158,7 @@ async def test_at_a_node_that_does_not_own_the_row_a_submit_is_durable_before_it
     await nodes.a.prepare(message("g", **EARLY))
     nodes.b.gates.open.clear()
     reply = nodes.b.ask(lambda told: nodes.b.coordinator.submit(message("g", **EARLY), told))
-    await nodes.beats(1)
+    await nodes.until(lambda: nodes.b.gates.held_flushes == 1)
     assert not reply.done()
     assert nodes.b.destination.urls() == []
     nodes.b.gates.open.set()
