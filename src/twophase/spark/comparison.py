@@ -113,13 +113,14 @@ def compare(
         scope: what may be concluded from them.
         again: reads rows closer and once more; None takes `inputs` as data that does not change.
         wait: lets the grace time pass; called before the second look when something was in flight.
-        expected: gids that were open, broken or told of before: one without any row is not checkable, not absent.
+        expected: gids that were open, broken or told of before: one whose message is nowhere is not checkable, unless
+            what is left of it is broken.
 
     Raises:
         CannotRead: a source cannot be read, or has rows without a gid.
     """
     separated = separate(inputs, scope, expected)
-    first = _look(separated.others, separated.others_count, again or _unchanging(inputs, scope))
+    first = _look(separated.others, separated.others_count, again or _unchanging(inputs, scope), expected)
     counted = _count(first) if separated.others_count else []
     separated.held.unpersist()
     suspects_count = sum(row["messages"] for row in counted if row["violation"])
@@ -131,7 +132,7 @@ def compare(
         waited = any(not _OPEN_NAMES.isdisjoint(row["flags"]) for row in counted)
         if waited:
             wait()
-        second = _look(suspects.select("gid"), suspects_count, again)
+        second = _look(suspects.select("gid"), suspects_count, again, expected)
         final = first.where(~F.col("violation")).unionByName(settle(suspects, second)).persist(_KEPT)
         counted = _count(final)
         settled = suspects_count - sum(row["messages"] for row in counted if row["violation"])
@@ -156,10 +157,10 @@ def compare(
     return Audited(result, final.where(F.size("flags") > 0).withColumn("primary", F.col("flags")[0]), final)
 
 
-def _look(gids: DataFrame, count: int, again: Again) -> DataFrame:
+def _look(gids: DataFrame, count: int, again: Again, expected: DataFrame | None) -> DataFrame:
     """Everything about these gids, classified and persisted; a row for every one of them."""
     facts = by_gid(long_form(again.rows(gids, count)))
-    return with_the_vanished(gids, classify(facts, again.scope())).persist(_KEPT)
+    return with_the_vanished(gids, classify(facts, again.scope()), expected).persist(_KEPT)
 
 
 def _unchanging(inputs: Inputs, scope: Scope) -> Again:

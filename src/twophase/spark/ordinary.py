@@ -45,7 +45,7 @@ _ORDINARY = (
 )
 """What the sides of an ordinary message may say together. 0: there is none, only rows of a ledger for no branch."""
 _EXPECTED = 1 << 7
-"""Said of a gid that must be told of: what nothing else is said of has vanished, so that is not ordinary."""
+"""Said of a gid that was open or broken before: without its message, nothing that is left of it is ordinary."""
 _ONE_BOOKED = 1 << 32
 """Effects are counted in the lower half of a long, bookings in the upper: both are zero when the sum is."""
 
@@ -79,7 +79,7 @@ def separate(inputs: Inputs, scope: Scope, expected: DataFrame | None = None) ->
     Arguments:
         inputs: the rows of every side.
         scope: what may be concluded from them.
-        expected: gids of which there must be rows; one that has none is among the others.
+        expected: gids of which there must be a message; one that has none is among the others.
 
     Raises:
         CannotRead: a row has no gid.
@@ -120,7 +120,7 @@ def numbers_by_gid(inputs: Inputs, scope: Scope, expected: DataFrame | None = No
     if expected is not None:
         zero = F.lit(0).cast("bigint")
         parts.append(_numbers(expected, F.lit(-1), F.lit(_EXPECTED), zero, zero))
-        in_order = (*_ORDINARY, *(says | _EXPECTED for says in _ORDINARY if says))
+        in_order = (*_ORDINARY, *(says | _EXPECTED for says in _ORDINARY if says & (_SUCCEEDED | _FAILED)))
     long = reduce(DataFrame.unionByName, parts)
     # Sent to the gid's partition first, and summed there once. A sum on the way, as `groupBy` alone makes it, saves
     # nothing where nearly every row of a source has a gid of its own: it is one more hash table of everything.

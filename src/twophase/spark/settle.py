@@ -10,25 +10,32 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 from twophase.spark.taxonomy import OPEN, VIOLATIONS, Flag
 
 VANISHED = "cleaned meanwhile"
+_EXPECTED = "was_expected"
 
 
-def with_the_vanished(gids: DataFrame, looked: DataFrame) -> DataFrame:
+def with_the_vanished(gids: DataFrame, looked: DataFrame, expected: DataFrame | None = None) -> DataFrame:
     """A row for every gid that was asked for: one whose rows have gone since cannot be checked any more.
 
     Arguments:
         gids: what was asked for.
         looked: what was found, classified. A ledger's rows for no branch tell nothing of a message.
+        expected: gids that were open or broken before. Of one without its message, what is left may look in order.
     """
     found = gids.join(looked, "gid", "left")
+    unknown = F.col("message").isNull() | F.col("message")["state"].isNull()
     nothing = [F.coalesce(F.size(side), F.lit(0)) <= 0 for side in ("producers", "barriers", "ledger")]
-    gone = reduce(Column.__and__, nothing, F.col("message").isNull() | F.col("message")["state"].isNull())
-    return found.withColumns(
+    gone = reduce(Column.__and__, nothing, unknown)
+    if expected is not None:
+        found = found.join(expected.distinct().withColumn(_EXPECTED, F.lit(True)), "gid", "left")
+        gone |= F.coalesce(_EXPECTED, F.lit(False)) & unknown & (F.size("flags") == 0)
+    marked = found.withColumns(
         {
             "flags": F.when(gone, _names((Flag.UNCHECKED,))).otherwise(F.col("flags")),
             "unknown": F.when(gone, F.array(F.lit(VANISHED))).otherwise(F.col("unknown")),
             "violation": F.coalesce("violation", F.lit(False)),
         }
     )
+    return marked.drop(_EXPECTED)
 
 
 def settle(first: DataFrame, second: DataFrame) -> DataFrame:
