@@ -7,12 +7,13 @@ never in 1: a crash must not look like a violation, nor like a clean run.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from twophase.cli import spark_audit_options as options
 from twophase.cli.spark_archive import ARCHIVE_EXAMPLES, archive, reference_of
 from twophase.cli.spark_audit import files_of, perform, read_order
 from twophase.cli.spark_bundle import BUNDLE_EXAMPLES, bundle
@@ -40,77 +41,27 @@ _SAMPLES_SHOWN = 5
 _COLOURS = {"bad": "bold red", "wait": "yellow", "good": "green"}
 
 
-_EXAMPLES: Final = """\b
-Examples:
-  twophase spark audit --coordinator sqlite:///twophase.db \\
-      --producer bank_a=sqlite:///a.db --consumer bank_b=sqlite:///b.db
-  twophase spark audit --coordinator sqlite:////var/lib/twophase/twophase.db \\
-      --producer bank_a=postgresql://audit:password@db-a/bank_a#pay.barrier \\
-      --html report.html
-  twophase spark audit --config fleet.toml --state audit.state --every 300
-  twophase spark audit --config fleet.toml --state audit.state --follow
-
-\b
-Locations:
-  --coordinator  URL of its store
-  --producer     NAME=URL[#TABLE]                TABLE is barrier by default
-  --consumer     NAME=URL[#TABLE?urls=PREFIX]    only branches that begin so
-  --ledger       NAME=URL#TABLE?gid=COLUMN&branch=COLUMN&key=COLUMN
-                 NAME is a consumer's; its rows are the real effects
-  URL is sqlite:///file.db, postgresql://user:password@host/name or
-  mysql://user:password@host/name. Quote what contains ? or &.
-  --config FILE  the same in TOML, with ${NAME} for the environment"""
-_Locations = list[str] | None
-
-
-@app.command(epilog=_EXAMPLES)
+@app.command(epilog=options.AUDIT_EXAMPLES)
 def audit(
-    coordinator: Annotated[
-        _Locations, typer.Option(metavar="LOCATION", help="A coordinator's store; give all that call these consumers.")
-    ] = None,
-    producer: Annotated[
-        _Locations, typer.Option(metavar="LOCATION", help="A producer's barrier; may be repeated.")
-    ] = None,
-    consumer: Annotated[
-        _Locations, typer.Option(metavar="LOCATION", help="A consumer's barrier; may be repeated.")
-    ] = None,
-    ledger: Annotated[
-        _Locations, typer.Option(metavar="LOCATION", help="A consumer's business table; may be repeated.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with all of this; options win.")] = None,
-    grace: Annotated[
-        float | None, typer.Option(min=0, help="Seconds before suspects are read again.", show_default="5")
-    ] = None,
-    late: Annotated[
-        float | None,
-        typer.Option(min=0, help="Seconds after which an unfinished message is late.", show_default="3600"),
-    ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the report as a page to this file.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the report as JSON to this file.")] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML to this file.")] = None,
-    findings: Annotated[Path | None, typer.Option(help="Write every finding as Parquet to this folder.")] = None,
-    state: Annotated[
-        Path | None, typer.Option(help="Audit what came since the run that wrote this file, and renew it.")
-    ] = None,
-    every: Annotated[
-        float | None, typer.Option(min=0, help="With --state: again after so many seconds, until stopped.")
-    ] = None,
-    follow: Annotated[
-        bool | None,
-        typer.Option("--follow", help="With --state: stay, and audit what ends; at most every 10 s, or --every."),
-    ] = None,
-    overlap: Annotated[
-        float | None,
-        typer.Option(min=0, help="Seconds a transaction may stay open, with --state.", show_default="900"),
-    ] = None,
-    complete: Annotated[
-        bool | None, typer.Option("--complete", help="Exit code 2 when anything could not be checked.")
-    ] = None,
-    allow_empty: Annotated[
-        bool | None, typer.Option("--allow-empty", help="Databases without any message are clean.")
-    ] = None,
-    memory: Annotated[int | None, typer.Option(min=512, help="Memory for Spark in MiB.", show_default="2048")] = None,
-    cores: Annotated[int | None, typer.Option(min=1, help="Cores for Spark.", show_default="all, at most 8")] = None,
+    coordinator: options.Coordinator = None,
+    producer: options.Producer = None,
+    consumer: options.Consumer = None,
+    ledger: options.Ledger = None,
+    config: options.Config = None,
+    grace: options.Grace = None,
+    late: options.Late = None,
+    html: options.Html = None,
+    json: options.Json = None,
+    junit: options.Junit = None,
+    findings: options.Findings = None,
+    state: options.State = None,
+    every: options.Every = None,
+    follow: options.Follow = None,
+    overlap: options.Overlap = None,
+    complete: options.Complete = None,
+    allow_empty: options.AllowEmpty = None,
+    memory: options.Memory = None,
+    cores: options.Cores = None,
 ) -> None:
     """Compare coordinators, producers, consumers and ledgers.
 

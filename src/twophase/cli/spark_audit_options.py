@@ -1,0 +1,63 @@
+"""The options of `twophase spark audit`, each once, and what its help ends with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+AUDIT_EXAMPLES: Final = """\b
+Examples:
+  twophase spark audit --coordinator sqlite:///twophase.db \\
+      --producer bank_a=sqlite:///a.db --consumer bank_b=sqlite:///b.db
+  twophase spark audit --coordinator sqlite:////var/lib/twophase/twophase.db \\
+      --producer bank_a=postgresql://audit:password@db-a/bank_a#pay.barrier \\
+      --html report.html
+  twophase spark audit --config fleet.toml --state audit.state --every 300
+  twophase spark audit --config fleet.toml --state audit.state --follow
+
+\b
+Locations:
+  --coordinator  URL of its store
+  --producer     NAME=URL[#TABLE]                TABLE is barrier by default
+  --consumer     NAME=URL[#TABLE?urls=PREFIX]    only branches that begin so
+  --ledger       NAME=URL#TABLE?gid=COLUMN&branch=COLUMN&key=COLUMN
+                 NAME is a consumer's; its rows are the real effects
+  URL is sqlite:///file.db, postgresql://user:password@host/name or
+  mysql://user:password@host/name. Quote what contains ? or &.
+  --config FILE  the same in TOML, with ${NAME} for the environment"""
+
+Coordinator = Annotated[
+    list[str] | None,
+    typer.Option(metavar="LOCATION", help="A coordinator's store; give all that call these consumers."),
+]
+Producer = Annotated[list[str] | None, typer.Option(metavar="LOCATION", help="A producer's barrier; may be repeated.")]
+Consumer = Annotated[list[str] | None, typer.Option(metavar="LOCATION", help="A consumer's barrier; may be repeated.")]
+Ledger = Annotated[
+    list[str] | None, typer.Option(metavar="LOCATION", help="A consumer's business table; may be repeated.")
+]
+Config = Annotated[Path | None, typer.Option(help="A TOML file with all of this; options win.")]
+Grace = Annotated[float | None, typer.Option(min=0, help="Seconds before suspects are read again.", show_default="5")]
+Late = Annotated[
+    float | None,
+    typer.Option(min=0, help="Seconds after which an unfinished message is late.", show_default="3600"),
+]
+Html = Annotated[Path | None, typer.Option(help="Write the report as a page to this file.")]
+Json = Annotated[Path | None, typer.Option(help="Write the report as JSON to this file.")]
+Junit = Annotated[Path | None, typer.Option(help="Write the report as JUnit XML to this file.")]
+Findings = Annotated[Path | None, typer.Option(help="Write every finding as Parquet to this folder.")]
+State = Annotated[Path | None, typer.Option(help="Audit what came since the run that wrote this file, and renew it.")]
+Every = Annotated[float | None, typer.Option(min=0, help="With --state: again after so many seconds, until stopped.")]
+Follow = Annotated[
+    bool | None,
+    typer.Option("--follow", help="With --state: stay, and audit what ends; at most every 10 s, or --every."),
+]
+Overlap = Annotated[
+    float | None,
+    typer.Option(min=0, help="Seconds a transaction may stay open, with --state.", show_default="900"),
+]
+Complete = Annotated[bool | None, typer.Option("--complete", help="Exit code 2 when anything could not be checked.")]
+AllowEmpty = Annotated[bool | None, typer.Option("--allow-empty", help="Databases without any message are clean.")]
+Memory = Annotated[int | None, typer.Option(min=512, help="Memory for Spark in MiB.", show_default="2048")]
+Cores = Annotated[int | None, typer.Option(min=1, help="Cores for Spark.", show_default="all, at most 8")]
