@@ -118,8 +118,6 @@ class Coordinator:
         self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, engine.carry)
         self.operator = Operator(store, self._decisions, clock, self._admission.find, settings.attempts_max)
 
-    # ---- life -----------------------------------------------------------------------------------------
-
     async def start(self) -> None:
         """Open the store, take up everything unfinished, and accept requests.
 
@@ -191,8 +189,6 @@ class Coordinator:
         self._retention.wake()
         self.topics.wake()
         self._engine.timers.tick()
-
-    # ---- requests ---------------------------------------------------------------------------------------
 
     def prepare(self, message: Message, on_reply: OnReply) -> None:
         """Remember a message whose fate its producer's local transaction will decide."""
@@ -271,8 +267,6 @@ class Coordinator:
             check_backs.waiting,
             *self._store.place,
         )
-
-    # ---- inside -----------------------------------------------------------------------------------------
 
     def _lost(self, due_ms: int) -> None:
         self._recovery.note(due_ms)

@@ -120,8 +120,6 @@ class Decisions:
         )
         self._actions: dict[Action, Act] = self._changes.actions
 
-    # ---- what happens -----------------------------------------------------------------------------
-
     def happen(self, entry: Entry, occurrence: Occurrence) -> None:
         """Apply an occurrence, now or when the entry's change under way is durable."""
         if entry.busy or entry.queue:
@@ -170,8 +168,6 @@ class Decisions:
         elif self._active.crowded and entry.calls == 0 and entry.round is None:
             self._active.remove(entry)
             self._on_lost(entry.stored_due_ms)
-
-    # ---- outcomes: each is durable when it is told here ---------------------------------------------
 
     def _applied(self, entry: Entry, occurrence: Occurrence, item: Item, at_ms: int) -> None:
         was_early = entry.early
@@ -232,8 +228,6 @@ class Decisions:
         for one in waiting:
             self.replies.refuse(one, ReplyOf(error, entry.state))
         self.replies.answer_waiters(entry, ReplyOf(error, entry.state))
-
-    # ---- when ---------------------------------------------------------------------------------------
 
     def put_off(self, entry: Entry) -> None:
         """Nobody could be called or asked for want of a place: it comes again in memory; its row stays as it is, due.

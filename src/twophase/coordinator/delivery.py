@@ -152,8 +152,6 @@ class Delivery:
             self._note(entry, round_, entry.call_id(index), entry.calls_to[index].url, answer, result)
         self._take(entry, round_, index, result)
 
-    # ---- a topic that nobody had subscribed to when its message was decided ---------------------------
-
     def _approach_topic(self, entry: Entry, round_: _Round, index: int) -> None:
         """Call whoever has subscribed by now. Its one bit is set when every one of them has succeeded."""
         assert entry.call_ids is not None, "its message names a topic"
@@ -198,8 +196,6 @@ class Delivery:
             late.worst = result
         if late.outstanding == 0:
             self._take(entry, round_, index, late.worst or _SUCCEEDED)
-
-    # ---- the end of a call, and of a round ------------------------------------------------------------
 
     def _take(self, entry: Entry, round_: _Round, index: int, result: BranchResult) -> None:
         round_.outstanding -= 1

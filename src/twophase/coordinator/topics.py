@@ -52,8 +52,6 @@ class Topics:
         self._woken = asyncio.Event()
         self._background = Background("twophase topics")
 
-    # ---- life -----------------------------------------------------------------------------------------
-
     async def start(self) -> None:
         """Read all topics; then follow the store, where others may change them.
 
@@ -82,8 +80,6 @@ class Topics:
                 await self.refresh()
             except Exception as error:  # noqa: BLE001 -- whatever it is, the next round asks again
                 self._observer.topics_failed(as_store_error(error).code, told(error))
-
-    # ---- what is known --------------------------------------------------------------------------------
 
     async def refresh(self) -> AllTopics:
         """All topics as the store has them now, which memory has from now on.

@@ -145,8 +145,6 @@ class Rig:
         self.coordinator = self._build()
         await self.coordinator.start()
 
-    # ---- requests, awaited ------------------------------------------------------------------------
-
     def prepare_soon(self, message: Message) -> asyncio.Future[ReplyOf]:
         reply: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
         self.coordinator.prepare(message, reply.set_result)
@@ -167,8 +165,6 @@ class Rig:
         reply: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
         self.coordinator.abort(gid, reply.set_result)
         return await asyncio.wait_for(reply, 5)
-
-    # ---- waiting for what is true -------------------------------------------------------------------
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Let the loop turn until `holds()`, at most five seconds."""

@@ -111,9 +111,6 @@ class Shared(Protocol):
         ...
 
 
-# ---- one file -------------------------------------------------------------------------------------------
-
-
 class SharedFile:
     """A file, its tenures, and whose each row is."""
 
@@ -245,8 +242,6 @@ class SharedFileStore:
             raise StoreFenced
         self._all.seen_ms[self._node] = self._all.clock.now_ms()
 
-    # ---- the same for every node --------------------------------------------------------------------
-
     async def topics(self, known: int = -1) -> Topics | None:
         self.gates.pass_through()
         return await self._all.file.topics(known)
@@ -278,9 +273,6 @@ class SharedFileStore:
 
     async def later(self, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
         return [self._seen(row) for row in await self._all.file.later(after, limit)]
-
-
-# ---- PostgreSQL -----------------------------------------------------------------------------------------
 
 
 class SharedDatabase:

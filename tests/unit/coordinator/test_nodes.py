@@ -17,9 +17,6 @@ from twophase.stores.base import Batch, HistoryRow, Park
 OUT = "http://bank-c/in"
 
 
-# ---- requests reach any node ------------------------------------------------------------------------------
-
-
 async def test_a_submit_at_another_node_makes_the_message_that_nodes(nodes: Nodes) -> None:
     await nodes.a.prepare(message("g"))
     assert (await nodes.b.submit(message("g"))).error is None
@@ -106,9 +103,6 @@ async def test_waiting_for_what_another_node_delivers_is_answered_not_yet(nodes:
     nodes.a.destination.release(IN)
 
 
-# ---- answers about a row that has moved -------------------------------------------------------------------
-
-
 async def test_no_verdict_about_a_message_that_moved_changes_nothing(nodes: Nodes) -> None:
     await nodes.a.prepare(message("g"))
     nodes.a.destination.hold(CHECK)
@@ -180,9 +174,6 @@ async def test_a_failed_round_of_a_message_that_moved_is_only_recorded(nodes: No
     assert row is not None
     assert (getattr(row, "version", 0), getattr(row, "due_ms", 0), getattr(row, "mine", None)) == (2, due_ms, True)
     assert len(await nodes.b.store.attempts("g")) == 1
-
-
-# ---- leases -----------------------------------------------------------------------------------------------
 
 
 async def test_a_silent_nodes_messages_are_taken_over_after_the_lease(nodes: Nodes) -> None:

@@ -44,9 +44,6 @@ async def acts(rig: Rig, gid: str = "g") -> list[tuple[str, str]]:
             await asyncio.sleep(0.002)
 
 
-# ---- stop: prepared ------------------------------------------------------------------------------------
-
-
 async def test_a_stop_of_a_prepared_message_asks_first_and_without_a_verdict_counts(rig: Rig) -> None:
     await rig.prepare(message("g"))
     rig.destination.script[CHECK].append(Answer(500, b"down"))
@@ -158,9 +155,6 @@ async def test_a_producer_that_cannot_even_be_asked_leaves_all_as_it_is(make_rig
     await asyncio.wait_for(stops[0], 5)
 
 
-# ---- stop: submitted and final -------------------------------------------------------------------------
-
-
 async def test_a_submitted_message_is_stopped_and_called_no_more(rig: Rig) -> None:
     await submitted(rig)
 
@@ -242,9 +236,6 @@ async def test_a_message_with_check_back_durability_is_stopped_while_it_is_deliv
 
     assert (reply.error, await rig.state("g")) == (None, State.FAILED)
     rig.destination.release(IN)
-
-
-# ---- park, redrive, retry now ---------------------------------------------------------------------------
 
 
 async def test_a_parked_message_rests_until_it_is_redriven(rig: Rig) -> None:
@@ -392,9 +383,6 @@ async def test_what_waits_too_long_is_tried_now_and_what_has_its_time_is_not(rig
     assert await rig.state("delayed") is State.SUBMITTED
 
 
-# ---- what is found ----------------------------------------------------------------------------------------
-
-
 async def test_messages_are_found_with_what_cannot_be_read_among_them(rig: Rig) -> None:
     await rig.submit(message("done"))
     await rig.until_state("done", State.SUCCEEDED)
@@ -409,9 +397,6 @@ async def test_messages_are_found_with_what_cannot_be_read_among_them(rig: Rig) 
         ("done", 1),
     ]
     assert position == ""
-
-
-# ---- what is recorded ------------------------------------------------------------------------------------
 
 
 async def test_a_record_holds_no_line_breaks_and_is_bounded(rig: Rig) -> None:

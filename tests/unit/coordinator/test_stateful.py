@@ -288,8 +288,6 @@ class Promises(RuleBasedStateMachine):
         if isinstance(error, BaseException) and not isinstance(error, Clumsy):
             self.broken.append(error)
 
-    # ---- requests -----------------------------------------------------------------------------------
-
     @rule(requests=st.lists(st.tuples(events, messages, st.booleans()), min_size=2, max_size=8))
     def requests(self, requests: list[tuple[Event, Message, bool]]) -> None:
         for event, said, clumsy in requests:
@@ -364,8 +362,6 @@ class Promises(RuleBasedStateMachine):
         if act == "stop" and reply.error is None and scene.notebook.state.get(gid) is not State.FAILED:
             self.broken.append(AssertionError("a stop is acknowledged when it is durable (I8)"))
 
-    # ---- the world ------------------------------------------------------------------------------------
-
     @rule(verdict=st.sampled_from(sorted(VERDICTS)))
     def producers_usually_say(self, verdict: str) -> None:
         self.scene.town.usual_verdict = verdict
@@ -430,8 +426,6 @@ class Promises(RuleBasedStateMachine):
             self.replies.clear()
 
         self.run(restart())
-
-    # ---- the end --------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
         try:

@@ -45,9 +45,6 @@ async def subscribe(rig: Rig, *urls: str, name: str = "rates") -> None:
         await rig.coordinator.topics.subscribe(name, url)
 
 
-# ---- delivery -----------------------------------------------------------------------------------------
-
-
 async def test_every_subscriber_is_called_in_order_with_dtms_ids(rig: Rig) -> None:
     await subscribe(rig, ONE, TWO)
     await subscribe(rig, THREE, name="one")
@@ -144,9 +141,6 @@ async def test_a_body_of_a_subscription_is_each_subscribers(rig: Rig) -> None:
     assert {call.payload for call in rig.destination.calls} == {b'{"rate":1}'}
 
 
-# ---- refusals at the door -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("prepared", [False, True])
 async def test_a_topic_without_subscribers_is_not_found(rig: Rig, prepared: bool) -> None:
     await subscribe(rig, ONE, name="empty")
@@ -184,9 +178,6 @@ async def test_63_calls_are_the_most(rig: Rig) -> None:
     assert isinstance(reply.error, LimitExceeded)
     assert "64" in reply.error.message
     assert await rig.state("h") is None
-
-
-# ---- branches that come late --------------------------------------------------------------------------
 
 
 async def test_a_late_branch_to_a_topic_is_expanded_when_it_comes(rig: Rig) -> None:
@@ -301,9 +292,6 @@ async def test_a_crash_may_be_set_between_a_late_subscribers_call_and_its_record
     assert calls == ["coordinator.before_branch_call", "coordinator.after_branch_call"]
 
 
-# ---- changes ------------------------------------------------------------------------------------------
-
-
 async def test_changes_are_refused_in_dtms_words(rig: Rig) -> None:
     topics = rig.coordinator.topics
     refusals = {
@@ -414,9 +402,6 @@ async def test_a_database_that_stays_away_is_told(rig: Rig, monkeypatch: pytest.
     monkeypatch.setattr(rig.store, "change_topic", away)
     with pytest.raises(StoreUnavailable):
         await subscribe(rig, ONE)
-
-
-# ---- life ---------------------------------------------------------------------------------------------
 
 
 async def test_topics_are_there_after_a_restart(rig: Rig) -> None:
