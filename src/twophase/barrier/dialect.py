@@ -90,10 +90,6 @@ class Dialect(msgspec.Struct, frozen=True):
         """Whether this database needs `statement` at all."""
         return _template(self.name, statement) is not None
 
-    def is_busy(self, error: BaseException) -> bool:
-        """Whether `error` says: somebody is at it, ask again."""
-        return fault_of(error) is Fault.BUSY
-
     def is_missing_table(self, error: BaseException) -> bool:
         """Whether `error` says: the barrier was never installed here."""
         return fault_of(error) is Fault.TABLE_MISSING

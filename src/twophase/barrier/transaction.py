@@ -53,10 +53,6 @@ class SyncTransaction(Protocol):
         """Run one statement inside this transaction; rows when it returns some, else an empty sequence."""
         ...
 
-    def is_open(self) -> bool:
-        """Whether the connection is still inside the transaction that this adapter opened."""
-        ...
-
     def commit(self) -> None:
         """Commit. An exception means: outcome not known."""
         ...
@@ -77,8 +73,6 @@ class AsyncTransaction(Protocol):
     handle: Any
 
     async def execute(self, statement: Statement) -> Sequence[Row]: ...
-
-    def is_open(self) -> bool: ...
 
     async def commit(self) -> None: ...
 

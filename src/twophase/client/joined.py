@@ -41,9 +41,6 @@ class _LastStatements:
         result = self.handle.execute(text(statement.sql), statement.parameters)
         return list(result.fetchall()) if result.returns_rows else []
 
-    def is_open(self) -> bool:
-        return bool(self.handle.in_transaction())
-
     def commit(self) -> None:
         raise AssertionError("a joined transaction is ended by whoever began it")
 

@@ -18,6 +18,7 @@ from twophase.barrier.check_back import (
     check_back,
     check_back_rule,
 )
+from twophase.barrier.fault import Fault, fault_of
 from twophase.barrier.open import open_transaction
 from twophase.barrier.producer import write_branches
 from twophase.barrier.transaction import perform
@@ -243,7 +244,7 @@ def test_a_deadlock_is_no_verdict(mysql_bank: Bank) -> None:
         run(connection, SPEND)
         error = asked.result(30)
         assert error is not None
-        assert transaction.dialect.is_busy(error)
+        assert fault_of(error) is Fault.BUSY
         transaction.rollback()
         transaction.close()
 

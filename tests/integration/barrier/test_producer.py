@@ -74,19 +74,6 @@ def test_an_engine_serves_one_transaction_after_another(bank_and_way: tuple[Bank
     assert bank.balance() == 10
 
 
-def test_open_is_told_from_ended(bank_and_way: tuple[Bank, str]) -> None:
-    bank, way = bank_and_way
-    gid = new_gid()
-    with bank.reached(way) as engine:
-        transaction = open_transaction(engine)
-        begin(transaction, gid)
-        was_open = transaction.is_open()
-        transaction.rollback()
-        is_open = transaction.is_open()
-        transaction.close()
-    assert (was_open, is_open) == (True, False)
-
-
 def test_a_second_begin_of_one_gid_is_refused(bank_and_way: tuple[Bank, str]) -> None:
     bank, way = bank_and_way
     gid = new_gid()

@@ -30,9 +30,6 @@ class AsyncpgTransaction:
         sql, names = numbered(statement.sql)
         return list(await self._connection.fetch(sql, *(statement.parameters[name] for name in names)))
 
-    def is_open(self) -> bool:
-        return not self._connection.is_closed() and self._connection.is_in_transaction()
-
     async def commit(self) -> None:
         self._unclear = True
         await self._transaction.commit()

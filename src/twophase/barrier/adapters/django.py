@@ -59,9 +59,6 @@ class DjangoTransaction:
             cursor.execute(pyformat(statement.sql), statement.parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
-    def is_open(self) -> bool:
-        return self._entered and self._connection.in_atomic_block and not self._connection.closed_in_transaction
-
     def commit(self) -> None:
         # Leaving `atomic` would roll back without a word.
         if self._connection.needs_rollback:

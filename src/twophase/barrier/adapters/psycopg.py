@@ -34,9 +34,6 @@ class PsycopgTransaction:
             cursor.execute(cast("Any", pyformat(statement.sql)), statement.parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
-    def is_open(self) -> bool:
-        return self._connection.info.transaction_status == TransactionStatus.INTRANS
-
     def commit(self) -> None:
         self._unclear = True
         self._connection.commit()

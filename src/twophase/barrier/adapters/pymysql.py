@@ -40,9 +40,6 @@ class PymysqlTransaction:
             cursor.execute(pyformat(statement.sql), statement.parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
-    def is_open(self) -> bool:
-        return self._connection.open and self._in_transaction(self._connection)
-
     def commit(self) -> None:
         self._unclear = True
         self._connection.commit()

@@ -113,9 +113,6 @@ class ConnectionTransaction:
     def execute(self, statement: Statement) -> list[Row]:
         return _execute(self._connection, statement)
 
-    def is_open(self) -> bool:
-        return self._root.is_active and not self._connection.closed and not self._connection.invalidated
-
     def commit(self) -> None:
         self._unclear = True
         self._root.commit()
@@ -176,9 +173,6 @@ class SessionTransaction:
         self._session.flush()
         return _execute(self._session.connection(), statement)
 
-    def is_open(self) -> bool:
-        return self._root.is_active and self._session.get_transaction() is not None
-
     def commit(self) -> None:
         self._restore()
         self._root.commit()
@@ -215,9 +209,6 @@ class JoinedTransaction:
     def execute(self, statement: Statement) -> list[Row]:
         self._session.flush()
         return _execute(self._session.connection(), statement)
-
-    def is_open(self) -> bool:
-        return self._root is not None and self._root.is_active and self._session.get_transaction() is self._root
 
     def commit(self) -> None:
         raise AssertionError("a joined transaction is ended by whoever began it")

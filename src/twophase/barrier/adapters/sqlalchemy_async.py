@@ -28,9 +28,6 @@ class AsyncSqlAlchemyTransaction:
     async def execute(self, statement: Statement) -> list[Row]:
         return await self._host.run_sync(lambda _: self._inner.execute(statement))
 
-    def is_open(self) -> bool:
-        return self._inner.is_open()
-
     async def commit(self) -> None:
         await self._host.run_sync(lambda _: self._inner.commit())
 

@@ -48,9 +48,6 @@ class Sqlite3Transaction:
     def execute(self, statement: Statement) -> list[Row]:
         return self._rows(statement.sql, statement.parameters)
 
-    def is_open(self) -> bool:
-        return self._connection.in_transaction
-
     def commit(self) -> None:
         self._connection.execute("commit")
 
