@@ -8,5 +8,5 @@
 * behind ASGI, on what `cold` gives them: `dtm_http`, `dtm_jsonrpc`, `dtm_operator`, `messages_http`, `topics_http`,
   `many_http`, `takeover`, and `openapi`, which describes all of them;
 * gRPC: `grpc_port` says whether there is one, `dtm_grpc` serves it, `grpc_operators` health and reflection;
-* beside them: `metrics`, `logs`, `alerting`, and `null`, a coordinator that keeps nothing.
+* beside them: `metrics` and `told`, `logs`, `alerting`, and `null`, a coordinator that keeps nothing.
 """

@@ -45,6 +45,7 @@ from twophase.server.metrics import Metrics
 from twophase.server.settings import Settings, unknown_variables
 from twophase.server.stores import open_store
 from twophase.server.takeover import TakeoverDoor
+from twophase.server.told import CountedAndTold, Told
 from twophase.server.topics_http import TopicRoutes
 from twophase.server.trace import TraceHeaders, names_of
 
@@ -82,14 +83,15 @@ class Server:
         clock = clock or WallClock()
         self._destinations = destinations or _destinations(settings)
         self.metrics = Metrics()
-        alerts = alerts_of(settings, self.metrics)
+        observer = CountedAndTold(self.metrics, Told())
+        alerts = alerts_of(settings, observer)
         self.coordinator = Coordinator(
             open_store(settings.store, clock, lease_ms=settings.lease_ms),
             self._destinations,
             settings.coordinator(),
             clock,
             random.random,
-            self.metrics,
+            observer,
             alerts,
         )
         clock = self.coordinator.clock

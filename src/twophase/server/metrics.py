@@ -1,4 +1,4 @@
-"""What the coordinator reports, counted for Prometheus; what a person must see of it, logged.
+"""What the coordinator reports, counted for Prometheus; `told` logs what a person must see of it.
 
 Called on the hot path, so it only adds plain numbers; everything else happens when somebody scrapes. The number
 of series is bounded whatever clients do: labels come from our own enums, and of destinations the first 100 have
@@ -7,27 +7,20 @@ a name, the others share `other`.
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-import structlog
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from twophase.coordinator.alerts import AlertResult
-from twophase.coordinator.evidence import tellable
 from twophase.coordinator.gauges import Gauges
 from twophase.core.lifecycle import State
-from twophase.core.verdict import BranchResult, Verdict
-from twophase.server.query import timestamp
-from twophase.stores.base import Attempt, AttemptKind, Overview, Purged
+from twophase.stores.base import Overview, Purged
 
-_log = structlog.get_logger("twophase.coordinator")
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 ITEMS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
 _DESTINATIONS_MAX: Final = 100
@@ -70,7 +63,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Metrics(Collector):
-    """The coordinator's observer and Prometheus' collector."""
+    """Counters, and Prometheus' collector of them."""
 
     def __init__(self) -> None:
         self._flush_items = Histogram(ITEMS)
@@ -100,17 +93,16 @@ class Metrics(Collector):
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
-    # ---- the coordinator's observer ---------------------------------------------------------------------
+    # ---- what happens: see `coordinator.observer.Observer` ----------------------------------------------------
 
     def flushed(self, items: int, seconds: float) -> None:
-        """See `coordinator.observer.Observer`, as for all of these."""
+        """A flush made changes durable."""
         self._flush_items.add(items)
         self._flush_seconds.add(seconds)
 
-    def flush_failed(self, code: str, what: str = "") -> None:
-        """A flush failed; its requests were answered with it."""
+    def flush_failed(self, code: str) -> None:
+        """A flush failed."""
         self._flush_failed[code] += 1
-        _log.error("the store failed; nothing acknowledged is lost", code=code, what=what)
 
     def check_back_answered(self, verdict: str, seconds: float) -> None:
         """A producer was asked."""
@@ -130,20 +122,6 @@ class Metrics(Collector):
             latencies = self._branch_seconds[result] = Histogram(SECONDS)
         latencies.add(seconds)
 
-    def not_done(self, attempt: Attempt) -> None:
-        """One line for the person who looks at the terminal; the answer's text stays in the store (`query`)."""
-        waits = attempt.result in {Verdict.IN_PROGRESS.value, BranchResult.ONGOING.value}
-        what = "check-back without a verdict" if attempt.kind is AttemptKind.CHECK_BACK else "branch not done"
-        _log.log(
-            logging.INFO if waits else logging.WARNING,
-            f"{what}; it is repeated",
-            target=attempt.target,
-            gid=attempt.gid,
-            result=attempt.result,
-            status=attempt.status,
-            error=tellable(attempt),
-        )
-
     def refused(self, code: str) -> None:
         """A request was refused, here or by the wire in front of the coordinator."""
         self._refused[code] += 1
@@ -152,21 +130,17 @@ class Metrics(Collector):
         """A message became final."""
         self._finished[state, decided_by] += 1
 
-    def parked(self, gid: str, why: str) -> None:
+    def parked(self) -> None:
         """A message waits for an operator."""
         self._parked += 1
-        _log.warning("parked: this message is not tried any more until it is redriven", gid=gid, why=why)
 
-    def alerted(self, result: str, place: str, what: str = "") -> None:
-        """What became of an alert; one that did not arrive is told here instead."""
+    def alerted(self, result: str) -> None:
+        """What became of an alert."""
         self._alerts[result] += 1
-        if result != AlertResult.SENT:
-            _log.warning("an alert did not reach the webhook", target=place, result=result, what=what)
 
-    def incident(self, gid: str, what: str) -> None:
-        """A contrary decision: someone's promise is broken, a person should look."""
+    def incident(self) -> None:
+        """A contrary decision."""
         self._incidents += 1
-        _log.error("incident: a contrary decision was refused", gid=gid, what=what)
 
     def purged(self, step: Purged) -> None:
         """One step of cleaning."""
@@ -174,46 +148,29 @@ class Metrics(Collector):
         self._removed["attempt"] += step.attempts
         self._last_purge = step
 
-    def cleaned(self, history: int, attempts: int, seconds: float) -> None:
-        """A cleaning has ended; one that found nothing to remove is not worth a line."""
-        if history or attempts:
-            horizon = timestamp(self._last_purge.horizon_ms if self._last_purge else 0)
-            _log.info("old history removed", rows=history, attempts=attempts, seconds=round(seconds, 1), before=horizon)
-
-    def cleaning_failed(self, code: str, what: str = "") -> None:
-        """A cleaning has failed."""
-        _log.warning("old history could not be removed; the next cleaning goes on", code=code, what=what)
-
-    def joined(self, node: int, epoch: int) -> None:
+    def joined(self) -> None:
         """This node has taken a place on a shared store."""
         self._joined += 1
-        _log.info("this node has a place on the shared store", node=node, epoch=epoch)
 
-    def fenced(self, node: int, epoch: int) -> None:
+    def fenced(self) -> None:
         """Another node has ended this node's tenure."""
         self._fenced += 1
-        _log.error(
-            "fenced: this node was silent for a lease; it forgets everything and rejoins", node=node, epoch=epoch
-        )
 
     def adopted(self, messages: int) -> None:
         """Messages of nodes that are gone."""
         self._adopted += messages
-        _log.warning("took over what a node that is gone has left", messages=messages)
 
     def moved(self, messages: int) -> None:
         """Prepared messages that had gone to another node."""
         self._moved += messages
 
-    def heartbeat_failed(self, code: str, what: str = "") -> None:
+    def heartbeat_failed(self, code: str) -> None:
         """The lease was not renewed."""
         self._heartbeat_failed[code] += 1
-        _log.warning("the store did not answer this node's heartbeat; it is tried again", code=code, what=what)
 
-    def topics_failed(self, code: str, what: str = "") -> None:
+    def topics_failed(self, code: str) -> None:
         """The store was not asked for its topics with success."""
         self._topics_failed[code] += 1
-        _log.warning("the store did not say whether topics have changed; it is asked again", code=code, what=what)
 
     # ---- Prometheus ---------------------------------------------------------------------------------------
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import structlog
 
 from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.observer import Observer
 from twophase.core.lifecycle import State
 from twophase.server.metrics import Metrics, Snapshot
-from twophase.stores.base import Overview
+from twophase.server.told import CountedAndTold, Told
+from twophase.stores.base import Overview, Purged
 
 NOW_MS = 1_700_000_010_000
 
@@ -22,9 +24,9 @@ def metrics() -> Metrics:
     return Metrics()
 
 
-def test_it_is_an_observer(metrics: Metrics) -> None:
-    observer: Observer = metrics
-    assert observer is metrics
+@pytest.fixture
+def observer(metrics: Metrics) -> Observer:
+    return CountedAndTold(metrics, Told())
 
 
 def test_messages_are_shown_by_state_with_the_age_of_the_oldest(metrics: Metrics) -> None:
@@ -62,14 +64,14 @@ def test_gauges_are_shown(metrics: Metrics) -> None:
         assert line in shown
 
 
-def test_events_are_counted(metrics: Metrics) -> None:
-    metrics.flushed(3, 0.002)
-    metrics.flush_failed("TP-4004")
-    metrics.check_back_answered("rolled_back", 0.01)
-    metrics.branch_answered("error", "http://b:80", 0.3)
-    metrics.refused("TP-3001")
-    metrics.finished(State.FAILED, "check-back")
-    metrics.incident("g1", "contrary")
+def test_events_are_counted(metrics: Metrics, observer: Observer) -> None:
+    observer.flushed(3, 0.002)
+    observer.flush_failed("TP-4004")
+    observer.check_back_answered("rolled_back", 0.01)
+    observer.branch_answered("error", "http://b:80", 0.3)
+    observer.refused("TP-3001")
+    observer.finished(State.FAILED, "check-back")
+    observer.incident("g1", "contrary")
     shown = text(metrics)
     for line in (
         'twophase_flush_items_bucket{le="5.0"} 1.0',
@@ -85,6 +87,42 @@ def test_events_are_counted(metrics: Metrics) -> None:
         'twophase_refused_total{code="TP-3001"} 1.0',
         'twophase_messages_finished_total{decided_by="check-back",state="failed"} 1.0',
         "twophase_incidents_total 1.0",
+    ):
+        assert line in shown
+
+
+def test_what_a_person_must_see_is_counted_and_told(metrics: Metrics, observer: Observer) -> None:
+    with structlog.testing.capture_logs() as lines:
+        observer.flush_failed("TP-4004", "full")
+        observer.parked("g", "asked 3 times")
+        observer.alerted("sent", "http://alerts")
+        observer.alerted("failed", "http://alerts", "refused")
+        observer.incident("g", "contrary")
+        observer.joined(1, 2)
+        observer.fenced(1, 2)
+        observer.adopted(5)
+        observer.heartbeat_failed("TP-4009", "gone")
+        observer.topics_failed("TP-4009", "gone")
+        observer.purged(Purged(3, 2, more=False, horizon_ms=NOW_MS, oldest_ms=NOW_MS))
+        observer.cleaned(3, 2, 0.1)
+    assert [line["log_level"] for line in lines] == [
+        *("error", "warning", "warning", "error", "info", "error", "warning", "warning", "warning", "info")
+    ]
+    assert (lines[0]["code"], lines[0]["what"]) == ("TP-4004", "full")
+    assert lines[-1]["before"].startswith("2023-11-14T22:13:30")
+    shown = text(metrics)
+    for line in (
+        'twophase_flush_failed_total{code="TP-4004"} 1.0',
+        "twophase_parked_total 1.0",
+        'twophase_alerts_total{result="failed"} 1.0',
+        'twophase_alerts_total{result="sent"} 1.0',
+        "twophase_incidents_total 1.0",
+        "twophase_joined_total 1.0",
+        "twophase_fenced_total 1.0",
+        "twophase_adopted_total 5.0",
+        'twophase_heartbeat_failed_total{code="TP-4009"} 1.0',
+        'twophase_topics_failed_total{code="TP-4009"} 1.0',
+        'twophase_rows_removed_total{table="history"} 3.0',
     ):
         assert line in shown
 

@@ -1,0 +1,160 @@
+"""What a person must see of what the coordinator reports: incidents, outages, what waits for an operator, as log lines.
+
+Together with `metrics` it is the coordinator's observer: what happens is counted there, and some of it told here.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import structlog
+
+from twophase.coordinator.alerts import AlertResult
+from twophase.coordinator.evidence import tellable
+from twophase.core.verdict import BranchResult, Verdict
+from twophase.server.metrics import Metrics
+from twophase.server.query import timestamp
+from twophase.stores.base import Attempt, AttemptKind, Purged
+
+_log = structlog.get_logger("twophase.coordinator")
+
+
+class Told:
+    """The lines, by the event of `coordinator.observer.Observer` that they are for."""
+
+    def __init__(self) -> None:
+        self._horizon_ms = 0
+
+    def flush_failed(self, code: str, what: str = "") -> None:
+        """A flush failed; its requests were answered with it."""
+        _log.error("the store failed; nothing acknowledged is lost", code=code, what=what)
+
+    def not_done(self, attempt: Attempt) -> None:
+        """One line for the person who looks at the terminal; the answer's text stays in the store (`query`)."""
+        waits = attempt.result in {Verdict.IN_PROGRESS.value, BranchResult.ONGOING.value}
+        what = "check-back without a verdict" if attempt.kind is AttemptKind.CHECK_BACK else "branch not done"
+        _log.log(
+            logging.INFO if waits else logging.WARNING,
+            f"{what}; it is repeated",
+            target=attempt.target,
+            gid=attempt.gid,
+            result=attempt.result,
+            status=attempt.status,
+            error=tellable(attempt),
+        )
+
+    def parked(self, gid: str, why: str) -> None:
+        """A message waits for an operator."""
+        _log.warning("parked: this message is not tried any more until it is redriven", gid=gid, why=why)
+
+    def alerted(self, result: str, place: str, what: str = "") -> None:
+        """What became of an alert; one that did not arrive is told here instead."""
+        if result != AlertResult.SENT:
+            _log.warning("an alert did not reach the webhook", target=place, result=result, what=what)
+
+    def incident(self, gid: str, what: str) -> None:
+        """A contrary decision: someone's promise is broken, a person should look."""
+        _log.error("incident: a contrary decision was refused", gid=gid, what=what)
+
+    def purged(self, step: Purged) -> None:
+        """One step of cleaning."""
+        self._horizon_ms = step.horizon_ms
+
+    def cleaned(self, history: int, attempts: int, seconds: float) -> None:
+        """A cleaning has ended; one that found nothing to remove is not worth a line."""
+        if history or attempts:
+            before = timestamp(self._horizon_ms)
+            _log.info("old history removed", rows=history, attempts=attempts, seconds=round(seconds, 1), before=before)
+
+    def cleaning_failed(self, code: str, what: str = "") -> None:
+        """A cleaning has failed."""
+        _log.warning("old history could not be removed; the next cleaning goes on", code=code, what=what)
+
+    def joined(self, node: int, epoch: int) -> None:
+        """This node has taken a place on a shared store."""
+        _log.info("this node has a place on the shared store", node=node, epoch=epoch)
+
+    def fenced(self, node: int, epoch: int) -> None:
+        """Another node has ended this node's tenure."""
+        _log.error(
+            "fenced: this node was silent for a lease; it forgets everything and rejoins", node=node, epoch=epoch
+        )
+
+    def adopted(self, messages: int) -> None:
+        """Messages of nodes that are gone."""
+        _log.warning("took over what a node that is gone has left", messages=messages)
+
+    def heartbeat_failed(self, code: str, what: str = "") -> None:
+        """The lease was not renewed."""
+        _log.warning("the store did not answer this node's heartbeat; it is tried again", code=code, what=what)
+
+    def topics_failed(self, code: str, what: str = "") -> None:
+        """The store was not asked for its topics with success."""
+        _log.warning("the store did not say whether topics have changed; it is asked again", code=code, what=what)
+
+
+class CountedAndTold:
+    """The coordinator's observer. What comes on the hot path goes straight to where it is counted."""
+
+    def __init__(self, metrics: Metrics, told: Told) -> None:
+        self._metrics = metrics
+        self._told = told
+        self.flushed = metrics.flushed
+        self.check_back_answered = metrics.check_back_answered
+        self.branch_answered = metrics.branch_answered
+        self.refused = metrics.refused
+        self.finished = metrics.finished
+        self.moved = metrics.moved
+        self.not_done = told.not_done
+        self.cleaned = told.cleaned
+        self.cleaning_failed = told.cleaning_failed
+
+    def flush_failed(self, code: str, what: str = "") -> None:
+        """See `coordinator.observer.Observer`, as for all of these."""
+        self._metrics.flush_failed(code)
+        self._told.flush_failed(code, what)
+
+    def parked(self, gid: str, why: str) -> None:
+        """A message waits for an operator."""
+        self._metrics.parked()
+        self._told.parked(gid, why)
+
+    def alerted(self, result: str, place: str, what: str = "") -> None:
+        """What became of an alert."""
+        self._metrics.alerted(result)
+        self._told.alerted(result, place, what)
+
+    def incident(self, gid: str, what: str) -> None:
+        """A contrary decision."""
+        self._metrics.incident()
+        self._told.incident(gid, what)
+
+    def purged(self, step: Purged) -> None:
+        """One step of cleaning."""
+        self._metrics.purged(step)
+        self._told.purged(step)
+
+    def joined(self, node: int, epoch: int) -> None:
+        """This node has taken a place on a shared store."""
+        self._metrics.joined()
+        self._told.joined(node, epoch)
+
+    def fenced(self, node: int, epoch: int) -> None:
+        """Another node has ended this node's tenure."""
+        self._metrics.fenced()
+        self._told.fenced(node, epoch)
+
+    def adopted(self, messages: int) -> None:
+        """Messages of nodes that are gone."""
+        self._metrics.adopted(messages)
+        self._told.adopted(messages)
+
+    def heartbeat_failed(self, code: str, what: str = "") -> None:
+        """The lease was not renewed."""
+        self._metrics.heartbeat_failed(code)
+        self._told.heartbeat_failed(code, what)
+
+    def topics_failed(self, code: str, what: str = "") -> None:
+        """The store was not asked for its topics with success."""
+        self._metrics.topics_failed(code)
+        self._told.topics_failed(code, what)
