@@ -80,9 +80,6 @@ def span(ms: int) -> str:
     return "0 s"
 
 
-# ---- one function a state -------------------------------------------------------------------------------
-
-
 def _prepared(message: ShownMessage, now_ms: int) -> Explanation:
     happened = [f"The producer prepared it at {clock(message.created_ms, now_ms)}.", *_history(message, now_ms)]
     if message.check_back_durability:
@@ -147,8 +144,6 @@ def _failed(message: ShownMessage, now_ms: int) -> Explanation:
     then = ["Nothing: it is final. What should happen after all needs a new message, with a gid of its own."]
     return Explanation(f"{message.gid} has failed: its branches are not called.", happened, [], then)
 
-
-# ---- sentences ------------------------------------------------------------------------------------------
 
 _RESTS: Final = "Nothing happens by itself: a parked message waits for somebody."
 
@@ -241,9 +236,6 @@ def _last_failures(message: ShownMessage, left: list[ShownBranch]) -> Iterable[t
 
 def _count(branches: list[ShownBranch]) -> str:
     return "1 branch" if len(branches) == 1 else f"{len(branches)} branches"
-
-
-# ---- what to do -----------------------------------------------------------------------------------------
 
 
 def _remedies(message: ShownMessage, now_ms: int) -> list[Remedy]:

@@ -217,9 +217,6 @@ def retry_now(
     _act(api, "retry-now", "tried as soon as it may be", chosen, said, as_json=as_json)
 
 
-# ---- what they share ------------------------------------------------------------------------------------
-
-
 def _pages(api: Api, filters: Filters, position: str, limit: int) -> Iterator[ManyMessages]:
     """Pages until `limit` messages were told, or the end; always one at least."""
     left = limit

@@ -77,8 +77,6 @@ class Services:
         self.streams: set[StreamingCall] = set()
         """The streaming calls under way."""
 
-    # ---- methods --------------------------------------------------------------------------------------------------
-
     def unary(self, path: str, method: UnaryMethod) -> None:
         """A method answered by callback: it calls `UnaryCall.finish`, now or later."""
         self._methods[path] = (UnaryCall, method)
@@ -137,8 +135,6 @@ class Services:
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
-
-    # ---- calls ----------------------------------------------------------------------------------------------------
 
     def read(self, fields: Fields) -> CallHead:
         """What answers a call with these headers; raises Malformed."""

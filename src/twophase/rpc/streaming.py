@@ -45,8 +45,6 @@ class StreamingCall(Stream):
         self._task: asyncio.Task[None] | None = None
         self._slot: Slot | None = None
 
-    # ---- for whoever answers --------------------------------------------------------------------------------------
-
     def __aiter__(self) -> StreamingCall:
         return self
 
@@ -75,8 +73,6 @@ class StreamingCall(Stream):
         if not self._begun:
             self._begun = True
             self.connection.outbox.headers(self, HEADERS)
-
-    # ---- the connection -------------------------------------------------------------------------------------------
 
     def started(self) -> None:
         """The call begins with its headers."""

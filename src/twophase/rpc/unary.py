@@ -36,8 +36,6 @@ class UnaryCall(Stream):
         self._answered = False
         self._counted = False
 
-    # ---- the request ----------------------------------------------------------------------------------------------
-
     def received(self, data: bytes, *, ended: bool) -> None:
         """A piece of the message, usually all of it."""
         if ended and self._incoming is None:
@@ -91,8 +89,6 @@ class UnaryCall(Stream):
             head.method(self, message)
         except Exception as error:  # noqa: BLE001 -- one call's fault must not take the connection along
             self.finish(services.crashed(error))
-
-    # ---- the answer -----------------------------------------------------------------------------------------------
 
     def finish(self, reply: Reply) -> None:
         """The answer; nobody hears it when the caller has gone."""

@@ -118,8 +118,6 @@ class GrpcDoor:
         self._services: Services | None = None
         self._port: Port[Any] | None = None
 
-    # ---- life -----------------------------------------------------------------------------------------------------
-
     async def start(self, host: str, port: int) -> str:
         """Listen; port 0 takes a free one. Returns the URL.
 
@@ -152,8 +150,6 @@ class GrpcDoor:
             port.stop()
         if self._services is not None:
             await self._services.stop()
-
-    # ---- the service ----------------------------------------------------------------------------------------------
 
     def _make_services(self) -> Services:
         services = Services(

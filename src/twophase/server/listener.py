@@ -112,8 +112,6 @@ class Listener:
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep_s = min(_SWEEP_S_MAX, min(msgspec.structs.astuple(self.timeouts)) / 4)
 
-    # ---- life -----------------------------------------------------------------------------------------
-
     async def start(self, host: str, port: int) -> list[str]:
         """Listen; port 0 takes a free one. Returns the URLs.
 
@@ -187,8 +185,6 @@ class Listener:
             answer = b"%bcontent-length: %d\r\n\r\n%b" % (self._head_200, len(body), body)
             self._answers_200[prepared_at_ms] = answer
         return answer
-
-    # ---- hot requests -----------------------------------------------------------------------------------
 
     def handle(self, turn: HotTurn, body: bytes | bytearray, trace: Trace) -> None:
         """Decode a hot request and give it to the coordinator, whose reply answers it."""

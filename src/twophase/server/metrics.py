@@ -63,7 +63,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Metrics(Collector):
-    """Counters, and Prometheus' collector of them."""
+    """Counters of the events of `coordinator.observer.Observer`, and Prometheus' collector of them."""
 
     def __init__(self) -> None:
         self._flush_items = Histogram(ITEMS)
@@ -92,8 +92,6 @@ class Metrics(Collector):
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
-
-    # ---- what happens: see `coordinator.observer.Observer` ----------------------------------------------------
 
     def flushed(self, items: int, seconds: float) -> None:
         """A flush made changes durable."""
@@ -171,8 +169,6 @@ class Metrics(Collector):
     def topics_failed(self, code: str) -> None:
         """The store was not asked for its topics with success."""
         self._topics_failed[code] += 1
-
-    # ---- Prometheus ---------------------------------------------------------------------------------------
 
     def render(self, snapshot: Snapshot) -> bytes:
         """The text a scrape gets."""

@@ -45,8 +45,6 @@ class Connection(Reader):
         self._gone = False
         self.half_closed = False
 
-    # ---- the transport --------------------------------------------------------------------------------------
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
         """A client has connected; beyond the bound it is told so and let go."""
         super().connection_made(transport)
@@ -118,8 +116,6 @@ class Connection(Reader):
         elif not self.flow.read_paused and age_s > (limits.head_s if self.reading == HEAD else limits.body_s):
             self.refuse(408, InvalidRequest("the request did not arrive in time."))
 
-    # ---- requests -------------------------------------------------------------------------------------------
-
     def take(self, route: Route, body: bytes | bytearray, trace: Trace) -> None:
         """A whole hot request: to the coordinator with it."""
         self._owes_continue = False
@@ -157,8 +153,6 @@ class Connection(Reader):
             self._owes_continue = True
         else:
             self.transport.write(_CONTINUE)
-
-    # ---- answers --------------------------------------------------------------------------------------------
 
     def succeeded(self, turn: HotTurn, prepared_at_ms: int) -> None:
         """Answer 200."""
@@ -223,8 +217,6 @@ class Connection(Reader):
         self.transport.write(answer)
         # uvloop sends at the end of this turn of its loop: one turn later the bytes are on their way.
         self.loop.call_soon(self.loop.call_soon, failpoint.reach, "coordinator.after_acknowledgement")
-
-    # ---- refusing and closing -------------------------------------------------------------------------------
 
     def refuse(self, status: int, error: TwophaseError) -> None:
         """Answer an unusable request in its turn, read nothing more, close."""

@@ -70,8 +70,6 @@ class Reader(HttpToolsProtocol, ABC):
         self._upgrading = False
         self._discarded_bytes = 0
 
-    # ---- what comes out -------------------------------------------------------------------------------------
-
     @abstractmethod
     def take(self, route: Route, body: bytes | bytearray, trace: Trace) -> None:
         """A whole hot request."""
@@ -87,8 +85,6 @@ class Reader(HttpToolsProtocol, ABC):
     @abstractmethod
     def invite(self) -> None:
         """The client waits to be invited before it sends the body (RFC 9110 §10.1.1)."""
-
-    # ---- bytes ----------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come: feed the parser, whose callbacks do the rest."""
@@ -158,8 +154,6 @@ class Reader(HttpToolsProtocol, ABC):
         if self.expect_100_continue and self._route is not None:
             self.invite()
         return False
-
-    # ---- the parser -------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         """A request begins."""

@@ -122,8 +122,6 @@ class TopicRoutes:
             *(Route(f"{OWN_PREFIX}{path}", by_us(one), methods=[method]) for path, one, method in ours),
         ]
 
-    # ---- dtm's ----------------------------------------------------------------------------------------
-
     async def _subscribe_by_get(self, request: Request) -> Answer:
         said = request.query_params
         await self._topics.subscribe(said.get("topic", ""), said.get("url", ""), said.get("remark", ""))
@@ -152,8 +150,6 @@ class TopicRoutes:
         topics = (await self._topics.refresh()).by_name.values()
         page = sorted([topic for topic in topics if topic.id < before], key=lambda topic: -topic.id)[:limit]
         return _json(KeyValuePage([_as_dtm(topic) for topic in page], "" if len(page) < limit else str(page[-1].id)))
-
-    # ---- ours -----------------------------------------------------------------------------------------
 
     async def _list(self, _request: Request) -> Answer:
         found = await self._topics.refresh()

@@ -86,9 +86,6 @@ def horizon(bank: Bank, name: str = HORIZON) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
-# ---- what goes, and what stays ----------------------------------------------------------------------
-
-
 def test_old_rows_of_producers_and_check_backs_go_and_young_ones_stay(bank: Bank) -> None:
     put(bank, "committed", OLD_MS)
     put(bank, "barred", OLD_MS, reason="rollback")
@@ -224,9 +221,6 @@ def test_every_database_tells_its_time(bank_and_way: tuple[Bank, str]) -> None:
         assert abs(database_now_ms(engine) - time.time_ns() // 1_000_000) < 5_000
 
 
-# ---- the two that a careless cleaner loses ------------------------------------------------------------
-
-
 def test_a_producer_that_slept_through_cleaning_cannot_begin(bank: Bank) -> None:
     """Prepare acknowledged; asleep; the check-back barred it; the bar was cleaned away; now it wakes up and begins."""
     gid = new_gid()
@@ -285,9 +279,6 @@ def test_rows_and_horizon_go_together_or_not_at_all(bank: Bank) -> None:
 
     assert horizon(bank) is None
     assert bank.reasons(gid) == ["msg"]
-
-
-# ---- beside the business --------------------------------------------------------------------------------
 
 
 SERVERS = pytest.mark.parametrize(

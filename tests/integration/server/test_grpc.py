@@ -102,9 +102,6 @@ async def dtm(server: Running) -> AsyncIterator[Dtm]:
         yield Dtm(channel)
 
 
-# ---- requests -------------------------------------------------------------------------------------------------------
-
-
 async def test_a_message_is_prepared_submitted_and_aborted(server: Running, dtm: Dtm) -> None:
     check = "127.0.0.1:1/bank.Bank/Check"
     assert await dtm.ask("Prepare", **message("g", query_prepared=check)) == b""
@@ -196,8 +193,6 @@ async def test_an_unknown_gid_is_not_found(dtm: Dtm) -> None:
     assert (refused.code, refused.text) == (Code.NOT_FOUND, "no TransGlobal with gid: nosuch found")
 
 
-# ---- refused at the door --------------------------------------------------------------------------------------------
-
 BAD: list[tuple[str, dict[str, Any], Code, str]] = [
     ("no gid", message(""), Code.INVALID_ARGUMENT, "gid is empty"),
     ("no type", message("g", trans_type=""), Code.UNIMPLEMENTED, "trans_type is missing"),
@@ -272,8 +267,6 @@ async def test_what_is_not_served_says_why(dtm: Dtm, method: str, reason: str) -
     assert (refused.code, refused.metadata["twophase-code"]) == (Code.UNIMPLEMENTED, "TP-1002")
     assert reason in refused.text
 
-
-# ---- what the coordinator answers -----------------------------------------------------------------------------------
 
 ANSWERS = [
     (ReplyOf(Overloaded(gid="g"), State.ABSENT), Code.UNAVAILABLE, "TP-3001"),
@@ -364,9 +357,6 @@ async def _ended(dtm: Dtm) -> Code | None:
     return None
 
 
-# ---- for operators --------------------------------------------------------------------------------------------------
-
-
 async def test_health_is_served(dtm: Dtm) -> None:
     stub: Any = health_pb2_grpc.HealthStub(dtm.channel)
     for service in ("", "dtmgimp.Dtm"):
@@ -385,9 +375,6 @@ async def test_reflection_lists_and_describes_the_services(dtm: Dtm) -> None:
     names = {service.name for service in listed.list_services_response.service}
     assert names >= {"dtmgimp.Dtm", "grpc.health.v1.Health"}
     assert all(one.file_descriptor_response.file_descriptor_proto for one in described)
-
-
-# ---- the port -------------------------------------------------------------------------------------------------------
 
 
 async def test_a_taken_port_is_refused_when_it_was_asked_for(tmp_path: Path, server: Running) -> None:
@@ -449,9 +436,6 @@ async def test_connections_and_requests_are_bounded(tmp_path: Path) -> None:
         await asyncio.gather(*under_way)
         assert await _ended(Dtm(first)) is None
     await door.stop()
-
-
-# ---- TLS ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

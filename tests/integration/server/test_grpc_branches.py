@@ -124,9 +124,6 @@ async def dtm(server: Running) -> AsyncIterator[Dtm]:
         yield Dtm(channel)
 
 
-# ---- branches -------------------------------------------------------------------------------------------------------
-
-
 async def test_a_branch_gets_its_bytes_and_dtms_metadata(server: Running, dtm: Dtm, bank: Bank) -> None:
     steps = msgspec.json.encode([{"action": bank.url("Out")}, {"action": bank.url("In", "grpc://")}]).decode()
     await dtm.ask(
@@ -233,9 +230,6 @@ async def test_wait_result_over_grpc_tells_the_branchs_answer(server: Running, d
     await server.until("g", State.SUCCEEDED)
 
 
-# ---- check-backs ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("said", "state"), [(reply(b"anything"), State.SUCCEEDED), (fail(Code.ABORTED, "FAILURE"), State.FAILED)]
 )
@@ -288,9 +282,6 @@ async def test_branches_added_in_the_transaction_come_with_the_verdict(server: R
     server.advance(36_000)
     await server.until("g", State.SUCCEEDED)
     assert [call.method.rpartition("/")[2] for call in bank.calls] == ["Check", "In", "Added"]
-
-
-# ---- the destination itself -----------------------------------------------------------------------------------------
 
 
 def _call(url: str, timeout_ms: int = 5_000, headers: tuple[tuple[str, str], ...] = ()) -> Call:

@@ -91,8 +91,6 @@ def _error(code: int) -> dict[str, Any]:
     return {"error": {"code": code, "message": "no"}}
 
 
-# ---- the endpoint ---------------------------------------------------------------------------------------------------
-
 # body, HTTP status, code and the beginning of the message: as recorded from dtm 1.19
 BAD: list[tuple[str, bytes, int, int, str]] = [
     ("malformed", b"{bad", 400, -32700, "Parse json error: "),
@@ -185,9 +183,6 @@ async def test_errors_that_are_no_refusal_have_the_general_code(server: Running)
     branch = await _call(server, "registerBranch", _message("g", branch_id="01"))
     assert (branch["error"]["code"], branch["error"]["data"]["code"]) == (-32603, "TP-1002")
     assert await server.server.coordinator.query("g") is None
-
-
-# ---- branches -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("code", "waits"), [(-32603, -32603), (-32901, -32901), (-32902, -32901)])

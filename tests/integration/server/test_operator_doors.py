@@ -69,9 +69,6 @@ def said(response: Response) -> tuple[int, Any]:
     return response.status, json.loads(response.body)
 
 
-# ---- dtm's: all ------------------------------------------------------------------------------------------
-
-
 async def test_all_of_nothing_is_as_recorded(door: Door) -> None:
     assert (await door.ask(get(f"{DTM}/all"))).body == b'{"next_position":"","transactions":[]}'
     unknown = await door.ask(get(f"{DTM}/all?gid=tv-unknown"))
@@ -123,9 +120,6 @@ async def test_all_answers_what_is_no_number_as_dtm_does(door: Door, query: str)
     assert (status, body["message"]) == (500, "convert to int error: abc")
 
 
-# ---- dtm's: forceStop ------------------------------------------------------------------------------------
-
-
 async def test_a_forced_stop_of_an_unknown_gid_is_dtms_500(door: Door) -> None:
     status, body = said(await door.post(f"{DTM}/forceStop", gid="tv-none"))
     assert (status, body["message"]) == (500, "no TransGlobal with gid: tv-none found")
@@ -171,9 +165,6 @@ async def test_a_forced_stop_of_a_prepared_message_asks_its_producer(door: Door)
 async def test_a_body_without_a_gid_is_refused_at_the_door(door: Door, path: str, body: bytes) -> None:
     status, answer = said(await door.ask(post(f"{DTM}/{path}", body)))
     assert (status, answer["code"][:4]) == (400, "TP-1")
-
-
-# ---- dtm's: resetNextCronTime, resetCronTime ----------------------------------------------------------------
 
 
 async def test_a_reset_tries_now_and_is_success_for_what_is_final(door: Door) -> None:
@@ -236,9 +227,6 @@ async def test_numbers_beyond_all_bounds_are_no_server_error(door: Door) -> None
     assert (await door.ask(get(f"{OURS}?created_before={many}"))).status == 400
 
 
-# ---- the races that dtm answers with 500 -----------------------------------------------------------------
-
-
 async def test_a_submit_that_races_the_check_back_is_answered_200(door: Door) -> None:
     for number in range(20):
         gid = f"race-{number}"
@@ -266,9 +254,6 @@ async def test_two_stops_and_a_submit_at_once_are_no_server_error(door: Door) ->
             door.post(f"{DTM}/forceStop", gid=gid), door.say("submit", gid), door.post(f"{DTM}/forceStop", gid=gid)
         )
         assert {one.status for one in answers} <= {200, 409}
-
-
-# ---- ours ------------------------------------------------------------------------------------------------
 
 
 async def test_messages_are_listed_with_filters_and_without_payloads(door: Door) -> None:

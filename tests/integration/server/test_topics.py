@@ -201,9 +201,6 @@ async def test_the_client_sends_to_topics(server: Running, http: httpx.AsyncClie
     assert service.calls == [("/in", gid)]
 
 
-# ---- gRPC ---------------------------------------------------------------------------------------------
-
-
 def _topic(topic: str = "", url: str = "", remark: str = "") -> bytes:
     made: Any = GetMessageClass(pool().FindMessageTypeByName("dtmgimp.DtmTopicRequest"))
     raw: bytes = made(Topic=topic, URL=url, Remark=remark).SerializeToString()
