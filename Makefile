@@ -20,8 +20,10 @@ demo: ready ## Move money between two banks while their processes are killed, an
 test: ready ## Run every test, on real database servers of its own
 	@scripts/test $(ARGS)
 
-soak: ready ## Half a million messages through three nodes that fail in turn; ARGS="--messages N --report FILE"
-	@.venv/bin/python -m tests.crash.nodes.soak $(ARGS)
+soak: parts = $(or $(PARTS),nodes spark)
+soak: ready ## Half a million messages through failing nodes, 82 kills of Spark's drivers (PARTS=nodes ARGS="--messages N", PARTS=spark ARGS="--sink N")
+	@$(if $(filter nodes,$(parts)),.venv/bin/python -m tests.crash.nodes.soak $(ARGS))
+	@$(if $(filter spark,$(parts)),.venv/bin/python -m tests.spark.soak $(if $(filter nodes,$(parts)),,$(ARGS)))
 
 fuzz: ready ## Ten minutes of wrong requests, and docs/fuzz-report.md; ARGS="--seconds N --only NAME"
 	@.venv/bin/python -m tests.fuzz $(ARGS)

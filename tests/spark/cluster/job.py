@@ -4,8 +4,8 @@ python job.py MASTER BUNDLE URL FOLDER SINK
 
 SINK: the sink's options as JSON. Publishing is one task, slow enough that Spark speculates: a second attempt of it runs
 on the other executor. Each waits until both have prepared everything, and both then want to be the one that counts.
-Their rows differ, as those of a source that says something else each time would. Executors run the Python that
-PYSPARK_PYTHON names; a session made in a program looks at no option for it.
+Their rows differ, as those of a source that says something else each time would. The session is the one that doctor
+looks at a cluster with; its executors run the Python that this program runs in.
 """
 
 from __future__ import annotations
@@ -84,22 +84,11 @@ def publish(spark: SparkSession, folder: str, options: dict[str, str]) -> None:
 
 def main(master: str, bundle: str, url: str, folder: str, sink: str) -> None:
     """Run it, and print what it found."""
+    sys.path.insert(0, bundle)  # the driver's Python has no twophase either
+    from twophase.spark.cluster.reach import cluster_session, reach
+
     options = {
-        "spark.submit.pyFiles": bundle,
-        "spark.executor.memory": "512m",
-        "spark.driver.memory": "512m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": folder,
-        "spark.sql.warehouse.dir": f"{folder}/warehouse",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        "spark.ui.enabled": "false",
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
         "spark.cores.max": "2",
-        "spark.locality.wait": "0",
-        "spark.log.level": "ERROR",
         # A stage of one task is speculated about after some time; others never, as all of them must have ended first.
         "spark.speculation": "true",
         "spark.speculation.quantile": "1.0",
@@ -107,13 +96,8 @@ def main(master: str, bundle: str, url: str, folder: str, sink: str) -> None:
         # An attempt that waited in vain fails the job: the one that would come after it is no second one.
         "spark.task.maxFailures": "1",
     }
-    builder = SparkSession.builder.master(master).appName("a job on two workers")
-    for name, value in options.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    try:
+    with cluster_session(master, Path(bundle), tuple(options.items())) as spark:
         from twophase.spark import register
-        from twophase.spark.cluster.reach import reach
 
         reader = register(spark).read.format("twophase").option("url", url).option("table", "history")
         frame = reader.option("columns", "node,seq,gid").load()
@@ -121,8 +105,6 @@ def main(master: str, bundle: str, url: str, folder: str, sink: str) -> None:
         publish(spark, folder, json.loads(sink))
         seen = [*reach(spark, url), *reach(spark, "sqlite:////nowhere/store.db")]
         print(json.dumps({"found": [row.asDict() for row in found], "troubles": [one.trouble for one in seen]}))
-    finally:
-        spark.stop()
 
 
 if __name__ == "__main__":

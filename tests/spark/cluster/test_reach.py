@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from tests.spark.source.stores import SqliteUnderTest
+from twophase.cli.spark import app
+from twophase.core.errors import SparkUnavailable
 from twophase.spark.cluster.reach import Seen, differing, reach, remedy_for, trouble_with
+from twophase.spark.doctor import Finding
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -21,6 +27,46 @@ def test_executors_say_whether_they_reach_a_store(spark: SparkSession, tmp_path:
 
     assert (good.trouble, differing(good)) == ("", "")
     assert "there is no file /nowhere/store.db" in bad.trouble
+
+
+def test_doctor_looks_from_here_and_from_executors(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`cluster_session` itself is what `test_cluster.py` runs its job in."""
+    monkeypatch.setattr("twophase.spark.session.open_session", lambda *_: contextlib.nullcontext(spark))
+    monkeypatch.setattr("twophase.spark.doctor._job", lambda: Finding("a small job", good=True, found="left out"))
+    asked: list[tuple[str, bool]] = []
+
+    def cluster_session(url: str, bundle: Path) -> contextlib.nullcontext[SparkSession]:
+        asked.append((url, bundle.is_file()))
+        return contextlib.nullcontext(spark)
+
+    monkeypatch.setattr("twophase.spark.cluster.reach.cluster_session", cluster_session)
+    store = SqliteUnderTest(tmp_path)
+
+    well = CliRunner().invoke(app, ["doctor", f"--store={store.url}", "--master=spark://127.0.0.1:7077"])
+    ill = CliRunner().invoke(app, ["doctor", f"--store=sqlite:///{tmp_path}/none.db"])
+
+    assert (well.exit_code, ill.exit_code) == (0, 2), (well.output, ill.output)
+    assert asked == [("spark://127.0.0.1:7077", True)]
+    assert "reached from here" in well.stdout
+    assert "reads the store" in well.stdout
+    assert re.search(r"bad +the store +.*there is no file", ill.stdout)
+    assert re.search(r"bad +executor +.*there is no file", ill.stdout)
+    assert "A SQLite file lies on one machine" in ill.stdout
+
+
+def test_doctor_says_that_a_cluster_gives_no_executors(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_session(*_: object) -> None:
+        raise SparkUnavailable("Spark did not start:\nAll masters are unresponsive!")
+
+    monkeypatch.setattr("twophase.spark.cluster.reach.cluster_session", no_session)
+
+    done = CliRunner().invoke(app, ["doctor", "--master=spark://127.0.0.1:1"])
+
+    assert done.exit_code == 2
+    assert re.search(r"bad +executors +All masters are unresponsive!", done.stdout)
+    assert "Look at the master's page" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.spark.source.stores import SqliteUnderTest, finish, remove
+from tests.spark.source.stores import StoreUnderTest, finish, remove
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(2_000)]
 START_SECONDS_MAX = 300
@@ -26,7 +26,10 @@ POINTS = ("reading", "written", "before")
 GONE = 100
 """Rows that retention removes after the first kill."""
 KILLS = int(os.environ.get("TWOPHASE_STREAM_KILLS", "3"))
-"""Each costs a start of Spark, so there are few by default; TWOPHASE_STREAM_KILLS=20 is the long run."""
+"""Each costs a start of Spark, so there are few by default; `make soak` kills 20 times."""
+ENGINES = os.environ.get("TWOPHASE_STREAM_ENGINES", "sqlite").split(",")
+"""Where the store is: `make soak` names `sqlite,postgres`."""
+MARKS = {"postgres": [pytest.mark.postgres]}
 
 
 def descendants(pid: int) -> list[int]:
@@ -48,7 +51,7 @@ def descendants(pid: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def follower(store: SqliteUnderTest, folder: Path, point: str, batch: int) -> Iterator[subprocess.Popen[bytes]]:
+def follower(store: StoreUnderTest, folder: Path, point: str, batch: int) -> Iterator[subprocess.Popen[bytes]]:
     """The program, killed at the end of the block if it still runs, with all that it started."""
     command = [sys.executable, "-m", "tests.spark.source.follower", store.url, str(folder), point, str(batch)]
     with (folder / "stderr").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
@@ -61,7 +64,7 @@ def follower(store: SqliteUnderTest, folder: Path, point: str, batch: int) -> It
                         os.kill(pid, signal.SIGKILL)
 
 
-def run_until_killed(store: SqliteUnderTest, folder: Path, point: str, batch: int) -> None:
+def run_until_killed(store: StoreUnderTest, folder: Path, point: str, batch: int) -> None:
     """Let it come to the point, then kill all of it at once."""
     mark = folder / "at-point"
     mark.unlink(missing_ok=True)
@@ -73,18 +76,30 @@ def run_until_killed(store: SqliteUnderTest, folder: Path, point: str, batch: in
             time.sleep(0.05)
 
 
-def test_every_row_once_whatever_is_killed(sqlite_store: SqliteUnderTest, tmp_path: Path) -> None:
+@pytest.fixture(params=[pytest.param(name, marks=MARKS.get(name, [])) for name in ENGINES])
+def chosen_store(request: pytest.FixtureRequest) -> StoreUnderTest:
+    """On each engine that was asked for."""
+    found: StoreUnderTest = request.getfixturevalue(f"{request.param}_store")
+    return found
+
+
+def test_every_row_once_whatever_is_killed(
+    chosen_store: StoreUnderTest, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     last = 2_500
-    finish(sqlite_store, 1, 1, last)
+    finish(chosen_store, 1, 1, last)
     for number in range(KILLS):
-        run_until_killed(sqlite_store, tmp_path, POINTS[number % len(POINTS)], number)
-        finish(sqlite_store, 1, last + 1, last + 1_000)  # a batch that is read again must not take these in
+        point = POINTS[number % len(POINTS)]
+        run_until_killed(chosen_store, tmp_path, point, number)
+        record_property("killed", point)
+        print(f"kill {number + 1} of {KILLS}, at {point}", flush=True)
+        finish(chosen_store, 1, last + 1, last + 1_000)  # a batch that is read again must not take these in
         last += 1_000
         if number == 0:
-            remove(sqlite_store, 1, 1, GONE)  # nor may the first one begin behind what is gone now
-    finish(sqlite_store, 2, 1, 300)
+            remove(chosen_store, 1, 1, GONE)  # nor may the first one begin behind what is gone now
+    finish(chosen_store, 2, 1, 300)
 
-    with follower(sqlite_store, tmp_path, "none", -1) as process:
+    with follower(chosen_store, tmp_path, "none", -1) as process:
         assert process.wait(START_SECONDS_MAX) == 0, (tmp_path / "stderr").read_text()
 
     rows = pq.read_table(tmp_path / "rows", partitioning="hive").select(["node", "seq", "gap_rows"]).to_pylist()

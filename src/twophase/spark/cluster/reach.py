@@ -33,6 +33,8 @@ _SCHEMA = pa.schema(
 )
 _TASKS_PER_CORE = 2
 _WAIT_SECONDS_MAX = 60
+Settings = tuple[tuple[str, str], ...]
+"""Of Spark: names and values."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -45,14 +47,14 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def cluster_session(master: str, bundle: Path) -> Iterator[SparkSession]:
-    """A session on a cluster, small, with our package on its executors.
+def cluster_session(master: str, bundle: Path, extra: Settings = ()) -> Iterator[SparkSession]:
+    """A session on a cluster, small, with our package on its executors; `extra` are settings that win.
 
     Raises:
         SparkUnavailable: the master does not answer, or gives no executor.
     """
     address = _address_towards(master)
-    extra = (
+    known = (
         ("spark.master", master),
         ("spark.submit.pyFiles", str(bundle)),
         ("spark.driver.bindAddress", address),
@@ -62,7 +64,7 @@ def cluster_session(master: str, bundle: Path) -> Iterator[SparkSession]:
         ("spark.scheduler.maxRegisteredResourcesWaitingTime", f"{_WAIT_SECONDS_MAX}s"),
         ("spark.locality.wait", "0"),
     )
-    with open_session(SessionSettings(cores=2, memory_mb=512, name="twophase doctor", extra=extra)) as spark:
+    with open_session(SessionSettings(cores=2, memory_mb=512, name="twophase doctor", extra=(*known, *extra))) as spark:
         yield spark
 
 

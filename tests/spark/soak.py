@@ -1,0 +1,144 @@
+"""The long part of `make soak`: Spark's drivers killed at every point, on both engines, with a report for people.
+
+    python -m tests.spark.soak [--sink 21] [--stream 20] [--engines sqlite,postgres] [--report FILE]
+
+It runs the tests `make test` runs with few kills; exit code 1 when one of them failed, as its output then says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import msgspec
+
+SINK_KILLS, STREAM_KILLS = 21, 20
+ENGINES = "sqlite,postgres"
+REPORT = Path("docs/soak-spark-report.md")
+TESTS = {
+    "publishing": "tests/spark/sink/test_killed.py::test_each_row_once_wherever_the_driver_dies",
+    "following": "tests/spark/source/test_killed.py::test_every_row_once_whatever_is_killed",
+}
+PROMISES = {
+    "publishing": "each row's branch called exactly once, also after the checkpoint was lost",
+    "following": "each row of history in exactly one batch; what was removed meanwhile told as a gap",
+}
+
+
+class Played(msgspec.Struct, frozen=True):
+    """One test on one engine. `points`: where drivers were killed, and how often."""
+
+    what: str
+    engine: str
+    points: Counter[str]
+    seconds: float
+    failed: bool
+
+
+def main() -> int:
+    """Run, write the report, and say in one line how it went."""
+    options = _options()
+    with tempfile.TemporaryDirectory(prefix="twophase-soak-") as folder:
+        results = Path(folder) / "results.xml"
+        code = _run(options, results)
+        played = read(results) if results.exists() else []
+    if not played:
+        print("nothing was played")
+        return code or 2
+    options.report.write_text(report(played), encoding="utf-8")
+    kills = sum(one.points.total() for one in played)
+    verdict = "a promise was broken" if any(one.failed for one in played) else "every promise was kept"
+    print(f"{kills} kills; {verdict}; the report is {options.report}")
+    return code
+
+
+def _run(options: argparse.Namespace, results: Path) -> int:
+    settings = {
+        "TWOPHASE_SINK_KILLS": str(options.sink),
+        "TWOPHASE_STREAM_KILLS": str(options.stream),
+        "TWOPHASE_SINK_ENGINES": options.engines,
+        "TWOPHASE_STREAM_ENGINES": options.engines,
+        "TESTS_REQUIRE": "all",
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:randomly", "-o", "junit_family=xunit1"]
+    return subprocess.run(
+        [*command, f"--junitxml={results}", *TESTS.values()], env=os.environ | settings, check=False
+    ).returncode
+
+
+def read(results: Path) -> list[Played]:
+    """What the tests noted of themselves."""
+    return [
+        Played(
+            what=next(
+                what for what, test in TESTS.items() if case.get("name", "").startswith(test.rpartition("::")[2])
+            ),
+            engine=case.get("name", "").partition("[")[2].rstrip("]"),
+            points=Counter(one.get("value", "") for one in case.iter("property") if one.get("name") == "killed"),
+            seconds=float(case.get("time", "0")),
+            failed=any(case.find(name) is not None for name in ("failure", "error")),
+        )
+        for case in ET.parse(results).getroot().iter("testcase")
+    ]
+
+
+def report(played: list[Played]) -> str:
+    """The report as a page."""
+    versions = f"twophase {version('twophase')}, Python {platform.python_version()}, PySpark {version('pyspark')}"
+    broken = [one for one in played if one.failed]
+    verdict = "**A promise was broken, or a test could not be run:**" if broken else "Every promise was kept."
+    lines = [
+        "# Soak report of Spark's drivers",
+        "",
+        "Written by `make soak PARTS=spark`. A driver was killed with -9, Java and all its Python processes at once,",
+        "as soon as it came to a point; then the next one went on from its checkpoint.",
+        "",
+        verdict,
+        *[f"* {one.what}, {one.engine}" for one in broken],
+        "",
+        "| | |",
+        "|---|---|",
+        f"| when | {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())} |",
+        f"| machine | {os.cpu_count()} cores, {platform.system()} {platform.release()}, {platform.machine()} |",
+        f"| versions | {versions} |",
+        "",
+        "| Job | Engine | Kills | Seconds | At the end |",
+        "|---|---|---|---|---|",
+        *[
+            f"| {one.what} | {one.engine} | {one.points.total()} | {one.seconds:.0f} | "
+            f"{'**not so**' if one.failed else PROMISES[one.what]} |"
+            for one in played
+        ],
+        "",
+        "| Job | Point | Kills |",
+        "|---|---|---|",
+        *[
+            f"| {what} | {point} | {count} |"
+            for what in TESTS
+            for point, count in sorted(sum((one.points for one in played if one.what == what), Counter()).items())
+        ],
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make soak PARTS=spark", description="Spark's drivers, killed everywhere.")
+    parser.add_argument("--sink", type=int, default=SINK_KILLS, help=f"kills while publishing (default {SINK_KILLS})")
+    parser.add_argument("--stream", type=int, default=STREAM_KILLS, help=f"while following (default {STREAM_KILLS})")
+    parser.add_argument("--engines", default=ENGINES, help=f"of {ENGINES} (default both)")
+    parser.add_argument("--report", type=Path, default=REPORT, help=f"where to write it (default {REPORT})")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
