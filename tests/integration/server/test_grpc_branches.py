@@ -178,13 +178,14 @@ async def test_what_went_wrong_is_recorded_and_called_again(
     tmp_path: Path, bank: Bank, behaviour: Behaviour, status: int, result: str, error: str
 ) -> None:
     bank.behaviours["In"] = [behaviour, reply()]
-    async with running(tmp_path, grpc_port="off", answer_bytes_max=1024) as server:
+    patient = {"retry_first_ms": 30_000, "retry_cap_ms": 30_000}
+    async with running(tmp_path, grpc_port="off", answer_bytes_max=1024, **patient) as server:
         server.server.coordinator.submit(Message("g", (Branch(bank.url("In", "grpc://")),)), lambda reply: None)
         view = await server.until_logged("g")
         assert view.state is State.SUBMITTED
         assert (view.log[0].status, view.log[0].result) == (status, result)
         assert view.log[0].error.startswith(error)
-        server.advance(1_000)
+        server.advance(30_000)
         await server.until("g", State.SUCCEEDED)
 
 

@@ -14,7 +14,9 @@ from tests.integration.server.process import BranchService, branch_service
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import grpc_url, message, method
 from tests.integration.server.test_grpc_branches import Bank, reply
+from twophase.coordinator.entry import ReplyOf
 from twophase.core.lifecycle import State
+from twophase.core.message import Branch, Message, Options
 from twophase.rpc.messages import Request, encode_request
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -91,3 +93,20 @@ async def test_grpc_metadata_goes_on_as_grpc_metadata(tmp_path: Path) -> None:
     for call in bank.calls:
         assert call.metadata["traceparent"] == PARENT
         assert "x-other" not in call.metadata
+
+
+async def test_a_stored_header_that_no_call_can_carry_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Earlier versions took it; then neither a branch nor a check-back could be called, ever."""
+    options = Options(headers=(("Keep-Alive", "timeout=5"), ("X-Tenant", "7")), trace=(("proxy-connection", "close"),))
+    async with branch_service() as service, running(tmp_path) as server:
+        stored = Message("g", (Branch(service.url("/in")),), service.url("/check"), options)
+        prepared: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+        server.server.coordinator.prepare(stored, prepared.set_result)
+        assert (await prepared).error is None
+        server.advance(35_064)
+        await server.until("g", State.SUCCEEDED)
+    assert [call[0] for call in service.calls] == ["/check", "/in"]
+    for head in service.heads:
+        assert "x-tenant: 7\r\n" in head.lower()
+        assert "keep-alive" not in head.lower()
+        assert "proxy-connection" not in head.lower()
