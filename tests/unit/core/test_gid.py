@@ -7,11 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twophase.core.errors import InvalidRequest, LimitExceeded
-from twophase.core.gid import GID_CHARACTERS, RANDOM_BYTES, born_ms, lowest_gid, make_gid, validate_gid
+from twophase.core.gid import GID_CHARACTERS, RANDOM_BYTES, born_ms, fresh_gid, lowest_gid, make_gid, validate_gid
 
 _TIMES = st.integers(0, 2**48 - 1)
 _RANDOM = st.binary(min_size=RANDOM_BYTES, max_size=RANDOM_BYTES)
 OURS = make_gid(1_700_000_000_000, bytes(range(10)))
+
+
+def test_a_fresh_gid_is_like_no_other() -> None:
+    gids = {fresh_gid(1_700_000_000_000) for _ in range(100)}
+
+    assert len(gids) == 100
+    assert {born_ms(gid) for gid in gids} == {1_700_000_000_000}
 
 
 @given(_TIMES, _RANDOM)

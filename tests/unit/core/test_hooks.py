@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from twophase.core import hooks
 
 
@@ -16,3 +18,9 @@ def _read(clock: hooks.Clock, chance: hooks.Chance) -> tuple[int, float]:
 
 def test_a_test_may_own_time_and_chance() -> None:
     assert _read(_Standing(), lambda: 0.5) == (42, 0.5)
+
+
+def test_the_machines_clock_counts_milliseconds_since_1970() -> None:
+    before_s = time.time()
+    now_ms = hooks.WallClock().now_ms()
+    assert before_s - 1 <= now_ms / 1000 <= time.time() + 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twophase.core.schedule import CHECK_BACK, DELIVERY, Schedule
+from twophase.core.schedule import CHECK_BACK, DELIVERY, Schedule, whole_seconds
 
 _SCHEDULES = st.builds(
     Schedule,
@@ -84,3 +84,10 @@ def test_a_schedule_that_cannot_work_is_refused(make: object) -> None:
     assert callable(make)
     with pytest.raises(AssertionError):
         make()
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "seconds"), [(0, 0), (1, 1), (999, 1), (1_000, 1), (1_001, 2), (86_400_000, 86_400)]
+)
+def test_a_span_above_zero_is_never_none_in_whole_seconds(span_ms: int, seconds: int) -> None:
+    assert whole_seconds(span_ms) == seconds
