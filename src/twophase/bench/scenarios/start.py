@@ -2,7 +2,8 @@
 
 Half of these are submitted and due, so that the start has rows to read and calls to make: it reads a page of them
 before it is ready, the others while it serves. The other half is prepared, its check-backs due in a year: rows that the
-start has no use for may not slow it. How long it takes until all that was due is delivered is measured beside.
+start has no use for may not slow it. How long it takes until what was due is delivered is measured beside: most of it,
+and the last; what finds no place in its receiver's queue comes again after a pause.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from twophase.bench.sink import PARSED, Sink
 ROWS: Final = 100_000
 _EMPTY_BAR_S: Final = 1.0
 _FULL_BAR_S: Final = 3.0
-_PATIENCE_S: Final = 120.0
+_MOST: Final = 0.9
+_PATIENCE_S: Final = 300.0
 
 
 class _Receiver(Sink):
@@ -65,12 +67,15 @@ async def _full(stage: Stage, made: Store, rows: int) -> list[Figure]:
         # In a thread, because the start makes calls already.
         full = await asyncio.to_thread(running.enter_context, made.served())
         ready_s = time.perf_counter()
-        await until(lambda: len(receiver.gids) >= due, _PATIENCE_S)
-        delivered_s = time.perf_counter() - ready_s
+        await until(lambda: len(receiver.gids) >= _MOST * due, _PATIENCE_S)
+        most_s = time.perf_counter() - ready_s
+        await until(lambda: len(receiver.gids) >= due, _PATIENCE_S - most_s)
+        all_s = time.perf_counter() - ready_s
     what = f"{rows:,} live messages, {due:,} of them submitted and due"
     return [
         Figure(f"start to ready, {what}", full.ready_s, "s", _FULL_BAR_S),
-        Figure("the due ones, all delivered after ready", delivered_s, "s"),
+        Figure(f"the due ones, {_MOST:.0%} delivered after ready", most_s, "s"),
+        Figure("the due ones, all delivered after ready", all_s, "s"),
         Figure("the due ones, called more than once", receiver.calls - len(receiver.gids), "messages"),
         Figure(f"the due ones, not delivered within {_PATIENCE_S:g} s", due - len(receiver.gids), "messages", 0),
     ]
