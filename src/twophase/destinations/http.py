@@ -120,8 +120,10 @@ def _escaped(text: str) -> str:
 @functools.lru_cache(256)  # most calls carry the same headers
 def _sent(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """The headers of a call: JSON unless they say otherwise themselves, and none that would keep it from its end."""
-    sent = tuple(pair for pair in headers if pair[0].lower() not in _NOT_SENT)
-    return sent if any(name.lower() == "content-type" for name, _ in sent) else (_JSON, *sent)
+    names = {name.lower() for name, _ in headers}
+    if not names.isdisjoint(_NOT_SENT):
+        headers = tuple(pair for pair in headers if pair[0].lower() not in _NOT_SENT)
+    return headers if "content-type" in names else (_JSON, *headers)
 
 
 def _answer(started_s: float, on_answer: Callable[[Answer], None], outcome: Outcome) -> None:
