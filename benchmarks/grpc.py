@@ -10,13 +10,13 @@ from typing import Any
 from benchmarks.measure import ROUNDS, Result
 from twophase.bench.http2 import head
 from twophase.coordinator.entry import OnReply, ReplyOf
+from twophase.core.hooks import WallClock
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.http2 import frames
 from twophase.http2.connection import Connection
 from twophase.rpc.messages import SERVICE, Request, encode_request
 from twophase.rpc.status import framed
-from twophase.server.app import WallClock
 from twophase.server.decode import Decoder
 from twophase.server.dtm_grpc import GrpcDoor
 

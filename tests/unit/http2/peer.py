@@ -16,7 +16,7 @@ from twophase.http2.limits import Limits
 from twophase.http2.outbox import Reply
 from twophase.http2.port import Port
 from twophase.rpc.services import Services
-from twophase.rpc.status import Status, ended, framed, success
+from twophase.rpc.status import Ended, Status, ended, framed, success
 from twophase.rpc.unary import UnaryCall
 
 MESSAGE_BYTES_MAX: Final = 100_000
@@ -96,6 +96,7 @@ class Peer:
             unknown=lambda path: ended(Status.UNIMPLEMENTED, f"no {path}"),
             on_refused=lambda: None,
             on_crash=self.crashes.append,
+            crash_end=Ended(Status.UNKNOWN, "internal error."),
         )
         self.services.unary("/s/Echo", self._echo)
         self.port: Port[Any] = Port(self.services.read, self.limits, self.crashes.append, lambda: None)
