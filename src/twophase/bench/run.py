@@ -126,7 +126,7 @@ class Run:
         return time.perf_counter() - started_s
 
     async def _measured(self, meter: Meter) -> Measurement:
-        watch = Watch(self.workload, self.ledger, lambda: self._done, meter, self._on_progress, lambda: len(self._due))
+        watch = Watch(self.workload, self.ledger, lambda: self._done, meter, self._on_progress, self._waiting)
         ticker = self._start()
         try:
             window = await watch.measure()
@@ -146,6 +146,12 @@ class Run:
     def _done(self) -> int:
         """Messages whose measured work is complete: at the sink, or acknowledged where no branch is called."""
         return self.ledger.delivered if self.submits else self.ledger.prepared
+
+    def _waiting(self) -> int:
+        """Messages that are due at this moment, and not begun."""
+        if self.workload.rate:
+            self._tick()
+        return len(self._due)
 
     def _start(self) -> Ticker | None:
         self._generating = True

@@ -155,8 +155,8 @@ async def test_open_loop_above_capacity_measures_every_message_that_was_due() ->
 
     submit = run.latency("submit")
     assert submit is not None
-    assert submit.count == pytest.approx(800 * run.measured_s, rel=0.1)
-    assert run.findings.begun == pytest.approx(800 * (run.measured_s + 0.1), rel=0.1)
+    assert submit.count >= 0.95 * 800 * run.measured_s
+    assert run.findings.begun - submit.count >= 0.85 * 800 * 0.1
     assert submit.p99_ms > 1000 * 2 * run.measured_s
     assert run.findings.delivered == run.findings.begun
 
