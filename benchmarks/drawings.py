@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.results import Found
-from twophase.bench import plots
-from twophase.bench.report import middle
+from twophase.bench.results import plots
+from twophase.bench.results.report import middle
 
 
 def drawn(found: Found) -> dict[str, str]:

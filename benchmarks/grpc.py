@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks.measure import ROUNDS, Result
-from twophase.bench.http2 import head
-from twophase.coordinator.entry import OnReply, ReplyOf
+from twophase.bench.load.http2 import head
+from twophase.coordinator.messages.entry import OnReply, ReplyOf
 from twophase.core.hooks import WallClock
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
@@ -17,8 +17,8 @@ from twophase.http2 import frames
 from twophase.http2.connection import Connection
 from twophase.rpc.messages import SERVICE, Request, encode_request
 from twophase.rpc.status import framed
-from twophase.server.decode import Decoder
-from twophase.server.dtm_grpc import GrpcDoor
+from twophase.server.doors.dtm_grpc import GrpcDoor
+from twophase.server.formats.decode import Decoder
 
 _REQUESTS = 8_000
 _A_READ = 16

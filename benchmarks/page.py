@@ -12,8 +12,8 @@ import msgspec
 from benchmarks import record
 from benchmarks.record import QUICK, Record
 from benchmarks.results import AtRate, Detail, Part, Row
-from twophase.bench.machine import Machine
-from twophase.bench.report import latency, number
+from twophase.bench.results.machine import Machine
+from twophase.bench.results.report import latency, number
 
 TITLES: Final = {
     "throughput": "Throughput, as fast as answered: prepare + submit + one branch call, 128 connections",

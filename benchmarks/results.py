@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import msgspec
 
 from twophase.bench.compare import Comparison
-from twophase.bench.machine import Machine
-from twophase.bench.measurement import Latency, Measurement, Usage
-from twophase.bench.report import middle
+from twophase.bench.load.measurement import Latency, Measurement, Usage
+from twophase.bench.results.machine import Machine
+from twophase.bench.results.report import middle
 from twophase.bench.scenarios.figure import Figure
 
 

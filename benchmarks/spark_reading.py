@@ -32,7 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.servers.postgres import PostgresServer
 from tests.servers.server import ServerUnavailable
-from twophase.bench.processes import cpu_s, listening, tree
+from twophase.bench.servers.processes import cpu_s, listening, tree
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.message import Branch, Message, encode
 from twophase.spark import register

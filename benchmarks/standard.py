@@ -20,14 +20,14 @@ from benchmarks.drawings import drawn
 from benchmarks.record import QUICK as QUICK_NAME
 from benchmarks.results import AtRate, Detail, Found, Part, Row
 from twophase.bench.compare import Comparison, alternate_transfers, measure
-from twophase.bench.machine import this_machine
-from twophase.bench.measurement import Measurement
-from twophase.bench.plots import BRANCH
+from twophase.bench.load.measurement import Measurement
+from twophase.bench.load.workload import Mode, Workload
+from twophase.bench.results.machine import this_machine
+from twophase.bench.results.plots import BRANCH
 from twophase.bench.scenarios.catalogue import SCENARIOS
 from twophase.bench.scenarios.figure import Stage
-from twophase.bench.setups import set_up
-from twophase.bench.started import Started, null_server
-from twophase.bench.workload import Mode, Workload
+from twophase.bench.servers.setups import set_up
+from twophase.bench.servers.started import Started, null_server
 from twophase.core.errors import ConfigurationError, TwophaseError
 
 BENCH: Final = "twophase bench"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from twophase.core.many import MESSAGES_MAX, PREPARE_PATH, SUBMIT_PATH
 from twophase.rpc.messages import Request
-from twophase.server.wire import WireRequest
+from twophase.server.formats.wire import WireRequest
 
 GIDS: Final = tuple(f"fuzz-{number}" for number in range(12))
 """Few, so that requests meet."""

@@ -18,8 +18,8 @@ from twophase.http.address import parse_address
 from twophase.http.outcome import HttpResponse
 from twophase.http.reader import ResponseReader
 from twophase.rpc.messages import BrokenMessage, encode_request, parse_request, parse_topic
-from twophase.server.decode import Decoder
-from twophase.server.wire import parse_steps
+from twophase.server.formats.decode import Decoder
+from twophase.server.formats.wire import parse_steps
 
 _ROOM: Final = 1 << 20
 _RESPONSES: Final = (

@@ -19,7 +19,7 @@ from tests.fuzz.branches import Branches
 from tests.fuzz.play import Target
 from tests.fuzz.process import Fuzzed
 from tests.fuzz.streams import streams
-from twophase.bench import http2
+from twophase.bench.load import http2
 from twophase.http2 import frames
 from twophase.rpc.messages import SERVICE, encode_request
 from twophase.rpc.status import framed
@@ -94,8 +94,6 @@ class Wires:
         ).map(messages.as_json)
         return st.one_of(call, call, messages.damaged(call), messages.bodies(url))
 
-    # ---- HTTP -----------------------------------------------------------------------------------------------------
-
     def http_bytes(self, pieces: list[bytes]) -> None:
         """Whatever is sent, what comes back is HTTP, and then an end."""
         raw = b""
@@ -163,8 +161,6 @@ class Wires:
         except (OSError, http.client.HTTPException):
             self._http.close()
             raise
-
-    # ---- gRPC -----------------------------------------------------------------------------------------------------
 
     def grpc(self, case: tuple[str, bytes]) -> None:
         """Bytes for a method: a status of the documented ones, and no fault."""

@@ -98,8 +98,6 @@ class Nodes:
             ):
                 yield index
 
-    # ---- steps that recovery takes, too ----------------------------------------------------------------
-
     def load(self, world: Moment, place: int) -> Steps:
         """A node starts, or looks again: it reads the row."""
         yield "coordinator: starts, reads the store", self._become(world, place, Node(world.stored, -1))
@@ -168,8 +166,6 @@ class Nodes:
         again = self._become(world, place, Node(stored, -1))
         for _, after in self.receive(again, place, node.pending):
             yield label, after
-
-    # ---- what they are made of ---------------------------------------------------------------------------
 
     def _classify(self, known: Stored, letter: Letter) -> Event:
         if letter.event is Event.SUBMIT and known.state is State.SUBMITTED and letter.attempt != known.content:

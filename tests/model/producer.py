@@ -69,8 +69,6 @@ class Producers:
         """A letter joins the network, for ever."""
         return world.with_letter(self._post.index(event, which))
 
-    # ---- the flow -----------------------------------------------------------------------------------
-
     def _flow(self, world: Moment, attempt: int, doing: Doing) -> Steps:
         who = f"attempt {attempt}"
         if doing is Doing.START:
@@ -173,8 +171,6 @@ class Producers:
                 yield "cleaner: deletes the barrier row, raises the horizon", world.with_barrier(after)
         if known.cleaned and not known.horizon:
             yield "cleaner: raises the horizon, afterwards", world.with_barrier(known._replace(horizon=True))
-
-    # ---- the business database, and the check-back route in front of it ---------------------------------
 
     def database(self, world: Moment) -> Steps:
         """The database ends transactions: COMMIT happens, a lost connection's transaction is rolled back."""

@@ -90,8 +90,6 @@ class Proxy:
         self._thread.join(10)
         self._loop.close()
 
-    # ---- what a test says ---------------------------------------------------------------------------
-
     @property
     def connections(self) -> int:
         """How many clients are connected through it now."""
@@ -150,8 +148,6 @@ class Proxy:
             self._cut = (request, cut)
 
         self._do(arm)
-
-    # ---- inside, in the proxy's thread --------------------------------------------------------------
 
     def _do(self, change: Callable[[], None]) -> None:
         done = threading.Event()

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from tests.spark.plant import System
 from tests.spark.truth import LATE_S
-from twophase.spark.following import Follower, Following, references_of
+from twophase.spark.auditing.following import Follower, Following, references_of
+from twophase.spark.inputs.plan import Plan
 from twophase.spark.locations import Role, parse_coordinator, parse_named
-from twophase.spark.plan import Plan
-from twophase.spark.report import Report
+from twophase.spark.reports.report import Report
 from twophase.spark.session import SessionSettings, open_session
 
 POINT, SECONDS_WAITED_MAX = "verified", 60

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from twophase.core.lifecycle import State
-from twophase.spark.classify import Scope, ServiceScope
-from twophase.spark.facts import Inputs
+from twophase.spark.rules.classify import Scope, ServiceScope
+from twophase.spark.rules.facts import Inputs
 from twophase.spark.schemas import EFFECT, JOURNAL, PRODUCER, spark_schema
 
 NOW_MS = 1_800_000_000_000

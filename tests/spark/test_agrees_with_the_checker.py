@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 
 from tests.crash.failpoints import databases
 from tests.crash.scene import Scene, build
-from twophase.spark.comparison import AuditResult
+from twophase.spark.auditing.run import look_into, run
+from twophase.spark.inputs.plan import Plan
 from twophase.spark.locations import Role, parse_coordinator, parse_named
-from twophase.spark.plan import Plan
-from twophase.spark.run import look_into, run
+from twophase.spark.rules.comparison import AuditResult
 
 pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.timeout(600)]
 

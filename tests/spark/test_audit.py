@@ -17,11 +17,11 @@ from tests.spark.plant import make_system, one_service, plant
 from tests.spark.truth import nowadays
 from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.lifecycle import State
-from twophase.spark.classify import Scope
-from twophase.spark.comparison import Again, AuditResult, compare
-from twophase.spark.facts import Inputs
-from twophase.spark.samples import SAMPLES_PER_FLAG
-from twophase.spark.taxonomy import Flag
+from twophase.spark.rules.classify import Scope
+from twophase.spark.rules.comparison import Again, AuditResult, compare
+from twophase.spark.rules.facts import Inputs
+from twophase.spark.rules.samples import SAMPLES_PER_FLAG
+from twophase.spark.rules.taxonomy import Flag
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 NONE: tuple[tuple[str, str], ...] = ()

@@ -21,16 +21,16 @@ from tests.spark.auditor import plan_of
 from tests.spark.cases import Case
 from tests.spark.plant import System, make_system, plant
 from tests.spark.truth import LATE_S, nowadays
-from twophase.cli.spark_audit import read_order
+from twophase.cli.spark.audit import read_order
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
-from twophase.spark import following as following_module
+from twophase.spark.auditing import following as following_module
+from twophase.spark.auditing.following import Follower, Following, checkpoints_of, references_of
 from twophase.spark.fleet import Options
-from twophase.spark.following import Follower, Following, checkpoints_of, references_of
-from twophase.spark.increment import VerifiedPoint, read_state, write_state
+from twophase.spark.inputs.increment import VerifiedPoint, read_state, write_state
+from twophase.spark.inputs.plan import Plan
 from twophase.spark.locations import Role, parse_coordinator
-from twophase.spark.plan import Plan
-from twophase.spark.report import Report
+from twophase.spark.reports.report import Report
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 NONE: tuple[tuple[str, str], ...] = ()

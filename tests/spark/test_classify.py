@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from tests.spark.cases import ALL, NOW_MS, SCOPE, Case, inputs_of
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
-from twophase.spark.classify import Scope, ServiceScope, classify
-from twophase.spark.facts import by_gid, long_form
+from twophase.spark.rules.classify import Scope, ServiceScope, classify
+from twophase.spark.rules.facts import by_gid, long_form
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 

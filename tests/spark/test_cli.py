@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tests.spark.cases import BROKEN, IN_ORDER, MOVING, UNKNOWABLE
 from tests.spark.plant import System, make_system, one_service, plant
 from tests.spark.truth import nowadays
-from twophase.cli.spark import app
+from twophase.cli.spark.commands import app
 from twophase.spark.locations import Location
 from twophase.spark.readers.probe import Source, probe
 

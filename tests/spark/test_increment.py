@@ -14,11 +14,12 @@ from pyspark.sql import SparkSession
 from tests.spark.cases import IN_ORDER, Case
 from tests.spark.plant import System, make_system, one_service, plant
 from tests.spark.truth import nowadays
-from twophase.cli.spark_audit import perform, read_order
+from twophase.cli.spark.audit import perform, read_order
 from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.lifecycle import State
+from twophase.spark.auditing.run import look_into, run
 from twophase.spark.fleet import Options
-from twophase.spark.increment import (
+from twophase.spark.inputs.increment import (
     CARRIED_MAX,
     Run,
     VerifiedPoint,
@@ -27,11 +28,10 @@ from twophase.spark.increment import (
     read_state,
     write_state,
 )
+from twophase.spark.inputs.plan import Plan
 from twophase.spark.locations import Location, Role, parse_coordinator, parse_named
-from twophase.spark.plan import Plan
 from twophase.spark.readers.probe import Bound, Slice, Source
-from twophase.spark.report import Report, Verdict
-from twophase.spark.run import look_into, run
+from twophase.spark.reports.report import Report, Verdict
 
 GOOD = [case for case in IN_ORDER if one_service(case)]
 RUN = Run(as_of_ms=1_000, messages=1, clean=1, violations=0, unchecked=0, carried=0)
@@ -154,7 +154,7 @@ def test_the_state_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.Mo
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("twophase.spark.increment.os.fsync", full)
+    monkeypatch.setattr("twophase.spark.inputs.increment.os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_state(path, VerifiedPoint(as_of_ms=2))
 

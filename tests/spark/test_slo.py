@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 from tests.spark.cases import IN_ORDER
 from tests.spark.plant import make_system, one_service, plant
 from tests.spark.truth import nowadays
-from twophase.cli.spark import app
+from twophase.cli.spark.commands import app
 from twophase.core.lifecycle import State
+from twophase.spark.reports.slo_page import make_slo_report, to_slo_html, to_slo_json
 from twophase.spark.schemas import JOURNAL, spark_schema
 from twophase.spark.slo import DESTINATION, HOUR, HOUR_MS, PRODUCER, Measured, Thresholds, alerts_of, measure
-from twophase.spark.slo_page import make_slo_report, to_slo_html, to_slo_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 NOON_MS = 500_000 * HOUR_MS

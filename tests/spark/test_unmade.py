@@ -15,12 +15,13 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from twophase.cli import spark_audit
-from twophase.cli.spark import app
+from twophase.cli.spark import audit as spark_audit
+from twophase.cli.spark.commands import app
 from twophase.core.errors import CannotRead
-from twophase.spark import report, slo
-from twophase.spark.plan import Plan
-from twophase.spark.unmade import AUDIT_FORMAT, SLO_FORMAT, ReportFiles
+from twophase.spark import slo
+from twophase.spark.inputs.plan import Plan
+from twophase.spark.reports import report
+from twophase.spark.reports.unmade import AUDIT_FORMAT, SLO_FORMAT, ReportFiles
 
 AWAY = "bank-a is <away>"
 
@@ -91,7 +92,7 @@ def order_of(files: ReportFiles) -> spark_audit.Order:
 
 
 def test_a_round_that_could_not_be_made(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twophase.spark.run.run", fail)
+    monkeypatch.setattr("twophase.spark.auditing.run.run", fail)
     monkeypatch.setattr("twophase.spark.archive.progress.told", lambda _spark, _say: contextlib.nullcontext())
     nothing: Any = None
 
@@ -112,7 +113,7 @@ def test_a_round_of_an_audit_that_follows(files: ReportFiles, monkeypatch: pytes
             self._following.failed(CannotRead(AWAY))
             return 2
 
-    monkeypatch.setattr("twophase.spark.following.Follower", Failing)
+    monkeypatch.setattr("twophase.spark.auditing.following.Follower", Failing)
     monkeypatch.setattr("twophase.spark.session.open_session", lambda _: contextlib.nullcontext())
     nothing: Any = None
 
@@ -127,7 +128,7 @@ def test_the_formats_are_those_of_the_reports() -> None:
 def test_they_are_written_where_there_is_no_pyspark(files: ReportFiles) -> None:
     program = (
         "import sys; sys.modules['pyspark'] = None\n"
-        "from twophase.cli.spark import app\n"
+        "from twophase.cli.spark.commands import app\n"
         f"app(['audit', '--coordinator=sqlite:///x.db', '--producer=a=sqlite:///a.db', '--html={files.html}',"
         f" '--json={files.json}', '--junit={files.junit}'])"
     )

@@ -15,14 +15,14 @@ from typing import Final
 import msgspec
 import uvloop
 
-from twophase.bench.grpc_run import GrpcRun
-from twophase.bench.measurement import Measurement
-from twophase.bench.processes import Process
-from twophase.bench.run import Run
-from twophase.bench.started import Scheme, Started
-from twophase.bench.transfers import Transfers
-from twophase.bench.window import OnProgress, silent
-from twophase.bench.workload import PAYLOAD_BYTES_MIN, Workload
+from twophase.bench.load.grpc_run import GrpcRun
+from twophase.bench.load.measurement import Measurement
+from twophase.bench.load.run import Run
+from twophase.bench.load.transfers import Transfers
+from twophase.bench.load.window import OnProgress, silent
+from twophase.bench.load.workload import PAYLOAD_BYTES_MIN, Workload
+from twophase.bench.servers.processes import Process
+from twophase.bench.servers.started import Scheme, Started
 from twophase.core.errors import ConfigurationError
 from twophase.http.address import parse_address
 from twophase.http.outcome import HttpError

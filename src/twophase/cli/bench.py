@@ -12,16 +12,17 @@ import msgspec
 import typer
 from rich.console import Console
 
-from twophase.bench import plots, report, started
 from twophase.bench.compare import Comparison, alternate, alternate_transfers
-from twophase.bench.machine import this_machine
-from twophase.bench.postgres import postgres
-from twophase.bench.processes import Process, connected_to, listening
-from twophase.bench.progress import shown
+from twophase.bench.load.workload import Mode, Workload
+from twophase.bench.results import plots, report
+from twophase.bench.results.machine import this_machine
+from twophase.bench.results.progress import shown
 from twophase.bench.scenarios.catalogue import SCENARIOS
 from twophase.bench.scenarios.figure import Stage
-from twophase.bench.setups import BUSINESS_DATABASE, SETUPS, set_up
-from twophase.bench.workload import Mode, Workload
+from twophase.bench.servers import started
+from twophase.bench.servers.postgres import postgres
+from twophase.bench.servers.processes import Process, connected_to, listening
+from twophase.bench.servers.setups import BUSINESS_DATABASE, SETUPS, set_up
 from twophase.core.errors import ConfigurationError, TwophaseError
 from twophase.http.address import parse_address
 from twophase.http.outcome import HttpError

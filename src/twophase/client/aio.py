@@ -15,7 +15,6 @@ from twophase.barrier.check_back import acheck_back
 from twophase.barrier.open import aopen_transaction, ask_engine
 from twophase.barrier.producer import read_identity
 from twophase.barrier.transaction import aperform
-from twophase.client.exchange import Pause, Send
 from twophase.client.flow import (
     AskBarrier,
     Begin,
@@ -30,11 +29,12 @@ from twophase.client.flow import (
     Rule,
 )
 from twophase.client.identity import require_idle
+from twophase.client.transport.exchange import Pause, Send
 
 if TYPE_CHECKING:
     from twophase.barrier.transaction import AsyncTransaction
     from twophase.client.identity import Identities
-    from twophase.client.wire import AsyncTransport
+    from twophase.client.transport.wire import AsyncTransport
 
 log = logging.getLogger("twophase.client")
 

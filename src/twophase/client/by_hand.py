@@ -10,7 +10,7 @@ import msgspec
 
 from twophase.client.draft import Draft, Progress, checked_url
 from twophase.client.flow import Course, Flow
-from twophase.client.wire import Operation
+from twophase.client.transport.wire import Operation
 from twophase.core.errors import InvalidRequest, MessageUsedTwice, NotYetDelivered
 
 _BEFORE_PREPARE = (Progress.NEW, Progress.PREPARED)

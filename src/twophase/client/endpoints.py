@@ -7,18 +7,18 @@ import ssl
 from typing import TYPE_CHECKING, Any, Self
 
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
-from twophase.client.exchange import Encode, Patience
 from twophase.client.identity import Identities
 from twophase.client.sync import SyncDriver
-from twophase.client.transport_sync import SyncTransport, Target
-from twophase.client.wire import encode_request
+from twophase.client.transport.exchange import Encode, Patience
+from twophase.client.transport.sync import SyncTransport, Target
+from twophase.client.transport.wire import encode_request
 from twophase.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from twophase.client.aio import AsyncDriver
     from twophase.client.flow import Flow
     from twophase.client.message import Message
-    from twophase.client.wire import AsyncTransport, Transport
+    from twophase.client.transport.wire import AsyncTransport, Transport
 
 
 def speaks_grpc(url: str) -> bool:
@@ -33,7 +33,7 @@ def _grpc_wire(url: str) -> Encode:
         ConfigurationError: the extra is missing, or the address is none.
     """
     try:
-        from twophase.client import grpc_wire  # noqa: PLC0415 -- an extra
+        from twophase.client.transport import grpc_wire  # noqa: PLC0415 -- an extra
     except ImportError as error:
         raise ConfigurationError("grpc:// needs protobuf.", remedy="Run `pip install 'twophase[grpc]'`.") from error
     grpc_wire.GrpcTarget(url)
@@ -117,7 +117,7 @@ class TwoPhase(Endpoint):
     def transport(self) -> Transport:
         """The connection pool."""
         if self.speaks_grpc:
-            from twophase.client.transport_grpc import GrpcTransport  # noqa: PLC0415 -- an extra
+            from twophase.client.transport.grpc import GrpcTransport  # noqa: PLC0415 -- an extra
 
             return GrpcTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
         return SyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
@@ -152,10 +152,10 @@ class AsyncTwoPhase(Endpoint):
     def transport(self) -> AsyncTransport:
         """The connection pool."""
         if self.speaks_grpc:
-            from twophase.client.transport_grpc import AsyncGrpcTransport  # noqa: PLC0415 -- an extra
+            from twophase.client.transport.grpc import AsyncGrpcTransport  # noqa: PLC0415 -- an extra
 
             return AsyncGrpcTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
-        from twophase.client import transport_async  # noqa: PLC0415 -- asyncio only where it is used
+        from twophase.client.transport import aio as transport_async  # noqa: PLC0415 -- asyncio only where it is used
 
         return transport_async.AsyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
 

@@ -18,8 +18,8 @@ import msgspec
 from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.barrier.producer import begin_producer, mark, verify_producer, write_branches
 from twophase.client.draft import Draft, Progress, checked_url
-from twophase.client.exchange import Encode, Patience, Pause, Send, Surroundings, exchange
-from twophase.client.wire import HttpAnswer, Operation, encode_request
+from twophase.client.transport.exchange import Encode, Patience, Pause, Send, Surroundings, exchange
+from twophase.client.transport.wire import HttpAnswer, Operation, encode_request
 from twophase.core import failpoint
 from twophase.core.errors import (
     AutocommitRefused,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from twophase.barrier.dialect import Dialect
     from twophase.client.identity import Identities
-    from twophase.client.wire import AsyncTransport, HttpAnswer, Operation, Transport
+    from twophase.client.transport.wire import AsyncTransport, HttpAnswer, Operation, Transport
 
 
 class _LastStatements:

@@ -13,7 +13,6 @@ from twophase.barrier.check_back import check_back
 from twophase.barrier.open import ask_engine, open_transaction
 from twophase.barrier.producer import read_identity
 from twophase.barrier.transaction import perform
-from twophase.client.exchange import Pause, Send, Surroundings
 from twophase.client.flow import (
     AskBarrier,
     Begin,
@@ -28,11 +27,12 @@ from twophase.client.flow import (
     Rule,
 )
 from twophase.client.identity import require_idle
+from twophase.client.transport.exchange import Pause, Send, Surroundings
 
 if TYPE_CHECKING:
     from twophase.barrier.transaction import SyncTransaction
     from twophase.client.identity import Identities
-    from twophase.client.wire import Transport
+    from twophase.client.transport.wire import Transport
 
 
 def _nothing() -> None:

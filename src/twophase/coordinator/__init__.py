@@ -1,16 +1,14 @@
 """The service between a store and destinations; knows no wire format.
 
-Reading order:
+Its rooms stand on each other, in reading order:
 
-* one message in memory: `entry`, `active` (all of them), `timers` and `times` (when each is due), `slots` (when one
-  that found no place comes again);
-* the way in: `admission` (which requests are taken), `topics` and `topic_changes`, `merging` (a message said twice);
-* what happens to it: `decisions` (the only place that applies the lifecycle table), `changes` (what each action is),
-  `committer` (group commit), `confirmed` (what a durable change means), `replies` and `refusal` (what requesters hear);
-* calls out: `delivery`, `checkback`, `calls` and `gate` (their bounds), `evidence` (what is kept of them), `alerts`;
-* people: `operator`, `stopping`, `looking` and `view` (what they see);
-* the store and other nodes: `recovery` (what memory does not hold), `membership`, `node`, `moved`, `store_clock`,
-  `store_faults`;
-* beside it all: `retention`, `horizon`, `background`, `settings`, `observer`, `gauges`;
-* and `engine`, which puts together what concerns messages in memory, and `coordinator`, which joins it to the rest.
+* `messages`: one in memory (`entry`), all of them (`active`), when each is due, and how it is shown;
+* `deciding`: `decisions` is the only place that applies the lifecycle table, `changes` says what each action is,
+  `committer` makes them durable (group commit), `confirmed` and `replies` tell what became of them;
+* `calling`: `delivery` and `checkback`, their `calls` within the bounds of `gate`, `stopping`, `alerts`;
+* `upkeep`: `recovery` (what memory does not hold), `retention`, `horizon`;
+* `nodes`: one of several on a store (`membership`, `node`), whose rows are whose (`moved`), whose clock counts.
+
+Around them: `admission` (which requests are taken), `operator` (what a person may do), `engine`, which puts together
+what concerns messages in memory, and `coordinator`, which joins it to the rest.
 """

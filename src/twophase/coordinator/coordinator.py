@@ -11,22 +11,22 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from twophase.coordinator.alerts import Alerts
+from twophase.coordinator.calling.alerts import Alerts
 from twophase.coordinator.engine import Engine
-from twophase.coordinator.entry import Occurrence, OnReply, ReplyOf
 from twophase.coordinator.gauges import Gauges
-from twophase.coordinator.horizon import Horizon, OldestHeader, horizon
-from twophase.coordinator.looking import page_of
-from twophase.coordinator.membership import Membership
-from twophase.coordinator.moved import Moved
-from twophase.coordinator.node import Node
+from twophase.coordinator.messages.entry import Occurrence, OnReply, ReplyOf
+from twophase.coordinator.messages.looking import page_of
+from twophase.coordinator.messages.view import MessageView, view_of
+from twophase.coordinator.nodes.membership import Membership
+from twophase.coordinator.nodes.moved import Moved
+from twophase.coordinator.nodes.node import Node
+from twophase.coordinator.nodes.store_clock import StoreClock
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.operator import Operator
-from twophase.coordinator.recovery import Recovery
-from twophase.coordinator.retention import Retention
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.store_clock import StoreClock
-from twophase.coordinator.view import MessageView, view_of
+from twophase.coordinator.upkeep.horizon import Horizon, OldestHeader, horizon
+from twophase.coordinator.upkeep.recovery import Recovery
+from twophase.coordinator.upkeep.retention import Retention
 from twophase.core.errors import InvalidRequest, ShuttingDown, StoreError, StoreFenced
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import Event

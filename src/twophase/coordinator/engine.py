@@ -10,20 +10,20 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from twophase.coordinator.active import Active
 from twophase.coordinator.admission import Admission
-from twophase.coordinator.alerts import Alerts
-from twophase.coordinator.calls import Calls, why_not_callable
-from twophase.coordinator.checkback import CheckBack
-from twophase.coordinator.decisions import Decisions
-from twophase.coordinator.delivery import Delivery
-from twophase.coordinator.entry import Entry, Occurrence, OnReply
-from twophase.coordinator.gate import Gate
+from twophase.coordinator.calling.alerts import Alerts
+from twophase.coordinator.calling.calls import Calls, why_not_callable
+from twophase.coordinator.calling.checkback import CheckBack
+from twophase.coordinator.calling.delivery import Delivery
+from twophase.coordinator.calling.gate import Gate
+from twophase.coordinator.calling.stopping import Stopping
+from twophase.coordinator.deciding.decisions import Decisions
+from twophase.coordinator.deciding.topic_changes import ChangeableTopics
+from twophase.coordinator.messages.active import Active
+from twophase.coordinator.messages.entry import Entry, Occurrence, OnReply
+from twophase.coordinator.messages.timers import Timers
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.stopping import Stopping
-from twophase.coordinator.timers import Timers
-from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.core.errors import StoreFenced
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import State

@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from twophase.coordinator.decisions import Decisions
-from twophase.coordinator.entry import Entry, Occurrence, OnReply, ReplyOf, answers
-from twophase.coordinator.evidence import excerpt
+from twophase.coordinator.deciding.decisions import Decisions
+from twophase.coordinator.messages.entry import Entry, Occurrence, OnReply, ReplyOf, answers
+from twophase.coordinator.messages.evidence import excerpt
 from twophase.core.errors import StateConflict, UnknownMessage
 from twophase.core.hooks import Clock
 from twophase.core.lifecycle import Event, State

@@ -65,8 +65,6 @@ class Connection(Control, asyncio.Protocol):
         self._out: list[bytes] = []
         self._reading = False
 
-    # ---- the transport --------------------------------------------------------------------------------------------
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer has connected; beyond the bound it is cut off."""
         self._transport = cast("asyncio.Transport", transport)
@@ -125,8 +123,6 @@ class Connection(Control, asyncio.Protocol):
             self._out.append(data)
         elif not self.gone and self.linger_s is None:
             self._transport.write(data)
-
-    # ---- requests -------------------------------------------------------------------------------------------------
 
     def take_greeting(self) -> None:
         """Introduce ourselves."""
@@ -229,8 +225,6 @@ class Connection(Control, asyncio.Protocol):
             raise StreamFault(stream, PROTOCOL_ERROR, str(error)) from error
         self._end(request, b"")
 
-    # ---- windows of requests --------------------------------------------------------------------------------------
-
     def widen(self, stream: Stream, by: int) -> None:
         """Let the peer send `by` more of a stream's data."""
         stream.window += by
@@ -262,8 +256,6 @@ class Connection(Control, asyncio.Protocol):
                 self.admit(asking, by)
             else:
                 self._asking.popleft()
-
-    # ---- ends -----------------------------------------------------------------------------------------------------
 
     def over(self, stream: Stream) -> None:
         """The answer on a stream has been sent; what still comes of an unfinished request is not wanted."""

@@ -60,8 +60,6 @@ class Control(FrameReader):
         self._oddities = 0
         self._settled = self._asked = False
 
-    # ---- frames ---------------------------------------------------------------------------------------------------
-
     def take_other(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         """Whatever is neither DATA nor HEADERS."""
         if kind == WINDOW_UPDATE:
@@ -149,8 +147,6 @@ class Control(FrameReader):
         if int.from_bytes(payload[:4], "big") & NUMBER_MAX == stream:
             raise StreamFault(stream, PROTOCOL_ERROR, "a stream that depends on itself")
 
-    # ---- time -----------------------------------------------------------------------------------------------------
-
     def odd(self) -> None:
         """Count; raises ConnectionFault."""
         self._oddities += 1
@@ -190,8 +186,6 @@ class Control(FrameReader):
             self.write(frame(PING, payload=_PAYLOAD))
         elif silent_s > 2 * self.limits.idle_s:
             self.cut()
-
-    # ---- what the connection does ---------------------------------------------------------------------------------
 
     @abc.abstractmethod
     def write(self, data: bytes) -> None:

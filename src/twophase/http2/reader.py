@@ -111,8 +111,6 @@ class FrameReader(abc.ABC):
                 self.take_fault(fault)
         return at
 
-    # ---- headers --------------------------------------------------------------------------------------------------
-
     def _begin_block(self, flags: int, stream: int, payload: bytes) -> None:
         if not stream:
             raise ConnectionFault(PROTOCOL_ERROR, "HEADERS without a stream")
@@ -143,8 +141,6 @@ class FrameReader(abc.ABC):
             self._block_stream = 0
             block, self._block = b"".join(self._block), []
             self.take_block(self._block_flags, stream, block)
-
-    # ---- what subclasses do ---------------------------------------------------------------------------------------
 
     @abc.abstractmethod
     def take_greeting(self) -> None:

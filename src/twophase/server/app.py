@@ -22,7 +22,7 @@ import msgspec
 import structlog
 import uvloop
 
-from twophase.coordinator.calls import why_not_callable
+from twophase.coordinator.calling.calls import why_not_callable
 from twophase.coordinator.coordinator import Coordinator
 from twophase.core.credentials import shown, without_credentials
 from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
@@ -32,22 +32,23 @@ from twophase.destinations.grpc import GrpcDestination
 from twophase.destinations.http import HttpDestination
 from twophase.destinations.jsonrpc import JsonRpcDestination
 from twophase.http.client import HttpClient
-from twophase.server import grpc_port, logs, openapi
+from twophase.server import logs, openapi
 from twophase.server.alerting import alerts_of
-from twophase.server.decode import Decoder
-from twophase.server.dtm_http import ColdRoutes
-from twophase.server.dtm_jsonrpc import JsonRpcDoor
-from twophase.server.grpc_port import GrpcPort
-from twophase.server.listener import Listener
-from twophase.server.many_http import ManyDoor
-from twophase.server.messages_http import operator_routes
+from twophase.server.doors import grpc_port
+from twophase.server.doors.dtm_http import ColdRoutes
+from twophase.server.doors.dtm_jsonrpc import JsonRpcDoor
+from twophase.server.doors.grpc_port import GrpcPort
+from twophase.server.doors.many_http import ManyDoor
+from twophase.server.doors.messages_http import operator_routes
+from twophase.server.doors.takeover import TakeoverDoor
+from twophase.server.doors.topics_http import TopicRoutes
+from twophase.server.formats.decode import Decoder
+from twophase.server.formats.trace import TraceHeaders, names_of
+from twophase.server.hot.listener import Listener
 from twophase.server.metrics import Metrics
 from twophase.server.settings import Settings, unknown_variables
 from twophase.server.stores import open_store
-from twophase.server.takeover import TakeoverDoor
 from twophase.server.told import CountedAndTold, Told
-from twophase.server.topics_http import TopicRoutes
-from twophase.server.trace import TraceHeaders, names_of
 
 EXIT_CLEAN: Final = 0
 EXIT_CONFIGURATION: Final = 2

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from twophase.coordinator.entry import OnReply, ReplyOf
+from twophase.coordinator.messages.entry import OnReply, ReplyOf
 from twophase.core.hooks import WallClock
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.http import HttpClient, Outcome
-from twophase.server.decode import Decoder
-from twophase.server.listener import Listener
+from twophase.server.formats.decode import Decoder
+from twophase.server.hot.listener import Listener
 
 _HEADERS = (("Content-Type", "application/json"),)
 _TIMEOUT_MS = 3000
@@ -78,7 +78,7 @@ async def serve(host: str, port: int, grpc_port: int | None = None) -> None:
     urls = await listener.start(host, port)
     door = None
     if grpc_port is not None:
-        from twophase.server.dtm_grpc import GrpcDoor  # noqa: PLC0415 -- an extra, and only where it is asked for
+        from twophase.server.doors.dtm_grpc import GrpcDoor  # noqa: PLC0415 -- an extra, and only where it is asked for
 
         door = GrpcDoor(coordinator, decoder, WallClock(), on_refused=_refused)
         urls.append(await door.start(host, grpc_port))

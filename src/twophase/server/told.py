@@ -9,11 +9,11 @@ import logging
 
 import structlog
 
-from twophase.coordinator.alerts import AlertResult
-from twophase.coordinator.evidence import tellable
+from twophase.coordinator.calling.alerts import AlertResult
+from twophase.coordinator.messages.evidence import tellable
 from twophase.core.verdict import BranchResult, Verdict
+from twophase.server.formats.query import timestamp
 from twophase.server.metrics import Metrics
-from twophase.server.query import timestamp
 from twophase.stores.base import Attempt, AttemptKind, Purged
 
 _log = structlog.get_logger("twophase.coordinator")

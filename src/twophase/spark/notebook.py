@@ -8,11 +8,11 @@ from typing import Self
 
 from pyspark.sql import DataFrame, SparkSession
 
-from twophase.spark.comparison import Audited
+from twophase.spark.auditing.run import examine, look_into
+from twophase.spark.inputs.plan import Plan
 from twophase.spark.locations import Role, parse_coordinator, parse_named, require_comparable
-from twophase.spark.plan import Plan
-from twophase.spark.report import Report
-from twophase.spark.run import examine, look_into
+from twophase.spark.reports.report import Report
+from twophase.spark.rules.comparison import Audited
 
 
 class Outcome(tuple[Report, DataFrame]):

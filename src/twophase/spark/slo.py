@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from twophase.core.lifecycle import State
-from twophase.spark.classify import BY_CHECK_BACK, branches_of
+from twophase.spark.rules.classify import BY_CHECK_BACK, branches_of
 
 FORMAT = 1
 PERCENTILES = (0.5, 0.95, 0.99, 1.0)

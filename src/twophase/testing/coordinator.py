@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from twophase.coordinator.view import MessageView
+from twophase.coordinator.messages.view import MessageView
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import FINAL, State
 from twophase.server.app import Server
@@ -161,8 +161,6 @@ class InProcessCoordinator:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
-
-    # ---- inside the loop's thread -----------------------------------------------------------------
 
     async def _start(self, settings: Settings) -> str:
         self._server = Server(settings, clock=self.clock)

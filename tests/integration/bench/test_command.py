@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.bench.command import ENVIRONMENT, bench
 from tests.servers.missing import not_to_be_had
-from twophase.bench.started import null_server
+from twophase.bench.servers.started import null_server
 
 
 def _short(*arguments: str) -> tuple[str, ...]:

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from tests.integration.bench.faulty import Faults, faulty_server
-from twophase.bench.measurement import Measurement
-from twophase.bench.run import Run
-from twophase.bench.workload import Mode, Workload
+from twophase.bench.load.measurement import Measurement
+from twophase.bench.load.run import Run
+from twophase.bench.load.workload import Mode, Workload
 from twophase.core.errors import BenchmarkFailed
 from twophase.http.address import parse_address
 

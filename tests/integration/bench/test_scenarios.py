@@ -15,10 +15,10 @@ import psycopg
 import pytest
 
 from tests.servers.postgres import PostgresServer
-from twophase.bench import setups
 from twophase.bench.scenarios.catalogue import SCENARIOS
 from twophase.bench.scenarios.figure import Stage
-from twophase.bench.setups import Store
+from twophase.bench.servers import setups
+from twophase.bench.servers.setups import Store
 
 _SMALL = {
     "latency": (100, 0.5),

@@ -36,8 +36,8 @@ from twophase import (
 )
 from twophase.barrier.branch import BranchRefused
 from twophase.barrier.install import install
-from twophase.client import transport_grpc
-from twophase.client.wire import Operation, TransportFailure
+from twophase.client.transport import grpc as transport_grpc
+from twophase.client.transport.wire import Operation, TransportFailure
 from twophase.integrations.grpc import check_handler, once
 from twophase.testing import InProcessCoordinator, State
 

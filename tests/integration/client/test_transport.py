@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.integration.client.coordinator import CUT, RecordingCoordinator, unused_url
-from twophase.client.transport_sync import SyncTransport
-from twophase.client.wire import HttpAnswer, Operation, TransportFailure
+from twophase.client.transport.sync import SyncTransport
+from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure
 
 Talk = Callable[[socket.socket], None]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"

@@ -8,7 +8,7 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from tests.integration.moving.stores import DtmStore
-from twophase.cli.import_dtm import app
+from twophase.cli.operating.import_dtm import app
 
 
 def run(dtm: DtmStore, server: str, *options: str) -> Result:

@@ -19,7 +19,7 @@ from tests.integration.moving.services import Service, gate, until
 from tests.integration.moving.stores import DtmStore, MysqlStore, PostgresStore, RedisStore
 from tests.integration.server.process import serving
 from tests.servers.database import Database
-from twophase.cli.import_dtm import app
+from twophase.cli.operating.import_dtm import app
 from twophase.core.lifecycle import State
 from twophase.testing import InProcessCoordinator
 

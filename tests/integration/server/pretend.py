@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 
 import httptools
 
-from twophase.coordinator.entry import OnReply, ReplyOf
 from twophase.coordinator.gauges import Gauges
-from twophase.coordinator.horizon import Horizon
-from twophase.coordinator.view import MessageView
+from twophase.coordinator.messages.entry import OnReply, ReplyOf
+from twophase.coordinator.messages.view import MessageView
+from twophase.coordinator.upkeep.horizon import Horizon
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
-from twophase.server.decode import Decoder
-from twophase.server.dtm_http import ColdRoutes
-from twophase.server.listener import Listener, Timeouts
+from twophase.server.doors.dtm_http import ColdRoutes
+from twophase.server.formats.decode import Decoder
+from twophase.server.hot.listener import Listener, Timeouts
+from twophase.server.hot.protocol import Connection
 from twophase.server.metrics import Metrics
-from twophase.server.protocol import Connection
 from twophase.stores.base import Overview
 
 ACCEPTED = ReplyOf(None, State.PREPARED, 1_700_000_000_000)

@@ -19,7 +19,7 @@ import pytest
 from tests.integration.server.pretend import Client, Response, get, post
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import Code, Dtm, grpc_url, method
-from twophase.bench.http2 import Http2Connection, head
+from twophase.bench.load.http2 import Http2Connection, head
 
 URL = "http://127.0.0.1:1/in"
 

@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.integration.server.pretend import PretendCoordinator, StoppedClock
 from tests.integration.server.running import Running, running
-from twophase.coordinator.entry import ReplyOf
+from twophase.coordinator.messages.entry import ReplyOf
 from twophase.core.errors import (
     ConfigurationError,
     ForgottenMessage,
@@ -31,8 +31,8 @@ from twophase.core.lifecycle import State
 from twophase.core.message import Durability, Options
 from twophase.core.verdict import BranchResult
 from twophase.rpc.messages import Request, encode_request, parse_gid
-from twophase.server.decode import Decoder
-from twophase.server.dtm_grpc import GrpcDoor
+from twophase.server.doors.dtm_grpc import GrpcDoor
+from twophase.server.formats.decode import Decoder
 
 Code = grpc.StatusCode
 
@@ -395,7 +395,7 @@ async def test_the_default_port_is_left_out_where_it_is_taken(
     tmp_path: Path, setting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
-        monkeypatch.setattr("twophase.server.grpc_port.DEFAULT_PORT", taken.getsockname()[1])
+        monkeypatch.setattr("twophase.server.doors.grpc_port.DEFAULT_PORT", taken.getsockname()[1])
         port = free.getsockname()[1]
         free.close()
         async with running(tmp_path, grpc_port=setting, http_port=port) as one:
@@ -405,7 +405,7 @@ async def test_the_default_port_is_left_out_where_it_is_taken(
 async def test_without_grpcio_a_port_that_was_asked_for_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twophase.server.grpc_port.installed", lambda: False)
+    monkeypatch.setattr("twophase.server.doors.grpc_port.installed", lambda: False)
     with pytest.raises(ConfigurationError, match=r"pip install 'twophase\[grpc\]'"):
         async with running(tmp_path, grpc_port=0):
             pass

@@ -13,7 +13,7 @@ import pytest
 from tests.integration.server.pretend import Client, Response, Wire, get, listening, message, post, prepare
 from twophase.core.errors import ServerFault
 from twophase.core.limits import REQUEST_HEADER_BYTES_MAX
-from twophase.server.listener import Timeouts
+from twophase.server.hot.listener import Timeouts
 
 PATIENT_S = 60.0
 

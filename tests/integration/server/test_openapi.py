@@ -15,11 +15,11 @@ from starlette.routing import Route
 from tests.integration.server.pretend import Client, get
 from tests.integration.server.running import running
 from twophase.server.app import Server
+from twophase.server.formats.wire import WireRequest
+from twophase.server.hot.reader import HOT_ROUTES
 from twophase.server.openapi import OPENAPI_PATH, document
 from twophase.server.openapi.document import FIELDS
-from twophase.server.reader import HOT_ROUTES
 from twophase.server.settings import Settings
-from twophase.server.wire import WireRequest
 
 
 def _served(folder: Path) -> set[tuple[str, str]]:

@@ -214,9 +214,6 @@ def test_a_check_back_leaves_the_settings_of_the_test_alone(banks: dict[str, Ban
         connection.rollback()
 
 
-# ---- what is refused --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", ["rollback_only", "control_fully", "conditional_savepoint"])
 def test_a_session_that_could_not_roll_back_alone_is_refused(
     connection: Connection, coordinator: RecordingCoordinator, mode: Any
@@ -287,9 +284,6 @@ def test_without_a_transaction_to_roll_back_it_is_refused(bank: Bank) -> None:
                 open_transaction(connection)
         with pytest.raises(UnsupportedEngine), outer_transaction(engine):
             raise AssertionError("not reached")
-
-
-# ---- asyncio ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["engine", "connection", "session"])

@@ -22,8 +22,8 @@ from twophase.core.errors import ArchiveRefused, CannotRead, HistoryGap, LakeDam
 from twophase.core.message import decode
 from twophase.spark.archive import marks
 from twophase.spark.archive.lake import Lake
-from twophase.spark.datasource.looking import location_of
-from twophase.spark.datasource.wanted import parse
+from twophase.spark.datasource.asked.looking import location_of
+from twophase.spark.datasource.asked.wanted import parse
 
 pytestmark = pytest.mark.spark
 
@@ -257,7 +257,7 @@ def test_facts_see_what_a_sum_would_not() -> None:
 
     from twophase.spark.archive.facts import facts_of
     from twophase.spark.archive.schemas import target_of
-    from twophase.spark.datasource.tables import Kind
+    from twophase.spark.datasource.shape.tables import Kind
 
     def facts(*gids: str) -> object:
         schema = target_of(Kind.ATTEMPT)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tests.spark.archive.archiving import Archive, fail_early
 from tests.spark.source.stores import SqliteUnderTest, StoreUnderTest, finish, gid_of, live, remove
-from twophase.cli.spark import app
+from twophase.cli.spark.commands import app
 from twophase.core.errors import ConfigurationError
 from twophase.spark.archive.query import Answer, Question, as_csv, as_json, ask
 from twophase.spark.archive.workers import on

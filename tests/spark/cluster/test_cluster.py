@@ -17,7 +17,7 @@ from tests.spark.cluster.job import ATTEMPTS, ORDERS, ORDERS_APART, orders_of
 from tests.spark.cluster.standalone import Cluster, standalone
 from tests.spark.sink.scene import Scene, staged
 from tests.spark.source.stores import SqliteUnderTest, finish
-from twophase.cli.spark import app
+from twophase.cli.spark.commands import app
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
 from twophase.spark._java import find_java

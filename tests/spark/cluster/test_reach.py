@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from tests.spark.source.stores import SqliteUnderTest
-from twophase.cli.spark import app
+from twophase.cli.spark.commands import app
 from twophase.core.errors import SparkUnavailable
 from twophase.spark.cluster.reach import Seen, differing, reach, remedy_for, trouble_with
 from twophase.spark.doctor import Finding

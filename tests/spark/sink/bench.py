@@ -32,7 +32,7 @@ from tests.crash.checker import rows
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
 from tests.spark.sink.scene import Scene, staged
-from twophase.bench.processes import Meter, Process, listening, machine_cpu_s, tree
+from twophase.bench.servers.processes import Meter, Process, listening, machine_cpu_s, tree
 from twophase.spark import register
 from twophase.spark.session import SessionSettings, open_session
 

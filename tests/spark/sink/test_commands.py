@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from twophase.cli.spark import app
+from twophase.cli.spark.commands import app
 from twophase.core.verdict import VERDICT_HEADER, Verdict
 from twophase.spark.sink.checkback import answer
 from twophase.spark.sink.ledger import Batch, Decision, Ledger

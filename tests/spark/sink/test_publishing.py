@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.spark.sink.scene import Scene
-from twophase.client.wire import Operation, encode_request
+from twophase.client.transport.wire import Operation, encode_request
 from twophase.core.errors import ContraryDecision, PublishError
 from twophase.core.many import OneResult
 from twophase.core.message import Branch, Message, Options

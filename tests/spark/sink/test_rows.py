@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from twophase.client.wire import Operation, encode_request
+from twophase.client.transport.wire import Operation, encode_request
 from twophase.core.errors import RowRefused
 from twophase.core.limits import BODY_BYTES_MAX
 from twophase.core.message import Branch, Durability, Message, Options

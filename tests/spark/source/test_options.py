@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from twophase.core.errors import ConfigurationError
-from twophase.spark.datasource.address import locate, require_no_secret
-from twophase.spark.datasource.wanted import parse
+from twophase.spark.datasource.asked.address import locate, require_no_secret
+from twophase.spark.datasource.asked.wanted import parse
 
 URL = "sqlite:///tp.db"
 

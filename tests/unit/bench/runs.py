@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from twophase.bench.histogram import Histogram
-from twophase.bench.ledger import Ledger
-from twophase.bench.measurement import Measurement, Point, Usage
-from twophase.bench.plots import BRANCH
-from twophase.bench.workload import Workload
+from twophase.bench.load.histogram import Histogram
+from twophase.bench.load.ledger import Ledger
+from twophase.bench.load.measurement import Measurement, Point, Usage
+from twophase.bench.load.workload import Workload
+from twophase.bench.results.plots import BRANCH
 
 
 def run(per_second: float, rate: float = 0.0, cpu_us: float = 100.0) -> Measurement:

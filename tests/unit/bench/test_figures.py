@@ -8,10 +8,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.unit.bench.runs import run
-from twophase.bench import plots
-from twophase.bench.chart import Axis, Line, chart
 from twophase.bench.compare import Comparison, Spread
-from twophase.bench.report import number
+from twophase.bench.results import plots
+from twophase.bench.results.chart import Axis, Line, chart
+from twophase.bench.results.report import number
 from twophase.bench.scenarios.figure import Figure
 
 

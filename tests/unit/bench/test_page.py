@@ -13,8 +13,8 @@ from benchmarks.record import Record
 from benchmarks.results import AtRate, Detail, Found, Part, Row
 from tests.unit.bench.runs import run
 from twophase.bench.compare import Comparison, Spread
-from twophase.bench.machine import this_machine
-from twophase.bench.measurement import Latency
+from twophase.bench.load.measurement import Latency
+from twophase.bench.results.machine import this_machine
 from twophase.bench.scenarios.figure import Figure
 
 _SQLITE = Comparison("sqlite", [run(500), run(400), run(600)], [run(1000), run(1000), run(1000)])

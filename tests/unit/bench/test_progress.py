@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from twophase.bench.progress import shown
+from twophase.bench.results.progress import shown
 
 
 def _told(*, terminal: bool) -> str:

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from twophase.bench.ledger import Ledger
-from twophase.bench.sink import Sink, SinkConnection
-from twophase.bench.workload import FIRST_NUMBER
+from twophase.bench.load.ledger import Ledger
+from twophase.bench.load.sink import Sink, SinkConnection
+from twophase.bench.load.workload import FIRST_NUMBER
 
 
 class _Transport:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from twophase.bench.workload import FIRST_NUMBER, NUMBER_AT, NUMBER_DIGITS, Gids, Mode, Template, Workload
+from twophase.bench.load.workload import FIRST_NUMBER, NUMBER_AT, NUMBER_DIGITS, Gids, Mode, Template, Workload
 from twophase.core.errors import ConfigurationError
 from twophase.core.gid import GID_CHARACTERS, born_ms
 from twophase.core.message import Durability
 from twophase.http.address import parse_address
-from twophase.server.decode import Decoder
+from twophase.server.formats.decode import Decoder
 
 _SERVER = parse_address("http://127.0.0.1:36789/api/dtmsvr")
 _SINK = "http://127.0.0.1:5000/a1b2c3d4"

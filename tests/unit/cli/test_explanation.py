@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from twophase.cli.explain import text_of
-from twophase.cli.explanation import Explanation, clock, explain
-from twophase.server.shown import ShownAttempt, ShownBranch, ShownMessage
+from twophase.cli.operating.explain import text_of
+from twophase.cli.operating.explanation import Explanation, clock, explain
+from twophase.server.formats.shown import ShownAttempt, ShownBranch, ShownMessage
 
 NOW = 1_700_000_100_000
 MINUTE = 60_000

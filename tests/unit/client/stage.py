@@ -10,8 +10,8 @@ from twophase.barrier.check_back import CheckBackAnswer
 from twophase.barrier.dialect import SQLITE
 from twophase.client import flow
 from twophase.client.draft import Draft
-from twophase.client.exchange import Patience, Pause, Send, Surroundings
-from twophase.client.wire import HttpAnswer, Operation
+from twophase.client.transport.exchange import Patience, Pause, Send, Surroundings
+from twophase.client.transport.wire import HttpAnswer, Operation
 from twophase.core.message import Options
 from twophase.core.verdict import Verdict
 

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.client.stage import Stage, course
 from twophase.client import by_hand, flow
 from twophase.client.draft import Progress
-from twophase.client.wire import HttpAnswer, Operation, TransportFailure
+from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure
 from twophase.core.errors import (
     ContraryDecision,
     CoordinatorUnreachable,

@@ -7,8 +7,8 @@ from collections.abc import Generator
 import pytest
 
 from tests.unit.client.stage import Time
-from twophase.client.exchange import Patience, Pause, Send, exchange
-from twophase.client.wire import HttpAnswer, Operation, TransportFailure
+from twophase.client.transport.exchange import Patience, Pause, Send, exchange
+from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure
 from twophase.core.errors import CoordinatorUnreachable, Overloaded, ShuttingDown
 from twophase.core.message import Branch, Message, Options
 

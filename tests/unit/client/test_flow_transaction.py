@@ -8,7 +8,7 @@ from tests.unit.client.stage import Stage, course
 from twophase.barrier.check_back import CheckBackAnswer
 from twophase.client import flow
 from twophase.client.draft import Progress
-from twophase.client.wire import HttpAnswer, Operation, TransportFailure
+from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure
 from twophase.core.errors import (
     AutocommitRefused,
     BarrierTableMissing,

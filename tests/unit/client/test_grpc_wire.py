@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from twophase.client.grpc_wire import GrpcTarget, answer_of, encode_request
-from twophase.client.wire import Operation, TransportFailure, pause_asked_ms, read_answer
+from twophase.client.transport.grpc_wire import GrpcTarget, answer_of, encode_request
+from twophase.client.transport.wire import Operation, TransportFailure, pause_asked_ms, read_answer
 from twophase.core.errors import (
     ConfigurationError,
     ContraryDecision,

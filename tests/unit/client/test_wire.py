@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from twophase.client.wire import HttpAnswer, Operation, encode_request, pause_asked_ms, read_answer
+from twophase.client.transport.wire import HttpAnswer, Operation, encode_request, pause_asked_ms, read_answer
 from twophase.core import errors
 from twophase.core.errors import (
     ContentConflict,

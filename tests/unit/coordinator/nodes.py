@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tests.unit.coordinator.rig import QUICK, ScriptedDestination, Watcher
 from tests.unit.coordinator.shared import Shared
 from twophase.coordinator.coordinator import Coordinator
-from twophase.coordinator.entry import ReplyOf
+from twophase.coordinator.messages.entry import ReplyOf
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.lifecycle import State
 from twophase.core.message import Message

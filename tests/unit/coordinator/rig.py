@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.unit.coordinator.silent import NullObserver
-from twophase.coordinator.alerts import Alerts, Webhook
+from twophase.coordinator.calling.alerts import Alerts, Webhook
 from twophase.coordinator.coordinator import Coordinator
-from twophase.coordinator.entry import ReplyOf
+from twophase.coordinator.messages.entry import ReplyOf
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options

@@ -7,7 +7,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twophase.coordinator.gate import Gate
+from twophase.coordinator.calling.gate import Gate
 
 TOTAL, EACH, WAITING = 4, 2, 3
 KEYS = ("a", "b", "c")

@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 
 from tests.unit.coordinator.rig import Rig, message
-from twophase.coordinator import looking
+from twophase.coordinator.messages import looking
 from twophase.stores.base import LiveRow
 from twophase.stores.search import Search
 

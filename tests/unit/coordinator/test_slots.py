@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.coordinator.rig import QUICK, Rig, message
-from twophase.coordinator import slots
+from twophase.coordinator.messages import slots
+from twophase.coordinator.messages.slots import Slots
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.slots import Slots
 
 MakeRig = Callable[..., Awaitable[Rig]]
 B = "http://b/in"

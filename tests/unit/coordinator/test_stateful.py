@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.unit.coordinator.rig import OK, QUICK, GatedStore, Rig, ScriptedDestination
 from twophase.coordinator.coordinator import Coordinator
-from twophase.coordinator.entry import ReplyOf
+from twophase.coordinator.messages.entry import ReplyOf
 from twophase.coordinator.operator import Act
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import StoreError

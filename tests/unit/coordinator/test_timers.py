@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twophase.coordinator.entry import Entry
-from twophase.coordinator.timers import Timers
+from twophase.coordinator.messages.entry import Entry
+from twophase.coordinator.messages.timers import Timers
 from twophase.core.message import Message
 
 BUCKET_MS = 32

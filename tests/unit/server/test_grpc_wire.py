@@ -23,7 +23,7 @@ from twophase.rpc.messages import (
     parse_topic,
     pool,
 )
-from twophase.server.wire import WireStep, parse_steps
+from twophase.server.formats.wire import WireStep, parse_steps
 
 ROOT = Path(__file__).parents[3]
 

@@ -11,12 +11,12 @@ import contextlib
 import time
 from typing import Final
 
-from twophase.bench.ledger import Ledger
-from twophase.bench.run import Run
+from twophase.bench.load.ledger import Ledger
+from twophase.bench.load.run import Run
+from twophase.bench.load.sink import Sink
+from twophase.bench.load.workload import Mode, Workload
 from twophase.bench.scenarios.figure import Figure, Stage, api, play, until
-from twophase.bench.setups import store
-from twophase.bench.sink import Sink
-from twophase.bench.workload import Mode, Workload
+from twophase.bench.servers.setups import store
 from twophase.http.address import Address
 
 MESSAGES: Final = 10_000

@@ -13,12 +13,12 @@ from typing import Final
 import msgspec
 
 from twophase.bench.compare import Comparison, Spread, measure
+from twophase.bench.load.workload import Workload
 from twophase.bench.scenarios.figure import Figure, Stage
 from twophase.bench.scenarios.metrics import said
 from twophase.bench.scenarios.seeds import seed, two_stores
-from twophase.bench.setups import Store
-from twophase.bench.started import Started
-from twophase.bench.workload import Workload
+from twophase.bench.servers.setups import Store
+from twophase.bench.servers.started import Started
 from twophase.core.errors import BenchmarkFailed
 
 ROWS: Final = 1_000_000

@@ -12,7 +12,7 @@ import msgspec
 import uvloop
 
 from twophase.bench.compare import Spread, api_url
-from twophase.bench.measurement import Measurement
+from twophase.bench.load.measurement import Measurement
 from twophase.http.address import Address, parse_address
 
 T = TypeVar("T")

@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 
 from twophase.bench.compare import Comparison, alternate
+from twophase.bench.load.workload import Workload
 from twophase.bench.scenarios.figure import Figure, Stage, lost_or_early
 from twophase.bench.scenarios.seeds import seed, two_stores
-from twophase.bench.setups import Store
-from twophase.bench.started import Started
-from twophase.bench.workload import Workload
+from twophase.bench.servers.setups import Store
+from twophase.bench.servers.started import Started
 
 LIVE: Final = 1_000_000
 HISTORY_FOR_EACH: Final = 5

@@ -13,13 +13,13 @@ from typing import Final
 import msgspec
 
 from twophase.bench.compare import measure
-from twophase.bench.disk import sync_ms
-from twophase.bench.measurement import Latency, Measurement
+from twophase.bench.load.measurement import Latency, Measurement
+from twophase.bench.load.workload import Workload
 from twophase.bench.scenarios.figure import Figure, Stage, lost_or_early
 from twophase.bench.scenarios.flushes import flushes
-from twophase.bench.setups import store
-from twophase.bench.started import directory_on_disk, null_server
-from twophase.bench.workload import Workload
+from twophase.bench.servers.disk import sync_ms
+from twophase.bench.servers.setups import store
+from twophase.bench.servers.started import directory_on_disk, null_server
 
 RATE: Final = 500.0
 SECONDS: Final = 10.0

@@ -6,12 +6,12 @@ import asyncio
 import statistics
 from typing import Final
 
-from twophase.bench.processes import Process, memory_bytes
-from twophase.bench.run import Run
+from twophase.bench.load.run import Run
+from twophase.bench.load.workload import Workload
 from twophase.bench.scenarios.figure import Figure, Stage, api, lost_or_early, play
-from twophase.bench.setups import store
-from twophase.bench.started import Started
-from twophase.bench.workload import Workload
+from twophase.bench.servers.processes import Process, memory_bytes
+from twophase.bench.servers.setups import store
+from twophase.bench.servers.started import Started
 
 SECONDS: Final = 60.0
 _IDLE_S: Final = 2.0

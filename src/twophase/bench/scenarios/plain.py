@@ -13,13 +13,13 @@ from typing import Final
 import msgspec
 
 from twophase.bench.compare import Spread, measure
-from twophase.bench.disk import sync_ms
-from twophase.bench.measurement import Measurement
-from twophase.bench.processes import OWN_NAME
+from twophase.bench.load.measurement import Measurement
+from twophase.bench.load.workload import Workload
 from twophase.bench.scenarios.figure import Figure, Stage
-from twophase.bench.setups import store
-from twophase.bench.started import Scheme, Started, directory_on_disk, null_server, server
-from twophase.bench.workload import Workload
+from twophase.bench.servers.disk import sync_ms
+from twophase.bench.servers.processes import OWN_NAME
+from twophase.bench.servers.setups import store
+from twophase.bench.servers.started import Scheme, Started, directory_on_disk, null_server, server
 
 ROUNDS: Final = 3
 SECONDS: Final = 5.0
@@ -40,7 +40,7 @@ def play_plain(stage: Stage) -> list[Figure]:
     runs: dict[str, list[Measurement]] = {_PLAIN: [], _OURS: [], _NULL: []}
     disk_ms: list[float] = []
     with store(stage.kind, stage.directory) as made, store(stage.kind, stage.directory) as other:
-        command = [sys.executable, "-m", "twophase.bench.plain", "--store", other.url]
+        command = [sys.executable, "-m", "twophase.bench.servers.plain", "--store", other.url]
         with (
             made.served(scheme=Scheme.GRPC) as ours,
             server("plain", command, scheme=Scheme.GRPC) as alone,

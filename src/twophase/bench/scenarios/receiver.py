@@ -15,11 +15,11 @@ from typing import Final
 
 import msgspec
 
-from twophase.bench.run import Run
+from twophase.bench.load.run import Run
+from twophase.bench.load.workload import Mode, Workload
 from twophase.bench.scenarios.figure import Figure, Stage, api, play, until
-from twophase.bench.setups import store
-from twophase.bench.started import Started
-from twophase.bench.workload import Mode, Workload
+from twophase.bench.servers.setups import store
+from twophase.bench.servers.started import Started
 from twophase.http import HttpClient
 
 MESSAGES: Final = 10_000

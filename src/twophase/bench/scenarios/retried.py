@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from twophase.bench.histogram import Histogram
-from twophase.bench.ledger import Ledger
-from twophase.bench.run import Run
-from twophase.bench.sink import PARSED, Sink
-from twophase.bench.window import OnProgress, silent
-from twophase.bench.workload import FIRST_NUMBER, NUMBER_AT, NUMBER_DIGITS, Workload
+from twophase.bench.load.histogram import Histogram
+from twophase.bench.load.ledger import Ledger
+from twophase.bench.load.run import Run
+from twophase.bench.load.sink import PARSED, Sink
+from twophase.bench.load.window import OnProgress, silent
+from twophase.bench.load.workload import FIRST_NUMBER, NUMBER_AT, NUMBER_DIGITS, Workload
 from twophase.http.address import Address
 
 EVERY: Final = 20

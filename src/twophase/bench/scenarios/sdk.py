@@ -11,7 +11,7 @@ import time
 from typing import Final
 
 from twophase.bench.scenarios.figure import Figure, Stage, play
-from twophase.bench.started import null_server
+from twophase.bench.servers.started import null_server
 from twophase.client.endpoints import AsyncTwoPhase, TwoPhase
 from twophase.client.message import Message
 

@@ -7,9 +7,9 @@ import importlib.resources
 import time
 from typing import Final
 
-from twophase.bench.postgres import postgres
 from twophase.bench.scenarios.figure import Stage
-from twophase.bench.setups import Store, sqlite_store, store_in
+from twophase.bench.servers.postgres import postgres
+from twophase.bench.servers.setups import Store, sqlite_store, store_in
 from twophase.core.gid import GID_CHARACTERS
 from twophase.core.message import Branch, Message, encode
 

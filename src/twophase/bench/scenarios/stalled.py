@@ -12,15 +12,15 @@ from typing import Final
 
 import msgspec
 
-from twophase.bench.histogram import Histogram
-from twophase.bench.measurement import Measurement
-from twophase.bench.processes import Process, memory_bytes
-from twophase.bench.run import Run
+from twophase.bench.load.histogram import Histogram
+from twophase.bench.load.measurement import Measurement
+from twophase.bench.load.run import Run
+from twophase.bench.load.workload import Mode, Workload
 from twophase.bench.scenarios.figure import Figure, Stage, api, play
 from twophase.bench.scenarios.retried import EVERY, RetriedRun
-from twophase.bench.setups import store
-from twophase.bench.started import Started
-from twophase.bench.workload import Mode, Workload
+from twophase.bench.servers.processes import Process, memory_bytes
+from twophase.bench.servers.setups import store
+from twophase.bench.servers.started import Started
 from twophase.core.schedule import Schedule
 
 SECONDS: Final = 300.0

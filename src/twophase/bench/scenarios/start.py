@@ -14,11 +14,11 @@ import time
 from typing import Final
 from urllib.parse import parse_qs
 
-from twophase.bench.ledger import Ledger
+from twophase.bench.load.ledger import Ledger
+from twophase.bench.load.sink import PARSED, Sink
 from twophase.bench.scenarios.figure import Figure, Stage, play, until
 from twophase.bench.scenarios.seeds import seed
-from twophase.bench.setups import Store, store
-from twophase.bench.sink import PARSED, Sink
+from twophase.bench.servers.setups import Store, store
 
 ROWS: Final = 100_000
 _EMPTY_BAR_S: Final = 1.0

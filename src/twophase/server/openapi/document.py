@@ -21,14 +21,14 @@ from starlette.routing import Route
 
 from twophase.core.limits import GID_BYTES_MAX
 from twophase.core.many import MESSAGES_MAX, SubmitMany
-from twophase.server.cold import respond
-from twophase.server.dtm_jsonrpc import RpcCall
-from twophase.server.encode import Answer, Failure
-from twophase.server.many_http import PrepareMany
+from twophase.server.doors.cold import respond
+from twophase.server.doors.dtm_jsonrpc import RpcCall
+from twophase.server.doors.many_http import PrepareMany
+from twophase.server.formats.encode import Answer, Failure
+from twophase.server.formats.wire import WireRequest
 from twophase.server.openapi.dtm import DTM
 from twophase.server.openapi.operation import OPENAPI_PATH, Operation, Parameter
 from twophase.server.openapi.own import OWN
-from twophase.server.wire import WireRequest
 
 OPERATIONS: Final = (*DTM, *OWN)
 _JSON: Final = "application/json"

@@ -10,13 +10,16 @@ from typing import Any, Final
 
 import msgspec
 
-from twophase.coordinator.horizon import Horizon
-from twophase.server.cold import DTM_PREFIX
-from twophase.server.dtm_http import NewGid, Version
-from twophase.server.dtm_jsonrpc import PATH as JSON_RPC_PATH
-from twophase.server.dtm_jsonrpc import RpcCall, RpcReply
-from twophase.server.dtm_operator import Reset
-from twophase.server.encode import Failure
+from twophase.coordinator.upkeep.horizon import Horizon
+from twophase.server.doors.cold import DTM_PREFIX
+from twophase.server.doors.dtm_http import NewGid, Version
+from twophase.server.doors.dtm_jsonrpc import PATH as JSON_RPC_PATH
+from twophase.server.doors.dtm_jsonrpc import RpcCall, RpcReply
+from twophase.server.doors.dtm_operator import Reset
+from twophase.server.doors.topics_http import KeyValuePage, KeyValues
+from twophase.server.formats.encode import Failure
+from twophase.server.formats.query import Branch, Listed, Transaction
+from twophase.server.formats.wire import WireRequest
 from twophase.server.openapi.operation import (
     FORGOTTEN,
     NO_MESSAGE,
@@ -30,9 +33,6 @@ from twophase.server.openapi.operation import (
     Parameter,
     Pong,
 )
-from twophase.server.query import Branch, Listed, Transaction
-from twophase.server.topics_http import KeyValuePage, KeyValues
-from twophase.server.wire import WireRequest
 
 
 class Queried(msgspec.Struct):

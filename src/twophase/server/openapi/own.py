@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from twophase.core import many, takeover
-from twophase.server.many_http import PrepareMany
-from twophase.server.messages_http import MESSAGES, Said
+from twophase.server.doors.many_http import PrepareMany
+from twophase.server.doors.messages_http import MESSAGES, Said
+from twophase.server.doors.topics_http import OWN_PREFIX, ShownTopic, ShownTopics, Subscription
+from twophase.server.formats.shown import Acted, ManyMessages, OneMessage
 from twophase.server.openapi.operation import FORGOTTEN, NO_MESSAGE, Done, Operation, Parameter
-from twophase.server.shown import Acted, ManyMessages, OneMessage
-from twophase.server.topics_http import OWN_PREFIX, ShownTopic, ShownTopics, Subscription
 
 _GID: Final = Parameter("gid", "the message's name", where="path")
 _NAME: Final = Parameter("name", "the topic's name", where="path")

@@ -16,7 +16,7 @@ from twophase.spark.archive.copying import fingerprint, read_facts
 from twophase.spark.archive.lake import File, Lake, Manifest
 from twophase.spark.archive.run import Workers
 from twophase.spark.archive.schemas import TABLES
-from twophase.spark.datasource.tables import Kind
+from twophase.spark.datasource.shape.tables import Kind
 
 
 class Fault(msgspec.Struct, frozen=True):

@@ -23,13 +23,13 @@ from twophase.core.errors import HistoryGap, LakeDamaged
 from twophase.spark.archive.facts import SHAPES, Facts, Tally, facts_of
 from twophase.spark.archive.lake import File, make_folder
 from twophase.spark.archive.schemas import target_of
-from twophase.spark.datasource import gaps
-from twophase.spark.datasource.connection import Run
-from twophase.spark.datasource.parts import Range, Stretch
-from twophase.spark.datasource.reading import Reader, snapshot_of
-from twophase.spark.datasource.sql import select
-from twophase.spark.datasource.tables import Kind
-from twophase.spark.datasource.wanted import Wanted
+from twophase.spark.datasource.asked.wanted import Wanted
+from twophase.spark.datasource.shape.sql import select
+from twophase.spark.datasource.shape.tables import Kind
+from twophase.spark.datasource.tasks import gaps
+from twophase.spark.datasource.tasks.connection import Run
+from twophase.spark.datasource.tasks.parts import Range, Stretch
+from twophase.spark.datasource.tasks.reading import Reader, snapshot_of
 
 _DAY_MS = 86_400_000
 _GROUP_ROWS, _GROUP_BYTES = 65_536, 64 * 2**20

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from twophase.spark.datasource.tables import Kind
+from twophase.spark.datasource.shape.tables import Kind
 
 _LANES = 2
 _LANE_MODULUS = 2**64

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from twophase.core.errors import ArchiveRefused
 from twophase.spark.archive.writing import changing, statement
-from twophase.spark.datasource.looking import location_of
-from twophase.spark.datasource.tables import Kind
-from twophase.spark.datasource.wanted import parse
+from twophase.spark.datasource.asked.looking import location_of
+from twophase.spark.datasource.asked.wanted import parse
+from twophase.spark.datasource.shape.tables import Kind
 from twophase.spark.locations import Location
 
 

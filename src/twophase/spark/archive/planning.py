@@ -17,10 +17,10 @@ from twophase.core.hooks import Clock
 from twophase.spark.archive.lake import Manifest
 from twophase.spark.archive.spans import Span, attempts_between
 from twophase.spark.archive.writing import statement
-from twophase.spark.datasource.looking import looked_into
-from twophase.spark.datasource.parts import Stretch
-from twophase.spark.datasource.planning import lowest_seq, places
-from twophase.spark.datasource.wanted import Wanted
+from twophase.spark.datasource.asked.looking import looked_into
+from twophase.spark.datasource.asked.wanted import Wanted
+from twophase.spark.datasource.tasks.parts import Stretch
+from twophase.spark.datasource.tasks.planning import lowest_seq, places
 from twophase.spark.readers.database import Database
 
 ROWS_PER_TASK = 250_000

@@ -36,7 +36,7 @@ from twophase.spark.archive.facts import SHAPES
 from twophase.spark.archive.lake import File, Lake
 from twophase.spark.archive.planning import store_now_ms
 from twophase.spark.archive.writing import Transaction, changing, statement
-from twophase.spark.datasource.tables import Kind
+from twophase.spark.datasource.shape.tables import Kind
 from twophase.spark.locations import Location
 from twophase.spark.readers.database import open_database
 

@@ -22,7 +22,7 @@ from twophase.spark.archive.checking import require_lake
 from twophase.spark.archive.lake import Lake
 from twophase.spark.archive.progress import told
 from twophase.spark.archive.views import Sources
-from twophase.spark.datasource.address import locate
+from twophase.spark.datasource.asked.address import locate
 from twophase.spark.datasource.cut import consistent_cut
 
 SMALL_ROWS_MAX = 100_000

@@ -21,9 +21,9 @@ from twophase.spark.archive import marks
 from twophase.spark.archive.copying import Task, check, copy
 from twophase.spark.archive.lake import FORMAT, Lake, Manifest
 from twophase.spark.archive.planning import ROWS_PER_TASK, Plan, plan
-from twophase.spark.datasource.parts import Stretch
-from twophase.spark.datasource.tables import Kind
-from twophase.spark.datasource.wanted import Wanted, parse
+from twophase.spark.datasource.asked.wanted import Wanted, parse
+from twophase.spark.datasource.shape.tables import Kind
+from twophase.spark.datasource.tasks.parts import Stretch
 
 _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from twophase.spark.datasource.sql import BODY
-from twophase.spark.datasource.tables import COLUMNS, Kind, arrow_schema
+from twophase.spark.datasource.shape.sql import BODY
+from twophase.spark.datasource.shape.tables import COLUMNS, Kind, arrow_schema
 
 TABLES = (Kind.HISTORY, Kind.ATTEMPT)
 

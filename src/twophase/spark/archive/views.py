@@ -21,13 +21,13 @@ from twophase.spark.archive.facts import SHAPES
 from twophase.spark.archive.lake import Lake, Manifest
 from twophase.spark.archive.planning import ROWS_PER_TASK, behind_the_lake
 from twophase.spark.archive.schemas import shown_of, target_of
-from twophase.spark.datasource.looking import looked_into
-from twophase.spark.datasource.parts import Stretch
-from twophase.spark.datasource.planning import places
-from twophase.spark.datasource.shaping import shape
+from twophase.spark.datasource.asked.looking import looked_into
+from twophase.spark.datasource.asked.wanted import Wanted, parse
+from twophase.spark.datasource.shape.shaping import shape
+from twophase.spark.datasource.shape.tables import COLUMNS, Kind, arrow_schema
 from twophase.spark.datasource.stream import read_stretch
-from twophase.spark.datasource.tables import COLUMNS, Kind, arrow_schema
-from twophase.spark.datasource.wanted import Wanted, parse
+from twophase.spark.datasource.tasks.parts import Stretch
+from twophase.spark.datasource.tasks.planning import places
 
 DAY = "dt"
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from twophase.core.errors import TwophaseError
 from twophase.spark.archive.marks import store_at
 from twophase.spark.cluster.bundle import NEEDED
-from twophase.spark.datasource.address import ENVIRONMENT, FILE
+from twophase.spark.datasource.asked.address import ENVIRONMENT, FILE
 from twophase.spark.readers.database import open_database
 from twophase.spark.session import SessionSettings, open_session
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from twophase.spark.datasource.choosing import target_of
-from twophase.spark.datasource.parts import Part
-from twophase.spark.datasource.planning import plan
-from twophase.spark.datasource.reading import read_part
-from twophase.spark.datasource.wanted import Wanted
+from twophase.spark.datasource.asked.choosing import target_of
+from twophase.spark.datasource.asked.wanted import Wanted
+from twophase.spark.datasource.tasks.parts import Part
+from twophase.spark.datasource.tasks.planning import plan
+from twophase.spark.datasource.tasks.reading import read_part
 
 
 class BatchReader(DataSourceReader):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from twophase.core.errors import ConfigurationError
-from twophase.spark.datasource.address import locate
+from twophase.spark.datasource.asked.address import locate
 from twophase.spark.locations import Location
 from twophase.spark.readers.database import open_database
 

@@ -9,10 +9,10 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from twophase.core.errors import ConfigurationError
+from twophase.spark.datasource.asked.choosing import schema_of
+from twophase.spark.datasource.asked.wanted import STREAM_ONLY, parse
 from twophase.spark.datasource.batch import BatchReader
-from twophase.spark.datasource.choosing import schema_of
 from twophase.spark.datasource.stream import StreamReader
-from twophase.spark.datasource.wanted import STREAM_ONLY, parse
 
 if TYPE_CHECKING:
     from twophase.spark.sink.writer import BatchWriter, StreamWriter

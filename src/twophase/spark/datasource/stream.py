@@ -20,15 +20,16 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from twophase.core.errors import CannotRead, ConfigurationError
-from twophase.spark.datasource import filters, gaps
-from twophase.spark.datasource.choosing import target_of
-from twophase.spark.datasource.looking import looked_into
-from twophase.spark.datasource.parts import Part, Range, Stretch
-from twophase.spark.datasource.planning import lowest_seq, places
-from twophase.spark.datasource.ranges import ROWS_PER_PART_MIN
-from twophase.spark.datasource.reading import Reader, snapshot_of
-from twophase.spark.datasource.sql import select
-from twophase.spark.datasource.wanted import EARLIEST, LATEST, REPORT, Wanted
+from twophase.spark.datasource.asked import filters
+from twophase.spark.datasource.asked.choosing import target_of
+from twophase.spark.datasource.asked.looking import looked_into
+from twophase.spark.datasource.asked.wanted import EARLIEST, LATEST, REPORT, Wanted
+from twophase.spark.datasource.shape.sql import select
+from twophase.spark.datasource.tasks import gaps
+from twophase.spark.datasource.tasks.parts import Part, Range, Stretch
+from twophase.spark.datasource.tasks.planning import lowest_seq, places
+from twophase.spark.datasource.tasks.ranges import ROWS_PER_PART_MIN
+from twophase.spark.datasource.tasks.reading import Reader, snapshot_of
 from twophase.spark.readers.database import Database
 
 LOOKS_SECONDS_MIN = 0.2

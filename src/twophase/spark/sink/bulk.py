@@ -20,8 +20,8 @@ from typing import Final, Self
 
 import msgspec
 
-from twophase.client.transport_sync import Target
-from twophase.client.wire import API_PATH
+from twophase.client.transport.sync import Target
+from twophase.client.transport.wire import API_PATH
 from twophase.core.errors import CoordinatorUnreachable, PublishError
 from twophase.core.many import PREPARE_PATH, SUBMIT_PATH, ManyReply, OneResult, SubmitMany
 from twophase.core.schedule import Schedule

@@ -83,8 +83,6 @@ class Ledger:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    # ---- tasks ----------------------------------------------------------------------------------------
-
     def begin(self, batch: Batch, key_columns: str) -> Decision:
         """Write the batch down, unless it stands here; says how it stands."""
         with speaking(), self._engine.begin() as connection:
@@ -138,8 +136,6 @@ class Ledger:
         if gids:
             with speaking(), self._engine.begin() as connection:
                 run_many(connection, "delete_message", [{"writer": writer, "gid": gid} for gid in gids])
-
-    # ---- the driver -----------------------------------------------------------------------------------
 
     def key_columns(self, publisher: str) -> str | None:
         """The key columns of the publisher's latest batch; None when there was none."""
@@ -206,8 +202,6 @@ class Ledger:
         """All messages of a batch have been submitted, but `contrary` many that had failed before."""
         with speaking(), self._engine.begin() as connection:
             run(connection, "set_published", group_id=group, now_ms=_now_ms(), contrary_count=contrary)
-
-    # ---- operators and check-backs ----------------------------------------------------------------------
 
     def give_up(self, group: str) -> Decision:
         """Roll an undecided batch back, for ever; of a published one give up what it prepared and did not publish."""

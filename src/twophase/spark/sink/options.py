@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from twophase.client.transport_sync import Target
+from twophase.client.transport.sync import Target
 from twophase.core.errors import ConfigurationError
 from twophase.core.limits import DELAY_MS_MAX, TIMEOUT_TO_FAIL_MS_MAX
 from twophase.core.many import MESSAGES_MAX

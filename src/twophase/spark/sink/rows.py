@@ -34,7 +34,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from twophase.client.wire import Operation, encode_request
+from twophase.client.transport.wire import Operation, encode_request
 from twophase.core.errors import ConfigurationError, RowRefused
 from twophase.core.limits import BODY_BYTES_MAX
 from twophase.core.message import Branch, Message, Options

@@ -1,0 +1,1 @@
+"""The load: who produces, who is called, what is measured of it."""

@@ -1,0 +1,51 @@
+"""`twophase explain GID`: the situation of one message in words, and the command that unblocks it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from twophase.cli.operating.explanation import Explanation, explain
+from twophase.cli.operating.http_api import DEFAULT_SERVER, Api, JsonOption, ServerOption, path_of, print_json
+from twophase.server.formats.shown import OneMessage
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+_EXAMPLES: Final = """\b
+Examples:
+  twophase explain order-17
+  twophase explain order-17 --server http://pay:36789
+  twophase explain order-17 --json | jq -r '.remedies[].command'"""
+
+
+@app.command(name="explain", epilog=_EXAMPLES)
+def explain_one(
+    gid: Annotated[str, typer.Argument(help="The message's name.")],
+    server: ServerOption = DEFAULT_SERVER,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what happened to a message, who decided, what blocks it, what comes next, and what to do."""
+    found = Api(server).get(path_of("messages", gid), OneMessage)
+    explanation = explain(found.message, found.now_ms)
+    if as_json:
+        print_json(explanation)
+    else:
+        typer.echo(text_of(explanation, server))
+
+
+def text_of(explanation: Explanation, server: str = DEFAULT_SERVER) -> str:
+    """An explanation as it is read in a terminal; commands name the server where it is not the usual one."""
+    option = "" if server == DEFAULT_SERVER else f" --server {server}"
+    parts = [explanation.headline]
+    for title, sentences in (
+        ("What happened", explanation.happened),
+        ("What blocks it", explanation.blocked or ["Nothing."]),
+        ("What comes next", explanation.then),
+    ):
+        parts.append("\n".join([title, *(f"  {sentence}" for sentence in sentences)]))
+    if explanation.remedies:
+        lines = [f"  {one.command}{option}\n      {one.when}" for one in explanation.remedies]
+        parts.append("\n".join(["What to do", *lines]))
+    return "\n\n".join(parts)

@@ -1,0 +1,258 @@
+"""A message's situation in words: what happened, who decided, what blocks it, what comes next and when, and what to do.
+
+Pure: from what the server shows and the time there, nothing is asked. It claims no more than is on record; where the
+record leaves two possibilities, both are said.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from twophase.server.formats.shown import ShownAttempt, ShownBranch, ShownMessage
+
+_SLACK_MS: Final = 2_000
+"""What is due by less than this is being done, not late."""
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+class Remedy(msgspec.Struct, frozen=True):
+    """A command, and when to use it."""
+
+    command: str
+    when: str
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Sentences, a list for each question; `blocked` empty: nothing is in the way. `then` is what happens by itself."""
+
+    headline: str
+    happened: list[str]
+    blocked: list[str]
+    then: list[str]
+    remedies: list[Remedy] = []
+
+
+def explain(message: ShownMessage, now_ms: int) -> Explanation:
+    """The situation of a message.
+
+    >>> waits = ShownMessage("g", "prepared", created_ms=0, due_ms=35_000, earliest_ms=35_000, check_url="http://a/c")
+    >>> explain(waits, now_ms=5_000).headline
+    'g is prepared: its producer has not said yet whether the local transaction committed.'
+    """
+    match message.state:
+        case "prepared":
+            return _prepared(message, now_ms)
+        case "submitted":
+            return _submitted(message, now_ms)
+        case "succeed":
+            return _succeeded(message, now_ms)
+        case _:
+            return _failed(message, now_ms)
+
+
+def clock(at_ms: int, now_ms: int) -> str:
+    """A time, and how far away it is.
+
+    >>> clock(1_700_000_000_000, 1_700_000_090_000)
+    '2023-11-14 22:13:20 UTC (1 min ago)'
+    """
+    when = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    if abs(at_ms - now_ms) < 1_000:
+        return f"{when} (now)"
+    return f"{when} (in {span(at_ms - now_ms)})" if at_ms > now_ms else f"{when} ({span(now_ms - at_ms)} ago)"
+
+
+def span(ms: int) -> str:
+    """A span of time in its greatest unit.
+
+    >>> span(999), span(90_000), span(172_800_000)
+    ('0 s', '1 min', '2 d')
+    """
+    seconds = ms // 1000
+    for length, unit in _UNITS:
+        if seconds >= length:
+            return f"{seconds // length} {unit}"
+    return "0 s"
+
+
+def _prepared(message: ShownMessage, now_ms: int) -> Explanation:
+    happened = [f"The producer prepared it at {clock(message.created_ms, now_ms)}.", *_history(message, now_ms)]
+    if message.check_back_durability:
+        happened.append(
+            "It chose check-back durability: its submit may have come, and its branches may be under way. That is "
+            "stored when they have succeeded, or one has not."
+        )
+    headline = f"{message.gid} is prepared: its producer has not said yet whether the local transaction committed."
+    asked = [one for one in message.log if one.kind == "check-back"]
+    if message.parked:
+        return Explanation(headline, happened, _parked(message), [_RESTS], _remedies(message, now_ms))
+    then = [_next_question(message, now_ms), "A submit or an abort of the producer decides it at any time."]
+    blocked = [_no_verdict(message, asked[-1], now_ms)] if asked else []
+    return Explanation(headline, happened, blocked, then, _remedies(message, now_ms) if asked else [])
+
+
+def _submitted(message: ShownMessage, now_ms: int) -> Explanation:
+    happened = [_decided(message, now_ms), *_progress(message), *_history(message, now_ms)]
+    left = [one for one in message.branches if not one.done]
+    headline = f"{message.gid} is submitted: {_count(left)} of {len(message.branches)} left to be called with success."
+    if message.parked:
+        return Explanation(headline, happened, _parked(message), [_RESTS], _remedies(message, now_ms))
+    blocked = [_failing(branch, last, now_ms) for branch, last in _last_failures(message, left)]
+    if message.earliest_ms > now_ms and not blocked:
+        then = [f"Its branches are called at {clock(message.earliest_ms, now_ms)}: it was sent with a delay."]
+        return Explanation(headline, happened, [], then, [_stop(message, "to give it up; nothing has been called")])
+    if message.due_ms > now_ms + _SLACK_MS or (blocked and message.due_ms > now_ms):
+        then = [f"What is left is called again at {clock(message.due_ms, now_ms)}, {_until(message)}."]
+    else:
+        then = ["What is left is being called now, or waits for its place among other calls to the same receiver."]
+    return Explanation(headline, happened, blocked, then, _remedies(message, now_ms) if blocked else [])
+
+
+def _succeeded(message: ShownMessage, now_ms: int) -> Explanation:
+    took = f"{span(message.finished_ms - message.created_ms)} after it was first heard of"
+    happened = [
+        _decided(message, now_ms),
+        f"Every branch had succeeded at {clock(message.finished_ms, now_ms)}, {took}.",
+        *_history(message, now_ms),
+    ]
+    headline = f"{message.gid} has succeeded: {_count(message.branches)} delivered."
+    return Explanation(headline, happened, [], ["Nothing: it is final."])
+
+
+def _failed(message: ShownMessage, now_ms: int) -> Explanation:
+    why = message.reason or message.decided_by
+    who = {
+        "abort": "The producer aborted it",
+        "check-back": "The check-back decided it",
+        "operator": "An operator decided it",
+    }.get(message.decided_by, "It was decided")
+    done = [one.branch_id for one in message.branches if one.done]
+    if done:
+        effect = f"Branches {', '.join(done)} had succeeded before, and stay so; the others are not called."
+    elif any(one.kind == "branch" for one in message.log):
+        effect = "No branch is on record as succeeded; calls were tried, and may have had an effect."
+    elif message.decided_by == "operator":
+        effect = "No call of a branch is on record; one that was under way then may have had an effect."
+    else:
+        effect = "No branch was called."
+    happened = [f"{who} at {clock(message.finished_ms, now_ms)}: {why}.", effect, *_history(message, now_ms)]
+    then = ["Nothing: it is final. What should happen after all needs a new message, with a gid of its own."]
+    return Explanation(f"{message.gid} has failed: its branches are not called.", happened, [], then)
+
+
+_RESTS: Final = "Nothing happens by itself: a parked message waits for somebody."
+
+
+def _decided(message: ShownMessage, now_ms: int) -> str:
+    at = clock(message.decided_ms, now_ms)
+    return {
+        "submit": f"The producer submitted it at {at}: its local transaction is committed.",
+        "check-back": f"The check-back decided it at {at}: its producer, asked, answered committed.",
+    }.get(message.decided_by, f"It was decided by {message.decided_by or 'nobody known'} at {at}.")
+
+
+def _progress(message: ShownMessage) -> Iterable[str]:
+    done = [one.branch_id for one in message.branches if one.done]
+    if done:
+        yield f"Succeeded so far: {', '.join(done)}."
+
+
+def _history(message: ShownMessage, now_ms: int) -> list[str]:
+    """What operators did, and every contradiction."""
+    told = []
+    for one in message.log:
+        if one.kind == "operator":
+            told.append(f"{one.error[:1].upper()}{one.error[1:]}, at {clock(one.at_ms, now_ms)}.")
+        elif one.kind == "incident":
+            told.append(f"Incident at {clock(one.at_ms, now_ms)}: {one.error}. Somebody broke a promise: look at it.")
+        elif "arrived late" in one.error:
+            told.append(f"At {clock(one.at_ms, now_ms)}: {one.error}.")
+    return told
+
+
+def _parked(message: ShownMessage) -> list[str]:
+    if message.state == "prepared" and not message.check_url:
+        return ["It is parked: it has no check-back address, so nobody can be asked, and silence decides nothing."]
+    acts = [one for one in message.log if one.kind == "operator" and one.result == "park"]
+    if acts:
+        return [f"It is {acts[-1].error}."]
+    left = [one for one in message.branches if not one.done]
+    return [
+        "It is parked: its branches have failed as often in a row as allowed.",
+        *(_failing(branch, last, 0) for branch, last in _last_failures(message, left)),
+    ]
+
+
+def _until(message: ShownMessage) -> str:
+    if message.attempts_max:
+        return f"until it succeeds, or {message.attempts_max} rounds have failed in a row, and it is parked"
+    return "and for ever after until it succeeds"
+
+
+def _next_question(message: ShownMessage, now_ms: int) -> str:
+    if not message.check_url:
+        return f"At {clock(message.due_ms, now_ms)} it is parked, because it has no check-back address."
+    if message.due_ms > now_ms:
+        return f"Its producer is asked at {clock(message.due_ms, now_ms)}, and again until there is a verdict."
+    return "Its producer is being asked now, or the question waits for its place among others."
+
+
+def _no_verdict(message: ShownMessage, last: ShownAttempt, now_ms: int) -> str:
+    who = f"its producer ({last.target or 'no address'})"
+    times = f" {message.attempts} questions brought no verdict." if message.attempts > 1 else ""
+    if last.result == "in_progress":
+        return f"At {clock(last.at_ms, now_ms)} {who} answered that the transaction is still open.{times}"
+    return f"At {clock(last.at_ms, now_ms)} {who} gave no verdict: {_what(last)}.{times}"
+
+
+def _failing(branch: ShownBranch, last: ShownAttempt, now_ms: int) -> str:
+    when = f", at {clock(last.at_ms, now_ms)}" if now_ms else ""
+    if last.result == "ongoing":
+        return f"Branch {branch.branch_id} ({last.target}) asked to be called again later{when}."
+    refusal = " It refused (409), but a committed transaction cannot be taken back." if last.status == 409 else ""
+    return f"Branch {branch.branch_id} ({last.target}) fails: {_what(last)}{when}.{refusal}"
+
+
+def _what(one: ShownAttempt) -> str:
+    """What an answer was.
+
+    >>> _what(ShownAttempt(0, "branch", status=500, error="no such account"))
+    'status 500, "no such account"'
+    """
+    if one.status:
+        return f'status {one.status}, "{one.error}"' if one.error else f"status {one.status}"
+    return f"no answer, {one.error}" if one.error else "no answer"
+
+
+def _last_failures(message: ShownMessage, left: list[ShownBranch]) -> Iterable[tuple[ShownBranch, ShownAttempt]]:
+    last = {one.branch_id: one for one in message.log if one.kind == "branch" and one.branch_id}
+    return [(branch, last[branch.branch_id]) for branch in left if branch.branch_id in last]
+
+
+def _count(branches: list[ShownBranch]) -> str:
+    return "1 branch" if len(branches) == 1 else f"{len(branches)} branches"
+
+
+def _remedies(message: ShownMessage, now_ms: int) -> list[Remedy]:
+    gid = shlex.quote(message.gid)
+    found = []
+    if message.parked and (message.state == "submitted" or message.check_url):
+        found.append(Remedy(f"twophase messages redrive {gid}", "when the cause is repaired"))
+    elif not message.parked and message.due_ms > now_ms + _SLACK_MS:
+        found.append(Remedy(f"twophase messages retry-now {gid}", "when the cause is repaired, instead of waiting"))
+    if message.state == "prepared":
+        found.append(
+            _stop(message, "to fail it; its producer is asked first: committed wins, and without an answer it fails")
+        )
+    else:
+        found.append(_stop(message, "to give it up although its transaction is committed"))
+    return found
+
+
+def _stop(message: ShownMessage, when: str) -> Remedy:
+    return Remedy(f"twophase messages stop {shlex.quote(message.gid)}", when)

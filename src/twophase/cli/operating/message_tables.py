@@ -1,0 +1,79 @@
+"""Messages as tables in a terminal. Texts of others are shown as they are, never read as markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from urllib.parse import urlsplit
+
+from rich.table import Table
+from rich.text import Text
+
+from twophase.cli.operating.explanation import clock, span
+from twophase.server.formats.shown import ShownMessage
+
+
+def table_of(messages: Sequence[ShownMessage], now_ms: int) -> Table:
+    """A row a message."""
+    table = _table("gid", "state", "age", "decided by", "failed rounds", "next", "to")
+    for one in messages:
+        done = sum(branch.done for branch in one.branches)
+        destinations = dict.fromkeys(urlsplit(branch.url).netloc or branch.url for branch in one.branches)
+        table.add_row(
+            *map(
+                Text,
+                (
+                    one.gid,
+                    f"{one.state}, parked" if one.parked else one.state,
+                    span(now_ms - one.created_ms),
+                    one.decided_by,
+                    str(one.attempts or ""),
+                    _next(one, now_ms),
+                    f"{done}/{len(one.branches)} {' '.join(destinations)}",
+                ),
+            )
+        )
+    return table
+
+
+def one_message(one: ShownMessage, now_ms: int) -> Iterable[Table]:
+    """A message in three tables: itself, its branches, what is on record."""
+    facts = _table("", "")
+    facts.show_header = False
+    for name, value in (
+        ("gid", one.gid),
+        ("state", f"{one.state}, parked" if one.parked else one.state),
+        ("created", clock(one.created_ms, now_ms)),
+        ("decided", f"{clock(one.decided_ms, now_ms)} by {one.decided_by}" if one.decided_ms else ""),
+        ("finished", clock(one.finished_ms, now_ms) if one.finished_ms else ""),
+        ("reason", one.reason),
+        ("next", clock(one.due_ms, now_ms) if one.due_ms else ""),
+        ("failed rounds", str(one.attempts or "")),
+        ("check-back", one.check_url),
+    ):
+        if value:
+            facts.add_row(Text(name), Text(value))
+    yield facts
+    branches = _table("branch", "done", "bytes", "address")
+    for branch in one.branches:
+        done = "yes" if branch.done else "no"
+        branches.add_row(*map(Text, (branch.branch_id, done, str(branch.payload_bytes), branch.url)))
+    yield branches
+    if one.log:
+        log = _table("at", "what", "branch", "status", "result", "told")
+        for entry in one.log:
+            at, status = clock(entry.at_ms, now_ms), str(entry.status or "")
+            log.add_row(*map(Text, (at, entry.kind, entry.branch_id, status, entry.result, entry.error)))
+        yield log
+
+
+def _next(one: ShownMessage, now_ms: int) -> str:
+    if one.parked or not one.due_ms:
+        return ""
+    return f"in {span(one.due_ms - now_ms)}" if one.due_ms > now_ms else "now"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

@@ -1,0 +1,297 @@
+"""`twophase messages …`: look for messages at a running server, see one, and stop, park, redrive or retry it.
+
+Promise: nothing is changed that was not named or confirmed, and what is changed is recorded with who did it and why.
+"""
+
+from __future__ import annotations
+
+import getpass
+import shlex
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from twophase.cli.operating.http_api import (
+    DEFAULT_SERVER,
+    EXIT_REFUSED,
+    Api,
+    JsonOption,
+    ServerOption,
+    path_of,
+    print_json,
+)
+from twophase.cli.operating.message_filters import (
+    AfterOption,
+    BeforeOption,
+    DestinationOption,
+    Filters,
+    PrefixOption,
+    StateOption,
+)
+from twophase.cli.operating.message_tables import one_message, table_of
+from twophase.server.doors.messages_http import Said
+from twophase.server.formats.shown import Acted, ManyMessages, OneMessage, ShownMessage
+
+app = typer.Typer(
+    name="messages",
+    help="Messages at a running server: look for them, see one, unblock them.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+_PAGE_ROWS: Final = 500
+_WIDTH_BESIDE_TERMINALS: Final = 160
+
+GidArgument = Annotated[str, typer.Argument(help="The message's name.")]
+GidsArgument = Annotated[list[str] | None, typer.Argument(metavar="[GID]...", help="Messages' names.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; recorded with the message.")]
+ByOption = Annotated[str, typer.Option("--by", help="Who does it; recorded. Default: you, at this machine.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Every message that fits the filters.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before.")]
+
+_LIST_EXAMPLES: Final = """\b
+Examples:
+  twophase messages list
+  twophase messages list --parked
+  twophase messages list --state submitted --destination http://mail:8080 --created-before 10m
+  twophase messages list --gid-prefix order- --limit 1000 --json | jq -r '.messages[].gid'"""
+
+
+@app.command(name="list", epilog=_LIST_EXAMPLES)
+def list_messages(
+    state: StateOption = None,
+    gid_prefix: PrefixOption = "",
+    destination: DestinationOption = "",
+    created_after: AfterOption = "",
+    created_before: BeforeOption = "",
+    limit: Annotated[int, typer.Option(min=1, help="Rows at most.")] = 50,
+    position: Annotated[str, typer.Option(help="Where to go on: what the list before ended with.")] = "",
+    server: ServerOption = DEFAULT_SERVER,
+    *,
+    parked: Annotated[
+        bool | None, typer.Option("--parked/--not-parked", help="Only those that are, or are not.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List messages: unfinished ones by gid, then finished ones, the newest first."""
+    filters = Filters.of(state, gid_prefix, destination, created_after, created_before, parked=parked)
+    found: list[ShownMessage] = []
+    page = ManyMessages([], position, 0)
+    for page in _pages(Api(server), filters, position, limit):
+        found += page.messages
+    if as_json:
+        print_json(ManyMessages(found, page.position, page.now_ms))
+        return
+    if found:
+        _console().print(table_of(found, page.now_ms))
+    else:
+        typer.echo("No message fits.")
+    if page.position:
+        typer.echo(f"There may be more: repeat this with --position {shlex.quote(page.position)}")
+
+
+_SHOW_EXAMPLES: Final = """\b
+Examples:
+  twophase messages show order-17
+  twophase messages show order-17 --json"""
+
+
+@app.command(epilog=_SHOW_EXAMPLES)
+def show(gid: GidArgument, server: ServerOption = DEFAULT_SERVER, *, as_json: JsonOption = False) -> None:
+    """Show one message: its branches, and what went wrong. In words: twophase explain GID."""
+    found = Api(server).get(path_of("messages", gid), OneMessage)
+    if as_json:
+        print_json(found)
+        return
+    for part in one_message(found.message, found.now_ms):
+        _console().print(part)
+
+
+_STOP_EXAMPLES: Final = """\b
+Examples:
+  twophase messages stop order-17 --reason "cancelled by the customer"
+  twophase messages stop order-17 order-18 --yes
+
+The producer of a prepared message is asked first. When its transaction has committed, the message is delivered and the
+stop refused; without an answer your word counts, and is recorded as that."""
+_STOP_EFFECTS: Final = {
+    "prepared": ": its producer is asked first; if he gives no answer it fails, although he may have committed",
+    "submitted": ": its transaction is committed, and would be delivered in part only",
+}
+
+
+@app.command(epilog=_STOP_EXAMPLES)
+def stop(
+    gids: Annotated[list[str], typer.Argument(metavar="GID...", help="Messages' names.")],
+    reason: ReasonOption = "",
+    by: ByOption = "",
+    server: ServerOption = DEFAULT_SERVER,
+    *,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Fail messages that are not final: their branches are not called any more."""
+    api = Api(server)
+    if not yes:
+        for gid in gids:
+            state = api.get(path_of("messages", gid), OneMessage).message.state
+            _confirm(f"Stop {gid}, which is {state}{_STOP_EFFECTS.get(state, '')}?")
+    _act(api, "stop", "stopped", gids, Said(by or _me(), reason), as_json=as_json)
+
+
+_PARK_EXAMPLES: Final = """\b
+Examples:
+  twophase messages park order-17 --reason "the mail server is being moved"
+"""
+
+
+@app.command(epilog=_PARK_EXAMPLES)
+def park(
+    gids: Annotated[list[str], typer.Argument(metavar="GID...", help="Messages' names.")],
+    reason: ReasonOption = "",
+    by: ByOption = "",
+    server: ServerOption = DEFAULT_SERVER,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Leave messages alone until they are redriven: nobody is asked or called."""
+    _act(Api(server), "park", "parked", gids, Said(by or _me(), reason), as_json=as_json)
+
+
+_REDRIVE_EXAMPLES: Final = """\b
+Examples:
+  twophase messages redrive order-17
+  twophase messages redrive --all --destination http://mail:8080 --reason "mail is back"
+  twophase messages redrive --all --yes"""
+
+
+@app.command(epilog=_REDRIVE_EXAMPLES)
+def redrive(
+    gids: GidsArgument = None,
+    state: StateOption = None,
+    gid_prefix: PrefixOption = "",
+    destination: DestinationOption = "",
+    created_after: AfterOption = "",
+    created_before: BeforeOption = "",
+    reason: ReasonOption = "",
+    by: ByOption = "",
+    server: ServerOption = DEFAULT_SERVER,
+    *,
+    everything: AllOption = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Take up parked messages again, with all their attempts; --all those that fit the filters."""
+    filters = Filters.of(state, gid_prefix, destination, created_after, created_before, parked=True)
+    api, said = Api(server), Said(by or _me(), reason)
+    chosen = _chosen(api, gids, filters, "Redrive", "parked", everything=everything, yes=yes)
+    _act(api, "redrive", "redriven", chosen, said, as_json=as_json)
+
+
+_RETRY_EXAMPLES: Final = """\b
+Examples:
+  twophase messages retry-now order-17
+  twophase messages retry-now --all --state submitted --destination http://mail:8080
+
+Nothing is tried before its time: no producer is asked before timeout_to_fail, no branch is called before its delay."""
+
+
+@app.command(name="retry-now", epilog=_RETRY_EXAMPLES)
+def retry_now(
+    gids: GidsArgument = None,
+    state: StateOption = None,
+    gid_prefix: PrefixOption = "",
+    destination: DestinationOption = "",
+    created_after: AfterOption = "",
+    created_before: BeforeOption = "",
+    reason: ReasonOption = "",
+    by: ByOption = "",
+    server: ServerOption = DEFAULT_SERVER,
+    *,
+    everything: AllOption = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask or call now instead of after the pause; --all unfinished ones that fit the filters."""
+    unfinished = state or ["prepared", "submitted"]
+    filters = Filters.of(unfinished, gid_prefix, destination, created_after, created_before, parked=False)
+    api, said = Api(server), Said(by or _me(), reason)
+    chosen = _chosen(api, gids, filters, "Try now", "unfinished", everything=everything, yes=yes)
+    _act(api, "retry-now", "tried as soon as it may be", chosen, said, as_json=as_json)
+
+
+def _pages(api: Api, filters: Filters, position: str, limit: int) -> Iterator[ManyMessages]:
+    """Pages until `limit` messages were told, or the end; always one at least."""
+    left = limit
+    while True:
+        rows = min(left, _PAGE_ROWS)
+        query = filters.query | {"limit": str(rows)} | ({"position": position} if position else {})
+        page = api.get(path_of("messages"), ManyMessages, query=query)
+        yield page
+        left -= len(page.messages)
+        position = page.position
+        if not position or left <= 0:
+            return
+
+
+def _chosen(
+    api: Api, gids: list[str] | None, filters: Filters, verb: str, kind: str, *, everything: bool, yes: bool
+) -> list[str]:
+    """The messages named, or all that fit after a confirmation."""
+    if bool(gids) == everything:
+        typer.echo("Name messages, or say --all with filters: one of both.", err=True)
+        raise typer.Exit(2)
+    if gids:
+        return gids
+    pages = _pages(api, filters, "", sys.maxsize)
+    found = [one.gid for page in pages for one in page.messages if one.state in {"prepared", "submitted"}]
+    if found and not yes:
+        _confirm(f"{verb} {len(found)} {kind} message{'s' if len(found) > 1 else ''}, such as {found[0]}?")
+    return found
+
+
+def _act(api: Api, act: str, done: str, gids: list[str], said: Said, *, as_json: bool) -> None:
+    acted: list[Acted] = []
+    refused = 0
+    quiet = len(gids) < 2 or not sys.stderr.isatty()
+    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as progress:
+        task = progress.add_task(act, total=len(gids))
+        for gid in gids:
+            try:
+                acted.append(api.post(path_of("messages", gid, act), said, Acted))
+            except typer.Exit as refusal:
+                if refusal.exit_code != EXIT_REFUSED or len(gids) == 1:
+                    raise
+                refused += 1
+            progress.advance(task)
+    if as_json:
+        print_json(acted)
+    elif len(gids) == 1:
+        typer.echo(f"{gids[0]} is {done}; its state is {acted[0].state}. See: twophase explain {shlex.quote(gids[0])}")
+    else:
+        typer.echo(f"{len(acted)} {done}{f', {refused} refused' if refused else ''}.")
+    if refused:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _confirm(question: str) -> None:
+    if not typer.confirm(question, err=True):
+        typer.echo("Nothing is changed.", err=True)
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _me() -> str:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"
+
+
+def _console() -> Console:
+    return Console() if sys.stdout.isatty() else Console(width=_WIDTH_BESIDE_TERMINALS)

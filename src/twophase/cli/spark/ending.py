@@ -1,0 +1,64 @@
+"""How every Spark command ends: in one line and an exit code that a machine can rely on.
+
+0 clean, 1 a promise or a bound is broken, 2 could not tell. Whatever goes wrong ends in 2, never in 1: a crash must not
+look like a violation, nor like a clean run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import NoReturn
+
+import typer
+
+from twophase.core.errors import ConfigurationError, TwophaseError
+from twophase.spark.reports.unmade import ReportFiles
+
+EXIT_NOT_CHECKED = 2
+EXIT_INTERRUPTED = 130
+NO_FILES = ReportFiles()
+_STOPPED = "Stopped; nothing can be said."
+
+
+def say(text: str) -> None:
+    typer.echo(f"twophase: {text} …", err=True)
+
+
+@contextlib.contextmanager
+def exit_codes(
+    files: ReportFiles = NO_FILES, *, command: str = "audit", failed: str = "Could not check."
+) -> Iterator[None]:
+    """Whatever goes wrong ends in 2 and one line; `files` get it too, so that no old success stays there."""
+    try:
+        yield
+    except ConfigurationError as error:
+        _ended(f"{failed} {error.code}: {error.message} `twophase spark {command} --help` explains it.", files)
+    except TwophaseError as error:
+        _ended(f"{failed} {error.code}: {error.message} {error.remedy}", files)
+    except KeyboardInterrupt:
+        typer.echo(_STOPPED, err=True)
+        files.say_not_made(_STOPPED)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except typer.Exit:
+        raise
+    except Exception as error:  # noqa: BLE001 -- a crash must end in 2, not in 1
+        _ended(f"{failed} {last_line(error)}\n`twophase spark doctor` says whether Spark itself works here.", files)
+
+
+def _ended(text: str, files: ReportFiles) -> NoReturn:
+    typer.echo(text, err=True)
+    files.say_not_made(text)
+    raise typer.Exit(EXIT_NOT_CHECKED) from None
+
+
+def last_line(error: Exception) -> str:
+    """What went wrong: of an error in a Spark worker, the line that names it, not the whole trace."""
+    if isinstance(error, TwophaseError):
+        return f"{error.code}: {error.message}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if "TP-" in line]
+    chosen = ours[-1].partition("TP-") if ours else None
+    if chosen is not None:
+        return chosen[1] + chosen[2]
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"

@@ -1,0 +1,139 @@
+"""`twophase spark checkback` and `twophase spark abandon`: what a publisher runs beside its Spark job, or by hand."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from twophase.cli.spark.ending import EXIT_INTERRUPTED
+from twophase.core.errors import ConfigurationError, LedgerUnavailable, TwophaseError
+
+if TYPE_CHECKING:
+    from twophase.spark.sink.ledger import Ledger, ListedBatch
+
+EXIT_FAILED: Final = 2
+EXIT_NOTHING: Final = 1
+_LEDGER_HELP: Final = "The ledger: a URL, env:NAME or file:PATH."
+CHECKBACK_EXAMPLES: Final = """\b
+Examples:
+  twophase spark checkback --ledger sqlite:///ledger.db
+  twophase spark checkback --ledger env:LEDGER_URL --host 0.0.0.0 --port 36791"""
+ABANDON_EXAMPLES: Final = """\b
+Examples:
+  twophase spark abandon --ledger env:LEDGER_URL --publisher orders
+      lists its batches, undecided ones first
+  twophase spark abandon --ledger env:LEDGER_URL --publisher orders --batch 17
+      rolls streaming batch 17 back, for ever"""
+
+
+def checkback(
+    ledger: Annotated[str, typer.Option(help=_LEDGER_HELP)],
+    host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any.")] = 36791,
+) -> None:
+    """Answer the coordinator's questions about messages of the Spark sink.
+
+    Looks into the ledger and changes nothing; several may run. Stop it with Ctrl-C.
+    """
+    from twophase.spark.sink.checkback import CheckBackServer  # noqa: PLC0415 -- PySpark's room is slow to import
+    from twophase.spark.sink.place import checked_reference, engine_of, install_ledger  # noqa: PLC0415 -- the same
+
+    try:
+        engine = engine_of(checked_reference(ledger))
+        install_ledger(engine)
+        server = CheckBackServer(engine, host, port)
+    except TwophaseError as error:
+        _fail(error)
+    except OSError as error:
+        _fail(ConfigurationError(f"Cannot listen on {host}:{port}: {error.strerror}."))
+    with server:
+        typer.echo(f"twophase spark checkback ready: {server.url}")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def abandon(
+    ledger: Annotated[str, typer.Option(help=_LEDGER_HELP)],
+    publisher: Annotated[str, typer.Option(help="Whose batches: option publisher of the sink.")],
+    batch: Annotated[
+        str | None, typer.Option(help="A streaming batch's number or any batch's id; without it they are listed.")
+    ] = None,
+) -> None:
+    """Give a batch up: what it prepared and did not publish is rolled back, for ever.
+
+    Of an undecided batch that is all of it; a later try of it publishes nothing. Of a published one it is what only
+    failed tries had prepared.
+
+    Exit code 0: done, or listed; 1: no such batch; 2: it could not be done.
+    """
+    from twophase.spark.sink.ledger import Ledger  # noqa: PLC0415 -- PySpark's room is slow to import
+    from twophase.spark.sink.place import checked_reference, engine_of, install_ledger  # noqa: PLC0415 -- the same
+
+    try:
+        engine = engine_of(checked_reference(ledger))
+        install_ledger(engine)
+        book = Ledger(engine)
+        if batch is None:
+            _show(book.batches(publisher))
+            return
+        code = _give_up(book, publisher, batch)
+    except TwophaseError as error:
+        _fail(error)
+    if code:
+        raise typer.Exit(code)
+
+
+def _give_up(book: Ledger, publisher: str, wanted: str) -> int:
+    from twophase.spark.sink.ledger import Decision  # noqa: PLC0415 -- PySpark's room is slow to import
+
+    found = [one for one in book.batches(publisher) if wanted == one.group or wanted == str(one.number)]
+    undecided = [one for one in found if one.decision is Decision.OPEN]
+    if len(found) > 1 and len(undecided) == 1:
+        found = undecided
+    if len(found) != 1:
+        said = "no batch" if not found else f"{len(found)} batches, of several queries; give its id:"
+        typer.echo(f"There is {said} {wanted} of publisher {publisher}.", err=True)
+        return EXIT_NOTHING
+    decision = book.give_up(found[0].group)
+    if decision is Decision.OPEN:
+        raise LedgerUnavailable("The ledger did not take it in time; try again.")
+    if decision is Decision.GIVEN_UP:
+        typer.echo("Given up: the coordinator rolls its messages back when it asks next.")
+    else:
+        typer.echo("It is published; what only failed tries of it had prepared is given up.")
+    return 0
+
+
+def _show(batches: list[ListedBatch]) -> None:
+    table = Table(show_edge=False, pad_edge=False)
+    for title in ("batch", "number", "query", "begun", "decision", "messages", "submitted", "given up"):
+        table.add_column(title, justify="right" if title in {"number", "messages"} else "left")
+    for one in batches:
+        table.add_row(
+            one.group,
+            str(one.number) if one.number >= 0 else "write",
+            one.query[:8],
+            _time(one.begun_ms),
+            one.decision.value,
+            str(one.messages) if one.messages else "",
+            _time(one.published_ms),
+            _time(one.given_up_ms),
+        )
+    console = Console(width=None if os.isatty(1) else 160)
+    console.print(table if batches else "no batches")
+
+
+def _time(time_ms: int | None) -> str:
+    return "" if time_ms is None else f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def _fail(error: TwophaseError) -> NoReturn:
+    typer.echo(f"{error.code}: {error.message} {error.remedy}", err=True)
+    raise typer.Exit(EXIT_FAILED) from None

@@ -1,0 +1,142 @@
+"""The coordinator's gRPC requests and answers as bytes and the answers of HTTP; sans-IO (dtm-wire §2).
+
+A gRPC status becomes the HTTP answer that says the same, so that what an answer means for the caller is decided in one
+place (`wire.read_answer`) for both. The way back of `server/dtm_grpc`; a coordinator of dtm's is understood too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure, time_text
+from twophase.core.errors import ConfigurationError, InvalidRequest
+from twophase.core.limits import BODY_BYTES_MAX, require
+from twophase.core.message import Durability, Message
+from twophase.core.schedule import whole_seconds
+from twophase.http.address import parse_address
+from twophase.http.outcome import HttpError
+from twophase.rpc.messages import SERVICE, Request
+from twophase.rpc.messages import encode_request as encode_protobuf
+
+DEFAULT_PORT: Final = 36_790
+METHODS: Final = {operation: f"/{SERVICE}/{operation.value.capitalize()}" for operation in Operation}
+_REMEDY: Final = f"Write grpc://host:{DEFAULT_PORT}, the address at which `twophase server` listens."
+_CANCELLED, _UNKNOWN, _INVALID, _DEADLINE, _NOT_FOUND, _EXHAUSTED = 1, 2, 3, 4, 5, 8
+_ABORTED, _OUT_OF_RANGE, _UNIMPLEMENTED, _UNAVAILABLE = 10, 11, 12, 14
+_STATUSES: Final = {_INVALID: 400, _NOT_FOUND: 500, _UNKNOWN: 500, _ABORTED: 409, _OUT_OF_RANGE: 410}
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Reply(msgspec.Struct, omit_defaults=True):
+    dtm_result: str = ""
+    message: str = ""
+    code: str = ""
+    state: str = ""
+    prepared_at: int = 0
+
+
+class GrpcTarget:
+    """Where a coordinator's gRPC port is."""
+
+    __slots__ = ("authority", "tls")
+
+    def __init__(self, server: str) -> None:
+        """Take `server` apart.
+
+        Raises:
+            ConfigurationError: not a grpc or grpcs address.
+
+        >>> GrpcTarget("grpc://localhost").authority
+        'localhost:36790'
+        """
+        scheme, _, rest = server.partition("://")
+        authority = rest.removesuffix("/")
+        try:
+            if any(sign in authority for sign in "/?#"):
+                raise ConfigurationError(f"server {server!r} has a path, which gRPC has not.", remedy=_REMEDY)
+            place = parse_address(f"http://{authority}")
+        except HttpError as error:
+            what = str(error).partition(": ")[2]
+            raise ConfigurationError(f"server {server!r} is no address: {what}.", remedy=_REMEDY) from error
+        named = authority.rpartition(":")[2].isdecimal() and not authority.endswith("]")
+        host = f"[{place.host}]" if ":" in place.host else place.host
+        self.tls = scheme == "grpcs"
+        self.authority = f"{host}:{place.port if named else DEFAULT_PORT}"
+
+
+def encode_request(message: Message, operation: Operation) -> bytes:
+    """The body of a request; payloads go as the bytes they are.
+
+    Raises:
+        InvalidRequest: text that cannot be UTF-8.
+        LimitExceeded: larger than a coordinator takes.
+
+    >>> encode_request(Message("g", ()), Operation.ABORT)
+    b'\\n\\x01g\\x12\\x03msg'
+    """
+    if operation is Operation.ABORT:
+        return encode_protobuf(Request(gid=message.gid, trans_type="msg"))
+    options = message.options
+    try:
+        body = encode_protobuf(
+            Request(
+                gid=message.gid,
+                trans_type="msg",
+                steps=_encode([{"action": branch.url} for branch in message.branches]).decode(),
+                payloads=[branch.payload for branch in message.branches],
+                query_prepared=message.check_url,
+                custom_data=f'{{"delay":{whole_seconds(options.delay_ms)}}}' if options.delay_ms else "",
+                wait_result=options.wait_result,
+                timeout_to_fail=whole_seconds(options.timeout_to_fail_ms),
+                retry_interval=whole_seconds(options.retry_interval_ms),
+                request_timeout=whole_seconds(options.request_timeout_ms),
+                branch_headers=dict(options.headers),
+                concurrent=options.concurrent,
+                delay_ms=options.delay_ms,
+                timeout_to_fail_ms=options.timeout_to_fail_ms,
+                request_timeout_ms=options.request_timeout_ms,
+                retry_interval_ms=options.retry_interval_ms,
+                explicit_verdict=options.explicit_verdict,
+                open=options.open,
+                durability="check-back" if options.durability is Durability.CHECK_BACK else "",
+                next_cron_time=time_text(options.not_before_ms),
+                attempts_max=options.attempts_max,
+            )
+        )
+    except (ValueError, TypeError) as error:
+        raise InvalidRequest(f"the message cannot be written as protobuf: {error}.", gid=message.gid) from error
+    require(BODY_BYTES_MAX, len(body), gid=message.gid)
+    return body
+
+
+def answer_of(code: int, details: str, metadata: Mapping[str, str]) -> HttpAnswer:
+    """A gRPC status and its trailing metadata as the HTTP answer that says the same.
+
+    Raises:
+        TransportFailure: no coordinator answered.
+
+    >>> answer_of(0, "", {"twophase-prepared-at": "17"}).body
+    b'{"dtm_result":"SUCCESS","prepared_at":17}'
+    >>> answer_of(10, "current status 'failed', cannot sumbmit. FAILURE", {"twophase-state": "failed"}).status
+    409
+    """
+    if code == 0:
+        prepared_at = metadata.get("twophase-prepared-at", "")
+        return HttpAnswer(
+            200, _encode(_Reply("SUCCESS", prepared_at=int(prepared_at) if prepared_at.isdecimal() else 0))
+        )
+    named = metadata.get("twophase-code", "")
+    if code in {_CANCELLED, _DEADLINE, _EXHAUSTED} or (code == _UNAVAILABLE and not named):
+        raise TransportFailure(details or f"gRPC status {code}")
+    reply = _Reply("FAILURE" if code == _ABORTED else "", details, named, metadata.get("twophase-state", ""))
+    if code == _UNAVAILABLE:
+        pushback_ms = metadata.get("grpc-retry-pushback-ms", "")
+        retry_after = str(int(pushback_ms) / 1000) if pushback_ms.isdecimal() else "1"
+        return HttpAnswer(503, _encode(reply), retry_after)
+    if code == _UNIMPLEMENTED and not named:
+        return HttpAnswer(501, details.encode())  # whoever listens there is no coordinator
+    return HttpAnswer(_STATUSES.get(code, 400), _encode(reply))

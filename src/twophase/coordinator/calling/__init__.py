@@ -1,0 +1,1 @@
+"""Calls out: branches, check-backs and alerts, each within its bounds."""

@@ -1,0 +1,1 @@
+"""The lifecycle table applied to what happens, made durable, and only then told."""

@@ -1,0 +1,1 @@
+"""One message in memory: what it holds, when it is due, and how it is shown."""

@@ -1,0 +1,177 @@
+"""dtm's doors for operators: all, forceStop, resetNextCronTime, resetCronTime (dtm-wire §1.1).
+
+Statuses and texts as dtm's, because its admin page and its clients' tests read them; what is behind is ours: a forced
+stop asks the producer first, nothing is called before its time, and a gid is a parameter, never a part of a statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+import msgspec
+from starlette.requests import Request
+from starlette.routing import Route
+
+from twophase.coordinator.messages.entry import ReplyOf
+from twophase.coordinator.messages.view import MessageView
+from twophase.coordinator.operator import Act
+from twophase.core.errors import InvalidRequest, StateConflict
+from twophase.core.gid import validate_gid
+from twophase.core.lifecycle import State
+from twophase.server.doors.cold import DTM_PREFIX, WrongByDtm, guarded
+from twophase.server.formats.decode import Decoder
+from twophase.server.formats.encode import WIRE_STATES, Answer, Failure, failure, success_body
+from twophase.server.formats.query import all_body
+from twophase.stores.search import Search
+
+PAGE_ROWS_MAX: Final = 1_000
+_ROWS_DEFAULT: Final = 100
+_SEARCHES_MAX: Final = 20
+"""Of a page: each looks at a bounded number of rows, and a person should not see an empty page before the last."""
+_STATES: Final = {name: state for state, name in WIRE_STATES.items()}
+_NUMBER_MAX: Final = 2**50
+"""Beyond any time in milliseconds; a thousand of it is still a number to a database."""
+_BY_DTM: Final = "dtm's API"
+_DONE: Final = Answer(200, success_body(0))
+
+
+class Acting(Protocol):
+    """The part of `coordinator.operator` that the doors use."""
+
+    async def stop(self, gid: str, act: Act) -> ReplyOf: ...
+
+    async def park(self, gid: str, act: Act) -> ReplyOf: ...
+
+    async def redrive(self, gid: str, act: Act) -> ReplyOf: ...
+
+    async def retry_now(self, gid: str, act: Act) -> ReplyOf: ...
+
+    async def retry_later_ones(self, after_ms: int, limit: int, act: Act) -> tuple[int, bool]: ...
+
+
+class Looking(Protocol):
+    """The part of the coordinator that the doors use."""
+
+    async def query(self, gid: str) -> MessageView | None: ...
+
+    async def search(self, wanted: Search, position: str, limit: int) -> tuple[list[MessageView], str]: ...
+
+
+class Reset(msgspec.Struct):
+    """How many messages are tried now, and whether others wait as long."""
+
+    has_remaining: bool
+    succeed_count: int
+
+
+class DtmOperator:
+    """The handlers.
+
+    Arguments:
+        looking: the coordinator.
+        acting: its operator.
+        decoder: reads bodies.
+        timeout_to_fail_ms: the server's; resetCronTime counts from three times that.
+        on_refused: hears the error code of each request refused here.
+    """
+
+    def __init__(
+        self,
+        looking: Looking,
+        acting: Acting,
+        decoder: Decoder,
+        timeout_to_fail_ms: int,
+        on_refused: Callable[[str], None],
+    ) -> None:
+        self._looking = looking
+        self._acting = acting
+        self._decoder = decoder
+        self._timeout_to_fail_ms = timeout_to_fail_ms
+        self._on_refused = on_refused
+
+    def routes(self) -> list[Route]:
+        """The four."""
+        refusing = partial(guarded, on_refused=self._on_refused)
+        return [
+            Route(f"{DTM_PREFIX}/all", refusing(self._all)),
+            Route(f"{DTM_PREFIX}/forceStop", refusing(self._force_stop), methods=["POST"]),
+            Route(f"{DTM_PREFIX}/resetNextCronTime", refusing(self._reset_one), methods=["POST"]),
+            Route(f"{DTM_PREFIX}/resetCronTime", refusing(self._reset_all)),
+        ]
+
+    async def _all(self, request: Request) -> Answer:
+        return Answer(200, await self._page(request))
+
+    async def _page(self, request: Request) -> bytes:
+        asked = request.query_params
+        if gid := asked.get("gid", ""):
+            view = await self._looking.query(validate_gid(gid))
+            return all_body(None if view is None else [view], "")
+        position = asked.get("position", "")
+        limit = min(_number(request, "limit", _ROWS_DEFAULT), PAGE_ROWS_MAX)
+        wanted = Search(
+            states=_states(asked.get("status", "")),
+            created_from_ms=_number(request, "createTimeStart", 0),
+            created_before_ms=_number(request, "createTimeEnd", 2**62 - 1) + 1,
+        )
+        if limit < 1 or asked.get("transType", "msg") not in {"msg", ""} or not wanted.states:
+            return all_body([], "")
+        views: list[MessageView] = []
+        for _ in range(_SEARCHES_MAX):
+            try:
+                found, position = await self._looking.search(wanted, position, limit - len(views))
+            except InvalidRequest:
+                raise WrongByDtm(f"convert to int error: {position[:45]}") from None
+            views += [_without_payloads(view) for view in found]
+            if not position or len(views) == limit:
+                break
+        return all_body(views, position)
+
+    async def _force_stop(self, request: Request) -> Answer:
+        reply = await self._acting.stop(await self._gid(request), Act(_BY_DTM))
+        if isinstance(reply.error, StateConflict):
+            state = WIRE_STATES.get(reply.state, "")
+            text = f"global transaction force stop error. status: {state}. error: FAILURE"
+            said = Failure(text, "FAILURE", reply.error.code, state, reply.error.remedy)
+            return Answer(409, msgspec.json.encode(said))
+        return _DONE if reply.error is None else failure(reply.error, state=reply.state)
+
+    async def _reset_one(self, request: Request) -> Answer:
+        reply = await self._acting.retry_now(await self._gid(request), Act(_BY_DTM))
+        # dtm's success for what is final; a parked message stays so until it is redriven.
+        if reply.error is None or isinstance(reply.error, StateConflict):
+            return _DONE
+        return failure(reply.error, state=reply.state)
+
+    async def _reset_all(self, request: Request) -> Answer:
+        after_ms = _number(request, "timeout", 3 * self._timeout_to_fail_ms // 1000) * 1000
+        limit = max(0, min(_number(request, "limit", _ROWS_DEFAULT), PAGE_ROWS_MAX))
+        count, more = await self._acting.retry_later_ones(after_ms, limit, Act(_BY_DTM))
+        return Answer(200, msgspec.json.encode(Reset(more, count)))
+
+    async def _gid(self, request: Request) -> str:
+        return self._decoder.gid(await request.body())
+
+
+def _without_payloads(view: MessageView) -> MessageView:
+    """`all` does not show them, and a page of several searches need not hold them."""
+    return msgspec.structs.replace(view, message=msgspec.structs.replace(view.message, branches=()))
+
+
+def _states(status: str) -> frozenset[State]:
+    if not status:
+        return frozenset(WIRE_STATES)
+    return frozenset({_STATES[status]} if status in _STATES else ())
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name, "")
+    if not text:
+        return default
+    try:
+        number = int(text)
+    except ValueError:
+        raise WrongByDtm(f"convert to int error: {text[:45]}") from None
+    return max(-_NUMBER_MAX, min(number, _NUMBER_MAX))

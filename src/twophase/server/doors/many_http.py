@@ -1,0 +1,191 @@
+"""`POST /api/twophase/prepare-many` and `submit-many`: for producers that have thousands of messages at once.
+
+All a request holds goes to the coordinator in one go and shares its flushes; each message has an outcome of its own,
+and is judged by the same table as one that comes alone. `submit-many` names gids only and begins nothing: a gid that
+is not known is an outcome, so a coordinator whose store was replaced never delivers an empty message in good faith.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.routing import Route as StarletteRoute
+
+from twophase.coordinator.messages.entry import OnReply, ReplyOf
+from twophase.core.errors import ContraryDecision, InvalidRequest, TwophaseError, UnknownMessage
+from twophase.core.gid import validate_gid
+from twophase.core.lifecycle import State
+from twophase.core.many import MESSAGES_MAX, PREPARE_PATH, SUBMIT_PATH, ManyReply, OneResult, SubmitMany
+from twophase.core.message import Message
+from twophase.server.doors.cold import guarded
+from twophase.server.formats.decode import Decoder
+from twophase.server.formats.encode import WIRE_STATES, Answer
+from twophase.server.formats.wire import WireRequest
+
+Asked = TypeVar("Asked")
+_DONE: Final = OneResult()
+_decode_submit = msgspec.json.Decoder(SubmitMany).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class PrepareMany(msgspec.Struct):
+    """The messages, each as `prepare` takes one."""
+
+    messages: list[WireRequest]
+
+
+_decode_prepare = msgspec.json.Decoder(PrepareMany).decode
+
+
+class Requests(Protocol):
+    """The part of the coordinator that is used here."""
+
+    def prepare(self, message: Message, on_reply: OnReply) -> None: ...
+
+    def confirm(self, gid: str, on_reply: OnReply) -> None: ...
+
+
+class _Outcomes:
+    """The outcomes of one request, as they come."""
+
+    def __init__(self, count: int) -> None:
+        self.results = [_DONE] * count
+        self.complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._missing = count
+        if not count:
+            self.complete.set_result(None)
+
+    def told(self, index: int, result: OneResult) -> None:
+        self.results[index] = result
+        self._missing -= 1
+        if not self._missing and not self.complete.done():
+            self.complete.set_result(None)
+
+
+class ManyDoor:
+    """Answers both requests.
+
+    Arguments:
+        requests: the coordinator.
+        decoder: knows what may be called, and every limit.
+        on_refused: hears the error code of each request, and of each message, that is refused here.
+    """
+
+    def __init__(self, requests: Requests, decoder: Decoder, on_refused: Callable[[str], None]) -> None:
+        self._requests = requests
+        self._decoder = decoder
+        self._on_refused = on_refused
+
+    def routes(self) -> list[StarletteRoute]:
+        """The endpoints."""
+        return [
+            StarletteRoute(PREPARE_PATH, guarded(self._prepare, self._on_refused), methods=["POST"]),
+            StarletteRoute(SUBMIT_PATH, guarded(self._submit, self._on_refused), methods=["POST"]),
+        ]
+
+    async def _prepare(self, request: Request) -> Answer:
+        asked = _read_prepare(await request.body())
+        outcomes = _Outcomes(len(asked))
+        for index, one in enumerate(asked):
+            try:
+                # Payloads are measured one by one where the request says it may hold a large one.
+                message = self._decoder.message_of(one, _size_bytes(one))
+            except TwophaseError as error:
+                self._on_refused(error.code)
+                outcomes.told(index, _failed(error, State.ABSENT))
+            else:
+                self._requests.prepare(message, _Prepared(outcomes, index))
+        await outcomes.complete
+        return Answer(200, _encode(ManyReply(tuple(outcomes.results))))
+
+    async def _submit(self, request: Request) -> Answer:
+        gids = _read_submit(await request.body())
+        outcomes = _Outcomes(len(gids))
+        for index, gid in enumerate(gids):
+            self._requests.confirm(gid, _Confirmed(outcomes, index, gid, self._on_refused))
+        await outcomes.complete
+        return Answer(200, _encode(ManyReply(tuple(outcomes.results))))
+
+
+class _Prepared:
+    """Takes the coordinator's reply to one prepare."""
+
+    __slots__ = ("_index", "_outcomes")
+
+    def __init__(self, outcomes: _Outcomes, index: int) -> None:
+        self._outcomes = outcomes
+        self._index = index
+
+    def __call__(self, reply: ReplyOf) -> None:
+        self._outcomes.told(self._index, _DONE if reply.error is None else _failed(reply.error, reply.state))
+
+
+class _Confirmed:
+    """Takes the coordinator's reply to one submit."""
+
+    __slots__ = ("_gid", "_index", "_on_refused", "_outcomes")
+
+    def __init__(self, outcomes: _Outcomes, index: int, gid: str, on_refused: Callable[[str], None]) -> None:
+        self._outcomes = outcomes
+        self._index = index
+        self._gid = gid
+        self._on_refused = on_refused
+
+    def __call__(self, reply: ReplyOf) -> None:
+        error = reply.error or self._contrary(reply.state)
+        self._outcomes.told(self._index, _DONE if error is None else _failed(error, reply.state))
+
+    def _contrary(self, state: State) -> TwophaseError | None:
+        """Why a message that stands so is not submitted."""
+        error: TwophaseError | None = None
+        if state <= State.FORGOTTEN:
+            error = UnknownMessage(gid=self._gid)
+        elif state is State.FAILED:
+            error = ContraryDecision(gid=self._gid)
+        if error is not None:
+            self._on_refused(error.code)
+        return error
+
+
+def _failed(error: TwophaseError, state: State) -> OneResult:
+    return OneResult(error.code, WIRE_STATES.get(state, ""), error.message)
+
+
+def _size_bytes(request: WireRequest) -> int:
+    return sum(4 * len(payload) for payload in request.payloads or () if payload)
+
+
+def _read_prepare(body: bytes) -> list[WireRequest]:
+    asked = _read(_decode_prepare, body).messages
+    _require_distinct("messages", [one.gid for one in asked])
+    return asked
+
+
+def _read_submit(body: bytes) -> tuple[str, ...]:
+    gids = _read(_decode_submit, body).gids
+    _require_distinct("gids", gids)
+    for index, gid in enumerate(gids):
+        try:
+            validate_gid(gid)
+        except InvalidRequest as error:
+            raise type(error)(f"gids[{index}]: {error.message}") from error
+    return gids
+
+
+def _read(decode: Callable[[bytes], Asked], body: bytes) -> Asked:
+    try:
+        return decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"the request is not what this path takes: {error}.") from error
+
+
+def _require_distinct(field: str, gids: Sequence[str | None]) -> None:
+    if len(gids) > MESSAGES_MAX:
+        raise InvalidRequest(f"{field}: there are {len(gids)}, at most {MESSAGES_MAX} are allowed.")
+    if len(set(gids)) != len(gids):
+        twice = next(gid for index, gid in enumerate(gids) if gid in gids[:index])
+        raise InvalidRequest(f"{field}: {'no gid' if twice is None else repr(twice[:128])} stands there twice.")

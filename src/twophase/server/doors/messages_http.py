@@ -1,0 +1,190 @@
+"""Our doors for operators: look for messages, see one, stop, park, redrive, try now. The command line speaks this.
+
+Whoever acts says who he is and why in the body, `{"by": "eve", "reason": "…"}`; both are recorded with the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.routing import Route
+
+from twophase.coordinator.coordinator import Coordinator
+from twophase.coordinator.messages.entry import ReplyOf
+from twophase.coordinator.operator import Act
+from twophase.core.errors import InvalidRequest, TwophaseError, UnknownMessage
+from twophase.core.gid import validate_gid
+from twophase.core.hooks import Clock
+from twophase.core.lifecycle import State
+from twophase.core.limits import GID_BYTES_MAX, URL_BYTES_MAX, require
+from twophase.server.doors.cold import Handler, guarded
+from twophase.server.doors.dtm_operator import PAGE_ROWS_MAX, Acting, DtmOperator, Looking
+from twophase.server.formats.decode import Decoder
+from twophase.server.formats.encode import RETRY_AFTER_S, WIRE_STATES, Answer, Failure, refusal
+from twophase.server.formats.shown import Acted, Earliest, ManyMessages, OneMessage, shown
+from twophase.stores.search import Search
+
+MESSAGES: Final = "/api/twophase/messages"
+_ROWS_DEFAULT: Final = 100
+_REASON_CHARACTERS_MAX: Final = 200
+_STATES: Final = {name: state for state, name in WIRE_STATES.items()} | {"succeeded": State.SUCCEEDED}
+_TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False, "": None}
+
+
+class Said(msgspec.Struct):
+    """The body of an act."""
+
+    by: str = ""
+    reason: str = ""
+
+
+_decode_said = msgspec.json.Decoder(Said).decode
+
+
+def operator_routes(
+    coordinator: Coordinator, decoder: Decoder, timeout_to_fail_ms: int, on_refused: Callable[[str], None]
+) -> list[Route]:
+    """dtm's doors for operators, and ours."""
+    operator = coordinator.operator
+    dtm = DtmOperator(coordinator, operator, decoder, timeout_to_fail_ms, on_refused)
+    ours = MessagesDoor(
+        coordinator, operator, operator.earliest_ms, operator.attempts_max, coordinator.clock, on_refused
+    )
+    return [*dtm.routes(), *ours.routes()]
+
+
+class MessagesDoor:
+    """The handlers.
+
+    Arguments:
+        looking: the coordinator.
+        acting: its operator.
+        earliest: before when a message is not tried.
+        attempts_max: failures in a row after which a message is parked that names no limit of its own; 0 for none.
+        clock: what time it is for the store.
+        on_refused: hears the error code of each request refused here.
+    """
+
+    def __init__(
+        self,
+        looking: Looking,
+        acting: Acting,
+        earliest: Earliest,
+        attempts_max: int,
+        clock: Clock,
+        on_refused: Callable[[str], None],
+    ) -> None:
+        self._looking = looking
+        self._earliest = earliest
+        self._attempts_max = attempts_max
+        self._clock = clock
+        self._on_refused = on_refused
+        self._acts: Mapping[str, Callable[[str, Act], Awaitable[ReplyOf]]] = {
+            "stop": acting.stop,
+            "park": acting.park,
+            "redrive": acting.redrive,
+            "retry-now": acting.retry_now,
+        }
+
+    def routes(self) -> list[Route]:
+        """The acts first: a gid may hold slashes."""
+        refusing = partial(guarded, on_refused=self._on_refused, told=_told)
+        return [
+            *(
+                Route(f"{MESSAGES}/{{gid:path}}/{name}", refusing(self._act(name)), methods=["POST"])
+                for name in self._acts
+            ),
+            Route(f"{MESSAGES}/{{gid:path}}", refusing(self._one)),
+            Route(MESSAGES, refusing(self._many)),
+        ]
+
+    async def _many(self, request: Request) -> Answer:
+        wanted, position, limit = _wanted(request)
+        views, position = await self._looking.search(wanted, position, limit)
+        messages = [shown(view, self._earliest, self._attempts_max) for view in views]
+        return _json(ManyMessages(messages, position, self._clock.now_ms()))
+
+    async def _one(self, request: Request) -> Answer:
+        gid = validate_gid(request.path_params["gid"])
+        view = await self._looking.query(gid)
+        if view is None:
+            raise UnknownMessage(f"no message {gid!r} found.", gid=gid)
+        return _json(OneMessage(shown(view, self._earliest, self._attempts_max), self._clock.now_ms()))
+
+    def _act(self, name: str) -> Handler:
+        act = self._acts[name]
+
+        async def handle(request: Request) -> Answer:
+            gid = validate_gid(request.path_params["gid"])
+            reply = await act(gid, _said(await request.body()))
+            if reply.error is not None:
+                return _told(reply.error, reply.state)
+            return _json(Acted(gid, WIRE_STATES.get(reply.state, "")))
+
+        return handle
+
+
+def _said(body: bytes) -> Act:
+    if not body:
+        return Act()
+    try:
+        said = _decode_said(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f'body: a JSON object {{"by": …, "reason": …}} is needed: {error}') from error
+    for field, text in (("by", said.by), ("reason", said.reason)):
+        if len(text) > _REASON_CHARACTERS_MAX:
+            raise InvalidRequest(f"{field}: {len(text)} characters, at most {_REASON_CHARACTERS_MAX} are kept.")
+    return Act(said.by, said.reason)
+
+
+def _wanted(request: Request) -> tuple[Search, str, int]:
+    asked = request.query_params
+    names = [name for name in asked.get("state", "").split(",") if name]
+    for name in names:
+        if name not in _STATES:
+            raise InvalidRequest(f"state: {name[:45]!r}, one of {', '.join(WIRE_STATES.values())} is needed.")
+    parked = asked.get("parked", "").lower()
+    if parked not in _TRUTHS:
+        raise InvalidRequest(f"parked: {parked[:45]!r}, true or false is needed.")
+    gid_prefix, destination = asked.get("gid", ""), asked.get("destination", "")
+    if gid_prefix:
+        require(GID_BYTES_MAX, len(gid_prefix.encode("utf-8", "replace")))
+        if not gid_prefix.isprintable():
+            raise InvalidRequest("gid: the beginning of one contains an unprintable character.")
+    require(URL_BYTES_MAX, len(destination.encode("utf-8", "replace")))
+    limit = _number(request, "limit", _ROWS_DEFAULT)
+    if not 1 <= limit <= PAGE_ROWS_MAX:
+        raise InvalidRequest(f"limit: {limit} is not from 1 to {PAGE_ROWS_MAX}.")
+    wanted = Search(
+        states=frozenset(_STATES[name] for name in names) or frozenset(WIRE_STATES),
+        parked=_TRUTHS[parked],
+        gid_prefix=gid_prefix,
+        created_from_ms=_number(request, "created_after", 0),
+        created_before_ms=_number(request, "created_before", 2**62),
+        destination=destination,
+    )
+    return wanted, asked.get("position", ""), limit
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
+        raise InvalidRequest(f"{name}: {text[:45]!r} is no whole number.")
+    return int(text)
+
+
+def _json(value: msgspec.Struct) -> Answer:
+    return Answer(200, msgspec.json.encode(value))
+
+
+def _told(error: TwophaseError, state: State = State.ABSENT) -> Answer:
+    said = refusal(error, state=state)
+    status = 404 if isinstance(error, UnknownMessage) else said.status
+    body = Failure(error.message, code=said.code, state=said.state, remedy=said.remedy)
+    return Answer(status, msgspec.json.encode(body), RETRY_AFTER_S if status == 503 else 0)

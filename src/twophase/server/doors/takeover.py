@@ -1,0 +1,227 @@
+"""`POST /api/twophase/import`: unfinished messages of another coordinator, taken over as they stand there.
+
+Keeps what makes a copy safe. A gid that is known here is never begun anew: the lifecycle's own prepare and submit do
+the work, and what stands here already is looked at first, so that a repeated copy changes nothing and a contrary one
+is told. And a branch that was called there keeps its place here without a call: its step is stored with its address,
+and with an empty one as the only place to call, as if it were a topic whose subscriber has nothing to do.
+
+History is not kept for ever, and another coordinator's gids do not say when they were made. So a message that is
+unknown here, and was begun before what history remembers, may have been delivered and forgotten: it is refused
+(correctness 15).
+
+All a request holds goes to the coordinator at once, so a hundred messages share a flush.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+from starlette.requests import Request
+from starlette.routing import Route as StarletteRoute
+
+from twophase.coordinator.deciding.store_faults import as_store_error
+from twophase.coordinator.messages.entry import OnReply, ReplyOf, answers
+from twophase.coordinator.messages.view import MessageView
+from twophase.core.errors import (
+    ContentConflict,
+    ContraryDecision,
+    ForgottenMessage,
+    InvalidRequest,
+    StoreError,
+    TwophaseError,
+    Unavailable,
+)
+from twophase.core.lifecycle import State
+from twophase.core.limits import PAYLOAD_BYTES_MAX, URL_BYTES_MAX, require
+from twophase.core.message import Branch, Message
+from twophase.core.takeover import (
+    MESSAGES_MAX,
+    PATH,
+    Outcome,
+    TakenBranch,
+    TakenMessage,
+    TakenResult,
+    TakenState,
+    TakeoverReply,
+    TakeoverRequest,
+)
+from twophase.server.doors.cold import guarded
+from twophase.server.formats.decode import Decoder
+from twophase.server.formats.encode import WIRE_STATES, Answer
+from twophase.server.formats.wire import WireRequest, WireStep
+
+CLOCKS_APART_MS: Final = 5 * 60_000
+"""What the other coordinator's clock and the store's may differ by."""
+_OLDER_THAN_HISTORY: Final = (
+    "It is older than this server's history: had it been imported before, and delivered, nobody would know. If it "
+    "never was, say --never-imported."
+)
+_decode = msgspec.json.Decoder(TakeoverRequest).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Coordinates(Protocol):
+    """The part of the coordinator that taking over uses."""
+
+    def prepare(self, message: Message, on_reply: OnReply) -> None: ...
+
+    def submit(self, message: Message, on_reply: OnReply) -> None: ...
+
+    async def query(self, gid: str) -> MessageView | None: ...
+
+    async def history_horizon_ms(self) -> int: ...
+
+
+class TakeoverDoor:
+    """Answers `POST /api/twophase/import`.
+
+    Arguments:
+        coordinator: takes the messages.
+        decoder: knows what may be called, and every limit.
+        on_refused: hears the error code of each request, and of each message, that is refused here.
+    """
+
+    def __init__(self, coordinator: Coordinates, decoder: Decoder, on_refused: Callable[[str], None]) -> None:
+        self._coordinator = coordinator
+        self._decoder = decoder
+        self._on_refused = on_refused
+
+    def route(self) -> StarletteRoute:
+        """The endpoint."""
+        return StarletteRoute(PATH, guarded(self._answer, self._on_refused), methods=["POST"])
+
+    async def _answer(self, request: Request) -> Answer:
+        asked = _read(await request.body())
+        results = await asyncio.gather(*(self._take(one, asked) for one in asked.messages))
+        return Answer(200, _encode(TakeoverReply(tuple(results))))
+
+    async def _take(self, taken: TakenMessage, asked: TakeoverRequest) -> TakenResult:
+        try:
+            message = self._message(taken)
+            view = await self._coordinator.query(message.gid)
+            if view is not None:
+                known = _compared(taken, message, view)
+                if known is not None:
+                    return known
+                # Prepared here, and submitted there meanwhile: that is the producer's word. What is stored counts.
+                message = Message(message.gid, ())
+            elif not asked.never_taken:
+                await self._require_remembered(taken)
+            if asked.dry_run:
+                return TakenResult(taken.gid, Outcome.COPIED)
+            reply = await self._hand_in(taken.state, message)
+            if reply.error is None:
+                return TakenResult(taken.gid, Outcome.COPIED)
+            return await self._refused(taken, message, reply.error)
+        except TwophaseError as error:
+            self._on_refused(error.code)
+            return _failed(taken.gid, error)
+        except Exception as error:  # noqa: BLE001 -- the store's library may raise anything; each message has an outcome
+            return _failed(taken.gid, as_store_error(error))
+
+    async def _require_remembered(self, taken: TakenMessage) -> None:
+        horizon_ms = await self._coordinator.history_horizon_ms()
+        if horizon_ms and taken.created_ms < horizon_ms + CLOCKS_APART_MS:
+            raise ForgottenMessage(gid=taken.gid, remedy=_OLDER_THAN_HISTORY)
+
+    async def _hand_in(self, state: TakenState, message: Message) -> ReplyOf:
+        future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+        if state is TakenState.PREPARED:
+            self._coordinator.prepare(message, answers(future))
+        else:
+            self._coordinator.submit(message, answers(future))
+        return await future
+
+    async def _refused(self, taken: TakenMessage, message: Message, error: TwophaseError) -> TakenResult:
+        """The lifecycle refused: somebody was faster, and what is here now says whether that is the same message."""
+        view = await self._coordinator.query(message.gid)
+        known = None if view is None or not message.branches else _compared(taken, message, view)
+        return known or _failed(taken.gid, error)
+
+    def _message(self, taken: TakenMessage) -> Message:
+        """The message, by every rule that holds for one that comes the usual way.
+
+        Raises:
+            InvalidRequest, LimitExceeded: as `Decoder.message`.
+        """
+        calls = [(one, url) for one in taken.branches for url in ((one.url,) if one.calls is None else one.calls)]
+        request = WireRequest(
+            gid=taken.gid,
+            trans_type="msg",
+            steps=[WireStep(url) for _, url in calls],
+            query_prepared=taken.query_prepared,
+            protocol=taken.protocol,
+            branch_headers=dict(taken.branch_headers) or None,
+            concurrent=taken.concurrent,
+            delay_ms=taken.delay_ms,
+            timeout_to_fail_ms=taken.timeout_to_fail_ms,
+            request_timeout_ms=taken.request_timeout_ms,
+            retry_interval_ms=taken.retry_interval_ms,
+        )
+        # The length says only whether payloads must be measured one by one.
+        read = self._decoder.message_of(request, PAYLOAD_BYTES_MAX.value + 1, [one.payload for one, _ in calls])
+        branches = tuple(_branch(one, taken.gid) for one in taken.branches)
+        return Message(read.gid, branches, read.check_url, read.options, read.protocol)
+
+
+def _read(body: bytes) -> TakeoverRequest:
+    try:
+        asked = _decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"the request is not what {PATH} takes: {error}.") from error
+    if len(asked.messages) > MESSAGES_MAX:
+        raise InvalidRequest(f"messages: there are {len(asked.messages)}, at most {MESSAGES_MAX} are allowed.")
+    if len({one.gid for one in asked.messages}) != len(asked.messages):
+        raise InvalidRequest("messages: one gid stands there twice.")
+    return asked
+
+
+def _branch(taken: TakenBranch, gid: str) -> Branch:
+    require(URL_BYTES_MAX, len(taken.url.encode()), gid=gid)
+    if taken.calls is None:
+        return Branch(taken.url, taken.payload)
+    if not taken.calls:
+        raise InvalidRequest("branches: calls is empty; leave it out, or name what is to be called.", gid=gid)
+    return Branch(taken.url, taken.payload, taken.calls)
+
+
+def _compared(taken: TakenMessage, message: Message, view: MessageView) -> TakenResult | None:
+    """What is here of this gid; None when it is the same message, prepared, and was submitted there."""
+    state = WIRE_STATES[view.state]
+    if not _same(view.message, message):
+        said = "another message has this gid here."
+        return TakenResult(taken.gid, Outcome.CONFLICT, state, ContentConflict.code, said)
+    if taken.state is TakenState.SUBMITTED and view.state is State.PREPARED:
+        return None
+    if taken.state is TakenState.SUBMITTED and view.state is State.FAILED:
+        said = "it was submitted there, and has failed here: the opposite was decided."
+        return TakenResult(taken.gid, Outcome.CONFLICT, state, ContraryDecision.code, said)
+    return TakenResult(taken.gid, Outcome.PRESENT, state)
+
+
+def _same(known: Message, said: Message) -> bool:
+    """Equal steps; or equal calls, as a topic's name is lost where dtm has only its subscribers."""
+    if [(one.url, one.payload) for one in known.branches] == [(one.url, one.payload) for one in said.branches]:
+        return True
+    return _calls(known, said) == _calls(said, known)
+
+
+def _calls(message: Message, other: Message) -> list[tuple[str, bytes] | None]:
+    """What is called, in order; None for what has been called elsewhere, in this message or the other."""
+    mine = [(url, one.payload) for one in message.branches for url in _urls(one)]
+    theirs = [url for one in other.branches for url in _urls(one)]
+    if len(mine) != len(theirs):
+        return list(mine)
+    return [None if not (call[0] and url) else call for call, url in zip(mine, theirs, strict=True)]
+
+
+def _urls(branch: Branch) -> tuple[str, ...]:
+    return (branch.url,) if branch.subscribers is None else branch.subscribers
+
+
+def _failed(gid: str, error: TwophaseError) -> TakenResult:
+    outcome = Outcome.LATER if isinstance(error, Unavailable | StoreError) else Outcome.REFUSED
+    return TakenResult(gid, outcome, code=error.code, message=error.message, remedy=error.remedy)

@@ -1,0 +1,207 @@
+"""From a request body to a message within the limits: what passes here, every node accepts.
+
+Nothing is stored, called or half-done before a body has passed; a refusal names the field and the limit.
+Differences from dtm, all on the safe side: a missing or unprintable gid, fewer payloads than steps, unreadable
+`custom_data` and unknown transaction types are refused here, where dtm stores the message and then panics,
+truncates or never calls the branch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from twophase.core.errors import InvalidRequest, LimitExceeded, UnsupportedType
+from twophase.core.gid import validate_gid
+from twophase.core.limits import BRANCHES_MAX, PAYLOAD_BYTES_MAX, URL_BYTES_MAX, Limit, require
+from twophase.core.message import Branch, Message, Options, scheme_of
+from twophase.core.metadata import why_no_metadata
+from twophase.core.topic import TOPIC_PREFIX, topic_in, validate_topic
+from twophase.server.formats.options import options_of, says_nothing
+from twophase.server.formats.trace import Trace, TraceHeaders
+from twophase.server.formats.wire import WireRequest, WireStep, parse_request
+
+_PROTOCOLS: Final = frozenset({"http", "grpc", "json-rpc"})
+_ADDRESSES_REMEMBERED_MAX: Final = 4096
+_DEFAULT_OPTIONS: Final = Options()
+_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Decoder:
+    """Turns bodies of prepare, submit and abort into what the coordinator takes.
+
+    Arguments:
+        check_address: None when some destination can call the address, else why not.
+        now_ms: the coordinator's clock, which times that a request names are compared with; this machine's by default.
+        trace: finds the headers of requests that go on with the message.
+    """
+
+    def __init__(
+        self,
+        check_address: Callable[[str], str | None],
+        now_ms: Callable[[], int] | None = None,
+        trace: TraceHeaders | None = None,
+    ) -> None:
+        self._check_address = check_address
+        self._now_ms = now_ms or _own_ms
+        self.trace = trace or TraceHeaders()
+        self._callable: set[str] = set()
+
+    def message(self, body: bytes | bytearray, trace: Trace = ()) -> Message:
+        """The message a prepare or submit speaks of; `trace`: headers of the request that go on with it.
+
+        Raises:
+            InvalidRequest, LimitExceeded, UnsupportedType: as they say; nothing was stored.
+
+        >>> decoder = Decoder(lambda url: None)
+        >>> decoder.message(b'{"gid":"g","trans_type":"msg","steps":[{"action":"http://b/in"}],"payloads":["{}"]}')
+        Message(gid='g', branches=(Branch(url='http://b/in', payload=b'{}', subscribers=None),), check_url='', ...)
+        """
+        return self.message_of(parse_request(body), len(body), None, trace)
+
+    def message_of(
+        self, request: WireRequest, request_bytes: int, payloads: list[bytes] | None = None, trace: Trace = ()
+    ) -> Message:
+        """The message of a request that came in any wire format, `request_bytes` long.
+
+        Arguments:
+            payloads: where the format carries bytes, these, instead of the request's own.
+            trace: as `message`.
+
+        Raises: as `message`.
+        """
+        gid = _gid(request)
+        if request.trans_type != "msg":
+            raise _unsupported(request.trans_type, gid)
+        protocol = request.protocol or "http"
+        if protocol not in _PROTOCOLS:
+            named = ", ".join(sorted(_PROTOCOLS))
+            raise InvalidRequest(f"protocol is {protocol[:45]!r}, one of {named} is needed.", gid=gid)
+        branches = self._branches(request, protocol, payloads, gid)
+        if request_bytes > PAYLOAD_BYTES_MAX.value:
+            for branch in branches:
+                require(PAYLOAD_BYTES_MAX, len(branch.payload), gid=gid)
+        if protocol == "json-rpc":
+            _require_parameters(branches, gid)
+        if request.branch_headers or not gid.isascii():
+            _require_metadata(request, branches, protocol, gid)
+        check_url = request.query_prepared or ""
+        if check_url:
+            address = check_url if protocol == "http" else _address(check_url, protocol)
+            if address not in self._callable:
+                self._examine("query_prepared", address, gid)
+        # One shared object for the usual case: a million waiting messages need not carry a million equal options.
+        options = _DEFAULT_OPTIONS
+        if trace or not says_nothing(request):
+            options = options_of(request, check_url, gid, self._now_ms() if request.next_cron_time else 0, trace)
+        return Message(gid, branches, check_url, options, protocol)
+
+    def gid(self, body: bytes | bytearray) -> str:
+        """The gid an abort names; its other fields do not matter, and its type may be missing.
+
+        Raises:
+            InvalidRequest, LimitExceeded, UnsupportedType: as they say.
+        """
+        return self.gid_of(parse_request(body))
+
+    def gid_of(self, request: WireRequest) -> str:
+        """`gid` of a request that came in any wire format."""
+        gid = _gid(request)
+        if request.trans_type not in {"msg", "", None}:
+            raise _unsupported(request.trans_type, gid)
+        return gid
+
+    def _branches(
+        self, request: WireRequest, protocol: str, binary: list[bytes] | None, gid: str
+    ) -> tuple[Branch, ...]:
+        steps = request.steps or []
+        payloads: Sequence[str | bytes | None] = binary or request.payloads or []
+        if len(steps) > BRANCHES_MAX.value:
+            require(BRANCHES_MAX, len(steps), gid=gid)
+        if len(payloads) != len(steps):
+            payloads = _payloads_of_steps(steps, payloads, gid)
+        known = self._callable
+        branches: list[Branch] = []
+        for step, payload in zip(steps, payloads, strict=True):
+            url = step.action or ""
+            address = url if protocol == "http" else _address(url, protocol)
+            if address not in known:
+                self._examine(f"steps[{len(branches)}].action", address, gid)
+            if not payload:
+                branches.append(Branch(url))
+            else:
+                branches.append(Branch(url, payload.encode() if isinstance(payload, str) else payload))
+        return tuple(branches)
+
+    def _examine(self, field: str, url: str, gid: str) -> None:
+        require(URL_BYTES_MAX, len(url.encode()), gid=gid)
+        if url.startswith(TOPIC_PREFIX) and field != "query_prepared":
+            validate_topic(topic_in(url), field)  # whether there is one is said when the message is inserted
+            return
+        reason = self._check_address(url)
+        if reason is not None:
+            raise InvalidRequest(f"{field}: {reason}", gid=gid)
+        if len(self._callable) >= _ADDRESSES_REMEMBERED_MAX:
+            self._callable.clear()
+        self._callable.add(url)
+
+
+def _payloads_of_steps(
+    steps: list[WireStep], payloads: Sequence[str | bytes | None], gid: str
+) -> Sequence[str | bytes | None]:
+    """Payloads where clients before dtm 1.10 put them; their number is wrong otherwise."""
+    if not payloads and any(step.data for step in steps):
+        return [step.data for step in steps]
+    raise InvalidRequest(f"payloads: there are {len(payloads)} for {len(steps)} steps, one each is needed.", gid=gid)
+
+
+def _gid(request: WireRequest) -> str:
+    if request.gid is None:
+        raise InvalidRequest("gid is missing.")
+    return validate_gid(request.gid)
+
+
+def _unsupported(trans_type: str | None, gid: str) -> UnsupportedType:
+    if not trans_type:
+        return UnsupportedType("trans_type is missing, 'msg' is needed.", gid=gid)
+    return UnsupportedType(f"trans_type is {trans_type[:45]!r}, only 'msg' (2-phase message) is served here.", gid=gid)
+
+
+def _address(url: str, protocol: str) -> str:
+    """`url` with the scheme that dtm's clients leave to the protocol."""
+    return f"grpc://{url}" if url and scheme_of(url, protocol) == "grpc" and "://" not in url else url
+
+
+def _require_parameters(branches: tuple[Branch, ...], gid: str) -> None:
+    """A JSON-RPC branch's payload is its `params`, into which gid and branch id are put, so it must be an object."""
+    for index, branch in enumerate(branches):
+        # A topic's subscribers may be JSON-RPC addresses too.
+        if branch.payload and scheme_of(branch.url, "json-rpc") in {"json-rpc", "topic"}:
+            try:
+                _object_decoder.decode(branch.payload)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                raise InvalidRequest(f"payloads[{index}]: a JSON-RPC branch needs a JSON object.", gid=gid) from error
+
+
+def _require_metadata(request: WireRequest, branches: tuple[Branch, ...], protocol: str, gid: str) -> None:
+    """What a gRPC call carries as metadata must be able to stand there."""
+    urls = [request.query_prepared or "", *(branch.url for branch in branches)]
+    if not any(url and scheme_of(url, protocol) in {"grpc", "grpcs"} for url in urls):
+        return
+    said = request.branch_headers
+    headers = said.items() if isinstance(said, dict) else ()
+    why_not = why_no_metadata(gid, [(name, value or "") for name, value in headers])
+    if why_not:
+        raise InvalidRequest(why_not, gid=gid)
+
+
+def too_large(limit: Limit, size_bytes: int) -> LimitExceeded:
+    """The refusal of something that is not even read to its end."""
+    return LimitExceeded(f"{limit.name} is {size_bytes} {limit.unit} or more, at most {limit.value} are allowed.")
+
+
+def _own_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,270 @@
+"""The reading half of a connection: bytes become requests, within bounds of size, number and time.
+
+Written for the request that arrives whole in one read, which nearly all do: the parser's callbacks for header,
+URL and body are C functions of containers, and nothing is counted or examined that such a request cannot exceed.
+What arrives in pieces takes the slower way through `_wait_for_more`, where every bound is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final, cast
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from twophase.core.errors import InvalidRequest, ServerFault, TwophaseError
+from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX
+from twophase.server.formats.decode import too_large
+from twophase.server.formats.encode import Route
+from twophase.server.formats.trace import Trace
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+    from twophase.server.hot.listener import Listener
+
+HOT_ROUTES: Final[dict[bytes, Route]] = {
+    b"/api/dtmsvr/prepare": Route.PREPARE,
+    b"/api/dtmsvr/submit": Route.SUBMIT,
+    b"/api/dtmsvr/abort": Route.ABORT,
+}
+_BODY_MAX: Final = BODY_BYTES_MAX.value
+_HEAD_MAX: Final = REQUEST_HEADER_BYTES_MAX.value
+_DISCARD_MAX: Final = 4 * _BODY_MAX
+_NO_TRACE: Final[Trace] = ()
+_UPGRADE_HEADERS: Final = frozenset({b"connection", b"http2-settings", b"upgrade"})
+
+# What of a request is being read.
+NOTHING: Final = 0
+HEAD: Final = 1
+BODY: Final = 2
+
+
+class Reader(HttpToolsProtocol, ABC):
+    """See the module. What comes out goes to `take`, `take_cold` and `refuse`."""
+
+    def __init__(self, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
+        self._fields: dict[bytes, bytes] = {}
+        self._url_pieces: list[bytes] = []
+        self._pieces: list[bytes] = []
+        # The parser looks its callbacks up once, when it is made. A container's own C function costs a tenth of a
+        # Python one. A header that comes twice keeps its last value: no route of ours reads such headers.
+        self.on_header = self._fields.__setitem__  # type: ignore[assignment, method-assign]
+        self.on_url = self._url_pieces.append  # type: ignore[assignment, method-assign]
+        self.on_body = self._pieces.append  # type: ignore[assignment, method-assign]
+        super().__init__(config=listener.config, server_state=listener.state, app_state={}, _loop=loop)
+        self.listener = listener
+        self._untraced = listener.trace.in_none_of
+        self.reading = NOTHING
+        self.since_s = listener.now_s
+        self.deaf = False
+        self.closes = False
+        self._route: Route | None = None
+        self._old_http: bool | None = None
+        self._fresh = False
+        self._chunk_bytes = 0
+        self._unfinished_bytes = 0
+        self._body = bytearray()
+        self._upgrading = False
+        self._discarded_bytes = 0
+
+    @abstractmethod
+    def take(self, route: Route, body: bytes | bytearray, trace: Trace) -> None:
+        """A whole hot request."""
+
+    @abstractmethod
+    def take_cold(self) -> None:
+        """The head of a request for the ASGI app; `scope` and `headers` are ready for the base class."""
+
+    @abstractmethod
+    def refuse(self, status: int, error: TwophaseError) -> None:
+        """What came cannot be used; nothing more is read."""
+
+    @abstractmethod
+    def invite(self) -> None:
+        """The client waits to be invited before it sends the body (RFC 9110 §10.1.1)."""
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come: feed the parser, whose callbacks do the rest."""
+        while not self.deaf:
+            self._chunk_bytes = len(data)
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                if not self.deaf:
+                    data = self._decline_upgrade() + data[upgrade.args[0] :]
+                continue
+            except httptools.HttpParserCallbackError as error:
+                self.listener.crashed(error)
+                self._refuse_once(500, ServerFault())
+            except httptools.HttpParserError as error:
+                self._refuse_once(400, InvalidRequest(f"this is not HTTP/1.1: {error}."))
+            if self.reading:
+                self._wait_for_more(len(data))
+            return
+        self._discarded_bytes += len(data)
+        if self._discarded_bytes > _DISCARD_MAX:
+            self.transport.abort()
+
+    def _refuse_once(self, status: int, error: TwophaseError) -> None:
+        """Nothing, when what came before in the same read has been refused, or was the last request."""
+        if not self.deaf:
+            self.refuse(status, error)
+
+    def _wait_for_more(self, size_bytes: int) -> None:
+        """A request has not come whole: keep its bounds.
+
+        Heads and trailers are buffered by the parser until they are whole, so what is counted for them is what came
+        since the parser last made something of it.
+        """
+        if self._pieces:
+            self._gather()
+            self._unfinished_bytes = 0
+        elif not self._fresh:
+            self._unfinished_bytes += size_bytes
+        if self._fresh:
+            self._fresh = False
+            self._unfinished_bytes = 0
+            self.since_s = self.listener.now_s
+            if self.reading == BODY and self._route is not None:
+                self._examine_head()
+        if len(self._body) > _BODY_MAX:
+            self.refuse(413, too_large(BODY_BYTES_MAX, len(self._body)))
+        elif self._unfinished_bytes > _HEAD_MAX:
+            self.refuse(431, too_large(REQUEST_HEADER_BYTES_MAX, self._unfinished_bytes))
+
+    def _gather(self) -> None:
+        for piece in self._pieces:
+            self._body += piece
+        self._pieces.clear()
+
+    def _examine_head(self) -> bool:
+        """Look for what announces the body; True when it was refused."""
+        for name, value in self._fields.items():
+            size = len(name)
+            if size == 14 and name.lower() == b"content-length":
+                declared = int(value[:20]) if value.isdigit() else 0
+                if declared > _BODY_MAX:
+                    self.refuse(413, too_large(BODY_BYTES_MAX, declared))
+                    return True
+            elif size == 6 and name.lower() == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+        if self.expect_100_continue and self._route is not None:
+            self.invite()
+        return False
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        if not self.deaf:
+            self.reading = HEAD
+            self._fresh = True
+
+    def on_headers_complete(self) -> None:
+        """Whose request is it?"""
+        pieces = self._url_pieces
+        self.url = url = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        if self.deaf:
+            self._fields.clear()
+            return
+        self.reading = BODY
+        self._fresh = True
+        self.expect_100_continue = False
+        if self._chunk_bytes + self._unfinished_bytes > _HEAD_MAX and self._has_huge_head():
+            return
+        parser = self.parser
+        if parser.should_upgrade():
+            self._upgrading = True
+            return
+        if self._old_http is None:
+            self._old_http = parser.get_http_version() != "1.1"
+        self.closes = self._old_http or not parser.should_keep_alive()
+        if parser.get_method() == b"POST":
+            route = HOT_ROUTES.get(url) or HOT_ROUTES.get(self._path().rstrip(b"/"))
+            if route is not None:
+                self._route = route
+                return
+        self._route = None
+        self._begin_cold()
+
+    def on_message_complete(self) -> None:
+        """A request is whole: to the coordinator with it."""
+        if self.deaf or self._upgrading:
+            return
+        self.reading = NOTHING
+        pieces = self._pieces
+        body: bytes | bytearray
+        if len(pieces) == 1 and not self._body:
+            body = pieces[0]
+            pieces.clear()
+        else:
+            self._gather()
+            body, self._body = self._body, bytearray()
+            if len(body) > _BODY_MAX:
+                self.refuse(413, too_large(BODY_BYTES_MAX, len(body)))
+                return
+        fields, trace = self._fields, _NO_TRACE
+        if self._route is not None and not self._untraced(fields):
+            trace = self.listener.trace.of(fields)
+        fields.clear()
+        if self.closes:
+            self.deaf = True
+        if self._route is not None:
+            self.take(self._route, body, trace)
+            return
+        super().on_body(bytes(body))
+        super().on_message_complete()
+
+    def _has_huge_head(self) -> bool:
+        size_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self._fields.items())
+        if size_bytes <= _HEAD_MAX:
+            return False
+        self.refuse(431, too_large(REQUEST_HEADER_BYTES_MAX, size_bytes))
+        return True
+
+    def _path(self) -> bytes:
+        """The path of the request's URL, empty when there is none that can be served.
+
+        A hot route may also be spelled with a query string, a trailing slash or as a whole URL.
+        """
+        try:
+            path = httptools.parse_url(self.url).path
+        except httptools.HttpParserInvalidURLError:
+            return b""
+        return path if path and path.isascii() else b""
+
+    def _begin_cold(self) -> None:
+        if self._examine_head():
+            return
+        if not self._path():
+            self.refuse(400, InvalidRequest("the request's URL cannot be read."))
+            return
+        url, expects = self.url, self.expect_100_continue
+        HttpToolsProtocol.on_message_begin(self)
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend((name.lower(), value) for name, value in self._fields.items())
+        # The base class starts a request when the one before is complete; our line decides that instead.
+        self.cycle = cast("RequestResponseCycle", None)
+        self.take_cold()
+
+    def _decline_upgrade(self) -> bytes:
+        """The same request's head without its offer to speak another protocol, for a fresh parser.
+
+        Java's client offers h2c with its first request. Declining is to answer as if nothing were offered, but the
+        parser takes what follows such a head, the body included, for the other protocol.
+        """
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self.refuse(400, InvalidRequest("CONNECT is for proxies."))
+            return b""
+        kept = [(name, value) for name, value in self._fields.items() if name.lower() not in _UPGRADE_HEADERS]
+        if any(name.lower() == b"connection" and b"close" in value.lower() for name, value in self._fields.items()):
+            kept.append((b"connection", b"close"))
+        self._fields.clear()
+        self._upgrading = False
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        head = b"%b %b HTTP/1.1\r\n" % (method, self.url)
+        return head + b"".join(b"%b: %b\r\n" % header for header in kept) + b"\r\n"

@@ -1,0 +1,1 @@
+"""An audit from databases to reports: once, again and again, or for good."""

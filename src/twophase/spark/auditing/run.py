@@ -1,0 +1,204 @@
+"""One audit from databases to reports, and the same again and again: what the command and a notebook both call.
+
+Order matters. The databases are probed before Spark starts, so that a wrong URL costs a second. The reports are written
+before the verified point moves, so that nothing is ever counted as audited that nobody was told about.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
+
+from twophase.spark.coverage import Coverage
+from twophase.spark.inputs.increment import (
+    CARRIED_MAX,
+    Run,
+    VerifiedPoint,
+    advanced,
+    increment_of,
+    read_state,
+    without_new_history,
+    write_state,
+)
+from twophase.spark.inputs.plan import Plan
+from twophase.spark.inputs.source import (
+    again_from,
+    local_gids,
+    read_all,
+    reference_skew_ms,
+    rows_of_uncounted,
+    scope_of,
+)
+from twophase.spark.readers import probe as probing
+from twophase.spark.readers.probe import Source
+from twophase.spark.reports.junit import to_junit
+from twophase.spark.reports.page import to_html
+from twophase.spark.reports.report import Report, Terms, make_report, to_json
+from twophase.spark.rules.comparison import Audited, compare
+from twophase.spark.rules.facts import Inputs
+from twophase.spark.rules.taxonomy import OPEN, VIOLATIONS
+
+_CARRIED = [flag.value for flag in (*VIOLATIONS, *OPEN)]
+
+
+class Arrived(NamedTuple):
+    """What a batch of history's stream has brought, in place of looking for it.
+
+    `gids`: of messages that ended since; `verified`: by coordinator and node, the last seq with this batch; `remarks`:
+    what is gone; `batch`: its number.
+    """
+
+    gids: DataFrame
+    verified: dict[str, dict[int, int]]
+    remarks: tuple[Coverage, ...]
+    batch: int
+
+
+def look_into(plan: Plan) -> list[Source]:
+    """Every database of the plan, found readable.
+
+    Raises:
+        CannotRead: one of them is not, or is no such database.
+    """
+    return [probing.probe(location, slices_max=plan.cores * 2) for location in plan.locations]
+
+
+def run(
+    spark: SparkSession,
+    plan: Plan,
+    sources: list[Source],
+    say: Callable[[str], None] = lambda _: None,
+    pause: Callable[[float], None] = time.sleep,
+    arrived: Arrived | None = None,
+) -> Report:
+    """Audit once, write the reports, and move the verified point.
+
+    Arguments:
+        spark: any session whose executors reach the databases.
+        plan: what to audit.
+        sources: as `look_into` found them, just now.
+        say: is told what goes on.
+        pause: lets the grace time pass; what it raises ends the audit before anything is written.
+        arrived: the history that came since the verified point; None looks for it.
+
+    Raises:
+        CannotRead: a database cannot be read, or is not the one that was verified.
+        ConfigurationError: the state file is none.
+    """
+    report, audited, after = examine(spark, plan, sources, say, pause, arrived)
+    try:
+        write_reports(report, plan)
+        if plan.findings is not None:
+            audited.findings.write.mode("overwrite").parquet(str(plan.findings))
+    finally:
+        audited.release()
+    if plan.state is not None and after is not None:
+        write_state(plan.state, after)
+    return report
+
+
+def examine(
+    spark: SparkSession,
+    plan: Plan,
+    sources: list[Source],
+    say: Callable[[str], None] = lambda _: None,
+    pause: Callable[[float], None] = time.sleep,
+    arrived: Arrived | None = None,
+) -> tuple[Report, Audited, VerifiedPoint | None]:
+    """The same without writing anything: the report, the findings, and where the verified point would be."""
+    started = time.monotonic()
+    as_of_ms = time.time_ns() // 1_000_000 + reference_skew_ms(sources)
+    scope = scope_of(sources, as_of_ms, int(plan.late_s * 1000))
+    state = read_state(plan.state) if plan.state else None
+    say(f"comparing {len(sources)} sources")
+    chosen = _chosen(spark, plan, sources, state, arrived)
+
+    def wait() -> None:
+        say(f"waiting {plan.grace_s:g} s, because messages are in flight, then looking at the suspects again")
+        pause(plan.grace_s)
+
+    audited = compare(chosen.inputs, scope, again_from(spark, sources, scope), wait, chosen.expected)
+    if chosen.held is not None:
+        chosen.held.unpersist()
+    after: VerifiedPoint | None = None
+    runs: tuple[Run, ...] = ()
+    if plan.state is not None:
+        carried, result = _carried(audited), audited.result
+        line = Run(as_of_ms, result.messages, result.clean, result.violations, result.unchecked, len(carried))
+        if len(carried) > CARRIED_MAX:
+            why = f"stays where it was: more than {CARRIED_MAX} messages are to be carried over"
+            chosen.remarks.append(Coverage("the verified point", checked=True, note=why))
+        after = advanced(state, sources, as_of_ms, int(plan.overlap_s * 1000), carried, line)
+        if arrived is not None and len(carried) <= CARRIED_MAX:
+            after = msgspec.structs.replace(after, verified=arrived.verified, batch=arrived.batch)
+        runs = after.runs
+    terms = Terms(
+        grace_s=plan.grace_s,
+        late_s=plan.late_s,
+        complete=plan.complete,
+        allow_empty=plan.allow_empty,
+        since_ms=None if state is None or chosen.whole else state.as_of_ms,
+        remarks=tuple(chosen.remarks),
+        runs=runs,
+    )
+    report = make_report(audited.result, sources, terms, duration_s=time.monotonic() - started)
+    return report, audited, after
+
+
+def write_reports(report: Report, plan: Plan) -> None:
+    """The files that were asked for."""
+    if plan.html is not None:
+        plan.html.write_text(to_html(report), "utf-8")
+    if plan.json is not None:
+        plan.json.write_bytes(to_json(report))
+    if plan.junit is not None:
+        plan.junit.write_bytes(to_junit(report))
+
+
+class _Chosen(NamedTuple):
+    """What this run compares. `expected`: gids that must be told of, rows or none; `held`: to be unpersisted."""
+
+    inputs: Inputs
+    whole: bool
+    remarks: list[Coverage]
+    expected: DataFrame | None = None
+    held: DataFrame | None = None
+
+
+def _chosen(
+    spark: SparkSession, plan: Plan, sources: list[Source], state: VerifiedPoint | None, arrived: Arrived | None
+) -> _Chosen:
+    """The rows to compare: all of them, or those of every gid that is new or was carried over."""
+    if state is None:
+        return _Chosen(read_all(spark, sources), whole=True, remarks=[])
+    looked_at = sources if arrived is None else without_new_history(sources, state)
+    increment = increment_of(looked_at, state, int(plan.overlap_s * 1000), plan.cores * 2)
+    expected = local_gids(spark, state.carried)
+    remarks = list(increment.remarks)
+    if arrived is not None:
+        expected = expected.unionByName(arrived.gids)
+        remarks += arrived.remarks
+    new = read_all(spark, increment.sources)
+    if increment.whole:
+        return _Chosen(new, whole=True, remarks=remarks, expected=expected)
+    gids = expected
+    for frame in new:
+        gids = gids.unionByName(frame.select("gid"))
+    held = gids.distinct().persist(StorageLevel.MEMORY_AND_DISK)
+    inputs = rows_of_uncounted(spark, sources, held)
+    return _Chosen(inputs, whole=False, remarks=remarks, expected=expected, held=held)
+
+
+def _carried(audited: Audited) -> list[str]:
+    """What is broken or open: the next run looks at it again, and says so when no row of it is left by then."""
+    if not any(audited.result.counts[name] for name in _CARRIED):
+        return []
+    wanted = F.arrays_overlap("flags", F.array(*[F.lit(name) for name in _CARRIED]))
+    rows = audited.findings.where(wanted).select("gid").limit(CARRIED_MAX + 1).collect()
+    return [row["gid"] for row in rows]

@@ -1,0 +1,1 @@
+"""How a read is cut into tasks, and what each does."""

@@ -1,0 +1,1 @@
+"""What an audit reads: which rows, from where on, into which form."""
