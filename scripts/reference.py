@@ -24,8 +24,8 @@ from twophase.core.limits import LIMITS
 from twophase.server.settings import describe
 from twophase.spark.datasource.asked.described import OPTIONS, Fits
 from twophase.spark.datasource.shape.tables import COLUMNS, IN_BODY, Column, arrow_schema
-from twophase.spark.sink.described import OPTIONS as SINK_OPTIONS
 from twophase.spark.rules.taxonomy import MEANINGS
+from twophase.spark.sink.described import OPTIONS as SINK_OPTIONS
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -180,6 +180,25 @@ async def test_what_finds_no_place_costs_the_store_nothing_and_comes_in_time(mak
     assert rig.destination.urls() == [B] * 5
 
 
+async def test_what_found_no_place_with_a_busy_receiver_comes_when_that_is_free_however_old_it_is(
+    make_rig: MakeRig,
+) -> None:
+    """After a restart with more due than a lane holds: the last comes seconds, not a minute, after the others."""
+    rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1))
+    rig.destination.hold(B)
+    for number in range(5):
+        await rig.submit(message(f"g{number}", B))
+    await rig.restart()
+    rig.clock.advance(3_600_000)
+    await rig.settled()
+    rig.destination.release(B)
+    for _ in range(4):
+        await rig.settled()
+        rig.clock.advance(2_100)
+    for number in range(5):
+        await rig.until_state(f"g{number}", State.SUCCEEDED)
+
+
 async def test_large_messages_are_read_in_short_pages_and_none_is_left_out(rig: Rig) -> None:
     large = bytes(3_900_000)
     for number in range(11):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twophase.coordinator.calling.gate import Gate
+from twophase.testing.clock import VirtualClock
 
 TOTAL, EACH, WAITING = 4, 2, 3
 KEYS = ("a", "b", "c")
@@ -17,7 +18,7 @@ class Crowd:
     """Enters and leaves at random, and watches the bounds at every step."""
 
     def __init__(self) -> None:
-        self.gate = Gate(TOTAL, EACH, WAITING)
+        self.gate = Gate(TOTAL, EACH, WAITING, VirtualClock())
         self.inside: dict[str, list[int]] = defaultdict(list)
         self.order: dict[str, list[int]] = defaultdict(list)
         self.accepted: dict[str, list[int]] = defaultdict(list)
@@ -72,7 +73,7 @@ def test_bounds_order_and_no_place_lost(steps: list[tuple[str, str]]) -> None:
 
 
 def test_free_places_go_round_among_lanes() -> None:
-    gate = Gate(total_max=1, per_destination_max=1, lane_waiting_max=10)
+    gate = Gate(total_max=1, per_destination_max=1, lane_waiting_max=10, clock=VirtualClock())
     ran: list[str] = []
     gate.enter("first", lambda: None)
     for _ in range(3):
@@ -84,7 +85,7 @@ def test_free_places_go_round_among_lanes() -> None:
 
 
 def test_a_hung_destination_delays_no_other() -> None:
-    gate = Gate(total_max=10, per_destination_max=1, lane_waiting_max=10)
+    gate = Gate(total_max=10, per_destination_max=1, lane_waiting_max=10, clock=VirtualClock())
     ran: list[str] = []
     for number in range(5):
         gate.enter("hung", lambda number=number: ran.append(f"hung {number}"))  # type: ignore[misc]
@@ -95,7 +96,7 @@ def test_a_hung_destination_delays_no_other() -> None:
 
 
 def test_a_long_queue_of_calls_not_wanted_any_more_is_passed_through() -> None:
-    gate = Gate(total_max=1, per_destination_max=1, lane_waiting_max=100_000)
+    gate = Gate(total_max=1, per_destination_max=1, lane_waiting_max=100_000, clock=VirtualClock())
     ran: list[str] = []
     gate.enter("a", lambda: None)
     for number in range(20_000):
@@ -108,7 +109,7 @@ def test_a_long_queue_of_calls_not_wanted_any_more_is_passed_through() -> None:
 
 
 def test_cleared_it_forgets_who_waits_and_keeps_count_of_who_is_inside() -> None:
-    gate = Gate(total_max=2, per_destination_max=1, lane_waiting_max=10)
+    gate = Gate(total_max=2, per_destination_max=1, lane_waiting_max=10, clock=VirtualClock())
     ran: list[str] = []
     for key in ("a", "a", "b", "b", "c"):
         gate.enter(key, lambda key=key: ran.append(key))  # type: ignore[misc]
@@ -117,3 +118,16 @@ def test_cleared_it_forgets_who_waits_and_keeps_count_of_who_is_inside() -> None
     gate.leave("b")
     assert ran == ["a", "b"]
     assert (gate.in_flight, gate.waiting, gate._lanes) == (0, 0, {})
+
+
+def test_a_lane_says_how_long_its_first_has_waited() -> None:
+    clock = VirtualClock()
+    gate = Gate(total_max=1, per_destination_max=1, lane_waiting_max=10, clock=clock)
+    gate.enter("a", lambda: None)
+    assert gate.waited_ms("a") == gate.waited_ms("nobody") == 0
+    gate.enter("a", lambda: None)
+    clock.advance(5_000)
+    gate.enter("a", lambda: None)
+    assert 5_000 <= gate.waited_ms("a") < 10_000
+    gate.leave("a")
+    assert gate.waited_ms("a") < 5_000, "the first has gone in"

@@ -57,6 +57,11 @@ class Calls:
         destination, key = found
         return self.gate.enter(key, _OneCall(self, entry, destination, key, build, on_answer).run)
 
+    def waited_ms(self, entry: Entry, url: str) -> int:
+        """How long the first of those has waited for whom `start` found no place."""
+        found = self._known.get((url, entry.message.protocol))
+        return self.gate.waited_ms(found[1]) if found is not None else 0
+
     def _find(self, url: str, protocol: str) -> tuple[Destination, str] | str:
         """Who calls `url`, and what it shares its limits by; or why nobody does. Only what can be called is kept."""
         destination = self._destinations.get(scheme_of(url, protocol))

@@ -78,7 +78,7 @@ class CheckBack:
             self._decisions.happen(entry, Occurrence(Event.PARK, reason=_NO_ADDRESS))
             return
         if not self._calls.start(entry, url, self._call, partial(self._answered, entry)):
-            self._decisions.put_off(entry)
+            self._decisions.put_off(entry, self._calls.waited_ms(entry, url))
 
     def _call(self, entry: Entry) -> Call | None:
         if entry.state is not State.PREPARED:

@@ -45,11 +45,12 @@ _NOBODY: Final = Answer(0, error="topic not found: it has no subscriber")
 class _Round:
     """One pass over the branches that have not succeeded yet."""
 
-    __slots__ = ("failed", "no_place", "outstanding", "progress", "worst")
+    __slots__ = ("failed", "no_place_ms", "outstanding", "progress", "worst")
 
     def __init__(self) -> None:
         self.outstanding = 0
-        self.no_place = False
+        self.no_place_ms = -1
+        """How long others have waited where it found no place; negative: it found one everywhere."""
         self.worst: BranchResult | None = None
         self.failed: Attempt | None = None
         self.progress = False
@@ -118,7 +119,7 @@ class Delivery:
             return
         build = partial(self._call, index)
         if not self._calls.start(entry, url, build, partial(self._answered, entry, round_, index)):
-            round_.no_place = True
+            round_.no_place_ms = max(round_.no_place_ms, self._calls.waited_ms(entry, url))
             self._take(entry, round_, index, BranchResult.ONGOING)
 
     def _call(self, index: int, entry: Entry) -> Call:
@@ -169,7 +170,7 @@ class Delivery:
             if not self._calls.start(
                 entry, url, build, partial(self._subscriber_answered, entry, round_, index, late, id_, url)
             ):
-                round_.no_place = True
+                round_.no_place_ms = max(round_.no_place_ms, self._calls.waited_ms(entry, url))
                 self._take_late(entry, round_, index, late, BranchResult.ONGOING)
 
     def _call_subscriber(self, index: int, branch_id: str, url: str, entry: Entry) -> Call:
@@ -228,8 +229,8 @@ class Delivery:
             result = round_.worst or BranchResult.ONGOING
             error = NotYetDelivered(_why_not(round_.failed, result))
             self._decisions.replies.answer_waiters(entry, ReplyOf(error, entry.state, entry.created_ms, result))
-        if round_.no_place and not round_.progress and round_.worst is BranchResult.ONGOING and not entry.early:
-            self._decisions.put_off(entry)
+        if round_.no_place_ms >= 0 and not round_.progress and round_.worst is BranchResult.ONGOING and not entry.early:
+            self._decisions.put_off(entry, round_.no_place_ms)
         elif self._decisions.times.used_up(entry) and not entry.early:
             self._decisions.happen(entry, Occurrence(Event.PARK, reason=ATTEMPTS_USED_UP))
         else:

@@ -1,7 +1,8 @@
 """How many calls may be under way: in total, and to one destination.
 
 A destination that hangs fills its own lane and no other's: lanes wait side by side, and free places are handed
-round among them. A lane's queue is bounded; when it is full the caller comes again later.
+round among them. A lane's queue is bounded; when it is full the caller comes again later: after as long as its head
+has waited, because that is how long the queue takes to pass.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from twophase.core.hooks import Clock
+
 
 class _Lane:
     __slots__ = ("hungry", "in_flight", "waiting")
 
     def __init__(self) -> None:
         self.in_flight = 0
-        self.waiting: deque[Callable[[], None]] = deque()
+        self.waiting: deque[tuple[Callable[[], None], int]] = deque()
+        """Who waits, and since when by the clock."""
         self.hungry = False
         """Stands in the gate's line: something waits, and the destination itself has room."""
 
@@ -23,10 +27,11 @@ class _Lane:
 class Gate:
     """Admits calls, keeps the others waiting in order, a lane a destination."""
 
-    def __init__(self, total_max: int, per_destination_max: int, lane_waiting_max: int) -> None:
+    def __init__(self, total_max: int, per_destination_max: int, lane_waiting_max: int, clock: Clock) -> None:
         self._total_max = total_max
         self._per_destination_max = per_destination_max
         self._lane_waiting_max = lane_waiting_max
+        self._clock = clock
         self._lanes: dict[str, _Lane] = {}
         self._line: deque[str] = deque()
         self._admitting = False
@@ -51,7 +56,7 @@ class Gate:
             if not lane.in_flight and not lane.waiting:
                 del self._lanes[key]
             return False
-        lane.waiting.append(run)
+        lane.waiting.append((run, self._clock.now_ms()))
         self.waiting += 1
         self._queue_up(key, lane)
         return True
@@ -69,6 +74,11 @@ class Gate:
             self._admit()
         if not lane.in_flight and not lane.waiting and self._lanes.get(key) is lane:
             del self._lanes[key]
+
+    def waited_ms(self, key: str) -> int:
+        """How long the first of a lane's queue has waited; 0 when nobody waits."""
+        lane = self._lanes.get(key)
+        return max(0, self._clock.now_ms() - lane.waiting[0][1]) if lane is not None and lane.waiting else 0
 
     def clear(self) -> None:
         """Forget everything that waits; calls under way still leave."""
@@ -95,7 +105,7 @@ class Gate:
                 key = self._line.popleft()
                 lane = self._lanes[key]
                 lane.hungry = False
-                run = lane.waiting.popleft()
+                run, _ = lane.waiting.popleft()
                 self.waiting -= 1
                 lane.in_flight += 1
                 self.in_flight += 1

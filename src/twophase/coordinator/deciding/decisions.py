@@ -229,11 +229,12 @@ class Decisions:
             self.replies.refuse(one, ReplyOf(error, entry.state))
         self.replies.answer_waiters(entry, ReplyOf(error, entry.state))
 
-    def put_off(self, entry: Entry) -> None:
+    def put_off(self, entry: Entry, waited_ms: int) -> None:
         """Nobody could be called or asked for want of a place: it comes again in memory; its row stays as it is, due.
 
-        The longer it has waited, the longer the next pause, so that what waits costs little, however much it is. When
-        others need the memory it leaves: its row gets a time of its own, so that it is not read before what is due.
+        The pause is as long as those have waited who found one, so that what waits for a receiver that hangs costs
+        little, however much it is, and what waits for a busy one comes when it is free. When others need the memory it
+        leaves: its row gets a time of its own, so that it is not read before what is due.
         """
         if not entry.mine:
             self.settle(entry)
@@ -242,7 +243,7 @@ class Decisions:
         if self._active.crowded:
             self.happen(entry, Occurrence(_NOT_DONE[entry.state], pause_ms=self._slots.pause_ms(now_ms)))
         else:
-            pause_ms = min(max(now_ms - entry.stored_due_ms, _NO_PLACE_MS), _NO_PLACE_MS_MAX)
+            pause_ms = min(max(waited_ms, _NO_PLACE_MS), _NO_PLACE_MS_MAX)
             self._timers.schedule(entry, now_ms + pause_ms + int(pause_ms * self._chance()))
 
     def postpone(self, entry: Entry) -> None:
