@@ -73,7 +73,7 @@ def shared_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def much_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twophase.spark.archive.progress.SECONDS_BETWEEN", 0.01)
+    monkeypatch.setattr("twophase.spark.progress.SECONDS_BETWEEN", 0.01)
 
 
 @pytest.mark.usefixtures("shared_spark", "much_told")

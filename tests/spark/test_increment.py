@@ -32,6 +32,7 @@ from twophase.spark.inputs.plan import Plan
 from twophase.spark.locations import Location, Role, parse_coordinator, parse_named
 from twophase.spark.readers.probe import Bound, Slice, Source
 from twophase.spark.reports.report import Report, Verdict
+from twophase.spark.reports.unmade import ReportFiles
 
 GOOD = [case for case in IN_ORDER if one_service(case)]
 RUN = Run(as_of_ms=1_000, messages=1, clean=1, violations=0, unchecked=0, carried=0)
@@ -261,7 +262,7 @@ def test_rounds_find_what_comes_and_stop_when_asked(
             bank_a_is_away.rename(system.bank_a)
             plant(system, nowadays([Case("lost", "lost", None, "msg", NONE, ())]))
 
-    assert perform(order, say, show) == 1
+    assert perform(order, ReportFiles(), say, show) == 1
 
     assert [report.verdict for report in reports] == [Verdict.CLEAN, Verdict.VIOLATIONS]
     assert reports[1].result.messages == 1

@@ -49,6 +49,22 @@ def test_a_wrong_location_is_refused_with_what_is_expected(role: Role, text: str
     assert said in raised.value.message
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://me:s3cr@h/db",
+        "postgresql://me:s3cr@h/db?sslmode=require",
+        "a=postgresql://me:p#s3cr@h/db",
+        "a=postgresql://me:p#t?s3cr=x@h/db",
+        "a=postgresql://me:p#t?gid=s3cr@h/db",
+    ],
+)
+def test_no_piece_of_a_password_is_repeated(text: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse_named(Role.PRODUCER, text)
+    assert "s3cr" not in raised.value.message
+
+
 def test_a_coordinator_has_no_table() -> None:
     with pytest.raises(ConfigurationError, match="fixed names"):
         parse_coordinator("sqlite:///a.db#message")

@@ -132,7 +132,7 @@ def test_of_nothing_nothing_is_kept(spark: SparkSession, measured: Measured) -> 
 
 def test_the_command_measures_a_store(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("twophase.spark.session.open_session", lambda settings: contextlib.nullcontext(spark))
-    monkeypatch.setattr("twophase.spark.archive.progress.SECONDS_BETWEEN", 0.01)
+    monkeypatch.setattr("twophase.spark.progress.SECONDS_BETWEEN", 0.01)
     system = make_system(tmp_path)
     plant(system, nowadays([case for case in IN_ORDER if one_service(case)]))
     arguments = ["slo", f"--coordinator=sqlite:///{system.coordinator}", f"--json={tmp_path / 'slo.json'}"]

@@ -13,10 +13,12 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from twophase.cli.spark import audit as spark_audit
 from twophase.cli.spark.commands import app
+from twophase.cli.spark.ending import exit_codes
 from twophase.core.errors import CannotRead
 from twophase.spark import slo
 from twophase.spark.inputs.plan import Plan
@@ -73,6 +75,89 @@ def test_an_audit_whose_database_is_away(files: ReportFiles, tmp_path: Path) -> 
     require_not_made(files, "there is no file none.db")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ('[[coordinator]]\nurl = "postgresql://a:${NOWHERE_SET}@db/t"', "NOWHERE_SET is not set"),
+        ('[[coordinator]]\nulr = "sqlite:///c.db"', "unknown field"),
+        ('[[coordinator]]\nurl = "mongo://x"', "must begin with"),
+        ("findings = 5", "in [audit], findings"),
+        ("", "No coordinator is named"),
+    ],
+)
+def test_an_audit_whose_file_is_wrong(files: ReportFiles, tmp_path: Path, wrong: str, why: str) -> None:
+    config = tmp_path / "audit.toml"
+    config.write_text(f'[audit]\nhtml = "{files.html}"\njson = "{files.json}"\n{wrong}\n')
+
+    done = CliRunner().invoke(app, ["audit", f"--config={config}", f"--junit={files.junit}"])
+
+    assert done.exit_code == 2, done.stderr
+    require_not_made(files, why)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_path_that_is_no_utf8(files: ReportFiles, asked: bool) -> None:
+    flags = [f"--html={files.html}", f"--json={files.json}", f"--junit={files.junit}"] if asked else []
+
+    done = CliRunner().invoke(app, ["audit", "--config=/none-\udcff.toml", *flags])
+
+    assert (done.exit_code, "cannot be read" in done.stderr) == (2, True), done.stderr
+    if asked:
+        require_not_made(files, "none-?.toml cannot be read")
+
+
+def test_no_password_is_said_or_written(files: ReportFiles) -> None:
+    flags = [f"--html={files.html}", f"--json={files.json}", f"--junit={files.junit}"]
+
+    done = CliRunner().invoke(app, ["audit", "--producer=postgresql://me:s3cr@h/db", *flags])
+    assert (done.exit_code, "NAME=URL" in done.stderr, "s3cr" in done.stderr) == (2, True, False)
+    files.say_not_made("postgresql://me:s3cr@h/db is away")
+
+    require_not_made(files, "postgresql://h/db is away")
+    assert not any("s3cr" in path.read_text() for path in (files.html, files.json, files.junit) if path is not None)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(OSError("No space left on device"), 2), (KeyboardInterrupt(), 130), (CannotRead(AWAY), 2)]
+)
+def test_what_goes_wrong_after_the_reports_takes_nothing_back(
+    files: ReportFiles, error: BaseException, code: int
+) -> None:
+    def after_the_reports() -> None:
+        with exit_codes(files):
+            files.made = True
+            raise error
+
+    with pytest.raises(typer.Exit) as ended:
+        after_the_reports()
+
+    assert ended.value.exit_code == code
+    assert files.html is not None
+    assert files.html.read_text() == "clean"
+
+
+def test_a_report_that_could_not_be_shown_stands(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many rounds: the verified point has moved, and no later round would tell of this one's messages again."""
+    stop: list[str] = []
+    monkeypatch.setattr("twophase.spark.auditing.run.run", lambda *_, **__: None)
+    monkeypatch.setattr("twophase.spark.auditing.run.look_into", lambda _: [])
+    monkeypatch.setattr("twophase.spark.progress.told", lambda _spark, _say: contextlib.nullcontext())
+    nothing: Any = None
+
+    def show(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    def say(text: str) -> None:
+        stop.append(text)
+        if "could not check" in text:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert spark_audit._rounds(nothing, order_of(files), files, say, show) == 2
+    assert any("No space left" in text for text in stop)
+    assert files.html is not None
+    assert files.html.read_text() == "clean"
+
+
 def test_a_measurement_that_cannot_be_made(files: ReportFiles) -> None:
     done = CliRunner().invoke(
         app, ["slo", "--coordinator=sqlite:///none.db", f"--html={files.html}", f"--json={files.json}"]
@@ -93,14 +178,14 @@ def order_of(files: ReportFiles) -> spark_audit.Order:
 
 def test_a_round_that_could_not_be_made(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("twophase.spark.auditing.run.run", fail)
-    monkeypatch.setattr("twophase.spark.archive.progress.told", lambda _spark, _say: contextlib.nullcontext())
+    monkeypatch.setattr("twophase.spark.progress.told", lambda _spark, _say: contextlib.nullcontext())
     nothing: Any = None
 
     def say(text: str) -> None:
         if "could not check" in text:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    assert spark_audit._rounds(nothing, order_of(files), say, nothing) == 2
+    assert spark_audit._rounds(nothing, order_of(files), files, say, nothing) == 2
     require_not_made(files, AWAY)
 
 
@@ -117,7 +202,7 @@ def test_a_round_of_an_audit_that_follows(files: ReportFiles, monkeypatch: pytes
     monkeypatch.setattr("twophase.spark.session.open_session", lambda _: contextlib.nullcontext())
     nothing: Any = None
 
-    assert spark_audit._follow(order_of(files), nothing, lambda _: None, nothing) == 2
+    assert spark_audit._follow(order_of(files), files, nothing, lambda _: None, nothing) == 2
     require_not_made(files, AWAY)
 
 

@@ -18,6 +18,7 @@ import msgspec
 from twophase.core.errors import ConfigurationError
 from twophase.spark.locations import Location, Role, parse_coordinator, parse_named
 
+_REPORTS = ("html", "json", "junit")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -128,6 +129,16 @@ def read_fleet(path: Path, environment: Mapping[str, str] = os.environ) -> Fleet
             except ConfigurationError as error:
                 raise ConfigurationError(f"{place}: {error.message}") from None
     return Fleet(file.audit, tuple(locations))
+
+
+def reports_named(path: Path) -> dict[str, Path]:
+    """Where `[audit]` sends its reports, whatever else is wrong in the file; nothing of one that is no TOML."""
+    try:
+        plain = tomllib.loads(path.read_text("utf-8")).get("audit")
+    except (OSError, ValueError):
+        return {}
+    audit = plain if isinstance(plain, dict) else {}
+    return {name: Path(audit[name]) for name in _REPORTS if isinstance(audit.get(name), str)}
 
 
 _Entry = _Coordinator | _Producer | _Consumer | _Ledger | _Service

@@ -113,7 +113,8 @@ def parse_named(role: Role, text: str) -> Location:
     """
     name, equals, url = text.partition("=")
     if not equals or not _NAME.fullmatch(name):
-        raise ConfigurationError(f"--{role} expects NAME=URL, for example bank-a=sqlite:///bank-a.db; got {name!r}.")
+        # What was given is not repeated: without its NAME= it is a URL, perhaps with a password.
+        raise ConfigurationError(f"--{role} expects NAME=URL, for example bank-a=sqlite:///bank-a.db.")
     location = _parse(role, name, url)
     if location.table:
         return location
@@ -134,6 +135,8 @@ def _parse(role: Role, name: str, text: str) -> Location:
         )
     if engine == "sqlite" and not url.startswith(f"{scheme}:///"):
         raise ConfigurationError(f"--{role} {name}: a SQLite URL is sqlite:///relative.db or sqlite:////absolute.db.")
+    if "@" in fragment and "@" not in url and engine != "sqlite":  # the rest of a password, not to be repeated
+        raise ConfigurationError(f"--{role} {name}: a # or @ inside of a URL's login is written %23 or %40.")
     table, _, query = fragment.partition("?")
     parameters = parse_qs(query, keep_blank_values=True)
     unknown = set(parameters) - _PARAMETERS

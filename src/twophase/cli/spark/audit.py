@@ -15,7 +15,7 @@ import msgspec
 
 from twophase.cli.spark.ending import EXIT_NOT_CHECKED, last_line
 from twophase.core.errors import ConfigurationError, SparkUnavailable
-from twophase.spark.fleet import Options, read_fleet
+from twophase.spark.fleet import Options, read_fleet, reports_named
 from twophase.spark.inputs.plan import Plan
 from twophase.spark.locations import Location, Role, parse_coordinator, parse_named, require_comparable
 from twophase.spark.reports.unmade import ReportFiles
@@ -63,19 +63,22 @@ def read_order(said: Options, texts: Mapping[Role, Sequence[str]], config: Path 
     return Order(plan, options.memory or 2048, cores, options.every, follow=bool(options.follow))
 
 
-def files_of(plan: Plan) -> ReportFiles:
-    """Where its reports go."""
-    return ReportFiles(plan.html, plan.json, plan.junit)
+def files_of(said: ReportFiles, config: Path | None) -> ReportFiles:
+    """Where reports go, known before anything else of the file is: what is wrong in it must be told there too."""
+    named = {} if config is None else reports_named(config)
+    return ReportFiles(said.html or named.get("html"), said.json or named.get("json"), said.junit or named.get("junit"))
 
 
-def perform(order: Order, say: Say, show: Show) -> int:
+def perform(order: Order, files: ReportFiles, say: Say, show: Show) -> int:
     """Audit, once or until stopped; the exit code of the last round that was not given up.
+
+    `files`, those of the plan, know from then on whether they hold what was found.
 
     Raises:
         TwophaseError: it could not be made; of many rounds, only the first one's failure.
     """
-    from twophase.spark.archive.progress import told  # noqa: PLC0415 -- PySpark is slow to import: arguments first
     from twophase.spark.auditing.run import look_into, run  # noqa: PLC0415 -- the same
+    from twophase.spark.progress import told  # noqa: PLC0415 -- PySpark is slow to import: arguments first
     from twophase.spark.readers.probe import is_small  # noqa: PLC0415 -- the same
     from twophase.spark.session import SessionSettings, open_session  # noqa: PLC0415 -- the same
 
@@ -84,21 +87,31 @@ def perform(order: Order, say: Say, show: Show) -> int:
     small = all(map(is_small, sources))
     settings = SessionSettings(cores=order.cores, memory_mb=order.memory_mb, name="twophase audit", short=small)
     if order.follow:
-        return _follow(order, settings, say, show)
+        return _follow(order, files, settings, say, show)
     say("starting Spark")
     with open_session(settings) as spark:
         if order.every_s is None:
             with told(spark, say):
                 report = run(spark, plan, sources, say)
+            files.made = True
             show(report, plan.html)
             return report.verdict.exit_code
-        return _rounds(spark, order, say, show)
+        return _rounds(spark, order, files, say, show)
 
 
-def _follow(order: Order, settings: SessionSettings, say: Say, show: Show) -> int:
+def _follow(order: Order, files: ReportFiles, settings: SessionSettings, say: Say, show: Show) -> int:
     """Audit what history's stream brings, until SIGINT or SIGTERM."""
     from twophase.spark.auditing import following  # noqa: PLC0415 -- PySpark is slow to import
     from twophase.spark.session import open_session  # noqa: PLC0415 -- the same
+
+    def shown(report: Report) -> None:
+        files.made = True
+        show(report, order.plan.html)
+        files.made = False
+
+    def failed(error: Exception) -> None:
+        _not_checked(files, error, say)
+        files.made = False
 
     references = following.references_of(order.plan.locations)
     say("starting Spark")
@@ -107,30 +120,30 @@ def _follow(order: Order, settings: SessionSettings, say: Say, show: Show) -> in
             references=references,
             stop=stop,
             say=say,
-            show=lambda report: show(report, order.plan.html),
-            failed=lambda error: _not_checked(order.plan, error, say),
+            show=shown,
+            failed=failed,
             every_s=following.EVERY_SECONDS if order.every_s is None else order.every_s,
         )
         return following.Follower(spark, order.plan, terms).run()
 
 
-def _not_checked(plan: Plan, error: Exception, say: Say) -> None:
+def _not_checked(files: ReportFiles, error: Exception, say: Say) -> None:
     """What a round has died of, where people and where machines look."""
     say(f"could not check in this round: {last_line(error)}")
-    files_of(plan).say_not_made(f"Could not check. {last_line(error)}")
+    files.say_not_made(f"Could not check. {last_line(error)}")
 
 
 class _Given(Exception):
     """A round that was given up, because its grace time would have been cut short."""
 
 
-def _rounds(spark: SparkSession, order: Order, say: Say, show: Show) -> int:
+def _rounds(spark: SparkSession, order: Order, files: ReportFiles, say: Say, show: Show) -> int:
     """Audit until SIGINT or SIGTERM, which end a wait at once, and a round when it is done.
 
     One that waits for the grace time is given up: what it would call a violation may only be late to arrive.
     """
-    from twophase.spark.archive.progress import told  # noqa: PLC0415 -- PySpark is slow to import
     from twophase.spark.auditing.run import look_into, run  # noqa: PLC0415 -- the same
+    from twophase.spark.progress import told  # noqa: PLC0415 -- PySpark is slow to import
 
     assert order.every_s is not None, "called for many rounds only"
     code = EXIT_NOT_CHECKED
@@ -142,9 +155,11 @@ def _rounds(spark: SparkSession, order: Order, say: Say, show: Show) -> int:
 
         while True:
             started = time.monotonic()
+            files.made = False
             try:
                 with told(spark, say):
                     report = run(spark, order.plan, look_into(order.plan), say, pause=wait)
+                files.made = True
                 show(report, order.plan.html)
                 code = report.verdict.exit_code
             except _Given:
@@ -153,7 +168,7 @@ def _rounds(spark: SparkSession, order: Order, say: Say, show: Show) -> int:
                 raise
             except Exception as error:  # noqa: BLE001 -- a database that is away now may be back in the next round
                 code = EXIT_NOT_CHECKED
-                _not_checked(order.plan, error, say)
+                _not_checked(files, error, say)
             if stop.wait(max(0.0, order.every_s - (time.monotonic() - started))):
                 say("stopped")
                 return code

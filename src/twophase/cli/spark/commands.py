@@ -87,10 +87,11 @@ def audit(
         allow_empty=allow_empty,
         **{name: str(path) for name, path in _paths(html, json, junit, state, findings).items() if path is not None},
     )
-    with exit_codes(ReportFiles(html, json, junit)):
-        order = read_order(said, texts, config)
-    with exit_codes(files_of(order.plan)):
-        code = perform(order, say, _show)
+    files = ReportFiles(html, json, junit)
+    with exit_codes(files):
+        files = files_of(files, config)
+    with exit_codes(files):
+        code = perform(read_order(said, texts, config), files, say, _show)
     if code:
         raise typer.Exit(code)
 

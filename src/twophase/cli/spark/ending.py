@@ -13,7 +13,7 @@ from typing import NoReturn
 import typer
 
 from twophase.core.errors import ConfigurationError, TwophaseError
-from twophase.spark.reports.unmade import ReportFiles
+from twophase.spark.reports.unmade import ReportFiles, as_told
 
 EXIT_NOT_CHECKED = 2
 EXIT_INTERRUPTED = 130
@@ -22,14 +22,17 @@ _STOPPED = "Stopped; nothing can be said."
 
 
 def say(text: str) -> None:
-    typer.echo(f"twophase: {text} …", err=True)
+    typer.echo(f"twophase: {as_told(text)} …", err=True)
 
 
 @contextlib.contextmanager
 def exit_codes(
     files: ReportFiles = NO_FILES, *, command: str = "audit", failed: str = "Could not check."
 ) -> Iterator[None]:
-    """Whatever goes wrong ends in 2 and one line; `files` get it too, so that no old success stays there."""
+    """Whatever goes wrong ends in 2 and one line; `files` get it too, so that no old success stays there.
+
+    Not when they hold this run's own reports already.
+    """
     try:
         yield
     except ConfigurationError as error:
@@ -37,19 +40,18 @@ def exit_codes(
     except TwophaseError as error:
         _ended(f"{failed} {error.code}: {error.message} {error.remedy}", files)
     except KeyboardInterrupt:
-        typer.echo(_STOPPED, err=True)
-        files.say_not_made(_STOPPED)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+        _ended(_STOPPED, files, EXIT_INTERRUPTED)
     except typer.Exit:
         raise
     except Exception as error:  # noqa: BLE001 -- a crash must end in 2, not in 1
         _ended(f"{failed} {last_line(error)}\n`twophase spark doctor` says whether Spark itself works here.", files)
 
 
-def _ended(text: str, files: ReportFiles) -> NoReturn:
-    typer.echo(text, err=True)
+def _ended(text: str, files: ReportFiles, code: int = EXIT_NOT_CHECKED) -> NoReturn:
     files.say_not_made(text)
-    raise typer.Exit(EXIT_NOT_CHECKED) from None
+    with contextlib.suppress(OSError):  # a terminal that is gone changes no exit code
+        typer.echo(as_told(text), err=True)
+    raise typer.Exit(code) from None
 
 
 def last_line(error: Exception) -> str:

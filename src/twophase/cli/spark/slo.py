@@ -50,7 +50,8 @@ def slo(
 
     Exit code 0: within every bound; 1: a bound is exceeded; 2: could not measure.
     """
-    with exit_codes(ReportFiles(html, json, title="twophase slo", format=SLO_FORMAT), command="slo"):
+    files = ReportFiles(html, json, title="twophase slo", format=SLO_FORMAT)
+    with exit_codes(files, command="slo"):
         from twophase.spark.reports.slo_page import make_slo_report, to_slo_html, to_slo_json  # noqa: PLC0415 -- the same
         from twophase.spark.slo import Thresholds, alerts_of  # noqa: PLC0415 -- PySpark is slow to import
 
@@ -66,14 +67,15 @@ def slo(
             html.write_text(to_slo_html(report), "utf-8")
         if json is not None:
             json.write_bytes(to_slo_json(report))
+        files.made = True
         _show(report)
     if report.exit_code:
         raise typer.Exit(report.exit_code)
 
 
 def _measured(locations: list[Location], hours: float | None, memory_mb: int, cores: int) -> Measured:
-    from twophase.spark.archive.progress import told  # noqa: PLC0415 -- PySpark is slow to import
     from twophase.spark.inputs.source import read_all, reference_skew_ms  # noqa: PLC0415 -- the same
+    from twophase.spark.progress import told  # noqa: PLC0415 -- PySpark is slow to import
     from twophase.spark.readers.probe import is_small, probe  # noqa: PLC0415 -- the same
     from twophase.spark.session import SessionSettings, open_session  # noqa: PLC0415 -- the same
     from twophase.spark.slo import measure  # noqa: PLC0415 -- the same

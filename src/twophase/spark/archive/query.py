@@ -20,10 +20,10 @@ from pyspark.sql import SparkSession
 from twophase.core.errors import ArchiveRefused, ConfigurationError
 from twophase.spark.archive.checking import require_lake
 from twophase.spark.archive.lake import Lake
-from twophase.spark.archive.progress import told
 from twophase.spark.archive.views import Sources
 from twophase.spark.datasource.asked.address import locate
 from twophase.spark.datasource.cut import consistent_cut
+from twophase.spark.progress import told
 
 SMALL_ROWS_MAX = 100_000
 _READS = re.compile(r"\s*\(*\s*(select|with|values|from|table|describe|desc|show|explain)\b", re.IGNORECASE)

@@ -15,6 +15,8 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
+from twophase.core.credentials import without_credentials
+
 NOT_MADE: Final = "not-made"
 """The verdict in JSON."""
 AUDIT_FORMAT: Final = 2
@@ -44,28 +46,41 @@ p {{ white-space: pre-line; }}
 """
 
 
-class ReportFiles(msgspec.Struct, frozen=True):
-    """Where reports go; None where none was asked for. `format`: of this command's JSON."""
+class ReportFiles(msgspec.Struct):
+    """Where reports go; None where none was asked for.
+
+    `format`: of this command's JSON; `made`: they hold what this run has found, and whatever goes wrong afterwards (a
+    terminal that is gone, Spark that cannot be stopped) takes nothing of that back.
+    """
 
     html: Path | None = None
     json: Path | None = None
     junit: Path | None = None
     title: str = "twophase audit"
     format: int = AUDIT_FORMAT
+    made: bool = False
 
     def say_not_made(self, why: str) -> None:
         """Write `why` in place of a report; a file that cannot be written is passed over: there is worse to tell."""
+        if self.made:
+            return
+        why = as_told(why)
         as_of = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         plain = {"format": self.format, "verdict": NOT_MADE, "sentence": why, "as_of": as_of}
         page = _PAGE.format(title=html.escape(self.title), as_of=as_of, sentence=html.escape(why))
         for path, content in (
-            (self.html, page.encode("utf-8", "replace")),
+            (self.html, page.encode()),
             (self.json, msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"),
             (self.junit, _suite(self.title, why)),
         ):
             if path is not None:
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError, ValueError):  # the latter: a path with a NUL
                     path.write_bytes(content)
+
+
+def as_told(text: str) -> str:
+    """`text` without credentials, and without what no encoding has: a path of the command line need not be UTF-8."""
+    return without_credentials(text).encode("utf-8", "replace").decode()
 
 
 def as_xml_text(text: str) -> str:
