@@ -17,13 +17,16 @@ from twophase.core.errors import ConfigurationError
 SECRET_BYTES_MAX = 8192
 _NAMED = re.compile(
     r"(?i)(?:.*[-_.])?"
-    r"(?:authorization|cookie|credentials?|(?:ssl)?pass(?:word|wd)?|pwd|secret|sig|signature|(?:\w*?)token|(?:api|access)[-_]?key)"
+    r"(?:authorization|cookie|credentials?|(?:ssl)?pass|sig|signature|(?:api|access)[-_]?key"
+    r"|\w*?(?:password|passwd|pwd|secret|token))"
 )
 """A header or parameter of such a name is a credential."""
 _KEY = re.compile(r"(?i)(?:basic|bearer|digest|negotiate)\s")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PLACEHOLDER = re.compile(r"\$\{[^{}]+\}")
 """What stands there comes from a row."""
+_EMPTY = re.compile(r"(?<=[?&;])[^?&;#=]*=(?=[&;#]|$)")
+"""A parameter that holds nothing, or nothing but what comes from a row."""
 _HEADER = "let a header carry it: branchHeaders takes env:NAME and file:PATH"
 
 
@@ -62,6 +65,8 @@ def require_no_secret_in(option: str, url: str) -> str:
 
     >>> require_no_secret_in("url", "http://shipping/orders?region=eu@1")
     'http://shipping/orders?region=eu@1'
+    >>> require_no_secret_in("urlTemplate", "http://shipping/${id}?password=${password}")
+    'http://shipping/${id}?password=${password}'
 
     Raises:
         ConfigurationError: it carries a login, or a parameter whose name says that it is a credential.
@@ -74,7 +79,8 @@ def require_no_secret_in(option: str, url: str) -> str:
             raise ConfigurationError(
                 f"Option {option} must not carry a secret, because Spark shows options; {_HEADER}."
             )
-    if without_credentials(plain) != plain:
+    told = _EMPTY.sub("", plain)
+    if without_credentials(told) != told:
         raise ConfigurationError(f"Option {option} must not carry a login, because Spark shows options; {_HEADER}.")
     return url
 
