@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import twophase.spark
-from tests.spark.cases import ALL, BROKEN, IN_ORDER, MOVING, SCOPE, Case, inputs_of
+from tests.spark.cases import ALL, BROKEN, IN_ORDER, MOVING, NOW_MS, SCOPE, Case, inputs_of
 from tests.spark.plant import make_system, one_service, plant
 from tests.spark.truth import nowadays
 from twophase.core.errors import CannotRead, ConfigurationError
@@ -114,6 +115,27 @@ def test_a_sample_names_the_branches_to_repair(spark: SparkSession) -> None:
         [["delete", "'02'"], ["curl", "=02&"]],
         [["insert", "'02'", "'01'"]],
     ]
+
+
+def test_no_branch_is_called_again_whose_barrier_may_have_been_cleaned(spark: SparkSession) -> None:
+    """Both services are asked for; one has its row and no booking, the other cleaned while it was looked at."""
+    cleaned_ms = NOW_MS - 60_000
+    risen = msgspec.structs.replace(SCOPE, consumer_horizon_ms=cleaned_ms)
+    two = (("01", "http://bank-b/in"), ("02", "http://bank-c/in"))
+    cases = [
+        Case("old", "missing_effect unchecked", ledger=(), branches=two, created_ms=cleaned_ms - 1),
+        Case("young", "missing_effect", ledger=(), branches=two, created_ms=cleaned_ms),
+    ]
+    databases = Databases(spark, cases, cases)
+
+    result = told(inputs_of(spark, cases), SCOPE, Again(databases.rows, lambda: risen))
+
+    assert {one.gid: list(one.flags) for one in result.samples} == {case.gid: case.flags for case in cases}
+    called = {
+        one.gid: re.findall(r"branch_id=(\d+)", " ".join(step.command for step in one.repairs))
+        for one in result.samples
+    }
+    assert called == {"old": ["01"], "young": ["02", "01"]}
 
 
 def test_samples_are_bounded(spark: SparkSession) -> None:

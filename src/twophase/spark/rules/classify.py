@@ -194,12 +194,16 @@ def _columns(scope: Scope) -> _Columns:
 
 def lacking(scope: Scope) -> dict[str, Column]:
     """What there is to repair in a finding: `missing` branches of a message that succeeded; `unbooked`, `unguarded`:
-    (source, branch_id) of effects that only the barrier or only the ledger has."""
+    (source, branch_id) of effects that only the barrier or only the ledger has.
+
+    A branch whose barrier may have been cleaned is not missing: nothing would turn a second call away.
+    """
     made = _columns(scope)
     unbooked = _unbooked(scope)
     of_class = {flag: F.array_contains("flags", flag.value) for flag in (Flag.MISSING_EFFECT, Flag.UNGUARDED_EFFECT)}
+    to_call = of_class[Flag.MISSING_EFFECT] & made.in_state(State.SUCCEEDED) & ~made.consumer_cleaned
     return {
-        "missing": F.when(of_class[Flag.MISSING_EFFECT] & made.in_state(State.SUCCEEDED), made.missing),
+        "missing": F.when(to_call, made.missing),
         "unbooked": F.lit(None).cast(_EFFECTS_TYPE)
         if unbooked is None
         else F.when(of_class[Flag.MISSING_EFFECT], unbooked),

@@ -120,7 +120,8 @@ def compare(
         CannotRead: a source cannot be read, or has rows without a gid.
     """
     separated = separate(inputs, scope, expected)
-    first = _look(separated.others, separated.others_count, again or _unchanging(inputs, scope), expected)
+    look = again or _unchanging(inputs, scope)
+    first, concluded = _look(separated.others, separated.others_count, look, expected)
     counted = _count(first) if separated.others_count else []
     separated.held.unpersist()
     suspects_count = sum(row["messages"] for row in counted if row["violation"])
@@ -132,7 +133,7 @@ def compare(
         waited = any(not _OPEN_NAMES.isdisjoint(row["flags"]) for row in counted)
         if waited:
             wait()
-        second = _look(suspects.select("gid"), suspects_count, again, expected)
+        second, concluded = _look(suspects.select("gid"), suspects_count, again, expected)
         final = first.where(~F.col("violation")).unionByName(settle(suspects, second)).persist(_KEPT)
         counted = _count(final)
         settled = suspects_count - sum(row["messages"] for row in counted if row["violation"])
@@ -152,15 +153,16 @@ def compare(
         settled=settled,
         waited=waited,
         rows=tuple(RowCount(role.value, name, count) for (role, name), count in rows),
-        samples=sample(final, counts, scope),
+        samples=sample(final, counts, concluded),
     )
     return Audited(result, final.where(F.size("flags") > 0).withColumn("primary", F.col("flags")[0]), final)
 
 
-def _look(gids: DataFrame, count: int, again: Again, expected: DataFrame | None) -> DataFrame:
-    """Everything about these gids, classified and persisted; a row for every one of them."""
+def _look(gids: DataFrame, count: int, again: Again, expected: DataFrame | None) -> tuple[DataFrame, Scope]:
+    """Everything about these gids, classified and persisted, a row for every one of them; and what it rests on."""
     facts = by_gid(long_form(again.rows(gids, count)))
-    return with_the_vanished(gids, classify(facts, again.scope()), expected).persist(_KEPT)
+    scope = again.scope()
+    return with_the_vanished(gids, classify(facts, scope), expected).persist(_KEPT), scope
 
 
 def _unchanging(inputs: Inputs, scope: Scope) -> Again:
