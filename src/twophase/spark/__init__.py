@@ -1,7 +1,18 @@
 """The data pipeline: Spark jobs over the coordinator's tables and the business databases.
 
-Importing this package imports nothing heavy; `session.open_session` starts Spark, `comparison.compare` needs only
-DataFrames. In a notebook:
+Importing this package imports nothing heavy; `session.open_session` starts Spark, `rules.comparison.compare` needs only
+DataFrames. The rooms:
+
+* `readers`: databases by their Python drivers; `datasource`: the same tables as a source of Spark's, of which `shape`
+  holds tables and columns, `asked` what a read asks for, `tasks` how it is cut up and done;
+* the audit: `inputs` (which rows it reads), `rules` (what they mean), `reports` (for people and machines), and
+  `auditing`, which runs it once, again and again, or for good;
+* `sink`: rows as messages, exactly once a key; `archive`: the lake, copied, checked, purged and queried;
+* `cluster`: what executors need.
+
+Around them: `locations` and `fleet` (what is to be audited), `session`, `doctor`, `progress`, `notebook`, `slo`.
+
+In a notebook:
 
     from twophase.spark import audit, register
 

@@ -51,7 +51,7 @@ class Run(msgspec.Struct, frozen=True):
 class VerifiedPoint(msgspec.Struct, frozen=True):
     """The verified point. `sources`: by `role name`, the database it was; `verified`: by coordinator and node, seq.
 
-    `stream`, `batch`: the stream that moves it on, see `following`, and the last of its batches that is in it.
+    `stream`, `batch`: the stream that moves it on, see `auditing.following`, and the last of its batches that is in it.
     """
 
     format: int = FORMAT

@@ -129,7 +129,7 @@ def skew_against(source: Source, reference_ms: int) -> int:
 
 
 def again_from(spark: SparkSession, sources: Sequence[Source], scope: Scope) -> Again:
-    """Closer looks at these sources, for `comparison.compare`."""
+    """Closer looks at these sources, for `rules.comparison.compare`."""
 
     def rows(gids: DataFrame, count: int) -> Inputs:
         inputs = rows_of(spark, sources, gids, count)
