@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,18 +23,18 @@ from tests.spark.source.stores import (
 from twophase.core.errors import ArchiveRefused, CannotRead, HistoryGap, LakeDamaged
 from twophase.core.message import decode
 from twophase.spark.archive import marks
+from twophase.spark.archive.copying import Task
 from twophase.spark.archive.lake import Lake
-from twophase.spark.datasource.asked.looking import location_of
+from twophase.spark.archive.spans import attempts_between
+from twophase.spark.datasource.asked.looking import location_of, looked_into
 from twophase.spark.datasource.asked.wanted import parse
+from twophase.spark.datasource.shape.sql import select
 
 pytestmark = pytest.mark.spark
 
 
 def released_ms(store: StoreUnderTest) -> int | None:
     """What the coordinator's cleaning reads."""
-    import sqlite3
-    from contextlib import closing
-
     import psycopg
 
     query = "select value from store_meta where name = 'archived_until_ms'"
@@ -66,7 +68,8 @@ def test_every_row_is_in_the_lake_with_all_that_the_store_has(store: StoreUnderT
 def test_attempts_of_an_outage_are_many_files_and_each_is_in_one(store: StoreUnderTest, archive: Archive) -> None:
     finish(store, 1, 1, 1)
     gids = [f"o-{number:02}" for number in range(35)]
-    fail_early(store, gids, apart_ms=700)
+    fail_early(store, gids[:17], apart_ms=700)
+    fail_early(store, gids[17:], apart_ms=-800)  # ids in the order of times are usual, and not certain
     asked: list[int] = []
 
     class Workers(InProcess):
@@ -83,6 +86,22 @@ def test_attempts_of_an_outage_are_many_files_and_each_is_in_one(store: StoreUnd
     assert len(files) >= 4
     assert max(file.facts.rows for file in files) <= ROWS_PER_TASK
     assert [one.until_ms for one in files[:-1]] == [one.since_ms for one in files[1:]]
+
+
+def test_no_task_reads_all_attempts_of_a_sqlite_store(sqlite_store: SqliteUnderTest) -> None:
+    """There is no index by time: a span's rows are found by the ids between which they lie."""
+    fail_early(sqlite_store, [f"o-{number:02}" for number in range(35)], apart_ms=700)
+    wanted = parse({"url": sqlite_store.url, "table": "attempt"})
+    with looked_into(wanted) as (database, _):
+        spans = attempts_between(database, 0, BORN_MS, ROWS_PER_TASK)
+    tasks = [Task(wanted, "", 0, one.first_ms, one.until_ms, "", whole=False, ids=one.ids) for one in spans]
+
+    assert [one.ids for one in spans] == [(1, 10), (11, 20), (21, 30), (31, 35)]
+    with closing(sqlite3.connect(sqlite_store.path)) as connection:
+        for task in tasks:
+            statement = select(["gid"], "attempt", task.range.conditions)
+            [plan] = connection.execute(f"explain query plan {statement}").fetchall()
+            assert plan[-1] == "SEARCH attempt USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"
 
 
 def test_the_next_run_brings_what_is_new(store: StoreUnderTest, archive: Archive) -> None:

@@ -40,8 +40,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Task(msgspec.Struct, frozen=True):
     """A stretch of history, or the attempts of a time; which travels to an executor.
 
-    `first`, `last`: seqs of `node`, both within; of attempts times, the last one without. `name`: of the files.
-    `whole`: no number may be missing.
+    `first`, `last`: seqs of `node`, both within; of attempts times, the last one without, and `ids` the lowest and the
+    highest of them. `name`: of the files. `whole`: no number may be missing.
     """
 
     wanted: Wanted
@@ -51,6 +51,7 @@ class Task(msgspec.Struct, frozen=True):
     last: int
     name: str
     whole: bool
+    ids: tuple[int, int] = (0, 0)
 
     @property
     def kind(self) -> Kind:
@@ -62,7 +63,9 @@ class Task(msgspec.Struct, frozen=True):
         """Its rows in the store."""
         if self.kind is Kind.HISTORY:
             return Range("history", (f"node = {self.node}", f"seq >= {self.first}", f"seq <= {self.last}"))
-        return Range("attempt", (f"at_ms >= {self.first}", f"at_ms < {self.last}"))
+        lowest, highest = self.ids
+        times = (f"at_ms >= {self.first}", f"at_ms < {self.last}")
+        return Range("attempt", (*times, f"id >= {lowest}", f"id <= {highest}"))
 
 
 class Check(msgspec.Struct, frozen=True):

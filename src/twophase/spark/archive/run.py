@@ -178,7 +178,16 @@ class _Rounds:
         attempts = msgspec.structs.replace(self._wanted, kind=Kind.ATTEMPT)
         spans = self._todo.attempts if final else ()
         return tasks + [
-            Task(attempts, staging, 0, span.first_ms, span.until_ms, f"r{number:08}-{place:04}", whole=False)
+            Task(
+                attempts,
+                staging,
+                0,
+                span.first_ms,
+                span.until_ms,
+                f"r{number:08}-{place:04}",
+                whole=False,
+                ids=span.ids,
+            )
             for place, span in enumerate(spans, 1)
         ]
 
