@@ -102,6 +102,13 @@ def test_a_query_that_makes_no_sense_is_said_in_one_line(
         "with a as (select gid from history) insert into other select * from a",
         "with a as (select 'x' as gid) merge into history using a on history.gid = a.gid when matched then delete",
         "select transform(gid) using 'touch {}' as (gid) from history",
+        "with t as (select transform(gid) using 'touch {}' as (g) from history) select * from t",
+        "with t as (with u as (select transform(gid) using 'touch {}' as (g) from history) select * from u) table t",
+        "select gid from history where gid in (select transform(gid) using 'touch {}' as (g) from history)",
+        "select 1 + (select transform(gid) using 'touch {}' as (g) from history) as n",
+        "select t.g from history, lateral (select transform(gid) using 'touch {}' as (g)) t",
+        """select max(gid) over w from history
+           window w as (partition by (select transform('x') using 'touch {}' as (g)))""",
     ],
 )
 def test_what_is_no_query_is_not_run(

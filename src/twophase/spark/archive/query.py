@@ -6,7 +6,7 @@ import contextlib
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from twophase.core.errors import ArchiveRefused, ConfigurationError
 from twophase.spark.archive.checking import require_lake
@@ -108,31 +108,44 @@ def _asked(spark: SparkSession, sources: Sources, question: Question, say: Calla
     sources.make_views()
     with told(spark, say):
         try:
-            _require_query(spark, question.sql)
-            table: pa.Table = spark.sql(question.sql).limit(question.limit + 1).toArrow()
+            found = _query(spark, question.sql)
+            table: pa.Table = found.limit(question.limit + 1).toArrow()
         except AnalysisException as error:
             raise ConfigurationError(f"Spark does not understand the query: {_first_paragraph(error)}") from None
     rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
     return Answer(list(table.column_names), rows[: question.limit], len(rows) > question.limit)
 
 
-def _require_query(spark: SparkSession, sql: str) -> None:
-    """Refuse what would change anything, by the plan that Spark's parser makes of it.
+def _query(spark: SparkSession, sql: str) -> DataFrame:
+    """The query, of which nothing was run yet. Its plan is looked at as it was parsed, because Spark does what a
+    statement says as soon as it knows what it means; and once more when every name in it stands for its plan.
 
     Raises:
         ConfigurationError: it is no query.
-        AnalysisException: it cannot be parsed.
+        AnalysisException: Spark does not understand it.
     """
     jvm: Any = spark._jvm  # noqa: SLF001 -- PySpark has no parser of its own
     session: Any = spark._jsparkSession  # noqa: SLF001 -- the same
-    refused = [jvm.java.lang.Class.forName(name) for name in (*_WRITES, _RUNS_PROGRAMS)]
-    left = [session.sessionState().sqlParser().parsePlan(sql)]
+    programs = jvm.java.lang.Class.forName(_RUNS_PROGRAMS)
+    writes = [jvm.java.lang.Class.forName(name) for name in _WRITES]
+    _refuse(session.sessionState().sqlParser().parsePlan(sql), [programs, *writes])
+    found = spark.sql(sql)
+    meant: Any = found._jdf  # noqa: SLF001 -- PySpark shows plans as text only
+    _refuse(meant.queryExecution().analyzed(), [programs])
+    return found
+
+
+def _refuse(plan: Any, kinds: Sequence[Any]) -> None:
+    """Raise when a node of these kinds is anywhere in a plan: among `with`, in a subquery of an expression too."""
+    left = [plan]
     while left:
         node = left.pop()
-        if not node.nodeName().startswith(_TOLD) and any(kind.isInstance(node) for kind in refused):
+        is_told = node.nodeName().startswith(_TOLD)
+        if not is_told and any(kind.isInstance(node) for kind in kinds):
             raise ConfigurationError(_NO_QUERY)
-        children = node.children()
-        left += [children.apply(place) for place in range(children.size())]
+        # Of what is told, as by `explain`, nothing is run.
+        for below in (node.children(), *(() if is_told else (node.innerChildren(), node.subqueries()))):
+            left += [below.apply(place) for place in range(below.size())]
 
 
 def _first_paragraph(error: AnalysisException) -> str:
