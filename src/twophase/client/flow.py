@@ -31,6 +31,7 @@ from twophase.core.errors import (
     NotYetDelivered,
     OpenTransaction,
     RolledBack,
+    ServerFault,
     TransactionLost,
     TwophaseError,
     Undecided,
@@ -162,7 +163,7 @@ def prepare_for_transaction(course: Course, check_url: str) -> Generator[Command
     asked_ms = course.surroundings.wall_ms()
     try:
         said_ms: int = yield from course.request(Operation.PREPARE)
-    except CoordinatorUnreachable as error:
+    except (CoordinatorUnreachable, ServerFault) as error:
         raise NotPrepared(f"{error.message} The local transaction was not started.", gid=draft.gid) from error
     # A coordinator of dtm's does not say when; our clock before asking is the earliest it can have been.
     draft.prepared_at_ms = said_ms or asked_ms

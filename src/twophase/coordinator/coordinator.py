@@ -247,7 +247,7 @@ class Coordinator:
         return await self._store.overview()
 
     async def horizon(self, check_prefix: str, identity: str) -> Horizon:
-        """Up to when all is decided and delivered; see `coordinator.horizon`."""
+        """Up to when all is decided and delivered; see `coordinator.upkeep.horizon`."""
         return await horizon(self._store, check_prefix, identity)
 
     async def history_horizon_ms(self) -> int:

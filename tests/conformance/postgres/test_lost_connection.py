@@ -18,7 +18,7 @@ from twophase.stores.base import Batch
 from twophase.stores.postgres import PostgresStore, lane
 from twophase.stores.postgres.connection import Connection, connect
 
-SHORT_MS = 800
+SHORT_MS = 2_000
 MARK = b"cut-here"
 WAIT_MS = 4_000
 """More than a busy machine needs to start a backend; tests whose database stays away wait as long."""
@@ -120,7 +120,7 @@ async def test_a_flush_without_an_answer_is_unknown_whatever_went_wrong_before_i
     store._lane.drop()
     with raw.transaction():
         raw.execute("select from message where gid = 'old' for update")
-        with pytest.raises(StoreUnavailable, match="no answer in time; before that: sorry, too many clients"):
+        with pytest.raises(StoreUnavailable, match=r"sorry, too many clients.*Fate: undecided"):
             await flush(store, abort("old"))
         with pytest.raises(StoreUnavailable):
             await store.get("old")
@@ -222,9 +222,8 @@ async def test_one_answer_ends_the_outage_for_every_reader(
 ) -> None:
     """Whichever connection it came by: else those who come by another one would be hurried for good."""
     parts = urlsplit(url)
-    store = PostgresStore(url.replace(f":{parts.port}/", f":{proxy.port}/"), outage_wait_ms=SHORT_MS)
+    store = PostgresStore(url.replace(f":{parts.port}/", f":{proxy.port}/"), outage_wait_ms=WAIT_MS)
     await store.start()
-    monkeypatch.setattr(lane, "_LATE_S", 0.1)
     proxy.refuse()
     answers = await asyncio.gather(store.get("g"), store.get("g"), return_exceptions=True)
     assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
@@ -236,5 +235,5 @@ async def test_one_answer_ends_the_outage_for_every_reader(
                 break
 
     assert store._readers is not None
-    assert await store._readers.ask(lambda connection: connection.fetchval("select 7 from pg_sleep(0.2)")) == 7
+    assert await store._readers.ask(lambda connection: connection.fetchval("select 7 from pg_sleep(1.2)")) == 7
     await store.stop()

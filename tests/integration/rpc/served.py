@@ -85,7 +85,7 @@ async def serving(limits: Limits | None = None, calls_max: int = 10_000) -> Asyn
         unknown=lambda path: ended(Status.UNIMPLEMENTED, f"no {path}"),
         on_refused=lambda: None,
         on_crash=crashes.append,
-        crash_end=Ended(Status.UNKNOWN, "internal error."),
+        crash_end=Ended(Status.UNKNOWN, "our own fault."),
     )
     port: Port[Any] = Port(services.read, limits, crashes.append, lambda: None)
     served = Served(services, port, crashes=crashes)

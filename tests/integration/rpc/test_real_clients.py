@@ -87,7 +87,7 @@ async def test_a_bomb_is_refused_and_the_connection_goes_on(channel: grpc.aio.Ch
 
 async def test_a_coroutine_answers_refuses_and_crashes_in_words(channel: grpc.aio.Channel) -> None:
     assert await unary(channel, "Later")(b"abc", timeout=20) == b"cba"
-    for message, code, text in ((b"end", Code.NOT_FOUND, "no such thing"), (b"crash", Code.UNKNOWN, "internal error.")):
+    for message, code, text in ((b"end", Code.NOT_FOUND, "no such thing"), (b"crash", Code.UNKNOWN, "our own fault.")):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await unary(channel, "Later")(message, timeout=20)
         assert (caught.value.code(), caught.value.details()) == (code, text)
@@ -126,7 +126,7 @@ async def test_a_stream_that_crashes_or_is_left_ends(served: Served, channel: gr
     await chat.write(b"crash")
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await chat.read()
-    assert (caught.value.code(), caught.value.details()) == (Code.UNKNOWN, "internal error.")
+    assert (caught.value.code(), caught.value.details()) == (Code.UNKNOWN, "our own fault.")
     left: Any = channel.stream_stream("/s/Chat")(timeout=20)
     await left.write(b"one")
     assert await left.read() == b"one"

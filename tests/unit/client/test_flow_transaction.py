@@ -149,8 +149,12 @@ def test_lost_transaction_that_committed_by_itself_is_submitted() -> None:
     assert stage.performed[-1] == "submit"
 
 
-def test_prepare_without_answer_means_the_business_does_not_run() -> None:
-    stage = Stage(answers={Operation.PREPARE: [CUT]})
+FAULT = HttpAnswer(500, b'{"dtm_result":"FAILURE","message":"x","code":"TP-3005"}')
+
+
+@pytest.mark.parametrize("said", [CUT, FAULT], ids=["no answer", "the server's own fault"])
+def test_prepare_without_answer_means_the_business_does_not_run(said: HttpAnswer | Exception) -> None:
+    stage = Stage(answers={Operation.PREPARE: [said]})
     under_way = course(stage)
     with pytest.raises(NotPrepared):
         stage.play(flow.transaction(under_way, CHECK))

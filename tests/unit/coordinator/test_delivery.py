@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from tests.unit.coordinator.rig import CHECK, IN, QUICK, Rig, message
+from twophase.coordinator.calling.gate import Gate
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import Overloaded, StoreFull
 from twophase.core.lifecycle import State
@@ -197,6 +200,36 @@ async def test_what_found_no_place_with_a_busy_receiver_comes_when_that_is_free_
         rig.clock.advance(2_100)
     for number in range(5):
         await rig.until_state(f"g{number}", State.SUCCEEDED)
+
+
+@pytest.mark.parametrize("held", [B, CHECK], ids=["receiver", "producer"])
+async def test_what_waits_for_one_that_hangs_is_tried_the_more_seldom_the_longer_others_wait(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, held: str
+) -> None:
+    tried: list[str] = []
+    enter = Gate.enter
+
+    def counted(gate: Gate, key: str, run: Callable[[], None]) -> bool:
+        tried.append(key)
+        return enter(gate, key, run)
+
+    rig = await make_rig(
+        CoordinatorSettings(delivery=QUICK, check_back=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1)
+    )
+    rig.destination.hold(held)
+    for number in range(5):
+        await (rig.submit(message(f"g{number}", B)) if held == B else rig.prepare(message(f"g{number}")))
+    rig.clock.advance(0 if held == B else 60_000)  # now producers are asked, too
+    await rig.settled()
+    rig.clock.advance(25_000)
+    await rig.settled()  # tried, in vain: the first has waited for 25 seconds
+    monkeypatch.setattr(Gate, "enter", counted)
+    rig.clock.advance(15_000)
+    await rig.settled()
+    assert tried == []
+    rig.clock.advance(16_000)
+    await rig.settled()
+    assert len(tried) == 3
 
 
 async def test_large_messages_are_read_in_short_pages_and_none_is_left_out(rig: Rig) -> None:

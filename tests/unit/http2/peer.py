@@ -96,7 +96,7 @@ class Peer:
             unknown=lambda path: ended(Status.UNIMPLEMENTED, f"no {path}"),
             on_refused=lambda: None,
             on_crash=self.crashes.append,
-            crash_end=Ended(Status.UNKNOWN, "internal error."),
+            crash_end=Ended(Status.UNKNOWN, "our own fault."),
         )
         self.services.unary("/s/Echo", self._echo)
         self.port: Port[Any] = Port(self.services.read, self.limits, self.crashes.append, lambda: None)

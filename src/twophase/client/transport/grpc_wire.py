@@ -1,7 +1,7 @@
 """The coordinator's gRPC requests and answers as bytes and the answers of HTTP; sans-IO (dtm-wire §2).
 
 A gRPC status becomes the HTTP answer that says the same, so that what an answer means for the caller is decided in one
-place (`wire.read_answer`) for both. The way back of `server/dtm_grpc`; a coordinator of dtm's is understood too.
+place (`wire.read_answer`) for both. The way back of `server/doors/dtm_grpc`; a coordinator of dtm's is understood too.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ at once when the message says `concurrent`; one that has succeeded is not called
 stored with the next due time; after a crash before that, it is: I6 is the branch barrier's). None is called before the
 message's delay or time has come, whoever wishes a round: the timer, an operator, or a node that took the message over.
 A message that may fail only so often is parked after that: durable, visible, and redriven with all its attempts.
-One that finds no place, because too many wait for its destination already, comes again without a word to the store:
+One that finds no place, because too many wait for its destination already, comes again and its row stays as it is:
 were each written anew, a destination that hangs would take the store from all others.
 """
 

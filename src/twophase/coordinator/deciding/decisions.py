@@ -82,6 +82,7 @@ class Decisions:
         self._shared = store.shared
         self._active = active
         self._page_ahead_ms = settings.page_ahead_ms
+        self._lane_waiting_max = settings.lane_waiting_max
         self._timers = timers
         self._clock = clock
         self._chance = chance
@@ -232,8 +233,9 @@ class Decisions:
     def put_off(self, entry: Entry, waited_ms: int) -> None:
         """Nobody could be called or asked for want of a place: it comes again in memory; its row stays as it is, due.
 
-        The pause is as long as those have waited who found one, so that what waits for a receiver that hangs costs
-        little, however much it is, and what waits for a busy one comes when it is free. When others need the memory it
+        The pause is as long as those have waited who found one: what waits for a receiver that hangs costs little,
+        however much it is, and what waits for a busy one comes when its queue has passed. They are spread over as many
+        queues as memory can hold of them, so that about as many come as find a place. When others need the memory it
         leaves: its row gets a time of its own, so that it is not read before what is due.
         """
         if not entry.mine:
@@ -244,7 +246,9 @@ class Decisions:
             self.happen(entry, Occurrence(_NOT_DONE[entry.state], pause_ms=self._slots.pause_ms(now_ms)))
         else:
             pause_ms = min(max(waited_ms, _NO_PLACE_MS), _NO_PLACE_MS_MAX)
-            self._timers.schedule(entry, now_ms + pause_ms + int(pause_ms * self._chance()))
+            queues = max(1.0, len(self._active) / self._lane_waiting_max)
+            spread_ms = min(pause_ms * queues, _NO_PLACE_MS_MAX)
+            self._timers.schedule(entry, now_ms + pause_ms + int(spread_ms * self._chance()))
 
     def postpone(self, entry: Entry) -> None:
         """Its time has not come, whatever the row says: nothing is called before."""

@@ -17,7 +17,7 @@ from twophase.coordinator.deciding.store_faults import as_store_error, told
 from twophase.coordinator.nodes.store_clock import StoreClock
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.core.errors import StoreError, StoreFenced
+from twophase.core.errors import StoreError, StoreFenced, TwophaseError
 from twophase.core.hooks import Chance
 from twophase.core.schedule import Schedule
 from twophase.stores.base import Store
@@ -224,7 +224,8 @@ class Membership:
                 await self._store.rejoin()
             except Exception as cause:  # noqa: BLE001 -- whatever it is, a node without a place does nothing else
                 failures += 1
-                self._observer.heartbeat_failed(as_store_error(cause).code, told(cause))
+                error_code = cause.code if isinstance(cause, TwophaseError) else as_store_error(cause).code
+                self._observer.heartbeat_failed(error_code, told(cause))
                 await asyncio.sleep(pauses.pause_ms(failures, self._chance()) / 1000)
                 continue
             if not self._leaving:  # which may have begun while the store was asked; stopping it gives the place back

@@ -33,7 +33,7 @@ _log = structlog.get_logger("twophase.http")
 _BACKLOG = 4096
 _SWEEP_S_MAX = 1.0
 _ANSWERS_KEPT_MAX = 4096
-# Names of this module: see `coordinator.decisions`.
+# Names of this module: see `coordinator.deciding.decisions`.
 _ABORT: Final = Route.ABORT
 _PREPARE: Final = Route.PREPARE
 

@@ -25,6 +25,7 @@ from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
 
 _TRIES_MAX = 100
+_NOBODY = -1
 
 
 class Place(msgspec.Struct):
@@ -53,6 +54,7 @@ async def take(connection: Connection, clock: Clock | None, lease_ms: int) -> Pl
         ConfigurationError: another place is held by another lease; this one was given back.
     """
     owner = f"{secrets.token_hex(16)}/{lease_ms}"
+    await _require_one_lease(connection, _NOBODY, lease_ms, clock.now_ms() if clock else None)
     for _ in range(_TRIES_MAX):
         clock_ms = clock.now_ms() if clock else None
         row = await connection.fetchrow(statements.TAKE_PLACE, owner, clock_ms)
@@ -60,11 +62,19 @@ async def take(connection: Connection, clock: Clock | None, lease_ms: int) -> Pl
             row = await connection.fetchrow(statements.ADD_PLACE, owner, clock_ms)
         if row is not None:
             place = Place(row["id"], row["epoch"], row["fence"], row["flushes"], owner)
-            if other := await connection.fetchrow(statements.OTHER_LEASE, place.node, lease_ms, clock_ms):
+            try:
+                await _require_one_lease(connection, place.node, lease_ms, clock_ms)
+            except ConfigurationError:
                 await leave(connection, place)
-                raise _two_leases(other["id"], other["lease_ms"], lease_ms)
+                raise
             return place
     raise StoreError(f"Others took {_TRIES_MAX} places before this process; are thousands of nodes starting?")
+
+
+async def _require_one_lease(connection: Connection, own: int, lease_ms: int, clock_ms: int | None) -> None:
+    """Before a place is taken, so that who is refused marks none; and after it, for two that start at once."""
+    if other := await connection.fetchrow(statements.OTHER_LEASE, own, lease_ms, clock_ms):
+        raise _two_leases(other["id"], other["lease_ms"], lease_ms)
 
 
 async def leave(connection: Connection, place: Place) -> None:

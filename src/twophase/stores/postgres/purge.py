@@ -6,7 +6,7 @@ for it: a node numbers its rows in the order they end, so the oldest stand first
 
 A row is looked at once a pass: what stays (the newest attempts of a message that is still live, a gid whose birth lies
 in the future) is stepped over, and met again by the next pass. They are few: only a message that has waited since
-before the bound, parked or delayed, keeps attempts that old.
+before the bound, parked, delayed or tried seldom, keeps attempts that old.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ begin
         total := total + came;
         exit when total > 0 or turn = 2;
 
-        -- All that is left is being changed. Wait for one row, found without a lock, while nothing else is held.
+        -- All that is left is being changed. Wait for one row, found without a lock, while no other message is held.
         select orphan.gid, orphan.node, orphan.epoch into held_gid, held_node, held_epoch
         from node cross join lateral (
             (

@@ -1,4 +1,4 @@
--- A page of attempts from their old end, and whether each one stays: its message is live, and it is among the newest of it.
+-- A page of attempts from their old end, and whether each one stays: its message is live, and it is among its newest.
 -- $1 before, $2 and $3 at and id of the last one seen, $4 how many of a message are newer than its oldest that stays,
 -- $5 limit. No condition on id where the newest are counted: a plan made over few rows would look for it in attempt_at.
 -- Served by: attempt_at, the primary keys of message and attempt, the latter backwards.

@@ -1,4 +1,4 @@
--- A page of attempts from its old end, and whether each one stays: its message is live, and it is among the newest of it.
+-- A page of attempts from its old end, and whether each one stays: its message is live, and it is among its newest.
 -- ?1 last id seen, ?2 how many of a message are newer than its oldest that stays, ?3 limit.
 -- Served by: the primary keys of attempt and message, attempt_gid backwards.
 select id, at_ms, case when exists (select 1 from message where message.gid = attempt.gid) then coalesce(
