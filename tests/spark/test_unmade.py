@@ -206,6 +206,33 @@ def test_a_round_of_an_audit_that_follows(files: ReportFiles, monkeypatch: pytes
     require_not_made(files, AWAY)
 
 
+def test_an_audit_that_follows_and_could_not_show_a_report(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That one's report stands; the failure of a later round is written."""
+
+    class Unheard:
+        def __init__(self, _spark: object, _plan: Plan, following: Any) -> None:
+            self._following = following
+
+        def run(self) -> int:
+            with pytest.raises(OSError, match="No space left"):
+                self._following.show(None)
+            self._following.failed(OSError("No space left on device"))
+            assert files.html is not None
+            assert files.html.read_text() == "clean"
+            self._following.failed(CannotRead(AWAY))
+            return 2
+
+    def show(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("twophase.spark.auditing.following.Follower", Unheard)
+    monkeypatch.setattr("twophase.spark.session.open_session", lambda _: contextlib.nullcontext())
+    nothing: Any = None
+
+    assert spark_audit._follow(order_of(files), files, nothing, lambda _: None, show) == 2
+    require_not_made(files, AWAY)
+
+
 def test_the_formats_are_those_of_the_reports() -> None:
     assert (AUDIT_FORMAT, SLO_FORMAT) == (report.FORMAT, slo.FORMAT)
 
