@@ -13,7 +13,7 @@ from tests.spark.source.stores import PostgresUnderTest, SqliteUnderTest, StoreU
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of a few hundred rows are cut as those of millions are."""
-    for module in ("ranges", "planning", "stream"):
+    for module in ("tasks.ranges", "tasks.planning", "stream"):
         monkeypatch.setattr(f"twophase.spark.datasource.{module}.ROWS_PER_PART_MIN", 20)
 
 

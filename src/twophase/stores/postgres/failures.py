@@ -84,7 +84,9 @@ def store_error(error: BaseException, place: str, doing: str) -> TwophaseError:
     >>> store_error(DiskFullError("no space left on device"), "db1", "writing").code
     'TP-4004'
     """
-    state = _state(error)
+    # Time ran out over it: that tells more than the time.
+    reason = error.__cause__ if isinstance(error, TimeoutError) else None
+    state = _state(reason or error)
     text = f"{place}: {doing} failed: {str(error).rstrip('.') or type(error).__name__}."
     if meaning := _MEANINGS.get(state):
         return StoreUnavailable(f"{text} {meaning}")
