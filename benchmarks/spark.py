@@ -1,6 +1,7 @@
 """`make bench-spark`: every figure of the Spark pipeline that has a bar, and docs/benchmarks-spark.md with them.
 
-    python -m benchmarks.spark [--only audit reading sink] [--messages N] [--rows N] [--published N] [--page FILE]
+    python -m benchmarks.spark [--only audit reading sink] [--messages N] [--rows N] [--published N] [--folder FOLDER]
+                               [--page FILE]
 
 Each part is a program of its own, which can be run alone and prints what it found; the page has its command and its
 words. The audit also tells its figures as JSON, for a table. One part that fails does not lose the others.
@@ -76,12 +77,14 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=10_000_000, help="of the audit, a side")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of history, to be read")
     parser.add_argument("--published", type=int, default=50_000, help="messages of the sink")
+    parser.add_argument("--folder", type=Path, help="keep the audit's files here, and take them when they are there")
     parser.add_argument("--page", type=Path, default=PAGE)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="twophase-bench-") as folder:
         report = Path(folder) / "audit.json"
+        kept = ["--folder", str(asked.folder)] if asked.folder else []
         commands = {
-            "audit": ["tests.spark.bench", "--messages", str(asked.messages), "--report", str(report)],
+            "audit": ["tests.spark.bench", "--messages", str(asked.messages), "--report", str(report), *kept],
             "reading": ["benchmarks.spark_reading", "--rows", str(asked.rows)],
             "sink": ["tests.spark.sink.bench", str(asked.published), "postgres"],
         }
@@ -95,7 +98,8 @@ def measured(name: str, command: Sequence[str], report: Path) -> Part:
     """Run a part, and show what it says while it says it."""
     load = os.getloadavg()[0]
     said: list[str] = []
-    shown = f"python -m {' '.join(word for word in command if word not in {'--report', str(report)})}"
+    told = command[: command.index("--report")] if "--report" in command else command
+    shown = f"python -m {' '.join(told)}"
     print(f"== {shown}", flush=True)
     arguments = [sys.executable, "-m", *command]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
