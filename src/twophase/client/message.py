@@ -92,8 +92,6 @@ class Message:
             gid = fresh_gid(time.time_ns() // 1_000_000)
         else:
             validate_gid(gid)
-        if durability not in _DURABILITIES:
-            raise InvalidRequest(f"durability is {durability!r}; 'submit' or 'check-back' is needed.")
         options = Options(
             concurrent=concurrent,
             wait_result=wait_result,
@@ -103,7 +101,7 @@ class Message:
             retry_interval_ms=_span_ms("retry_interval", retry_interval, limits.RETRY_INTERVAL_MS_MAX),
             headers=checked_headers(headers) if headers else (),
             open=open,
-            durability=_DURABILITIES[durability],
+            durability=_durability(durability),
             not_before_ms=time_ms("deliver_at", deliver_at) if deliver_at is not None else 0,
             attempts_max=count("attempts_max", attempts_max, limits.ATTEMPTS_MAX),
         )
@@ -308,3 +306,9 @@ class Message:
 
 def _span_ms(name: str, seconds: float, limit: limits.Limit) -> int:
     return milliseconds(name, seconds, limit) if seconds else 0
+
+
+def _durability(word: str) -> Durability:
+    if word not in _DURABILITIES:
+        raise InvalidRequest(f"durability is {word!r}; 'submit' or 'check-back' is needed.")
+    return _DURABILITIES[word]
