@@ -232,6 +232,21 @@ async def test_what_waits_for_one_that_hangs_is_tried_the_more_seldom_the_longer
     assert len(tried) == 3
 
 
+async def test_what_finds_no_place_is_spread_over_as_many_queues_as_wait(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five messages where one may wait: the last comes after up to five queues more, not after one."""
+    rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1))
+    monkeypatch.setattr(rig.coordinator._engine.decisions, "_chance", lambda: 0.99)
+    rig.destination.hold(B)
+    for number in range(5):
+        await rig.submit(message(f"g{number}", B))
+    await rig.settled()
+    pauses_ms = [entry.due_ms - rig.clock.now_ms() for entry in rig.coordinator._engine.active.entries()]
+    assert max(pauses_ms) > 8_000
+    assert max(pauses_ms) <= 12_000
+
+
 async def test_large_messages_are_read_in_short_pages_and_none_is_left_out(rig: Rig) -> None:
     large = bytes(3_900_000)
     for number in range(11):
