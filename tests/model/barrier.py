@@ -8,6 +8,7 @@ end any transaction that has not committed; a COMMIT under way ends either way, 
 from __future__ import annotations
 
 import enum
+import functools
 from typing import NamedTuple
 
 from .rules import Rules
@@ -83,16 +84,19 @@ def empty(attempts: int) -> Barrier:
     return Barrier(Row.NONE, 0, True, (Transaction.NONE,) * attempts)
 
 
+@functools.cache
 def is_committed(barrier: Barrier) -> bool:
     """Whether any attempt's business rows are committed."""
     return any(transaction in COMMITTED for transaction in barrier.transactions)
 
 
+@functools.cache
 def is_locked(barrier: Barrier) -> bool:
     """Whether an insert of the key would have to wait."""
     return any(transaction in LOCKING for transaction in barrier.transactions)
 
 
+@functools.cache
 def become(barrier: Barrier, attempt: int, transaction: Transaction) -> Barrier:
     """The transaction of `attempt` (from 1) goes into another state, the row stays."""
     before = barrier.transactions

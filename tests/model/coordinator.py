@@ -6,7 +6,8 @@ writes it by compare-and-set; a lost one takes the stored row and applies the ta
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Set
 
 from twophase.core.lifecycle import FINAL, Action, Event, Reply, State
 
@@ -41,6 +42,10 @@ def _who(known: Stored) -> str:
     return _NAMES[known.state]
 
 
+def _indexes(letters: int) -> tuple[int, ...]:
+    return tuple(index for index in range(letters.bit_length()) if letters >> index & 1)
+
+
 class Nodes:
     """Every step of every coordinator and of the store they share."""
 
@@ -49,6 +54,11 @@ class Nodes:
         self._size = size
         self._post = post
         self._repeatable: set[tuple[State, Event]] = set()
+        self._indexes = functools.cache(_indexes)
+        self._not_done = self._set_of({Event.BRANCH_NOT_DONE})
+        self._mail = self._set_of(set(Event) - _OPERATOR) & ~self._not_done
+        self._early_mail = self._mail & ~self._set_of({Event.ALL_SUCCEEDED})
+        self._operators = self._set_of(_OPERATOR) if size.operator else 0
 
     def steps(self, world: Moment) -> Steps:
         """All that may happen next on the coordinators' side. Two nodes in the same condition are one case."""
@@ -83,20 +93,17 @@ class Nodes:
         if node.known.state is State.SUBMITTED and not node.known.parked:
             yield from self.call(world, place)
 
-    def _arriving(self, world: Moment, known: Stored) -> Iterator[int]:
-        for index, letter in enumerate(self._post.letters):
-            if letter.event in _OPERATOR:
-                if self._size.operator:
-                    yield index
-            elif not world.is_ours:
-                yield index
-            elif letter.event is Event.BRANCH_NOT_DONE:
-                if known.state in FINAL or (known.state is State.SUBMITTED and world.pauses):
-                    yield index
-            elif world.network >> index & 1 and (
-                letter.event is not Event.ALL_SUCCEEDED or known.state >= State.SUBMITTED
-            ):
-                yield index
+    def _arriving(self, world: Moment, known: Stored) -> tuple[int, ...]:
+        """The letters that may arrive at a node that knows this, in their order."""
+        if not world.is_ours:
+            return self._indexes(self._mail | self._not_done | self._operators)
+        arriving = world.network & (self._mail if known.state >= State.SUBMITTED else self._early_mail)
+        if known.state in FINAL or (known.state is State.SUBMITTED and world.pauses):
+            arriving |= self._not_done
+        return self._indexes(arriving | self._operators)
+
+    def _set_of(self, events: Set[Event]) -> int:
+        return sum(1 << index for index, letter in enumerate(self._post.letters) if letter.event in events)
 
     def load(self, world: Moment, place: int) -> Steps:
         """A node starts, or looks again: it reads the row."""

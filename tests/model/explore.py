@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 from collections import deque
 from collections.abc import Iterator
 
@@ -14,7 +13,8 @@ from .producer import Producers
 from .promises import BrokenPromise
 from .recovery import Recovery
 from .rules import Rules, Size
-from .world import Moment, Node, Post, beginning
+from .symmetry import Symmetry
+from .world import Moment, Post, beginning
 
 
 class Breach(msgspec.Struct, frozen=True):
@@ -48,15 +48,15 @@ class Model:
         self._producers = Producers(rules, size, post)
         self._nodes = Nodes(rules, size, post)
         self._recovery = Recovery(self._producers, self._nodes, post)
+        self.symmetry = Symmetry(size.attempts, post)
 
     def steps(self, world: Moment) -> Iterator[tuple[str, Moment]]:
-        """Everything that may happen next, with nodes in one order: two that swap places are one case."""
+        """Everything that may happen next."""
         yield from self._producers.steps(world)
-        for label, after in self._nodes.steps(world):
-            yield label, after if after.nodes is world.nodes else _in_order(after)
+        yield from self._nodes.steps(world)
 
     def explore(self) -> Findings:
-        """Visit every reachable state, or stop at the first breach."""
+        """Visit every reachable state, of those alike the typical one, or stop at the first breach."""
         # Hundreds of thousands of worlds, none in a cycle: looking for cycles among them is an eighth of the time.
         collects = gc.isenabled()
         gc.disable()
@@ -68,6 +68,7 @@ class Model:
 
     def _explored(self) -> Findings:
         first = beginning(self._size)
+        typical = self.symmetry.typical
         origin: dict[Moment, Moment | None] = {first: None}
         waiting = deque([first])
         steps = 0
@@ -77,9 +78,12 @@ class Model:
                 self._recovery.prove(world)
                 for _, after in self.steps(world):
                     steps += 1
-                    if after not in origin:
-                        origin[after] = world
-                        waiting.append(after)
+                    if after is world:
+                        continue
+                    met = typical(after)
+                    if met not in origin:
+                        origin[met] = world
+                        waiting.append(met)
             except BrokenPromise as broken:
                 return Findings(len(origin), steps, self._told(origin, world, broken))
         return Findings(len(origin), steps, None, frozenset(world.stored.state.name for world in origin))
@@ -88,26 +92,29 @@ class Model:
         path = [end]
         while (before := origin[path[-1]]) is not None:
             path.append(before)
-        path.reverse()
-        story = [
-            next(label for label, world in self.steps(before) if world == after)
-            for before, after in itertools.pairwise(path)
-        ]
+        # The worlds on the path are typical ones; the story keeps the names that it began with.
+        here, story = path.pop(), list[str]()
+        for met in reversed(path):
+            label, here = next(step for step in self.steps(here) if self.symmetry.typical(step[1]) == met)
+            story.append(label)
+        broken = self._broken(here) or broken
         if broken.aftermath:
             story += ["(faults stop here)", *broken.aftermath]
         if broken.step:
             story.append(broken.step)
         return Breach(broken.promise, broken.how, tuple(story))
 
+    def _broken(self, world: Moment) -> BrokenPromise | None:
+        """The promise that does not hold in this world, or in a step from it."""
+        try:
+            self._recovery.prove(world)
+            for _ in self.steps(world):
+                pass
+        except BrokenPromise as broken:
+            return broken
+        return None
+
 
 def explore(rules: Rules, size: Size) -> Findings:
     """Check every interleaving of a world of that size under those rules."""
     return Model(rules, size).explore()
-
-
-def _in_order(world: Moment) -> Moment:
-    return world.with_nodes(tuple(sorted(world.nodes, key=_key)))
-
-
-def _key(node: Node) -> tuple[int, ...]:
-    return (-1,) if node.known is None else (*node.known, node.pending)

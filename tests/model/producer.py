@@ -10,6 +10,7 @@ A crash is the step to `ENDED` from anywhere; the database then ends the transac
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from twophase.core.lifecycle import Event, State
@@ -44,6 +45,7 @@ class Producers:
         self._size = size
         self._post = post
         self._each = range(1, size.attempts + 1)
+        self._ask = functools.cache(lambda asked: barrier.ask(asked, rules))
 
     def steps(self, world: Moment) -> Steps:
         """All that may happen next on the producers' side."""
@@ -145,7 +147,7 @@ class Producers:
         if not self._rules.asks_after_exception:
             yield f"{who}: takes the exception for a rollback", move(world, attempt, Doing.ABORTING)
             return
-        after, verdict = barrier.ask(world.barrier, self._rules)
+        after, verdict = self._ask(world.barrier)
         asked = world.with_barrier(after)
         if verdict is Verdict.COMMITTED:
             content = after.owner if self._rules.submits_branches_of_row else attempt
@@ -200,7 +202,7 @@ class Producers:
 
     def answer(self, world: Moment) -> tuple[Moment, int]:
         """The check-back route asks the barrier and answers; the index is that of the answer's letter."""
-        after, verdict = barrier.ask(world.barrier, self._rules)
+        after, verdict = self._ask(world.barrier)
         asked = world.with_barrier(after)
         if verdict is Verdict.COMMITTED:
             event, content = Event.CHECK_COMMITTED, after.owner
