@@ -49,7 +49,8 @@ Examples:
 Exit codes: 0 measured, 1 nothing could be measured, 4 a message was lost or
 called too early, or a scenario's figure with the bar 0 was not 0."""
 
-_OF_SCENARIOS: Final = frozenset({"scenario", "setup", "size", "seconds", "directory", "json"})
+_LIST: Final = "list"
+_OF_EVERY_SCENARIO: Final = frozenset({"scenario", "json"})
 _OF_SCENARIOS_ALONE: Final = frozenset({"size"})
 _OF_APP_ALONE: Final = frozenset({"database"})
 _NOT_OF_APP: Final = frozenset({"rate", "payload", "branches", "beside_null"})
@@ -158,7 +159,8 @@ def _check_given(context: typer.Context, mode: Mode, scenario: str | None) -> No
     """Raises ConfigurationError when an option was given that would change nothing."""
     given = [option for option in context.command.params if option.name and _was_given(context, option.name)]
     if scenario is not None:
-        what, idle = "--scenario", [option for option in given if option.name not in _OF_SCENARIOS]
+        what, heeded = f"--scenario {scenario}", _heeded(scenario)
+        idle = [option for option in given if option.name not in heeded]
     elif mode is Mode.APP:
         what = "--mode app"
         idle = [option for option in given if option.name in _NOT_OF_APP | _OF_SCENARIOS_ALONE]
@@ -170,19 +172,34 @@ def _check_given(context: typer.Context, mode: Mode, scenario: str | None) -> No
         raise ConfigurationError(f"{what}: {names} would change nothing.", remedy=f"Leave {names} away.")
 
 
+def _heeded(scenario: str) -> frozenset[str]:
+    """The options that change what a scenario does; raises ConfigurationError when there is none of that name."""
+    if scenario == _LIST:
+        return frozenset({"scenario"})
+    if scenario not in SCENARIOS:
+        remedy = f"Choose one that `--scenario {_LIST}` names."
+        raise ConfigurationError(f"--scenario {scenario}: there is no such scenario.", remedy=remedy)
+    return _OF_EVERY_SCENARIO | SCENARIOS[scenario].heeds
+
+
 def _play(console: Console, name: str, stage: Stage, json: Path | None) -> None:
     """Play one scenario, or list them."""
-    entry = SCENARIOS.get(name)
-    if entry is None:
+    if name == _LIST:
         for known, one in SCENARIOS.items():
             console.print(f"{known:<14} {one.summary}", markup=False)
-        raise typer.Exit(0 if name == "list" else EXIT_FAILED)
+        return
+    entry = SCENARIOS[name]
     with _told():
         figures = entry.play(stage)
     machine = this_machine()
     report.show_figures(console, machine, f"{name}, {stage.kind}" if entry.stores else name, figures)
     if json is not None:
-        document = {"machine": machine, "scenario": name, "store": stage.kind, "figures": figures}
+        document = {
+            "machine": machine,
+            "scenario": name,
+            "store": stage.kind if entry.stores else None,
+            "figures": figures,
+        }
         json.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
         console.print(f"Written: {json}")
     if broken := [figure.what for figure in figures if figure.broken]:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -30,10 +31,20 @@ def _bench(*arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "refused"),
     [
-        (("--scenario", "stalled", "--server", "http://127.0.0.1:9"), "--scenario: --server"),
-        (("--scenario", "stalled", "--rate", "9", "--connections", "4"), "--scenario: --connections, --rate"),
-        (("--scenario", "start", "--plots", "."), "--scenario: --plots"),
-        (("--scenario", "latency", "--no-ratio"), "--scenario: --ratio/--no-ratio"),
+        (("--scenario", "stalled", "--server", "http://127.0.0.1:9"), "--scenario stalled: --server"),
+        (
+            ("--scenario", "stalled", "--rate", "9", "--connections", "4"),
+            "--scenario stalled: --connections, --rate",
+        ),
+        (("--scenario", "start", "--plots", "."), "--scenario start: --plots"),
+        (("--scenario", "start", "--seconds", "5"), "--scenario start: --seconds"),
+        (("--scenario", "latency", "--no-ratio"), "--scenario latency: --ratio/--no-ratio"),
+        (("--scenario", "memory", "--size", "9"), "--scenario memory: --size"),
+        (
+            ("--scenario", "sdk", "--setup", "sqlite", "--seconds", "1", "--directory", "."),
+            "--scenario sdk: --setup, --seconds, --directory",
+        ),
+        (("--scenario", "list", "--json", "x.json"), "--scenario list: --json"),
         (("--setup", "postgres", "--mode", "app", "--rate", "200"), "--mode app: --rate"),
         (("--setup", "postgres", "--mode", "app", "--payload", "28"), "--mode app: --payload"),
         (("--setup", "postgres", "--mode", "app", "--branches", "2", "--size", "9"), "--mode app: --branches, --size"),
@@ -42,12 +53,27 @@ def _bench(*arguments: str) -> Result:
     ],
 )
 def test_what_would_change_nothing_is_refused_before_anything_is_measured(
-    arguments: tuple[str, ...], refused: str
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], refused: str
 ) -> None:
+    _measure_nothing(monkeypatch)
     done = _bench(*arguments)
 
     assert done.exit_code == 1
     assert done.stderr.startswith(f"TP-7000: {refused} would change nothing.")
+
+
+def _measure_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not refused begins no load of minutes."""
+    for name, entry in SCENARIOS.items():
+        monkeypatch.setitem(SCENARIOS, name, msgspec.structs.replace(entry, play=lambda _stage: []))
+    monkeypatch.setattr("twophase.cli.bench._measured", lambda *_: [])
+
+
+def test_a_scenario_that_is_none_is_said_in_one_line() -> None:
+    done = _bench("--scenario", "sdkk", "--setup", "sqlite")
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("TP-7000: --scenario sdkk: there is no such scenario.")
 
 
 def _scenario(monkeypatch: pytest.MonkeyPatch, *figures: Figure) -> list[Stage]:

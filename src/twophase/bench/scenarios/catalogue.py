@@ -18,24 +18,35 @@ from twophase.bench.scenarios.sdk import play_sdk
 from twophase.bench.scenarios.stalled import play_stalled
 from twophase.bench.scenarios.start import play_start
 
+_HEEDED: Final = frozenset({"setup", "directory", "size", "seconds"})
+
 
 class Entry(msgspec.Struct, frozen=True):
-    """One scenario. Without `stores` it needs no store."""
+    """One scenario. `heeds`: which options of the command change what it does."""
 
     play: Scenario
     summary: str
-    stores: bool = True
+    heeds: frozenset[str] = _HEEDED
+
+    @property
+    def stores(self) -> bool:
+        """Whether it is played on a store."""
+        return "setup" in self.heeds
 
 
 SCENARIOS: Final[dict[str, Entry]] = {
     "latency": Entry(play_latency, "500 msg/s, open loop: what a user waits for"),
     "grpc": Entry(play_plain, "over gRPC, beside a coordinator that commits once a call"),
-    "sdk": Entry(play_sdk, "CPU of the SDK for prepare and submit, sync and async", stores=False),
+    "sdk": Entry(play_sdk, "CPU of the SDK for prepare and submit, sync and async", frozenset({"size"})),
     "filled": Entry(play_filled, "throughput with 1 M live and 5 M finished messages in the store"),
     "abandoned": Entry(play_abandoned, "10 000 prepares whose producers died; one producer hangs"),
     "receiver-down": Entry(play_receiver_down, "10 000 messages for a receiver that is down, and comes back"),
     "cleaning": Entry(play_cleaning, "throughput while old history is removed, beside nothing to remove"),
-    "memory": Entry(play_memory, "memory when idle and saturated, and whether it grows"),
-    "start": Entry(play_start, "from the command to ready, on an empty store and on a full one, half of it due"),
+    "memory": Entry(play_memory, "memory when idle and saturated, and whether it grows", _HEEDED - {"size"}),
+    "start": Entry(
+        play_start,
+        "from the command to ready, on an empty store and on a full one, half of it due",
+        _HEEDED - {"seconds"},
+    ),
     "stalled": Entry(play_stalled, "a receiver that never answers, at 2 000 msg/s for 5 minutes"),
 }
