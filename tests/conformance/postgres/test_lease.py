@@ -25,6 +25,18 @@ async def test_a_node_with_another_lease_is_refused_and_takes_nothing(join: Join
     assert (await join()).place == (2, 1)
 
 
+async def test_who_is_refused_marks_no_place(join: Join, raw: Raw) -> None:
+    """Whoever sees the other lease before it takes a place moves no epoch on, and leaves no row behind."""
+    await join()
+    await (await join()).stop()
+    before = raw.execute("select id, epoch, fence, owner from node order by id").fetchall()
+
+    with pytest.raises(ConfigurationError):
+        await join(lease_ms=OTHER_MS)
+
+    assert raw.execute("select id, epoch, fence, owner from node order by id").fetchall() == before
+
+
 async def test_of_two_that_start_at_once_not_both_are_let_in(join: Join) -> None:
     await (await join()).stop()
 

@@ -8,6 +8,7 @@ from tests.unit.client.stage import Stage, course
 from twophase.barrier.check_back import CheckBackAnswer
 from twophase.client import flow
 from twophase.client.draft import Progress
+from twophase.client.transport.grpc_wire import answer_of
 from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure
 from twophase.core.errors import (
     AutocommitRefused,
@@ -150,9 +151,12 @@ def test_lost_transaction_that_committed_by_itself_is_submitted() -> None:
 
 
 FAULT = HttpAnswer(500, b'{"dtm_result":"FAILURE","message":"x","code":"TP-3005"}')
+FAULT_OVER_GRPC = answer_of(2, "x", {"twophase-code": "TP-3005"})
 
 
-@pytest.mark.parametrize("said", [CUT, FAULT], ids=["no answer", "the server's own fault"])
+@pytest.mark.parametrize(
+    "said", [CUT, FAULT, FAULT_OVER_GRPC], ids=["no answer", "the server's own fault", "the same over gRPC"]
+)
 def test_prepare_without_answer_means_the_business_does_not_run(said: HttpAnswer | Exception) -> None:
     stage = Stage(answers={Operation.PREPARE: [said]})
     under_way = course(stage)

@@ -15,6 +15,7 @@ from twophase.core.errors import (
     LimitExceeded,
     NotYetDelivered,
     Overloaded,
+    ServerFault,
     StateConflict,
     TwophaseError,
     Unavailable,
@@ -38,6 +39,7 @@ REFUSALS: list[tuple[Operation, int, str, dict[str, str], type[TwophaseError]]] 
     (Operation.SUBMIT, 3, "gid is empty", {"code": "TP-1000"}, InvalidRequest),
     (Operation.SUBMIT, 12, "saga", {"code": "TP-1002"}, UnsupportedType),
     (Operation.SUBMIT, 14, "full", {"code": "TP-3001"}, Overloaded),
+    (Operation.PREPARE, 2, "a fault", {"code": "TP-3005"}, ServerFault),
     # dtm's, by text alone
     (Operation.PREPARE, 10, SUBMITTED, {}, StateConflict),
     (Operation.SUBMIT, 10, "current status 'failed', cannot sumbmit. FAILURE", {}, ContraryDecision),

@@ -22,6 +22,8 @@ class Noted(Watcher):
     def __init__(self) -> None:
         super().__init__()
         self.told: list[str] = []
+        self.failures: list[str] = []
+        """The code of each heartbeat, adoption or return that failed."""
         self.adopted_messages = 0
 
     def fenced(self, node: int, epoch: int) -> None:
@@ -32,6 +34,7 @@ class Noted(Watcher):
 
     def heartbeat_failed(self, code: str, what: str = "") -> None:
         self.told.append("heartbeat failed")
+        self.failures.append(code)
 
     def adopted(self, messages: int) -> None:
         self.adopted_messages += messages

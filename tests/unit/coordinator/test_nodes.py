@@ -9,7 +9,14 @@ import pytest
 from tests.unit.coordinator.nodes import Node, Nodes
 from tests.unit.coordinator.rig import CHECK, IN, message
 from tests.unit.coordinator.shared import LEASE_MS
-from twophase.core.errors import NotYetDelivered, ShuttingDown, StateConflict, StoreFenced, StoreUnavailable
+from twophase.core.errors import (
+    ConfigurationError,
+    NotYetDelivered,
+    ShuttingDown,
+    StateConflict,
+    StoreFenced,
+    StoreUnavailable,
+)
 from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer
 from twophase.stores.base import Batch, HistoryRow, Park
@@ -211,6 +218,24 @@ async def test_a_fenced_node_forgets_everything_and_rejoins(nodes: Nodes) -> Non
         one.gid for batch in batches for one in batch.attempts
     }
     assert told == {"new"}, "answers to calls of the ended tenure change nothing"
+
+
+async def test_why_a_fenced_node_may_not_come_back_is_told_by_its_own_code(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the others have another lease: TP-7000, what the same node would end with at its start."""
+    rejoin, refusals = nodes.a.store.rejoin, [ConfigurationError("another lease.")]
+
+    async def rejoin_when_it_may() -> None:
+        if refusals:
+            raise refusals.pop()
+        await rejoin()
+
+    monkeypatch.setattr(nodes.a.store, "rejoin", rejoin_when_it_may)
+    nodes.shared.end(nodes.a.store)
+
+    await nodes.until(lambda: nodes.a.watcher.told.count("joined") == 2)
+    assert nodes.a.watcher.failures == [ConfigurationError.code]
 
 
 async def test_requests_in_a_flush_that_meets_the_fence_are_told_and_the_node_goes_on(nodes: Nodes) -> None:
