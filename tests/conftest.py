@@ -1,4 +1,4 @@
-"""What every test may use: the database servers, and the loud end of a run."""
+"""What every test may use: the database servers, a Spark session, and the loud end of a run."""
 
 import os
 
@@ -6,4 +6,4 @@ import os
 # moment later; they then end the child ("epoll_wait error: Bad file descriptor") before it becomes another program.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
-pytest_plugins = ["tests.servers.plugin", "tests.servers.summary"]
+pytest_plugins = ["tests.servers.plugin", "tests.servers.summary", "tests.spark.plugin"]

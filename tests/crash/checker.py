@@ -6,7 +6,7 @@ It shares no code with twophase: plain SQL, its own numbers for states, its own 
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -14,7 +14,8 @@ from typing import Any
 
 import psycopg
 
-PREPARED, SUBMITTED, SUCCEEDED, FAILED = 2, 3, 4, 5
+from tests.crash.classes import FAILED, SUCCEEDED, Seen
+
 Rows = Sequence[tuple[Any, ...]]
 
 
@@ -38,9 +39,16 @@ class Acknowledged:
 
 @dataclass
 class Findings:
-    """Violated promises, as sentences; empty when all were kept."""
+    """Violated promises, as sentences; empty when all were kept.
+
+    `messages`: of how many messages any database knows; `unfinished`: how many the coordinator has not ended;
+    `classes`: by gid, the classes an audit of the same databases must name.
+    """
 
     violations: list[str] = field(default_factory=list)
+    messages: int = 0
+    unfinished: int = 0
+    classes: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def expect(self, holds: bool, sentence: str) -> None:
         """Note a violation unless it holds."""
@@ -51,6 +59,16 @@ class Findings:
         """Note a violation when there are any of `what`."""
         found = sorted(map(str, what))
         self.expect(not found, f"{len(found)} {sentence}: {found[:5]}")
+
+    def classify(self, seen: Iterable[tuple[str, Seen]], unfinished: int) -> None:
+        """Note what the sides say of each message (gid, what was seen of it): every gid that any of them knows."""
+        self.unfinished = unfinished
+        for gid, one in seen:
+            self.messages += 1
+            if classes := one.classes():
+                self.classes[gid] = classes
+        broken = [f"{gid} is {', '.join(sorted(classes))}" for gid, classes in self.classes.items()]
+        self.none(broken, "messages of which the sides say different things")
 
 
 def live(coordinator: str) -> Rows:
@@ -95,6 +113,7 @@ def check(*, coordinator: str, bank_a: str, bank_b: str, total: int, acknowledge
     found.none([gid for gid in committed if history.get(gid) != SUCCEEDED], "committed messages did not succeed")
     found.none([gid for gid in barred if history.get(gid, FAILED) != FAILED], "barred messages did not fail")
 
+    found.classify(*_sides(coordinator, bank_a, bank_b))
     for told in acknowledged:
         is_out = told.transfer_id in transfers
         if told.outcome == "committed":
@@ -102,6 +121,34 @@ def check(*, coordinator: str, bank_a: str, bank_b: str, total: int, acknowledge
         elif told.outcome in {"rolled_back", "not_started"}:
             found.expect(not is_out, f"{told.transfer_id} was reported {told.outcome}, and is committed")
     return found
+
+
+def _sides(coordinator: str, bank_a: str, bank_b: str) -> tuple[list[tuple[str, Seen]], int]:
+    """What every side says of each gid that any of them knows, and how many messages have not ended."""
+    unfinished = rows(coordinator, "select gid, state, decided_by from message")
+    ended = rows(coordinator, "select gid, state, decided_by from history")
+    known = {gid: (state, by) for gid, state, by in (*unfinished, *ended)}
+    verdicts: dict[str, str] = dict(rows(bank_a, "select gid, reason from barrier where op = 'msg'"))
+    barrier, booked = defaultdict[str, set[str]](set), defaultdict[str, list[str]](list)
+    for gid, branch in rows(bank_b, "select gid, branch_id from barrier where op = 'action'"):
+        barrier[gid].add(branch)
+    for gid, branch in rows(bank_b, "select gid, branch_id from ledger"):
+        booked[gid].append(branch)
+    seen = [
+        (
+            gid,
+            Seen(
+                *known.get(gid, (None, "")),
+                verdicts.get(gid),
+                asked=True,
+                branches=frozenset({"01"}),
+                barrier=frozenset(barrier[gid]),
+                booked=tuple(booked[gid]),
+            ),
+        )
+        for gid in known.keys() | verdicts.keys() | barrier.keys() | booked.keys()
+    ]
+    return seen, len(unfinished)
 
 
 def check_store(found: Findings, coordinator: str) -> None:

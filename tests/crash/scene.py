@@ -14,12 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import make_url
 
 from examples.banks import processes, schema
 from tests.crash.checker import Acknowledged, Findings, check, live, rows
 from twophase.barrier.install import install
+
+if TYPE_CHECKING:
+    from twophase.spark.locations import Location
 
 BALANCE = 1_000_000
 TOTAL = 2 * BALANCE
@@ -133,6 +137,17 @@ class Scene:
             if not live(self.store):
                 return
             time.sleep(0.05)
+
+    def locations(self) -> list[Location]:
+        """Where an audit finds all sides."""
+        from twophase.spark.locations import Role, parse_coordinator, parse_named
+
+        return [
+            parse_coordinator(self.store),
+            parse_named(Role.PRODUCER, f"bank-a={self.database_a}"),
+            parse_named(Role.CONSUMER, f"bank-b={self.database_b}"),
+            parse_named(Role.LEDGER, f"bank-b={self.database_b}#ledger"),
+        ]
 
     def check(self) -> Findings:
         """The independent checker's findings."""

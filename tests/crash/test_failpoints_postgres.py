@@ -1,4 +1,4 @@
-"""SIGKILL at every failpoint, the banks on PostgreSQL: no promise breaks."""
+"""SIGKILL at every failpoint, the banks on PostgreSQL: no promise breaks, and the audit finds none broken."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.crash.agreement import assert_agree
 from tests.crash.failpoints import CASES, survives
 from tests.crash.scene import Scene, build
 from tests.servers.postgres import PostgresServer
+from tests.spark.plugin import SharedSpark
 
 pytestmark = [pytest.mark.crash, pytest.mark.postgres]
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer) -> Iterator[Scene]:
+def scene(
+    tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer, shared_spark: SharedSpark
+) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("crash-postgres")
     # The server is the whole run's: another worker that takes some of these tests makes its own two.
     names = [f"crash_{bank}_{secrets.token_hex(6)}" for bank in ("bank_a", "bank_b")]
@@ -23,6 +27,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresSer
     scene = build(folder, bank_a.sqlalchemy_url("psycopg"), bank_b.sqlalchemy_url("psycopg"))
     yield scene
     scene.stop()
+    assert_agree(shared_spark.session(), scene.locations(), scene.check())
     for name in names:
         postgres_server.drop_database(name)
 

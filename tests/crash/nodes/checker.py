@@ -5,8 +5,11 @@ It shares the findings and the numbers of states with `tests.crash.checker`, and
 
 from __future__ import annotations
 
-from tests.crash.checker import FAILED, SUCCEEDED, Findings, check_store, rows
-from tests.crash.nodes.ledger import Fate, Ledger
+from collections.abc import Iterator
+
+from tests.crash.checker import Findings, check_store, rows
+from tests.crash.classes import FAILED, SUCCEEDED, Seen
+from tests.crash.nodes.ledger import Fate, Ledger, Record
 
 _STATES = {Fate.COMMITTED: SUCCEEDED, Fate.ROLLED_BACK: FAILED}
 
@@ -19,7 +22,8 @@ def check_nodes(dsn: str, ledger: Ledger) -> Findings:
         ledger: what producers decided, were told, and whom they heard of.
     """
     found = Findings()
-    history: dict[str, int] = dict(rows(dsn, "select gid, state from history"))
+    ended = rows(dsn, "select gid, state, decided_by from history")
+    history: dict[str, int] = {gid: state for gid, state, _ in ended}
     # Behind history, and at once, as the load may still be running; a list of the items would be made one by one.
     records = ledger.records.copy()
     check_store(found, dsn)
@@ -51,4 +55,16 @@ def check_nodes(dsn: str, ledger: Ledger) -> Findings:
     found.none([row[0] for row in rows(dsn, "select what from witness_violation")], "things the witness saw")
     incidents = rows(dsn, "select gid, error from attempt where kind = 'incident'")
     found.none(incidents, "contrary decisions arrived, though every producer was honest")
+    unfinished = rows(dsn, "select gid, state, decided_by from message")
+    known = {gid: (state, by) for gid, state, by in (*unfinished, *ended)}
+    found.classify(_seen(known, records), len(unfinished))
     return found
+
+
+def _seen(known: dict[str, tuple[int, str]], records: dict[str, Record]) -> Iterator[tuple[str, Seen]]:
+    """What all sides say of each message that any of them knows; who never began and was never called knows none."""
+    for gid in known.keys() | {gid for gid, record in records.items() if record.verdict or record.done}:
+        record = records.get(gid) or Record(0, plain=True)
+        state, decided_by = known.get(gid, (None, ""))
+        branches = frozenset(f"{branch:02}" for branch in range(1, record.branches + 1))
+        yield gid, Seen(state, decided_by, record.verdict, not record.plain, branches, frozenset(record.done))

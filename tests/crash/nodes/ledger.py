@@ -19,20 +19,35 @@ class Fate(enum.Enum):
     ROLLED_BACK = "rolled back"
 
 
+_VERDICTS = {Fate.COMMITTED: "msg", Fate.ROLLED_BACK: "rollback"}
+
+
 class Record:
     """One message."""
 
-    __slots__ = ("branches", "calls", "fate", "prepared", "settled")
+    __slots__ = ("branches", "calls", "fate", "plain", "prepared", "settled")
 
-    def __init__(self, branches: int, fate: Fate) -> None:
+    def __init__(self, branches: int, *, plain: bool) -> None:
         self.branches = branches
-        self.fate = fate
+        self.plain = plain
+        """It has no local transaction: it is meant from the beginning."""
+        self.fate = Fate.COMMITTED if plain else Fate.NOT_BEGUN
         self.prepared = False
         """Its prepare was acknowledged."""
         self.settled = False
         """Its submit or abort was acknowledged."""
         self.calls = [0] * branches
         """How often each branch was called and said that it is done."""
+
+    @property
+    def verdict(self) -> str | None:
+        """What a producer's barrier says of its local transaction; None when there is no row."""
+        return None if self.plain else _VERDICTS.get(self.fate)
+
+    @property
+    def done(self) -> list[str]:
+        """The branches that took effect."""
+        return [f"{branch:02}" for branch, calls in enumerate(self.calls, 1) if calls > 0]
 
     @property
     def acknowledged(self) -> bool:
@@ -49,8 +64,8 @@ class Ledger:
         self.counts: Counter[str] = Counter()
 
     def open(self, gid: str, branches: int, *, plain: bool) -> Record:
-        """A new message. A plain one has no local transaction: it is meant from the beginning."""
-        record = self.records[gid] = Record(branches, Fate.COMMITTED if plain else Fate.NOT_BEGUN)
+        """A new message."""
+        record = self.records[gid] = Record(branches, plain=plain)
         return record
 
     def begin(self, gid: str) -> bool:

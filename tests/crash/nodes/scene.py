@@ -111,6 +111,7 @@ class Outcome:
     faults: dict[str, int]
     counts: dict[str, int]
     history_rows: int
+    ledger: Ledger
 
     def summary(self) -> str:
         """A few lines for a person."""
@@ -190,4 +191,5 @@ def run(
         dict(faults.counts),
         dict(ledger.counts),
         follower.rows,
+        ledger,
     )

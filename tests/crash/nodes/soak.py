@@ -2,7 +2,8 @@
 
     python -m tests.crash.nodes.soak [--messages 500000] [--seed N] [--report docs/soak-report.md]
 
-Exit code 1 when a promise was broken; the report then says which, and the seed repeats the faults.
+Exit code 1 when a promise was broken; the report then says which, and the seed repeats the faults. The audit on Spark
+must come to the same, message by message.
 """
 
 from __future__ import annotations
@@ -20,10 +21,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from tests.crash.agreement import assert_agree
 from tests.crash.nodes.cluster import LEASE_MS, NODES, Cluster, cluster
 from tests.crash.nodes.scene import Outcome, run
+from tests.crash.nodes.sides import written
 from tests.servers.postgres import PostgresServer
 from tests.servers.server import ServerUnavailable
+from twophase.core.errors import ConfigurationError
+from twophase.spark._java import find_java
+from twophase.spark.session import SessionSettings, open_session
 
 MESSAGES = 500_000
 AT_A_TIME = 64
@@ -38,16 +44,21 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="twophase-soak-"))
     server = PostgresServer()
     try:
+        find_java(folder)
         server.start()
         with cluster(folder, server) as nodes:
             database = nodes.ask_text("select version()").split(" on ")[0]
             outcome = _run(nodes, options.messages, options.seed, console)
+            audited = _audit(nodes, outcome, folder, console)
+    except ConfigurationError as error:
+        console.print(f"[red]{error.message}[/red]")
+        return 2
     except ServerUnavailable as error:
         console.print(f"[red]PostgreSQL is needed: {error}[/red]")
         return 2
     finally:
         server.stop()
-    options.report.write_text(report(outcome, database), encoding="utf-8")
+    options.report.write_text(report(outcome, audited, database), encoding="utf-8")
     console.print(outcome.summary(), highlight=False)
     violations = outcome.findings.violations
     verdict = "[green]every promise was kept[/green]" if not violations else f"[red]broken: {violations}[/red]"
@@ -74,7 +85,22 @@ def _run(nodes: Cluster, messages: int, seed: int, console: Console) -> Outcome:
         return run(nodes, messages=messages, rounds=2, seed=seed, at_a_time=AT_A_TIME, peace_s=PEACE_S, progress=show)
 
 
-def report(outcome: Outcome, database: str) -> str:
+def _audit(nodes: Cluster, outcome: Outcome, folder: Path, console: Console) -> str:
+    """What the audit came to, as words; where it differs from the checker, that is a violation."""
+    console.print("auditing the same databases")
+    began_s = time.monotonic()
+    locations = written(folder, nodes.dsn, outcome.ledger)
+    try:
+        with open_session(SessionSettings(cores=2, memory_mb=2048, name="soak")) as spark:
+            result = assert_agree(spark, locations, outcome.findings)
+    except AssertionError as difference:
+        outcome.findings.violations.append(f"the audit and the checker do not agree: {difference}")
+        return "does not agree with the checker"
+    agreed = f"{result.messages} messages, {result.violations} with a violation"
+    return f"{agreed}, as the checker found; {time.monotonic() - began_s:.0f} s"
+
+
+def report(outcome: Outcome, audited: str, database: str) -> str:
     """The report as a page."""
     violations = outcome.findings.violations
     rate = outcome.messages / outcome.seconds
@@ -98,6 +124,7 @@ def report(outcome: Outcome, database: str) -> str:
         f"| messages | {outcome.messages} in {outcome.seconds:.0f} s ({rate:.0f}/s, faults included) |",
         f"| their ends | {ends} |",
         f"| at rest | {outcome.rest_seconds:.1f} s after the last message |",
+        f"| audit | {audited} |",
         f"| history | {outcome.history_rows} rows followed while they were written, without a gap |",
         "",
         "| Fault | Times |",

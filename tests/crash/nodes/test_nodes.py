@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.agreement import assert_agree
+from tests.crash.nodes.checker import check_nodes
 from tests.crash.nodes.cluster import LEASE_MS, Cluster, cluster, pause
 from tests.crash.nodes.scene import run, under_load
+from tests.crash.nodes.sides import written
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
+from tests.spark.plugin import SharedSpark
 
 pytestmark = [pytest.mark.crash, pytest.mark.postgres, pytest.mark.timeout(400)]
 
@@ -26,7 +30,9 @@ def nodes(tmp_path: Path) -> Iterator[Cluster]:
         yield three
 
 
-def test_no_fault_of_nodes_network_or_database_breaks_a_promise(nodes: Cluster) -> None:
+def test_no_fault_of_nodes_network_or_database_breaks_a_promise(
+    nodes: Cluster, shared_spark: SharedSpark, tmp_path: Path
+) -> None:
     outcome = run(nodes, messages=MESSAGES, rounds=ROUNDS)
     print(f"\n{outcome.summary()}")
     assert outcome.findings.violations == []
@@ -34,13 +40,15 @@ def test_no_fault_of_nodes_network_or_database_breaks_a_promise(nodes: Cluster) 
     assert outcome.messages - outcome.history_rows < outcome.messages // 20, "few were refused for good"
     assert all(outcome.faults[fault] >= ROUNDS for fault in outcome.faults)
     assert outcome.counts["check-back submits acknowledged"] > MESSAGES // 20
+    audited = assert_agree(shared_spark.session(), written(tmp_path, nodes.dsn, outcome.ledger), outcome.findings)
+    assert audited.messages >= outcome.history_rows
 
 
 REST_S = 30
 """For everything to come to its end after the last outage."""
 
 
-def test_an_outage_of_the_database_fences_nobody(nodes: Cluster) -> None:
+def test_an_outage_of_the_database_fences_nobody(nodes: Cluster, shared_spark: SharedSpark, tmp_path: Path) -> None:
     with under_load(nodes, seed=1, at_a_time=4) as load:
         pause(1.5 * LEASE_MS / 1000)  # all have had contact for a lease
         places = [nodes.place_of(node) for node in nodes.nodes]
@@ -62,3 +70,6 @@ def test_an_outage_of_the_database_fences_nobody(nodes: Cluster) -> None:
         load.enough()
         nodes.wait_rest(REST_S)
     assert nodes.ask("select gid, state, attempts, parked, due_ms - decided_ms from message") == []
+    findings = check_nodes(nodes.dsn, load.ledger)
+    assert findings.violations == []
+    assert_agree(shared_spark.session(), written(tmp_path, nodes.dsn, load.ledger), findings)

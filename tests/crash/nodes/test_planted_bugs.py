@@ -1,4 +1,8 @@
-"""The suite proves itself: with one line of the fencing broken, or durability given up, the checker says so."""
+"""The suite proves itself: with one line of the fencing broken, or durability given up, the checker says so.
+
+The audit sees the databases at the end: of what the witness saw while it went on it knows nothing, of what is left it
+must say the same.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.crash.agreement import assert_agree
 from tests.crash.checker import Findings
 from tests.crash.nodes.checker import check_nodes
 from tests.crash.nodes.cluster import LEASE_MS, Cluster, cluster, pause
 from tests.crash.nodes.scene import Load, under_load
+from tests.crash.nodes.sides import written
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
+from tests.spark.plugin import SharedSpark
 
 pytestmark = [pytest.mark.crash, pytest.mark.postgres, pytest.mark.timeout(240)]
 
@@ -38,6 +45,15 @@ def _found(findings: Findings, word: str) -> bool:
     return any(word in sentence for sentence in findings.violations)
 
 
+def _assert_agree(nodes: Cluster, load: Load, folder: Path, shared_spark: SharedSpark) -> Findings:
+    """That the audit says of what is left what the checker says; the checker's findings. The nodes are stopped."""
+    for node in nodes.nodes:
+        node.service.kill()
+    findings = check_nodes(nodes.dsn, load.ledger)
+    assert_agree(shared_spark.session(), written(folder, nodes.dsn, load.ledger), findings)
+    return findings
+
+
 def _freeze_until(nodes: Cluster, load: Load, word: str) -> bool:
     """Freeze and thaw nodes until the checker, at rest or not, finds `word`."""
     for number in range(6):
@@ -53,28 +69,31 @@ def _freeze_until(nodes: Cluster, load: Load, word: str) -> bool:
     return False
 
 
-def test_a_fence_that_lets_everybody_through_is_caught(tmp_path: Path) -> None:
+def test_a_fence_that_lets_everybody_through_is_caught(tmp_path: Path, shared_spark: SharedSpark) -> None:
     with _scene(tmp_path) as nodes:
         _break(nodes, "twophase_flush", " and node.fence = of_fence", "")
         with under_load(nodes, seed=2) as load:
             pause(LEASE_MS / 1000)
             assert _freeze_until(nodes, load, "which another node had raised")
+        _assert_agree(nodes, load, tmp_path, shared_spark)
 
 
-def test_a_tenure_ended_before_its_lease_is_caught(tmp_path: Path) -> None:
+def test_a_tenure_ended_before_its_lease_is_caught(tmp_path: Path, shared_spark: SharedSpark) -> None:
     with _scene(tmp_path) as nodes:
         _break(nodes, "twophase_adopt", "silent.seen_ms < now_ms - lease_ms", "silent.seen_ms < now_ms - 100")
         with under_load(nodes, seed=3) as load:
             pause(3 * LEASE_MS / 1000)
             load.enough()
-        assert _found(check_nodes(nodes.dsn, load.ledger), "was taken from its holder")
+        assert _found(_assert_agree(nodes, load, tmp_path, shared_spark), "was taken from its holder")
 
 
-def test_an_acknowledgement_before_the_flush_is_caught(tmp_path: Path) -> None:
+def test_an_acknowledgement_before_the_flush_is_caught(tmp_path: Path, shared_spark: SharedSpark) -> None:
     with _scene(tmp_path, "acknowledged_before_flush") as nodes:
         with under_load(nodes, seed=4) as load:
             pause(2.0)
             for node in nodes.nodes:
                 node.service.kill()
             load.enough()
-        assert _found(check_nodes(nodes.dsn, load.ledger), "(lost)")
+        findings = _assert_agree(nodes, load, tmp_path, shared_spark)
+        assert _found(findings, "(lost)")
+        assert any("lost" in classes for classes in findings.classes.values())

@@ -1,0 +1,61 @@
+"""One Spark for all tests of a worker, the audit's own and the crash suite's, started when the first one asks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.servers.missing import not_tested
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SharedSpark:
+    """A session that is there once somebody has asked for it.
+
+    Arguments:
+        folder: where a Java that is found in a package is made ready.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open = contextlib.ExitStack()
+        self._session: SparkSession | None = None
+
+    def session(self) -> SparkSession:
+        """The session; ends the present test when there cannot be one here."""
+        if self._session is None:
+            from tests.spark import java_classes
+            from twophase.core.errors import ConfigurationError
+            from twophase.spark._java import find_java
+            from twophase.spark.session import SessionSettings, open_session
+
+            java_classes.use()
+            try:
+                find_java(self._folder)
+            except ConfigurationError as error:
+                not_tested("Spark", error.message)
+            settings = SessionSettings(cores=2, memory_mb=1024, name="tests", short=True)
+            self._session = self._open.enter_context(open_session(settings))
+        return self._session
+
+    def stop(self) -> None:
+        """End it, if it was started."""
+        self._open.close()
+
+
+@pytest.fixture(scope="session")
+def shared_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedSpark]:
+    one = SharedSpark(tmp_path_factory.mktemp("java"))
+    yield one
+    one.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(shared_spark: SharedSpark) -> SparkSession:
+    return shared_spark.session()
