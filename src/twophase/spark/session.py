@@ -105,6 +105,9 @@ def _build(settings: SessionSettings, place: Path) -> SparkSession:
         # Many small partitions rather than few that spill; those that turn out to be tiny are put together again.
         "spark.sql.shuffle.partitions": str(16 * settings.cores),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Where in a program of its own a column was named, told at every call to Java: a second of a small audit.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.dataFrameQueryContext.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",

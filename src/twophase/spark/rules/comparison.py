@@ -29,7 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 from twophase.spark.rules.classify import Scope, classify
 from twophase.spark.rules.facts import Inputs, by_gid, long_form
 from twophase.spark.rules.ordinary import separate, sources
-from twophase.spark.rules.samples import Finding, sample
+from twophase.spark.rules.samples import SAMPLES_PER_FLAG, Finding, chosen, sample
 from twophase.spark.rules.settle import settle, with_the_vanished
 from twophase.spark.rules.taxonomy import OPEN, VIOLATIONS, Flag
 
@@ -153,7 +153,7 @@ def compare(
         settled=settled,
         waited=waited,
         rows=tuple(RowCount(role.value, name, count) for (role, name), count in rows),
-        samples=sample(final, counts, concluded),
+        samples=sample(final, chosen(counted), concluded),
     )
     return Audited(result, final.where(F.size("flags") > 0).withColumn("primary", F.col("flags")[0]), final)
 
@@ -173,8 +173,9 @@ def _unchanging(inputs: Inputs, scope: Scope) -> Again:
 
 
 def _count(findings: DataFrame) -> list[Any]:
-    """How many messages say the same; as many rows as there are combinations of classes."""
-    return findings.groupBy("flags", "unknown", "violation").agg(F.count("*").alias("messages")).collect()
+    """How many messages say the same, and some of their gids; as many rows as there are combinations of classes."""
+    first = F.min_by("gid", "gid", SAMPLES_PER_FLAG).alias("gids")
+    return findings.groupBy("flags", "unknown", "violation").agg(F.count("*").alias("messages"), first).collect()
 
 
 def _totals(counted: list[Any]) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import reduce
+import heapq
+import itertools
 from typing import Any
 
 import msgspec
@@ -31,36 +32,43 @@ class Finding(msgspec.Struct, frozen=True):
     repairs: tuple[Repair, ...]
 
 
-def sample(findings: DataFrame, counts: dict[str, int], scope: Scope) -> tuple[Finding, ...]:
+def chosen(counted: list[Any]) -> set[str]:
     """The first gids of every class that occurs, in flight excepted.
 
     Arguments:
+        counted: for each combination of `flags`, the first of its `gids`, at least SAMPLES_PER_FLAG of them if it has
+            so many. The first ones of a class are among the first ones of the combinations it occurs in.
+    """
+    found: set[str] = set()
+    for flag in Flag:
+        if flag is not Flag.IN_FLIGHT:
+            gids = itertools.chain.from_iterable(row["gids"] for row in counted if flag.value in row["flags"])
+            found.update(heapq.nsmallest(SAMPLES_PER_FLAG, gids))
+    return found
+
+
+def sample(findings: DataFrame, gids: set[str], scope: Scope) -> tuple[Finding, ...]:
+    """What each side says about these.
+
+    Arguments:
         findings: as `classify` and `settle` make them.
-        counts: messages by class, so that classes nobody has cost nothing.
+        gids: as `chosen`; of none, nothing is asked.
         scope: what was concluded from, and where the rows are.
     """
-    wanted = [flag for flag in Flag if counts[flag.value] and flag is not Flag.IN_FLIGHT]
-    if not wanted:
+    if not gids:
         return ()
     sides = ("producers", "barriers", "ledger")
     lists = {side: F.col(side) for side in sides} | lacking(scope)
-    bounded = findings.select(
+    some = findings.where(F.col("gid").isin(*sorted(gids))).select(
         "gid",
         "flags",
         "unknown",
         "message",
         *[F.slice(rows, 1, ROWS_PER_SIDE).alias(side) for side, rows in lists.items()],
     )
-    some = reduce(
-        DataFrame.unionByName,
-        [
-            bounded.where(F.array_contains("flags", flag.value)).orderBy("gid").limit(SAMPLES_PER_FLAG)
-            for flag in wanted
-        ],
-    )
-    found = {row["gid"]: _finding(row.asDict(recursive=True), scope.consumers) for row in some.collect()}
+    found = [_finding(row.asDict(recursive=True), scope.consumers) for row in some.collect()]
     order = [flag.value for flag in Flag]
-    return tuple(sorted(found.values(), key=lambda one: (order.index(one.flags[0]), one.gid)))
+    return tuple(sorted(found, key=lambda one: (order.index(one.flags[0]), one.gid)))
 
 
 def _finding(row: dict[str, Any], services: tuple[ServiceScope, ...]) -> Finding:
