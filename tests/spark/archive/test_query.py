@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -122,11 +123,33 @@ def test_what_is_no_query_is_not_run(
     assert not place.exists()
 
 
+_IS_SET = "reflect('java.lang.System', 'setProperty', 'twophase.query', 'ran')"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"select java_method{_IS_SET.removeprefix('reflect')} from history",
+        f"select try_{_IS_SET}",
+        f"select identifier('ref' || 'lect'){_IS_SET.removeprefix('reflect')}",
+        f"select gid from history where exists (select {_IS_SET})",
+        f"select transform(array(1), x -> {_IS_SET}) from history",
+        f"select max(gid) over w from history window w as (partition by {_IS_SET})",
+        f"explain select max(a) over w from values (1), (2) t(a) window w as (partition by {_IS_SET})",
+    ],
+)
+def test_what_calls_a_method_of_java_is_not_run(spark: SparkSession, sqlite_store: SqliteUnderTest, sql: str) -> None:
+    with pytest.raises(ConfigurationError, match="call no methods of Java"):
+        rows(spark, sql, None, sqlite_store)
+    jvm: Any = spark._jvm
+    assert jvm.java.lang.System.getProperty("twophase.query") is None
+
+
 @pytest.mark.parametrize(
     ("sql", "count"),
     [
         ("with a as (select gid from history) select * from a union all select * from a", 6),
-        ("from history select gid where seq > 1", 2),
+        ("from history select gid, uuid(), 'reflect(' where seq > 1 and rand() < 2", 2),
         ("table history", 3),
         ("select gid from history where seq in (select max(seq) from history)", 1),
         ("describe history", 16),

@@ -29,11 +29,15 @@ SMALL_ROWS_MAX = 100_000
 _READS = re.compile(r"\s*\(*\s*(select|with|values|from|table|describe|desc|show|explain)\b", re.IGNORECASE)
 _VIEWS = re.compile(r"\b(history|message|attempt)\b", re.IGNORECASE)
 _TOLD = ("Describe", "Explain", "Show")
-_LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
+_CATALYST = "org.apache.spark.sql.catalyst"
+_LOGICAL = f"{_CATALYST}.plans.logical"
 _WRITES = (f"{_LOGICAL}.Command", f"{_LOGICAL}.ParsedStatement", f"{_LOGICAL}.InsertIntoDir")
 """What a statement is in Spark's plan when it does something. Spark does it as soon as it is told, not when rows are
 asked for; and `with …` and `from …` begin both queries and statements, so the text does not tell."""
 _RUNS_PROGRAMS = f"{_LOGICAL}.ScriptTransformation"
+_CALLS_JAVA = f"{_CATALYST}.expressions.CallMethodViaReflection"
+_EXPLAINS = "org.apache.spark.sql.execution.command.ExplainCommand"
+_NO_JAVA = "Only queries are run that call no methods of Java: reflect, java_method and try_reflect are refused."
 _NO_QUERY = "Only queries are run: select …, with … select, show …, describe …."
 _TRIES_MAX = 3
 
@@ -121,31 +125,67 @@ def _query(spark: SparkSession, sql: str) -> DataFrame:
     statement says as soon as it knows what it means; and once more when every name in it stands for its plan.
 
     Raises:
-        ConfigurationError: it is no query.
+        ConfigurationError: it is no query, or calls methods of Java.
         AnalysisException: Spark does not understand it.
     """
     jvm: Any = spark._jvm  # noqa: SLF001 -- PySpark has no parser of its own
     session: Any = spark._jsparkSession  # noqa: SLF001 -- the same
-    programs = jvm.java.lang.Class.forName(_RUNS_PROGRAMS)
-    writes = [jvm.java.lang.Class.forName(name) for name in _WRITES]
-    _refuse(session.sessionState().sqlParser().parsePlan(sql), [programs, *writes])
-    found = spark.sql(sql)
-    meant: Any = found._jdf  # noqa: SLF001 -- PySpark shows plans as text only
-    _refuse(meant.queryExecution().analyzed(), [programs])
-    return found
+    state = session.sessionState()
+    programs, java, explains, *writes = (
+        jvm.java.lang.Class.forName(name) for name in (_RUNS_PROGRAMS, _CALLS_JAVA, _EXPLAINS, *_WRITES)
+    )
+    parsed = state.sqlParser().parsePlan(sql)
+    _refuse(parsed, [programs, *writes])
+    meant = parsed
+    while explains.isInstance(meant):
+        meant = meant.logicalPlan()
+    analyzed = state.executePlan(meant, jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()).analyzed()
+    if meant is parsed:
+        _refuse(analyzed, [programs])
+    # Also of what is explained: Spark makes a plan the shorter by computing what needs no table.
+    _refuse_java(analyzed, java)
+    return spark.sql(sql)
 
 
 def _refuse(plan: Any, kinds: Sequence[Any]) -> None:
     """Raise when a node of these kinds is anywhere in a plan: among `with`, in a subquery of an expression too."""
+    for node in _nodes(plan):
+        if not _is_told(node) and any(kind.isInstance(node) for kind in kinds):
+            raise ConfigurationError(_NO_QUERY)
+
+
+def _refuse_java(plan: Any, java: Any) -> None:
+    """Raise when an expression calls a method of Java, whatever the function was called."""
+    for node in _nodes(plan):
+        # Most are: what their many columns are made of need not be fetched one by one.
+        if node.deterministic():
+            continue
+        left = _each(node.expressions())
+        while left:
+            expression = left.pop()
+            if java.isInstance(expression):
+                raise ConfigurationError(_NO_JAVA)
+            left += _each(expression.children())
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    """Every node of a plan; of what is told, as by `explain`, nothing is run, and so only itself."""
     left = [plan]
     while left:
         node = left.pop()
-        is_told = node.nodeName().startswith(_TOLD)
-        if not is_told and any(kind.isInstance(node) for kind in kinds):
-            raise ConfigurationError(_NO_QUERY)
-        # Of what is told, as by `explain`, nothing is run.
-        for below in (node.children(), *(() if is_told else (node.innerChildren(), node.subqueries()))):
-            left += [below.apply(place) for place in range(below.size())]
+        yield node
+        left += _each(node.children())
+        if not _is_told(node):
+            left += _each(node.innerChildren()) + _each(node.subqueries())
+
+
+def _is_told(node: Any) -> bool:
+    name: str = node.nodeName()
+    return name.startswith(_TOLD)
+
+
+def _each(found: Any) -> list[Any]:
+    return [found.apply(place) for place in range(found.size())]
 
 
 def _first_paragraph(error: AnalysisException) -> str:
