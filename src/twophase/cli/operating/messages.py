@@ -5,17 +5,15 @@ Promise: nothing is changed that was not named or confirmed, and what is changed
 
 from __future__ import annotations
 
-import getpass
 import shlex
-import socket
 import sys
-from collections.abc import Iterator
 from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from twophase.cli.operating.acting import Asked, ByOption, ReasonOption, YesOption, confirm, me, pages, several
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
     EXIT_REFUSED,
@@ -44,15 +42,9 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-_PAGE_ROWS: Final = 500
 _WIDTH_BESIDE_TERMINALS: Final = 160
 
 GidArgument = Annotated[str, typer.Argument(help="The message's name.")]
-GidsArgument = Annotated[list[str] | None, typer.Argument(metavar="[GID]...", help="Messages' names.")]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; recorded with the message.")]
-ByOption = Annotated[str, typer.Option("--by", help="Who does it; recorded. Default: you, at this machine.")]
-AllOption = Annotated[bool, typer.Option("--all", help="Every message that fits the filters.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before.")]
 
 _LIST_EXAMPLES: Final = """\b
 Examples:
@@ -82,7 +74,7 @@ def list_messages(
     filters = Filters.of(state, gid_prefix, destination, created_after, created_before, parked=parked)
     found: list[ShownMessage] = []
     page = ManyMessages([], position, 0)
-    for page in _pages(Api(server), filters, position, limit):
+    for page in pages(Api(server), filters, position, limit):
         found += page.messages
     if as_json:
         print_json(ManyMessages(found, page.position, page.now_ms))
@@ -140,8 +132,8 @@ def stop(
     if not yes:
         for gid in gids:
             state = api.get(path_of("messages", gid), OneMessage).message.state
-            _confirm(f"Stop {gid}, which is {state}{_STOP_EFFECTS.get(state, '')}?")
-    _act(api, "stop", "stopped", gids, Said(by or _me(), reason), as_json=as_json)
+            confirm(f"Stop {gid}, which is {state}{_STOP_EFFECTS.get(state, '')}?")
+    _act(api, "stop", "stopped", gids, Said(by or me(), reason), as_json=as_json)
 
 
 _PARK_EXAMPLES: Final = """\b
@@ -160,7 +152,7 @@ def park(
     as_json: JsonOption = False,
 ) -> None:
     """Leave messages alone until they are redriven: nobody is asked or called."""
-    _act(Api(server), "park", "parked", gids, Said(by or _me(), reason), as_json=as_json)
+    _act(Api(server), "park", "parked", gids, Said(by or me(), reason), as_json=as_json)
 
 
 _REDRIVE_EXAMPLES: Final = """\b
@@ -171,26 +163,12 @@ Examples:
 
 
 @app.command(epilog=_REDRIVE_EXAMPLES)
-def redrive(
-    gids: GidsArgument = None,
-    state: StateOption = None,
-    gid_prefix: PrefixOption = "",
-    destination: DestinationOption = "",
-    created_after: AfterOption = "",
-    created_before: BeforeOption = "",
-    reason: ReasonOption = "",
-    by: ByOption = "",
-    server: ServerOption = DEFAULT_SERVER,
-    *,
-    everything: AllOption = False,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@several
+def redrive(asked: Asked) -> None:
     """Take up parked messages again, with all their attempts; --all those that fit the filters."""
-    filters = Filters.of(state, gid_prefix, destination, created_after, created_before, parked=True)
-    api, said = Api(server), Said(by or _me(), reason)
-    chosen = _chosen(api, gids, filters, "Redrive", "parked", everything=everything, yes=yes)
-    _act(api, "redrive", "redriven", chosen, said, as_json=as_json)
+    api = Api(asked.server)
+    chosen = asked.chosen(api, "Redrive", "parked", asked.filters(parked=True))
+    _act(api, "redrive", "redriven", chosen, asked.said, as_json=asked.as_json)
 
 
 _RETRY_EXAMPLES: Final = """\b
@@ -202,57 +180,13 @@ Nothing is tried before its time: no producer is asked before timeout_to_fail, n
 
 
 @app.command(name="retry-now", epilog=_RETRY_EXAMPLES)
-def retry_now(
-    gids: GidsArgument = None,
-    state: StateOption = None,
-    gid_prefix: PrefixOption = "",
-    destination: DestinationOption = "",
-    created_after: AfterOption = "",
-    created_before: BeforeOption = "",
-    reason: ReasonOption = "",
-    by: ByOption = "",
-    server: ServerOption = DEFAULT_SERVER,
-    *,
-    everything: AllOption = False,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@several
+def retry_now(asked: Asked) -> None:
     """Ask or call now instead of after the pause; --all unfinished ones that fit the filters."""
-    unfinished = state or ["prepared", "submitted"]
-    filters = Filters.of(unfinished, gid_prefix, destination, created_after, created_before, parked=False)
-    api, said = Api(server), Said(by or _me(), reason)
-    chosen = _chosen(api, gids, filters, "Try now", "unfinished", everything=everything, yes=yes)
-    _act(api, "retry-now", "tried as soon as it may be", chosen, said, as_json=as_json)
-
-
-def _pages(api: Api, filters: Filters, position: str, limit: int) -> Iterator[ManyMessages]:
-    """Pages until `limit` messages were told, or the end; always one at least."""
-    left = limit
-    while True:
-        rows = min(left, _PAGE_ROWS)
-        query = filters.query | {"limit": str(rows)} | ({"position": position} if position else {})
-        page = api.get(path_of("messages"), ManyMessages, query=query)
-        yield page
-        left -= len(page.messages)
-        position = page.position
-        if not position or left <= 0:
-            return
-
-
-def _chosen(
-    api: Api, gids: list[str] | None, filters: Filters, verb: str, kind: str, *, everything: bool, yes: bool
-) -> list[str]:
-    """The messages named, or all that fit after a confirmation."""
-    if bool(gids) == everything:
-        typer.echo("Name messages, or say --all with filters: one of both.", err=True)
-        raise typer.Exit(2)
-    if gids:
-        return gids
-    pages = _pages(api, filters, "", sys.maxsize)
-    found = [one.gid for page in pages for one in page.messages if one.state in {"prepared", "submitted"}]
-    if found and not yes:
-        _confirm(f"{verb} {len(found)} {kind} message{'s' if len(found) > 1 else ''}, such as {found[0]}?")
-    return found
+    api = Api(asked.server)
+    filters = asked.filters(parked=False, states=asked.states or ["prepared", "submitted"])
+    chosen = asked.chosen(api, "Try now", "unfinished", filters)
+    _act(api, "retry-now", "tried as soon as it may be", chosen, asked.said, as_json=asked.as_json)
 
 
 def _act(api: Api, act: str, done: str, gids: list[str], said: Said, *, as_json: bool) -> None:
@@ -277,20 +211,6 @@ def _act(api: Api, act: str, done: str, gids: list[str], said: Said, *, as_json:
         typer.echo(f"{len(acted)} {done}{f', {refused} refused' if refused else ''}.")
     if refused:
         raise typer.Exit(EXIT_REFUSED)
-
-
-def _confirm(question: str) -> None:
-    if not typer.confirm(question, err=True):
-        typer.echo("Nothing is changed.", err=True)
-        raise typer.Exit(EXIT_REFUSED)
-
-
-def _me() -> str:
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = "somebody"
-    return f"{user}@{socket.gethostname()}"
 
 
 def _console() -> Console:

@@ -1,0 +1,153 @@
+"""Commands that act on messages: those that were named, or all that fit the filters, after a confirmation.
+
+Their options are declared once, in `several`.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from twophase.cli.operating.http_api import (
+    DEFAULT_SERVER,
+    EXIT_REFUSED,
+    Api,
+    JsonOption,
+    ServerOption,
+    path_of,
+)
+from twophase.cli.operating.message_filters import (
+    AfterOption,
+    BeforeOption,
+    DestinationOption,
+    Filters,
+    PrefixOption,
+    StateOption,
+)
+from twophase.server.doors.messages_http import Said
+from twophase.server.formats.shown import ManyMessages
+
+_PAGE_ROWS: Final = 500
+
+GidsArgument = Annotated[list[str] | None, typer.Argument(metavar="[GID]...", help="Messages' names.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; recorded with the message.")]
+ByOption = Annotated[str, typer.Option("--by", help="Who does it; recorded. Default: you, at this machine.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Every message that fits the filters.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before.")]
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a command that acts on several messages was told."""
+
+    gids: list[str]
+    states: list[str]
+    gid_prefix: str
+    destination: str
+    created_after: str
+    created_before: str
+    said: Said
+    server: str
+    everything: bool
+    yes: bool
+    as_json: bool
+
+    def filters(self, *, parked: bool, states: list[str] | None = None) -> Filters:
+        """Those of the options, with what the command itself asks for; ends the process when a time cannot be read."""
+        return Filters.of(
+            states or self.states,
+            self.gid_prefix,
+            self.destination,
+            self.created_after,
+            self.created_before,
+            parked=parked,
+        )
+
+    def chosen(self, api: Api, verb: str, kind: str, filters: Filters) -> list[str]:
+        """The messages named, or all that fit after a confirmation."""
+        if bool(self.gids) == self.everything:
+            typer.echo("Name messages, or say --all with filters: one of both.", err=True)
+            raise typer.Exit(2)
+        if self.gids:
+            return self.gids
+        unfinished = {"prepared", "submitted"}
+        found = [
+            one.gid for page in pages(api, filters, "", sys.maxsize) for one in page.messages if one.state in unfinished
+        ]
+        if found and not self.yes:
+            confirm(f"{verb} {len(found)} {kind} message{'s' if len(found) > 1 else ''}, such as {found[0]}?")
+        return found
+
+
+def several(command: Callable[[Asked], None]) -> Callable[..., None]:
+    """A command that acts on several messages, with the options of all of these."""
+
+    def told(
+        gids: GidsArgument = None,
+        state: StateOption = None,
+        gid_prefix: PrefixOption = "",
+        destination: DestinationOption = "",
+        created_after: AfterOption = "",
+        created_before: BeforeOption = "",
+        reason: ReasonOption = "",
+        by: ByOption = "",
+        server: ServerOption = DEFAULT_SERVER,
+        *,
+        everything: AllOption = False,
+        yes: YesOption = False,
+        as_json: JsonOption = False,
+    ) -> None:
+        command(
+            Asked(
+                gids=gids or [],
+                states=state or [],
+                gid_prefix=gid_prefix,
+                destination=destination,
+                created_after=created_after,
+                created_before=created_before,
+                said=Said(by or me(), reason),
+                server=server,
+                everything=everything,
+                yes=yes,
+                as_json=as_json,
+            )
+        )
+
+    # Not `functools.wraps`: typer would read the options of the command within.
+    told.__name__, told.__doc__ = command.__name__, command.__doc__
+    return told
+
+
+def pages(api: Api, filters: Filters, position: str, limit: int) -> Iterator[ManyMessages]:
+    """Pages until `limit` messages were told, or the end; always one at least."""
+    left = limit
+    while True:
+        rows = min(left, _PAGE_ROWS)
+        query = filters.query | {"limit": str(rows)} | ({"position": position} if position else {})
+        page = api.get(path_of("messages"), ManyMessages, query=query)
+        yield page
+        left -= len(page.messages)
+        position = page.position
+        if not position or left <= 0:
+            return
+
+
+def confirm(question: str) -> None:
+    """Ask; ends the process when the answer is no."""
+    if not typer.confirm(question, err=True):
+        typer.echo("Nothing is changed.", err=True)
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def me() -> str:
+    """Who asks, as it is recorded unless somebody says otherwise."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"
