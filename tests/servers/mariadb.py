@@ -94,4 +94,5 @@ class MariadbServer(DatabaseServer):
             database=address.own_database,
             connect_timeout=5,
             autocommit=True,
+            ssl_disabled=True,  # otherwise it reads this machine's certificates for every connection
         )

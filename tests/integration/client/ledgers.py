@@ -133,4 +133,5 @@ def mariadb_connection(database: Database, *, port: int | None = None, autocommi
         password=database.password,
         database=database.name,
         autocommit=autocommit,
+        ssl_disabled=True,  # otherwise it reads this machine's certificates for every connection
     )

@@ -179,6 +179,7 @@ class MysqlStore(SqlStore):
             password=address.password,
             database=address.name,
             autocommit=True,
+            ssl_disabled=True,  # otherwise it reads this machine's certificates for every connection
         )
 
 

@@ -21,7 +21,6 @@ from twophase.bench.servers.processes import OWN_NAME
 from twophase.bench.servers.setups import store
 from twophase.bench.servers.started import Scheme, Started, directory_on_disk, null_server, server
 
-ROUNDS: Final = 3
 SECONDS: Final = 5.0
 _BAR: Final = 4.0
 _IMPATIENT_S: Final = 30.0
@@ -48,8 +47,8 @@ def play_plain(stage: Stage) -> list[Figure]:
             directory_on_disk(stage.directory) as directory,
         ):
             theirs = msgspec.structs.replace(alone, processes=(*alone.processes, *other.processes))
-            for number in range(ROUNDS):
-                stage.tell(f"round {number + 1} of {ROUNDS}: {_PLAIN}, then ours, then nothing kept")
+            for number in range(stage.rounds):
+                stage.tell(f"round {number + 1} of {stage.rounds}: {_PLAIN}, then ours, then nothing kept")
                 disk_ms.append(sync_ms(directory))
                 runs[_PLAIN].append(_measured(theirs, impatient, stage, _PLAIN))
                 runs[_OURS].append(_measured(ours, workload, stage, "ours"))
