@@ -50,7 +50,7 @@ GENERAL: Final[tuple[tuple[str, str], ...]] = (
             "after a failed call the pause is 1 s, doubled up to 60 s with jitter, unless `retry_interval` says more;"
             " dtm's is 10 s, doubled without an end"
         ),
-        "a receiver that was down for a day is called within a minute of its return, not a day later",
+        "a consumer that was down for a day is called within a minute of its return, not a day later",
     ),
     (
         "a delay is kept with the prepare; dtm's holds only when the submit arrives, and is lost by a check-back",

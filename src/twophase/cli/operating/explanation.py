@@ -109,7 +109,7 @@ def _submitted(message: ShownMessage, now_ms: int) -> Explanation:
     if message.due_ms > now_ms + _SLACK_MS or (blocked and message.due_ms > now_ms):
         then = [f"What is left is called again at {clock(message.due_ms, now_ms)}, {_until(message)}."]
     else:
-        then = ["What is left is being called now, or waits for its place among other calls to the same receiver."]
+        then = ["What is left is being called now, or waits for its place among other calls to the same consumer."]
     return Explanation(headline, happened, blocked, then, _remedies(message, now_ms) if blocked else [])
 
 
