@@ -28,7 +28,7 @@ _DTM_RESULT = {
 }
 
 
-class HttpAnswer(NamedTuple):
+class HttpReply(NamedTuple):
     """A reply to send."""
 
     status: int
@@ -66,7 +66,7 @@ def parse_query(parameters: Mapping[str, str]) -> CheckBackQuestion:
     return CheckBackQuestion(gid, int(prepared_at) if prepared_at else None, parameters.get("barrier") or None)
 
 
-def answer_of(answer: CheckBackAnswer) -> HttpAnswer:
+def answer_of(answer: CheckBackAnswer) -> HttpReply:
     """The reply that carries a verdict.
 
     >>> answer_of(CheckBackAnswer(Verdict.IN_PROGRESS)).status
@@ -78,15 +78,15 @@ def answer_of(answer: CheckBackAnswer) -> HttpAnswer:
     if answer.verdict is Verdict.UNKNOWN:
         content["message"] = answer.evidence
     headers = {**_JSON, VERDICT_HEADER: answer.verdict.value}
-    return HttpAnswer(STATUS_OF_VERDICT[answer.verdict], headers, msgspec.json.encode(content))
+    return HttpReply(STATUS_OF_VERDICT[answer.verdict], headers, msgspec.json.encode(content))
 
 
-def _refused(error: TwophaseError) -> HttpAnswer:
+def _refused(error: TwophaseError) -> HttpReply:
     content = {"code": error.code, "message": error.message}
-    return HttpAnswer(400, dict(_JSON), msgspec.json.encode(content))
+    return HttpReply(400, dict(_JSON), msgspec.json.encode(content))
 
 
-def _question(parameters: Mapping[str, str], policy: CheckBackPolicy) -> CheckBackQuestion | HttpAnswer:
+def _question(parameters: Mapping[str, str], policy: CheckBackPolicy) -> CheckBackQuestion | HttpReply:
     try:
         question = parse_query(parameters)
     except InvalidRequest as error:
@@ -99,10 +99,10 @@ def _question(parameters: Mapping[str, str], policy: CheckBackPolicy) -> CheckBa
     return question
 
 
-def answer_check_back(engine: Any, parameters: Mapping[str, str], policy: CheckBackPolicy) -> HttpAnswer:
+def answer_check_back(engine: Any, parameters: Mapping[str, str], policy: CheckBackPolicy) -> HttpReply:
     """Everything a check-back route does."""
     question = _question(parameters, policy)
-    if isinstance(question, HttpAnswer):
+    if isinstance(question, HttpReply):
         return question
     answer = check_back(
         engine,
@@ -115,10 +115,10 @@ def answer_check_back(engine: Any, parameters: Mapping[str, str], policy: CheckB
     return _reply(answer)
 
 
-async def aanswer_check_back(engine: Any, parameters: Mapping[str, str], policy: CheckBackPolicy) -> HttpAnswer:
+async def aanswer_check_back(engine: Any, parameters: Mapping[str, str], policy: CheckBackPolicy) -> HttpReply:
     """Everything an async check-back route does."""
     question = _question(parameters, policy)
-    if isinstance(question, HttpAnswer):
+    if isinstance(question, HttpReply):
         return question
     answer = await acheck_back(
         engine,
@@ -131,30 +131,30 @@ async def aanswer_check_back(engine: Any, parameters: Mapping[str, str], policy:
     return _reply(answer)
 
 
-def _reply(answer: CheckBackAnswer) -> HttpAnswer:
+def _reply(answer: CheckBackAnswer) -> HttpReply:
     if failpoint.ARMED:
         failpoint.reach("check_back.before_reply")
     return answer_of(answer)
 
 
-def _branch_done() -> HttpAnswer:
+def _branch_done() -> HttpReply:
     if failpoint.ARMED:
         failpoint.reach("branch.before_reply")
-    return HttpAnswer(200, dict(_JSON), b'{"dtm_result":"SUCCESS"}')
+    return HttpReply(200, dict(_JSON), b'{"dtm_result":"SUCCESS"}')
 
 
-def _branch_failed(error: Exception) -> HttpAnswer | None:
+def _branch_failed(error: Exception) -> HttpReply | None:
     """The reply for a failure that has one; None for those that are the framework's to answer with 500."""
     if isinstance(error, InvalidRequest):
         return _refused(error)
     if isinstance(error, BranchRefused):
-        return HttpAnswer(409, dict(_JSON), b'{"dtm_result":"FAILURE"}')
+        return HttpReply(409, dict(_JSON), b'{"dtm_result":"FAILURE"}')
     if isinstance(error, BranchOngoing) or fault_of(error) is Fault.BUSY:
-        return HttpAnswer(425, dict(_JSON), b'{"dtm_result":"ONGOING"}')
+        return HttpReply(425, dict(_JSON), b'{"dtm_result":"ONGOING"}')
     return None
 
 
-def answer_branch(effect: Callable[[], object]) -> HttpAnswer:
+def answer_branch(effect: Callable[[], object]) -> HttpReply:
     """The reply to a branch call whose `effect` is a call of `once`.
 
     200 after its commit, also when it had taken effect before; 409 for `BranchRefused`; 425 for `BranchOngoing` and
@@ -170,7 +170,7 @@ def answer_branch(effect: Callable[[], object]) -> HttpAnswer:
     return _branch_done()
 
 
-async def aanswer_branch(effect: Callable[[], Awaitable[object]]) -> HttpAnswer:
+async def aanswer_branch(effect: Callable[[], Awaitable[object]]) -> HttpReply:
     """`answer_branch` for `aonce`."""
     try:
         await effect()

@@ -19,7 +19,7 @@ from twophase.barrier.check_back import LOCK_TIMEOUT_MS
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.http_answer import (
     CheckBackPolicy,
-    HttpAnswer,
+    HttpReply,
     aanswer_branch,
     aanswer_check_back,
     answer_branch,
@@ -28,7 +28,7 @@ from twophase.barrier.http_answer import (
 from twophase.barrier.open import is_async
 
 
-def _response(answer: HttpAnswer) -> Response:
+def _response(answer: HttpReply) -> Response:
     return Response(content=answer.body, status_code=answer.status, headers=answer.headers)
 
 

@@ -17,10 +17,10 @@ from flask import Blueprint, Response, request
 from twophase.barrier import branch
 from twophase.barrier.check_back import LOCK_TIMEOUT_MS
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
-from twophase.barrier.http_answer import CheckBackPolicy, HttpAnswer, answer_branch, answer_check_back
+from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, answer_branch, answer_check_back
 
 
-def _response(answer: HttpAnswer) -> Response:
+def _response(answer: HttpReply) -> Response:
     return Response(answer.body, status=answer.status, headers=answer.headers)
 
 

@@ -21,7 +21,7 @@ from twophase.barrier.check_back import LOCK_TIMEOUT_MS
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.http_answer import (
     CheckBackPolicy,
-    HttpAnswer,
+    HttpReply,
     aanswer_branch,
     aanswer_check_back,
     answer_branch,
@@ -152,7 +152,7 @@ async def aonce(
     return reply
 
 
-def _told(context: grpc.ServicerContext, answer: HttpAnswer) -> bytes:
+def _told(context: grpc.ServicerContext, answer: HttpReply) -> bytes:
     context.set_trailing_metadata(_verdict(answer.headers))
     if answer.status != 200:
         context.abort(*_end(answer))
@@ -160,7 +160,7 @@ def _told(context: grpc.ServicerContext, answer: HttpAnswer) -> bytes:
     return answer.body
 
 
-async def _atold(context: Any, answer: HttpAnswer) -> bytes:
+async def _atold(context: Any, answer: HttpReply) -> bytes:
     context.set_trailing_metadata(_verdict(answer.headers))
     if answer.status != 200:
         await context.abort(*_end(answer), _verdict(answer.headers))
@@ -172,7 +172,7 @@ def _verdict(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple((VERDICT_HEADER, value) for name, value in headers.items() if name.lower() == VERDICT_HEADER)
 
 
-def _end(answer: HttpAnswer) -> tuple[grpc.StatusCode, str]:
+def _end(answer: HttpReply) -> tuple[grpc.StatusCode, str]:
     """Code and text for an answer that is no success; dtm's own words, where it has some."""
     return _CODES[GRPC_OF_STATUS.get(answer.status, 2)], _DETAILS.get(answer.status) or answer.body.decode()
 

@@ -204,7 +204,7 @@ class Forgotten(msgspec.Struct, frozen=True):
     horizon_ms: int
 
 
-Refusal = LiveRow | HistoryRow | Rejected | Forgotten | None
+NotApplied = LiveRow | HistoryRow | Rejected | Forgotten | None
 """Why an item was not applied: the row as it now is, None when there is none."""
 
 
@@ -212,7 +212,7 @@ class FlushResult(msgspec.Struct):
     """The outcome of a flush: every item not in `refused` (by its index in the batch) was applied."""
 
     at_ms: int
-    refused: dict[int, Refusal]
+    refused: dict[int, NotApplied]
 
 
 class Purged(msgspec.Struct, frozen=True):

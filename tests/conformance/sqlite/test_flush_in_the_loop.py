@@ -16,7 +16,7 @@ from twophase.core.errors import StoreError
 from twophase.stores.base import Batch
 from twophase.stores.sqlite import SqliteStore
 from twophase.stores.sqlite.connection import BUSY_TIMEOUT_MS
-from twophase.stores.sqlite.purge import Found
+from twophase.stores.sqlite.purge import Removable
 from twophase.stores.sqlite.writer import Writer, Written
 
 
@@ -93,7 +93,7 @@ async def test_a_flush_keeps_out_of_a_cleaning_under_way(tmp_path: Path, monkeyp
     cleaning, may_end, written = threading.Event(), threading.Event(), threading.Event()
     forget, write = Writer.forget, Writer.write
 
-    def held(self: Writer, found: Found) -> int:
+    def held(self: Writer, found: Removable) -> int:
         cleaning.set()
         assert may_end.wait(30)
         assert not written.is_set()

@@ -15,7 +15,7 @@ from twophase.coordinator.messages.entry import Entry, Occurrence
 from twophase.coordinator.observer import Observer
 from twophase.core import failpoint
 from twophase.core.errors import StoreError, StoreFenced
-from twophase.stores.base import Attempt, AttemptKind, Batch, Decide, FlushResult, Insert, Item, Refusal, Store
+from twophase.stores.base import Attempt, AttemptKind, Batch, Decide, FlushResult, Insert, Item, NotApplied, Store
 
 _ATTEMPTS_MAX = 10_000
 _TOLD_AT_ONCE = 32
@@ -44,7 +44,7 @@ class Committer:
         linger_ms: int,
         memory_bytes: Callable[[], int],
         on_applied: OnOutcome,
-        on_refused: Callable[[Entry, Occurrence, Refusal], None],
+        on_refused: Callable[[Entry, Occurrence, NotApplied], None],
         on_failed: Callable[[Entry, Occurrence, StoreError], None],
         on_fenced: Callable[[StoreFenced], None],
     ) -> None:

@@ -36,8 +36,8 @@ from twophase.stores.base import (
     Decide,
     Item,
     LiveRow,
+    NotApplied,
     Park,
-    Refusal,
     Rejected,
     Store,
 )
@@ -187,7 +187,7 @@ class Decisions:
         elif not entry.busy:
             self.settle(entry)
 
-    def _refused(self, entry: Entry, occurrence: Occurrence, found: Refusal) -> None:
+    def _refused(self, entry: Entry, occurrence: Occurrence, found: NotApplied) -> None:
         if isinstance(found, Rejected):
             error = InvalidRequest(f"the store refuses this message's data: {found.error}", gid=entry.message.gid)
             self.replies.refuse(occurrence, ReplyOf(error, State.ABSENT))

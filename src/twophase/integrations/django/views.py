@@ -13,12 +13,12 @@ from django.views.decorators.http import require_GET
 from twophase.barrier import branch
 from twophase.barrier.check_back import LOCK_TIMEOUT_MS
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
-from twophase.barrier.http_answer import CheckBackPolicy, HttpAnswer, answer_branch, answer_check_back
+from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, answer_branch, answer_check_back
 
 View = Callable[..., HttpResponse]
 
 
-def _response(answer: HttpAnswer) -> HttpResponse:
+def _response(answer: HttpReply) -> HttpResponse:
     return HttpResponse(answer.body, status=answer.status, headers=answer.headers)
 
 

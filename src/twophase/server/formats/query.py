@@ -98,7 +98,7 @@ class SaidOptions(msgspec.Struct, omit_defaults=True):
     concurrent: bool | None = None
 
 
-class Found(msgspec.Struct):
+class Queried(msgspec.Struct):
     """The answer to a query for a message that is known."""
 
     branches: list[Branch]
@@ -120,7 +120,7 @@ def query_body(view: MessageView | None) -> bytes:
     """
     if view is None:
         return UNKNOWN
-    return harmless(_encoder.encode(Found(_branches(view), _transaction(view))))
+    return harmless(_encoder.encode(Queried(_branches(view), _transaction(view))))
 
 
 def all_body(views: Sequence[MessageView] | None, position: str) -> bytes:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from sqlalchemy import Engine
 
 from twophase.barrier.check_back import CheckBackAnswer
-from twophase.barrier.http_answer import HttpAnswer, answer_of, parse_query
+from twophase.barrier.http_answer import HttpReply, answer_of, parse_query
 from twophase.core.errors import InvalidRequest, LedgerUnavailable, WrongDatabase
 from twophase.core.verdict import Verdict
 from twophase.spark.sink.ledger import Ledger
@@ -32,7 +32,7 @@ _EVIDENCE: Final = {
 _log = logging.getLogger("twophase.spark")
 
 
-def answer(engine: Engine, parameters: Mapping[str, str]) -> HttpAnswer:
+def answer(engine: Engine, parameters: Mapping[str, str]) -> HttpReply:
     """The reply to a check-back: for a route of one's own, in any framework.
 
     Arguments:
@@ -48,7 +48,7 @@ def answer(engine: Engine, parameters: Mapping[str, str]) -> HttpAnswer:
     try:
         question = parse_query(parameters)
     except InvalidRequest as error:
-        return HttpAnswer(400, {"content-type": "text/plain; charset=utf-8"}, f"{error.code}: {error.message}".encode())
+        return HttpReply(400, {"content-type": "text/plain; charset=utf-8"}, f"{error.code}: {error.message}".encode())
     ledger = Ledger(engine)
     try:
         if question.identity != ledger.identity():
@@ -92,12 +92,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
         if parts.path == "/health/live":
-            reply = HttpAnswer(200, {"content-type": "application/json"}, b'{"status":"live"}')
+            reply = HttpReply(200, {"content-type": "application/json"}, b'{"status":"live"}')
         elif parts.path == PATH:
             parameters = {name: values[-1] for name, values in parse_qs(parts.query).items()}
             reply = answer(self.server.engine, parameters)
         else:
-            reply = HttpAnswer(404, {"content-type": "text/plain"}, f"check-backs are answered at {PATH}".encode())
+            reply = HttpReply(404, {"content-type": "text/plain"}, f"check-backs are answered at {PATH}".encode())
         self.send_response(reply.status)
         for name, value in reply.headers.items():
             self.send_header(name, value)

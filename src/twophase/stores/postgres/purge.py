@@ -23,7 +23,7 @@ _LOOKED_AT_MAX = 4
 _BEGINNING = (-1, -1)
 
 
-class Found(msgspec.Struct):
+class Removable(msgspec.Struct):
     """What one step may remove; `before_ms` is as far as the archive lets it go."""
 
     before_ms: int
@@ -34,7 +34,7 @@ class Found(msgspec.Struct):
     more: bool = False
 
 
-class Search:
+class Sweep:
     """Where the pass over history and attempts stands. One step at a time."""
 
     def __init__(self) -> None:
@@ -57,11 +57,11 @@ class Search:
         oldest_ms = await self._oldest_ms(connection)
         return Purged(len(found.seqs), len(found.attempts), found.more, horizon_ms, oldest_ms)
 
-    async def _find(self, connection: Connection, before_ms: int, limit: int) -> Found:
+    async def _find(self, connection: Connection, before_ms: int, limit: int) -> Removable:
         _, archived_until_ms = await connection.fetchrow(statements.BOUNDS)
         if archived_until_ms is not None:
             before_ms = min(before_ms, archived_until_ms)
-        found = Found(max(0, before_ms), [], [], [])
+        found = Removable(max(0, before_ms), [], [], [])
         for (node,) in await connection.fetch(statements.NODES):
             await self._find_history(connection, node, limit, found)
         if not found.more:
@@ -69,7 +69,7 @@ class Search:
         found.more |= await self._find_attempts(connection, limit, found)
         return found
 
-    async def _find_history(self, connection: Connection, node: int, limit: int, found: Found) -> None:
+    async def _find_history(self, connection: Connection, node: int, limit: int, found: Removable) -> None:
         seen = self._seen.get(node, self._gone.get(node, 0))
         page = limit * _LOOKED_AT_MAX
         rows = await connection.fetch(statements.OLDEST_HISTORY, node, seen, page)
@@ -86,7 +86,7 @@ class Search:
                 found.seqs.append(seq)
         found.more |= len(rows) == page
 
-    async def _find_attempts(self, connection: Connection, limit: int, found: Found) -> bool:
+    async def _find_attempts(self, connection: Connection, limit: int, found: Removable) -> bool:
         page = limit + min(self._stayed, limit * (_LOOKED_AT_MAX - 1))
         self._stayed = 0
         position = (found.before_ms, *self._attempt)

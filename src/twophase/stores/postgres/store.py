@@ -63,7 +63,7 @@ class PostgresStore:
         self._read_lanes = [Lane(url, outage_wait_ms, outage) for _ in range(_READERS)]
         self._readers: Readers | None = None
         self._place: places.Place | None = None
-        self._search = purge.Search()
+        self._sweep = purge.Sweep()
 
     @property
     def shared(self) -> bool:
@@ -154,7 +154,7 @@ class PostgresStore:
         """See `Store.purge`."""
         assert limit > 0, "a step removes something"
         readers = await self._settled_readers()
-        return await readers.ask(lambda connection: self._search.step(connection, before_ms, limit), "cleaning")
+        return await readers.ask(lambda connection: self._sweep.step(connection, before_ms, limit), "cleaning")
 
     async def oldest_undecided(self, before_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
         """See `Store.oldest_undecided`."""

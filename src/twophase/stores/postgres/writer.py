@@ -17,7 +17,7 @@ import msgspec
 from twophase.core.errors import StoreError, StoreFenced, StoreUnavailable
 from twophase.core.gid import born_ms
 from twophase.core.hooks import Clock
-from twophase.stores.base import Attempt, Batch, FlushResult, Forgotten, Insert, Item, Refusal, Rejected
+from twophase.stores.base import Attempt, Batch, FlushResult, Forgotten, Insert, Item, NotApplied, Rejected
 from twophase.stores.postgres import reader, statements
 from twophase.stores.postgres.columns import Columns, oldest_born_ms
 from twophase.stores.postgres.connection import Connection
@@ -106,7 +106,7 @@ class Writer:
                 answer = await self._put(list(enumerate(items)), batch.attempts, clock_ms, deadline)
             except _BadData as error:
                 raise StoreError(f"{self._lane.place}: evidence that cannot be written: {error}.") from error
-            refused: dict[int, Refusal] = {}
+            refused: dict[int, NotApplied] = {}
             if answer.refused:
                 refused = await self._reasons(items, answer.refused, deadline)
             return FlushResult(answer.at_ms, refused)
@@ -293,7 +293,7 @@ class Writer:
 
     async def _reasons(
         self, items: Sequence[Item], refused: dict[int, Rejected | Forgotten | None], deadline: Deadline
-    ) -> dict[int, Refusal]:
+    ) -> dict[int, NotApplied]:
         """The rows that stand where items were refused, read in one statement after the commit (21)."""
         gids = [items[index].gid for index, reason in refused.items() if not isinstance(reason, Rejected)]
         while True:

@@ -26,7 +26,7 @@ _NEWER_MAX = ATTEMPTS_SHOWN - 1
 """Behind so many newer attempts, one of a live message is still shown."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class Removable(msgspec.Struct, frozen=True):
     """What one step may remove; `before_ms` is as far as the archive lets it go."""
 
     before_ms: int
@@ -35,21 +35,21 @@ class Found(msgspec.Struct, frozen=True):
     more: bool
 
 
-class Search:
+class Sweep:
     """Where the pass over history and attempts stands. Used in the reader's thread only."""
 
     def __init__(self) -> None:
         self._seq = 0
         self._id = 0
 
-    def find(self, connection: sqlite3.Connection, before_ms: int, limit: int) -> Found:
+    def find(self, connection: sqlite3.Connection, before_ms: int, limit: int) -> Removable:
         """The next `limit` rows of each kind that are older than `before_ms`, or fewer."""
         _, archived_until_ms = connection.execute(statements.HORIZON).fetchone()
         if archived_until_ms is not None:
             before_ms = min(before_ms, archived_until_ms)
         history, history_left = self._old_history(connection, before_ms, limit)
         attempts, attempts_left = self._old_attempts(connection, before_ms, limit)
-        return Found(before_ms, history, attempts, history_left or attempts_left)
+        return Removable(before_ms, history, attempts, history_left or attempts_left)
 
     def _old_history(self, connection: sqlite3.Connection, before_ms: int, limit: int) -> tuple[list[int], bool]:
         lowest_kept = lowest_gid(before_ms)

@@ -80,7 +80,7 @@ class SqliteStore:
         self._writer: Writer | None = None
         self._reader: sqlite3.Connection | None = None
         self._slow = False
-        self._search = purge.Search()
+        self._sweep = purge.Sweep()
 
     @property
     def shared(self) -> bool:
@@ -185,7 +185,7 @@ class SqliteStore:
     async def purge(self, before_ms: int, limit: int) -> Purged:
         """See `Store.purge`. The rows are found in the reader's thread; the writer only deletes by key."""
         assert limit > 0, "a step removes something"
-        found = await self._read(lambda connection: self._search.find(connection, max(0, before_ms), limit))
+        found = await self._read(lambda connection: self._sweep.find(connection, max(0, before_ms), limit))
         if self._write_lane is None or self._writer is None:
             raise _not_open(self._path)
         horizon_ms = await self._write_lane.call(functools.partial(self._writer.forget, found))

@@ -21,12 +21,12 @@ import msgspec
 
 from twophase.core.errors import StoreCorrupt, StoreError, StoreFenced
 from twophase.core.hooks import Clock
-from twophase.stores.base import Attempt, Batch, FlushResult, Forgotten, Refusal, Subscriber
+from twophase.stores.base import Attempt, Batch, FlushResult, Forgotten, NotApplied, Subscriber
 from twophase.stores.sqlite import connection as opening
 from twophase.stores.sqlite import reader, schema, statements
 from twophase.stores.sqlite.changes import Applying, Changes, CountShort, sort_by_kind
 from twophase.stores.sqlite.failures import OPENING, is_busy, reported, store_error
-from twophase.stores.sqlite.purge import Found
+from twophase.stores.sqlite.purge import Removable
 from twophase.stores.sqlite.statements import NODE, ROWS_MAX
 from twophase.stores.topic_rows import subscribers_text
 
@@ -143,7 +143,7 @@ class Writer:
         batch, done = written.batch, written.done
         with reported(self._path, "writing"):
             self._commit(written.connection, written.commit_count)
-        refused: dict[int, Refusal] = {**done.rejected}
+        refused: dict[int, NotApplied] = {**done.rejected}
         if done.lost:
             with reported(self._path, "reading what was refused"):
                 connection = self._ready_connection()
@@ -153,7 +153,7 @@ class Writer:
             refused[index] = refused[index] or Forgotten(done.horizon_ms)
         return FlushResult(done.at_ms, refused)
 
-    def forget(self, found: Found) -> int:
+    def forget(self, found: Removable) -> int:
         """Raise the history horizon, then remove what was found, in one commit; return the horizon after it."""
         self._check_files()
         with reported(self._path, "cleaning"):
