@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
@@ -22,6 +23,21 @@ async def end(task: asyncio.Task[Any] | None) -> None:
     if task is not None:
         task.cancel()
         await asyncio.wait([task])
+
+
+async def rest(seconds: float, told: asyncio.Event) -> None:
+    """Wait so long, or until told to go on.
+
+    >>> async def example() -> None:
+    ...     told = asyncio.Event()
+    ...     told.set()
+    ...     await rest(3600, told)
+    ...     await rest(0.001, asyncio.Event())
+    >>> asyncio.run(example())
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await told.wait()
 
 
 class Background:

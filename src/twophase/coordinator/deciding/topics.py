@@ -9,7 +9,6 @@ A node that could not read them for `AGE_MS_MAX` more takes no new message to a 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import time
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from twophase.coordinator.background import Background
+from twophase.coordinator.background import Background, rest
 from twophase.coordinator.deciding.store_faults import as_store_error, told
 from twophase.coordinator.observer import Observer
 from twophase.core.errors import InvalidRequest, StoreUnavailable, TopicNotFound
@@ -72,9 +71,7 @@ class Topics:
 
     async def _loop(self) -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._interval_s):
-                    await self._woken.wait()
+            await rest(self._interval_s, self._woken)
             self._woken.clear()
             try:
                 await self.refresh()

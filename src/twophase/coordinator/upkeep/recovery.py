@@ -10,10 +10,9 @@ So while adopted rows are read, a row that memory does not know as this node's, 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 
-from twophase.coordinator.background import Background
+from twophase.coordinator.background import Background, rest
 from twophase.coordinator.deciding.store_faults import as_store_error, told
 from twophase.coordinator.messages.active import Active
 from twophase.coordinator.observer import Observer
@@ -101,17 +100,13 @@ class Recovery:
         pauses = self._settings.delivery.starting_at(self._settings.store_retry_ms)
         faults = 0
         while self._is_accepting():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ahead_s):
-                    await self._wanted.wait()
+            await rest(ahead_s, self._wanted)
             self._wanted.clear()
             faults = faults + 1 if self._faulted else 0
             if self._faulted:
                 # Without a pause a full disk would have everything due called again as fast as it can be read.
                 self._hurried.clear()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pauses.pause_ms(faults, self._chance()) / 1000):
-                        await self._hurried.wait()
+                await rest(pauses.pause_ms(faults, self._chance()) / 1000, self._hurried)
                 self._faulted = False
             try:
                 everything = await self._read_pages(pages_max=1_000_000)

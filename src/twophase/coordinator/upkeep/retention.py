@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from twophase.coordinator.background import Background
+from twophase.coordinator.background import Background, rest
 from twophase.coordinator.deciding.store_faults import as_store_error, told
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
@@ -63,11 +63,7 @@ class Retention:
 
     async def _loop(self) -> None:
         while True:
-            try:
-                async with asyncio.timeout(max(0, self._next_ms - self._clock.now_ms()) / 1000):
-                    await self._woken.wait()
-            except TimeoutError:
-                pass
+            await rest(max(0, self._next_ms - self._clock.now_ms()) / 1000, self._woken)
             self._woken.clear()
             if self._clock.now_ms() < self._next_ms:
                 continue
