@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from benchmarks.results import Found
+from twophase.bench.load.measurement import Measurement
 from twophase.bench.results import plots
 from twophase.bench.results.report import middle
 
@@ -24,10 +28,24 @@ def _saturated(found: Found) -> dict[str, str]:
     }
 
 
+def _middle_ones(runs: Sequence[Measurement]) -> list[Measurement]:
+    """Of each rate the run with the middle p50, in the order of the rates."""
+    by_rate: dict[float, list[Measurement]] = {}
+    for run in runs:
+        by_rate.setdefault(run.workload.rate, []).append(run)
+    ordered = (sorted(same, key=_p50_ms) for _, same in sorted(by_rate.items()))
+    return [same[len(same) // 2] for same in ordered]
+
+
+def _p50_ms(run: Measurement) -> float:
+    latency = run.latency(plots.BRANCH)
+    return math.inf if latency is None else latency.p50_ms
+
+
 def _by_rate(found: Found) -> dict[str, str]:
     if not found.by_rate:
         return {}
-    runs_by_rate = list(found.by_rate.items())
+    runs_by_rate = [(name, _middle_ones(runs)) for name, runs in found.by_rate.items()]
     rate = runs_by_rate[0][1][0].workload.rate
     slowest = [(name, runs[0].histograms) for name, runs in runs_by_rate]
     lines = [(name, histograms[plots.BRANCH]) for name, histograms in slowest if plots.BRANCH in histograms]

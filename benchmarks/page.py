@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +37,9 @@ _INTRODUCTION: Final = """\
 Written by `make bench`; [benchmark](how-to/benchmark.md) says what is counted and how. Everything runs on one
 machine: generator, branch, server and database share its processors, and fsync is on. **Null** is a server made of
 the same protocol classes that keeps nothing: what this machine could do at most at that moment. Compare the ratios;
-messages a second say as much about the machine as about the server.
+messages a second say as much about the machine as about the server. Throughput, latency and rates stand beside null's;
+transfers beside the same transaction alone, gRPC beside a coordinator with one commit a call, the full database beside
+an empty one, a cleaning beside none. The others count seconds and bytes, which null, which keeps nothing, has not.
 """
 _QUICK: Final = "**A quick look: short runs, smaller sizes than the bars ask for.**"
 
@@ -77,7 +80,8 @@ def _found(parts: dict[str, Part]) -> Iterator[str]:
     loads = {part.load_before for part in parts.values()}
     in_one_go = len(loads) == 1
     versions = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
-    yield f"{machine.line()}. {versions}."
+    databases = sorted({f", PostgreSQL {part.postgres}" for part in parts.values() if part.postgres})
+    yield f"{machine.line()}{''.join(databases)}. {versions}."
     if in_one_go:
         yield f"Load average before the first run: {loads.pop():.1f} (an idle machine: near 0)."
     else:
@@ -171,12 +175,26 @@ def _rates(found: list[AtRate]) -> Iterator[str]:
     if not found:
         return
     servers = list(dict.fromkeys(one.server for one in found))
-    by_place = {(one.rate, one.server): one.latency for one in found}
-    yield f"| submit → branch, p50 / p99 ms, at messages a second | {' | '.join(servers)} |"
+    several = max(Counter((one.rate, one.server) for one in found).values()) > 1
+    spread = " (min – **median** – max)" if several else ""
+    yield f"| submit → branch, p50 / p99 ms{spread}, at messages a second | {' | '.join(servers)} |"
     yield "|---|" + "---|" * len(servers)
     for rate in sorted({one.rate for one in found}):
         cells = []
         for server in servers:
-            at_rate = by_place.get((rate, server))
-            cells.append("–" if at_rate is None else f"{at_rate.p50_ms:.2f} / {at_rate.p99_ms:.2f}")
+            rounds = [one.latency for one in found if (one.rate, one.server) == (rate, server)]
+            seen = [latency for latency in rounds if latency is not None]
+            p50, p99 = _spread([one.p50_ms for one in seen]), _spread([one.p99_ms for one in seen])
+            cells.append(f"{p50} / {p99}" if seen else "–")
         yield f"| {rate:g} | {' | '.join(cells)} |"
+
+
+def _spread(values: list[float]) -> str:
+    """One value, or the smallest, the middle and the largest of several.
+
+    >>> _spread([0.5]), _spread([0.25, 3.0, 1.0])
+    ('0.50', '0.25 – **1.00** – 3.00')
+    """
+    if len(values) < 2:
+        return "".join(f"{value:.2f}" for value in values)
+    return f"{min(values):.2f} – **{statistics.median(values):.2f}** – {max(values):.2f}"

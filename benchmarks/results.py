@@ -51,7 +51,7 @@ class Detail(msgspec.Struct, frozen=True):
 
 
 class AtRate(msgspec.Struct, frozen=True):
-    """submit → branch of one server at one rate; None when no branch was called."""
+    """submit → branch of one server at one rate in one round; None when no branch was called."""
 
     server: str
     rate: float
@@ -66,6 +66,7 @@ class Found(msgspec.Struct):
     rows: list[Row] = []
     comparisons: list[Comparison] = []
     by_rate: dict[str, list[Measurement]] = {}
+    """By server, the runs at every rate, as many as there were rounds."""
     commands: list[str] = []
 
     def add(self, store: str, plays: Sequence[Sequence[Figure]]) -> None:
@@ -100,6 +101,8 @@ class Part(msgspec.Struct, frozen=True):
     """Why it could not be measured, the last time that was tried; what else stands here is older."""
     instead_of: str = ""
     """The longer measurement whose place a quick look has taken."""
+    postgres: str = ""
+    """The version of PostgreSQL's programs there; empty when they were not noted, or there were none."""
 
     @property
     def has_figures(self) -> bool:

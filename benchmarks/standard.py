@@ -26,6 +26,7 @@ from twophase.bench.results.machine import this_machine
 from twophase.bench.results.plots import BRANCH
 from twophase.bench.scenarios.catalogue import SCENARIOS
 from twophase.bench.scenarios.figure import Stage
+from twophase.bench.servers.postgres import postgres_version
 from twophase.bench.servers.setups import set_up
 from twophase.bench.servers.started import Started, null_server
 from twophase.core.errors import ConfigurationError, TwophaseError
@@ -148,19 +149,20 @@ def transfers(effort: Effort) -> Found:
 
 def rates(effort: Effort) -> Found:
     """Latency against rate. The commands measure one store each, beside null; the first draws what the page shows."""
-    found = Found(f"{_how(1, effort.seconds)} at each rate")
+    found = Found(f"{_how(effort.rounds, effort.seconds)} at each rate")
     with contextlib.ExitStack() as running:
         servers = [null_server(), set_up("sqlite"), set_up("postgres")]
-        for server in [running.enter_context(one) for one in servers]:
-            found.by_rate[server.name] = [
+        started = [running.enter_context(one) for one in servers]
+        for server in started * effort.rounds:
+            found.by_rate.setdefault(server.name, []).extend(
                 _told(server, Workload(connections=64, rate=rate, seconds=effort.seconds), server.name)
                 for rate in effort.rates
-            ]
+            )
     asked = " ".join(f"--rate {rate:g}" for rate in effort.rates)
     briefly = "" if effort is FULL else f" ARGS=--{effort.name}"
+    base = f"--rounds {effort.rounds} --seconds {effort.seconds:g}"
     found.commands = [f"make bench PARTS=rates{briefly}"] + [
-        f"{BENCH} --setup {store} --connections 64 {asked} --seconds {effort.seconds:g} --plots rates-{store}"
-        for store in BOTH
+        f"{BENCH} --setup {store} --connections 64 {asked} {base} --plots rates-{store}" for store in BOTH
     ]
     return found
 
@@ -244,7 +246,7 @@ def measure_parts(effort: Effort, names: Sequence[str]) -> Iterator[Measured]:
     for name in names:
         if name not in PARTS:
             raise ConfigurationError(f"no part {name}: {', '.join(PARTS)}.")
-    machine, load_before = this_machine(), os.getloadavg()[0]
+    machine, version, load_before = this_machine(), postgres_version(), os.getloadavg()[0]
     for name in names or PARTS:
         tell(f"== {name}")
         measured, began_s = datetime.now(UTC), time.monotonic()
@@ -259,6 +261,7 @@ def measure_parts(effort: Effort, names: Sequence[str]) -> Iterator[Measured]:
         part = Part(
             f"{measured:%Y-%m-%d %H:%M} UTC", effort.name, found.how, took_s, load_before, machine,
             found.rows, _details(found.comparisons), _at_rates(found.by_rate), found.commands, failure=failure,
+            postgres=version,
         )  # fmt: skip
         yield Measured(name, part, drawn(found))
 

@@ -9,11 +9,11 @@ from twophase.bench.load.workload import Workload
 from twophase.bench.results.plots import BRANCH
 
 
-def run(per_second: float, rate: float = 0.0, cpu_us: float = 100.0) -> Measurement:
-    """Two seconds at a steady rate, with latencies from 1 µs to 2 ms."""
+def run(per_second: float, rate: float = 0.0, cpu_us: float = 100.0, slow: int = 1) -> Measurement:
+    """Two seconds at a steady rate, with latencies from 1 µs to 2 ms, `slow` times as long."""
     histogram = Histogram()
     for micros in range(1, 2000):
-        histogram.add(micros / 1e6)
+        histogram.add(micros * slow / 1e6)
     series = [Point(second / 10, per_second) for second in range(1, 30)]
     usage = [Usage("generator + sink", 50.0, 0.5, 30.0), Usage("server", cpu_us, 0.9, 45.0)]
     return Measurement(

@@ -67,6 +67,28 @@ def test_latencies_stand_by_rate_and_server(tmp_path: Path) -> None:
     assert "| 250 | 0.10 / 0.30 | – |\n| 500 | 0.20 / 0.40 | 0.90 / 2.51 |\n" in text
 
 
+def test_several_rounds_at_a_rate_are_one_place_with_their_spread(tmp_path: Path) -> None:
+    p99s = {0.5: 9.0, 0.25: 2.0, 4.0: 3.5}
+    rounds = [AtRate("sqlite", 500.0, Latency(9, p50, p50, p99, p99)) for p50, p99 in p99s.items()]
+    text = _page(tmp_path, rates=msgspec.structs.replace(part(), rows=[], at_rates=[*rounds, AtRate("x", 500.0, None)]))
+
+    assert "p50 / p99 ms (min – **median** – max)" in text
+    assert "| 500 | 0.25 – **0.50** – 4.00 / 2.00 – **3.50** – 9.00 | – |\n" in text
+
+
+def test_the_plot_by_rate_shows_each_rates_round_in_the_middle() -> None:
+    rounds = [run(1, rate, slow=slow) for slow in (3, 1, 2) for rate in (500.0, 250.0)]
+    middle = [run(1, rate, slow=2) for rate in (250.0, 500.0)]
+
+    assert drawn(Found(by_rate={"sqlite": rounds})) == drawn(Found(by_rate={"sqlite": middle}))
+
+
+def test_the_version_of_postgresql_stands_on_the_page(tmp_path: Path) -> None:
+    text = _page(tmp_path, throughput=msgspec.structs.replace(part(), postgres="15.18"), start=part())
+
+    assert ", PostgreSQL 15.18. " in text
+
+
 def test_every_plot_the_page_shows_is_written(tmp_path: Path) -> None:
     saturated = drawn(Found(comparisons=[_SQLITE]))
     by_rate = drawn(Found(by_rate={"sqlite": [run(250, 250.0), run(500, 500.0)]}))

@@ -29,6 +29,7 @@ _HELD_FOR_EACH: Final = 1.2
 under way, at the ordinary size), and fewer than hang."""
 _PATIENCE_S: Final = 120.0
 _BAR_S: Final = 15.0
+_ADDED_BAR_S: Final = 0.25
 
 
 class _AbandonedLedger(Ledger):
@@ -61,6 +62,7 @@ def play_abandoned(stage: Stage) -> list[Figure]:
     return [
         *_figures(f"{messages:,} abandoned prepares: decided after due", alone, messages),
         *_figures(f"the same beside a producer that hangs with {hung:,}", beside, messages),
+        *_added("what the producer that hangs adds for the others", alone, beside),
         *_figures(f"the same where memory holds {held:,} messages", crowded, messages),
     ]
 
@@ -72,6 +74,12 @@ def _figures(what: str, ledger: Ledger, messages: int) -> list[Figure]:
         Figure(f"{what}, called more than once", ledger.duplicates, "messages"),
         Figure(f"{what}, not decided within {_PATIENCE_S:g} s", messages - ledger.delivered, "messages", 0),
     ]
+
+
+def _added(what: str, alone: Ledger, beside: Ledger) -> list[Figure]:
+    """How much later it is; less than nothing where it was sooner. What is measured varies by about the bar."""
+    p50, last = ((beside.branch.percentile_ms(part) - alone.branch.percentile_ms(part)) / 1000 for part in (50, 100))
+    return [Figure(f"{what}, p50", p50, "s", _ADDED_BAR_S), Figure(f"{what}, the last", last, "s", _ADDED_BAR_S)]
 
 
 async def _decided(server: Address, messages: int, due_s: int, hung: int) -> Ledger:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from twophase.bench.compare import Comparison, alternate
+from twophase.bench.compare import Comparison, Spread, alternate
 from twophase.bench.load.workload import Workload
 from twophase.bench.scenarios.figure import Figure, Stage, lost_or_early
 from twophase.bench.scenarios.seeds import seed, two_stores
@@ -53,13 +53,11 @@ def _compared(stage: Stage, empty: Started, full: Started) -> Comparison:
 def _figures(live: int, comparison: Comparison) -> list[Figure]:
     ratio = comparison.ratio
     assert ratio is not None, "each run has one beside it"
-    full, empty = (
-        sorted(run.per_second for run in runs)[len(runs) // 2] for runs in (comparison.runs, comparison.ceilings)
-    )
+    full, empty = (Spread.of([run.per_second for run in runs]) for runs in (comparison.runs, comparison.ceilings))
     what = f"{live:,} live and {live * HISTORY_FOR_EACH:,} finished messages"
     return [
-        Figure("throughput, empty database", empty, "msg/s"),
-        Figure(f"throughput, {what}", full, "msg/s"),
+        Figure("throughput, empty database", empty.middle, "msg/s", spread=empty),
+        Figure(f"throughput, {what}", full.middle, "msg/s", spread=full),
         Figure(
             f"throughput, {what}: part of the empty database's",
             ratio.middle,

@@ -101,6 +101,16 @@ def _wait(programs: Path, port: int, process: subprocess.Popen[bytes], log: Path
         time.sleep(_POLL_S)
 
 
+def postgres_version() -> str:
+    """Of the server programs that `postgres` starts, as they say it: `15.6`; empty when there are none."""
+    try:
+        program = _programs() / "postgres"
+    except ConfigurationError:
+        return ""
+    said = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False, cwd="/").stdout
+    return next((word for word in said.split() if word[0].isdigit()), "")
+
+
 def _programs() -> Path:
     """The folder of the newest server programs."""
     installed = sorted(
