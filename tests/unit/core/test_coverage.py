@@ -11,6 +11,8 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
+NOT_NEEDED = ("cacheprovider", "xdist", "schemathesis", "anyio")
+"""Plugins whose import takes as long as half of the tests."""
 
 
 @pytest.mark.timeout(300)
@@ -22,7 +24,7 @@ def test_every_branch_of_core_is_tested(tmp_path: Path) -> None:
         "TWOPHASE_TESTS_PROFILE": "twophase-few",
     }
     coverage = [sys.executable, "-m", "coverage"]
-    tests = ["pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(HERE)]
+    tests = ["pytest", "-q", *(f"-pno:{name}" for name in NOT_NEEDED), str(HERE)]
     tests += [f"--ignore={HERE / name}.py" for name in ("test_coverage", "test_lifecycle_sequences")]
 
     ran = subprocess.run(
