@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -43,11 +44,16 @@ async def test_messages_go_through_and_are_checked_back_in_time(
     async with serving(tmp_path, "--store", database.dsn) as before:
         assert (await before.post("prepare", gid="early", **steps, timeout_to_fail=600)).status == 200
         began = time.monotonic()
-        assert (await before.post("prepare", gid="forgotten", **steps, timeout_to_fail=1)).status == 200
+        prepared = await before.post("prepare", gid="forgotten", **steps, timeout_to_fail=1)
+        assert prepared.status == 200
+        prepared_ms = json.loads(prepared.body)["prepared_at"]
+        assert abs(prepared_ms / 1000 - time.time()) < 60, "prepare answers with the store's clock (rule 14)"
         await before.terminate()
     async with serving(tmp_path, "--store", database.dsn) as server:
         await branches.until_called("/check", "forgotten")
         assert 1 <= time.monotonic() - began < 10
+        asked = next(head for head in branches.heads if head.split()[1].startswith("/check?"))
+        assert parse_qs(urlsplit(asked.split()[1]).query)["prepared_at"] == [str(prepared_ms)]
         await server.until_state("forgotten", "succeed")
         traffic = Traffic(server, branches.url("/in"))
         async with traffic.running():

@@ -1,0 +1,50 @@
+"""A begin that is held up at its row until the deadline has passed: the clock counts as it is afterwards (rule 12)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.integration.barrier.banks import Bank, begin, new_gid
+from tests.integration.barrier.test_check_back import await_waiters
+from twophase.barrier.open import open_transaction
+from twophase.core.errors import BeginDeadlinePassed
+from twophase.core.limits import BEGIN_DEADLINE_MS
+
+LEFT_MS = 500
+
+
+def _begins(bank: Bank, gid: str, prepared_ms: int) -> None:
+    with bank.plain() as connection:
+        transaction = open_transaction(connection)
+        try:
+            begin(transaction, gid, prepared_at_ms=prepared_ms)
+        finally:
+            transaction.rollback()
+            transaction.close()
+
+
+def _until(time_ms: int) -> None:
+    pause = threading.Event()
+    while time.time_ns() // 1_000_000 <= time_ms:
+        pause.wait(0.02)
+
+
+def test_a_begin_that_waits_for_its_row_until_the_deadline_has_passed_is_refused(bank: Bank) -> None:
+    """Begun in time, by the clock of a transaction or of a statement; its row is younger than cleaning reckons with."""
+    gid = new_gid()
+    with bank.plain() as holding, ThreadPoolExecutor(1) as pool:
+        held = open_transaction(holding)
+        begin(held, gid)
+        last_ms = time.time_ns() // 1_000_000 + LEFT_MS
+        begun = pool.submit(_begins, bank, gid, last_ms - BEGIN_DEADLINE_MS.value)
+        await_waiters(bank, 1)
+        _until(last_ms)
+        held.rollback()
+        held.close()
+        with pytest.raises(BeginDeadlinePassed):
+            begun.result(timeout=15)
+    assert bank.reasons(gid) == []
