@@ -44,13 +44,13 @@ def assert_agree(spark: SparkSession, locations: Sequence[Location], findings: F
     finally:
         audited.release()
     result = audited.result
+    assert result.unchecked == 0, f"nothing may be left unchecked: {result.unknown}"
     named = {row["gid"]: frozenset(row["flags"]) & broken for row in rows}
     assert named == findings.classes, _difference(named, findings.classes)
     counted = {flag: result.counts[flag] for flag in sorted(broken) if result.counts[flag]}
     assert counted == dict(sorted(Counter(flag for flags in findings.classes.values() for flag in flags).items()))
     assert result.violations == len(findings.classes)
     assert (result.messages, sum(result.counts[flag] for flag in _OPEN)) == (findings.messages, findings.unfinished)
-    assert result.unchecked == 0, f"nothing may be left unchecked: {result.unknown}"
     return result
 
 

@@ -70,6 +70,10 @@ class Findings:
         broken = [f"{gid} is {', '.join(sorted(classes))}" for gid, classes in self.classes.items()]
         self.none(broken, "messages of which the sides say different things")
 
+    def expect_classes(self, broken: Iterable[str]) -> None:
+        """Every message that was found broken, and of which a database still knows enough, is in some class."""
+        self.none((gid for gid in broken if gid not in self.classes), "messages are broken, and in no class")
+
 
 def live(coordinator: str) -> Rows:
     """(gid, state, parked, due_ms) of every unfinished message."""
@@ -114,6 +118,8 @@ def check(*, coordinator: str, bank_a: str, bank_b: str, total: int, acknowledge
     found.none([gid for gid in barred if history.get(gid, FAILED) != FAILED], "barred messages did not fail")
 
     found.classify(*_sides(coordinator, bank_a, bank_b))
+    at_rest = out.keys() ^ credited.keys() - {row[0] for row in live(coordinator)}
+    found.expect_classes([gid for gid in at_rest if gid in committed or gid in credited] + [gid for gid, _ in twice])
     for told in acknowledged:
         is_out = told.transfer_id in transfers
         if told.outcome == "committed":

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PREPARED, SUBMITTED, SUCCEEDED, FAILED = 2, 3, 4, 5
-LIVE, DELIVERED = frozenset({PREPARED, SUBMITTED}), frozenset({SUBMITTED, SUCCEEDED})
+DELIVERED = frozenset({SUBMITTED, SUCCEEDED})
 BY_CHECK_BACK = "check-back"
 
 

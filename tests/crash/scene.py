@@ -67,6 +67,11 @@ class Scene:
         return f"sqlite:///{self.folder / 'coordinator.db'}"
 
     @property
+    def has_run(self) -> bool:
+        """Whether the coordinator ever made its store."""
+        return (self.folder / "coordinator.db").exists()
+
+    @property
     def services(self) -> tuple[processes.Service, ...]:
         """All three."""
         return (self.coordinator, self.bank_b, self.bank_a)

@@ -33,6 +33,8 @@ SETTINGS = {
     "TWOPHASE_RETRY_FIRST_MS": "100",
     "TWOPHASE_RETRY_CAP_MS": "500",
     "TWOPHASE_GRPC_PORT": "off",
+    # Behind its horizon an audit cannot tell what was lost from what was cleaned, and gids here tell no birth.
+    "TWOPHASE_RETENTION_MS": "0",
 }
 _PAUSE = threading.Event()
 
@@ -142,6 +144,13 @@ class Cluster:
     def unfinished(self) -> int:
         """Messages that are not final."""
         return self.ask("select count(*) from message")[0][0]
+
+    def wait_left(self, timeout_s: float = 30.0) -> None:
+        """Return when PostgreSQL has ended what killed nodes had asked of it."""
+        deadline = time.monotonic() + timeout_s
+        while self.ask("select count(*) from pg_stat_activity where usename like 'node\\_%%'")[0][0]:
+            assert time.monotonic() < deadline, "it ends"
+            pause(0.05)
 
     def wait_rest(self, timeout_s: float) -> None:
         """Return when nothing is unfinished, or when time is up: the checker then says so."""

@@ -3,7 +3,7 @@
     python -m tests.crash.nodes.soak [--messages 500000] [--seed N] [--report docs/soak-report.md]
 
 Exit code 1 when a promise was broken; the report then says which, and the seed repeats the faults. The audit on Spark
-must come to the same, message by message.
+must come to the same, message by message; when it cannot be made, the report says so, and the exit code is 2.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def main() -> int:
     """Run, write the report, and say in one line how it went."""
     options = _options()
     console = Console()
+    console.print(f"seed {options.seed}", highlight=False)
     folder = Path(tempfile.mkdtemp(prefix="twophase-soak-"))
     server = PostgresServer()
     try:
@@ -49,7 +50,7 @@ def main() -> int:
         with cluster(folder, server) as nodes:
             database = nodes.ask_text("select version()").split(" on ")[0]
             outcome = _run(nodes, options.messages, options.seed, console)
-            audited = _audit(nodes, outcome, folder, console)
+            audited, is_audited = _audit(nodes, outcome, folder, console)
     except ConfigurationError as error:
         console.print(f"[red]{error.message}[/red]")
         return 2
@@ -63,7 +64,7 @@ def main() -> int:
     violations = outcome.findings.violations
     verdict = "[green]every promise was kept[/green]" if not violations else f"[red]broken: {violations}[/red]"
     console.print(f"{verdict}; the report is {options.report}, the nodes' logs are in {folder}")
-    return 1 if violations else 0
+    return 1 if violations else 0 if is_audited else 2
 
 
 def _run(nodes: Cluster, messages: int, seed: int, console: Console) -> Outcome:
@@ -85,8 +86,10 @@ def _run(nodes: Cluster, messages: int, seed: int, console: Console) -> Outcome:
         return run(nodes, messages=messages, rounds=2, seed=seed, at_a_time=AT_A_TIME, peace_s=PEACE_S, progress=show)
 
 
-def _audit(nodes: Cluster, outcome: Outcome, folder: Path, console: Console) -> str:
-    """What the audit came to, as words; where it differs from the checker, that is a violation."""
+def _audit(nodes: Cluster, outcome: Outcome, folder: Path, console: Console) -> tuple[str, bool]:
+    """What the audit came to, as words, and whether it could be made; where it differs from the checker, that is a
+    violation.
+    """
     console.print("auditing the same databases")
     began_s = time.monotonic()
     locations = written(folder, nodes.dsn, outcome.ledger)
@@ -95,9 +98,12 @@ def _audit(nodes: Cluster, outcome: Outcome, folder: Path, console: Console) -> 
             result = assert_agree(spark, locations, outcome.findings)
     except AssertionError as difference:
         outcome.findings.violations.append(f"the audit and the checker do not agree: {difference}")
-        return "does not agree with the checker"
+        return "does not agree with the checker", True
+    except Exception as error:  # noqa: BLE001 -- whatever it is: what the checker found after so long must not go with it
+        console.print(f"[red]the audit could not be made: {error}[/red]")
+        return f"could not be made: {type(error).__name__}", False
     agreed = f"{result.messages} messages, {result.violations} with a violation"
-    return f"{agreed}, as the checker found; {time.monotonic() - began_s:.0f} s"
+    return f"{agreed}, as the checker found; {time.monotonic() - began_s:.0f} s", True
 
 
 def report(outcome: Outcome, audited: str, database: str) -> str:

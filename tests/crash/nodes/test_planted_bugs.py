@@ -23,7 +23,7 @@ from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
 from tests.spark.plugin import SharedSpark
 
-pytestmark = [pytest.mark.crash, pytest.mark.postgres, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.crash, pytest.mark.postgres, pytest.mark.timeout(400)]
 
 
 @contextmanager
@@ -49,6 +49,7 @@ def _assert_agree(nodes: Cluster, load: Load, folder: Path, shared_spark: Shared
     """That the audit says of what is left what the checker says; the checker's findings. The nodes are stopped."""
     for node in nodes.nodes:
         node.service.kill()
+    nodes.wait_left()
     findings = check_nodes(nodes.dsn, load.ledger)
     assert_agree(shared_spark.session(), written(folder, nodes.dsn, load.ledger), findings)
     return findings
