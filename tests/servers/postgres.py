@@ -20,6 +20,9 @@ from psycopg import sql
 from tests.servers.database import Address, Database
 from tests.servers.server import DatabaseServer, ServerUnavailable
 
+CERTIFIED = "certified"
+"""A role that logs in by a client certificate; a test makes it."""
+
 
 class PostgresServer(DatabaseServer):
     """PostgreSQL from the newest programs found in PATH or where Debian keeps them."""
@@ -37,6 +40,7 @@ class PostgresServer(DatabaseServer):
         *,
         settings: Mapping[str, str] | None = None,
         certificate: trustme.LeafCert | None = None,
+        clients: trustme.CA | None = None,
     ) -> None:
         """Make one, not started.
 
@@ -44,10 +48,12 @@ class PostgresServer(DatabaseServer):
             directory, watched_pid: see DatabaseServer.
             settings: over those that every server of the tests has.
             certificate: when given, the server is reached by TLS only.
+            clients: with a certificate: whose certificate `CERTIFIED` must show, who needs no password then.
         """
         super().__init__(directory, watched_pid)
         self._settings = dict(settings or {})
         self._certificate = certificate
+        self._clients = clients
 
     def find_programs(self) -> None:
         candidates = sorted(
@@ -77,11 +83,16 @@ class PostgresServer(DatabaseServer):
         key, chain = directory / "server.key", directory / "server.pem"
         certificate.private_key_pem.write_to_path(key)
         chain.write_bytes(b"".join(pem.bytes() for pem in certificate.cert_chain_pems))
+        files, lines = [key, chain], ["hostssl all all 127.0.0.1/32 scram-sha-256\n"]
+        if self._clients is not None:
+            self._clients.cert_pem.write_to_path(directory / "clients.pem")
+            files.append(directory / "clients.pem")
+            lines.insert(0, f"hostssl all {CERTIFIED} 127.0.0.1/32 cert\n")
         owner = directory.stat()
-        for file in (key, chain):
+        for file in files:
             file.chmod(0o600)
             os.chown(file, owner.st_uid, owner.st_gid)
-        (directory / "data" / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 scram-sha-256\n")
+        (directory / "data" / "pg_hba.conf").write_text("".join(lines))
 
     def command(self, directory: Path, address: Address) -> list[str]:
         settings = {
@@ -97,6 +108,8 @@ class PostgresServer(DatabaseServer):
         }
         if self._certificate is not None:
             files = {"ssl_cert_file": directory / "server.pem", "ssl_key_file": directory / "server.key"}
+            if self._clients is not None:
+                files["ssl_ca_file"] = directory / "clients.pem"
             settings |= {"ssl": "on", **{name: str(file) for name, file in files.items()}}
         options = [f"--{name}={value}" for name, value in settings.items()]
         return [str(self._programs / "postgres"), "-D", str(directory / "data"), *options]

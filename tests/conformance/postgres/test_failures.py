@@ -78,6 +78,8 @@ def test_some_failures_to_connect_pass_by_themselves() -> None:
         ("postgresql://127.0.0.1:1/x?user=me&password=any@secret", StoreUnavailable),
         ("postgresql://me:secret@127.0.0.1/x?sslmode=sometimes", ConfigurationError),
         ("postgresql://me:secret@127.0.0.1/x?sslmode=verify-full&sslrootcert=/not/there", ConfigurationError),
+        ("postgresql://me:secret@127.0.0.1:1/x?connect_timeout=10", ConfigurationError),
+        ("postgresql://me:secret@127.0.0.1:1/x?sslmode=prefer&channel_binding=require", ConfigurationError),
     ],
 )
 async def test_a_url_that_leads_nowhere_is_told_without_its_password(url: str, wanted: type[TwophaseError]) -> None:

@@ -26,7 +26,7 @@ from tests.integration.postgres.every_statement import execute_all
 from tests.integration.postgres.plans import Plan
 from tests.servers.database import Database
 from tests.servers.postgres import PostgresServer
-from twophase.stores.postgres import PostgresStore
+from twophase.stores.postgres import PostgresStore, connection
 
 NAME = "large"
 
@@ -38,6 +38,7 @@ class Statistics(enum.StrEnum):
     OVERTAKEN = "the tables were filled behind the back of a session that keeps the plans it made before"
     STALE = "the statistics are of nearly empty tables"
     FRESH = "the statistics are right"
+    POOLED = "the statistics are right, and the session is a pooler's: without our settings, without kept statements"
 
 
 _FOLDER = Path(__file__).parent
@@ -83,6 +84,11 @@ async def _in_every_state(database: Database) -> dict[Statistics, list[Plan]]:
         _execute(database, "analyze")
         found[Statistics.FRESH] = await _plans(database, late, "fresh", heard)
         await late.stop()
+        with mock.patch.multiple(connection, _SETTINGS={}, _STATEMENTS_KEPT=0):
+            pooled = PostgresStore(database.dsn)
+            await pooled.start()
+            found[Statistics.POOLED] = await _plans(database, pooled, "pooled", heard)
+            await pooled.stop()
     return found
 
 

@@ -21,6 +21,13 @@ READ_WHOLE_INDEXES = {"overview"}
 ONLY_PLACES = {"now", "add_place"}
 """They look at nothing but the places, of which there are a few; the second only when all of them are held."""
 
+POOLED = {
+    "overview": "message",
+    "search_history": "rows of history are sorted",
+    "oldest_history": "rows of history are sorted",
+}
+"""What a session without our settings is free to do: to count the live rows in their table, to sort a narrow range."""
+
 
 @pytest.fixture(scope="module")
 def executed(postgres_server: PostgresServer) -> dict[Statistics, list[Plan]]:
@@ -39,7 +46,10 @@ def test_a_statement_is_served_by_an_index(
     plans = _named(name, executed[statistics])
 
     assert plans != [] or name in ONLY_PLACES, "every statement is executed by every_statement.py"
-    assert [wrong for plan in plans for wrong in complaints(plan, name in READ_WHOLE_INDEXES)] == []
+    found = [wrong for plan in plans for wrong in complaints(plan, name in READ_WHOLE_INDEXES)]
+    if statistics is Statistics.POOLED and name in POOLED:
+        found = [wrong for wrong in found if POOLED[name] not in wrong]
+    assert found == []
 
 
 @pytest.mark.parametrize("statistics", Statistics)

@@ -54,8 +54,9 @@ def poor_user(database: Database) -> Iterator[tuple[str, str]]:
     [
         ("postgresql://{user}:wrong-secret@127.0.0.1:{port}/{name}", EXIT_STORE),
         ("postgresql://{user}:{password}@127.0.0.1:{port}/not_there", EXIT_CONFIGURATION),
+        ("postgresql://{user}:{password}@127.0.0.1:{port}/{name}?lock_timeuot=10", EXIT_CONFIGURATION),
     ],
-    ids=["wrong password", "no such database"],
+    ids=["wrong password", "no such database", "no such setting"],
 )
 async def test_the_process_says_in_one_line_why_it_does_not_start(
     tmp_path: Path, database: Database, url: str, exit_code: int

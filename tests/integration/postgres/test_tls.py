@@ -14,7 +14,7 @@ from tests.conformance.items import flush, prepare
 from tests.integration.postgres.refusals import refusal
 from tests.servers.database import Database
 from tests.servers.plugin import running
-from tests.servers.postgres import PostgresServer
+from tests.servers.postgres import CERTIFIED, PostgresServer
 from twophase.core.errors import ConfigurationError, StoreDenied
 from twophase.stores.postgres import PostgresStore
 
@@ -29,7 +29,7 @@ def authority() -> trustme.CA:
 @pytest.fixture(scope="module")
 def tls_server(authority: trustme.CA) -> Iterator[PostgresServer]:
     """Speaks TLS only; its certificate names localhost and not 127.0.0.1."""
-    with running(PostgresServer(certificate=authority.issue_cert("localhost"))) as server:
+    with running(PostgresServer(certificate=authority.issue_cert("localhost"), clients=authority)) as server:
         yield server
 
 
@@ -112,6 +112,28 @@ async def test_an_unknown_authority_is_refused(database: Database, stranger: Pat
 
     assert isinstance(error, ConfigurationError)
     assert "certificate" in error.message
+
+
+@pytest.fixture
+def certified(database: Database) -> Iterator[str]:
+    """The URL of somebody who logs in by a certificate, without one."""
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute(f"create role {CERTIFIED} login".encode())
+        connection.execute(f"grant create on schema public to {CERTIFIED}".encode())
+        yield f"postgresql://{CERTIFIED}@127.0.0.1:{database.port}/{database.name}?sslmode=require"
+        connection.execute(f"drop owned by {CERTIFIED}; drop role {CERTIFIED}".encode())
+
+
+async def test_a_certificate_of_the_client_s_own_lets_it_in(
+    certified: str, authority: trustme.CA, tmp_path: Path
+) -> None:
+    own = authority.issue_cert(common_name=CERTIFIED)
+    own.private_key_pem.write_to_path(tmp_path / "own.key")
+    own.cert_chain_pems[0].write_to_path(tmp_path / "own.pem")
+
+    assert isinstance(await refusal(certified), StoreDenied)
+    async with _store(f"{certified}&sslcert={tmp_path / 'own.pem'}&sslkey={tmp_path / 'own.key'}"):
+        pass
 
 
 async def test_a_file_of_authorities_that_is_not_there_is_named(tmp_path: Path, database: Database) -> None:

@@ -30,6 +30,12 @@ _SETTINGS: Final = {
     "jit": "off",
 }
 _FILES: Final = frozenset({"sslrootcert", "sslcert", "sslkey", "sslcrl"})
+_NAMES_OF_LIBPQ: Final = (
+    "channel_binding connect_timeout fallback_application_name gssdelegation gssencmode hostaddr keepalives"
+    " keepalives_count keepalives_idle keepalives_interval load_balance_hosts max_protocol_version min_protocol_version"
+    " replication require_auth requirepeer sslcertmode sslcompression sslcrldir sslkeylogfile sslsni tcp_user_timeout"
+)
+"""What libpq takes from a URL and our driver does not know: it would hand it to the server as a setting."""
 _STATEMENTS_KEPT: Final = 100
 
 
@@ -52,6 +58,7 @@ async def connect(url: str, wait_ms: int, timeout_s: float = CONNECT_TIMEOUT_S) 
         asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError: as they come.
     """
     settings = {**_SETTINGS, "statement_timeout": str(wait_ms * 9 // 10)}
+    _check_names(url)
     _check_files(url)
     try:
         connection = await _open(url, settings, timeout_s, statements_kept=_STATEMENTS_KEPT)
@@ -72,6 +79,14 @@ async def connect(url: str, wait_ms: int, timeout_s: float = CONNECT_TIMEOUT_S) 
         connection.terminate()
         raise
     return connection
+
+
+def _check_names(url: str) -> None:
+    """Raise `ConfigurationError` for what only libpq understands; `channel_binding` is a demand, not to be dropped."""
+    if unknown := sorted(parse_qs(urlsplit(url).query).keys() & set(_NAMES_OF_LIBPQ.split())):
+        raise ConfigurationError(
+            f"{shown(url)}: {', '.join(unknown)} in the URL cannot be had with this driver; take it out."
+        )
 
 
 def _check_files(url: str) -> None:

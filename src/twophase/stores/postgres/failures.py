@@ -37,6 +37,8 @@ _NOT_YET_STATES: Final = (*_LOST_STATES, "53300", "55006")
 """A connection refused with one of these may be given a moment later."""
 _DATA_STATES: Final = ("22", "23", "54")
 _DENIED_STATES: Final = ("28", "42501")
+_URL_STATES: Final = ("3D000", "42704")
+"""No such database; no such setting, or whatever else the URL names."""
 _MISSING_STATES: Final = ("42P01", "42703", "42883", "3F000")
 _MEANINGS: Final = {
     "53300": "All connections of the database are in use (max_connections).",
@@ -103,7 +105,7 @@ def store_error(error: BaseException, place: str, doing: str) -> TwophaseError:
     if isinstance(error, ValueError) and not isinstance(error, (PostgresError, InterfaceError)):
         # The driver's text may hold a piece of the password.
         return ConfigurationError(f"{place}: the URL is not to be understood; percent-encode what is special in it.")
-    if state == "3D000" or isinstance(error, ClientConfigurationError):
+    if state in _URL_STATES or isinstance(error, ClientConfigurationError):
         return ConfigurationError(text)
     if state.startswith("XX00") and state != "XX000":
         return StoreCorrupt(text)
