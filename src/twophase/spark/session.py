@@ -20,6 +20,7 @@ from typing import IO
 
 import msgspec
 import pyspark
+from py4j.java_gateway import java_import  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -28,6 +29,12 @@ from twophase.spark._java import Java, find_java
 
 _LOG_CHARACTERS_SHOWN = 2000
 _JAVA_END_SECONDS_MAX = 30
+_MUCH_CALLED = (
+    "org.apache.spark.api.python.PythonUtils",
+    "org.apache.spark.sql.api.python.PythonSQLUtils",
+    "org.apache.spark.sql.classic.SparkSession",
+)
+"""What PySpark names without its package at each step, and Java then looks for in package after package and jar."""
 _LOG4J = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -126,7 +133,10 @@ def _build(settings: SessionSettings, place: Path) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{settings.cores}]").appName(settings.name)
     for name, value in options.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    for name in _MUCH_CALLED:
+        java_import(spark._jvm, name)  # noqa: SLF001 -- PySpark has no public way to Java
+    return spark
 
 
 def _python(place: Path) -> str:
