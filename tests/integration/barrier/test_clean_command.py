@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
 from tests.integration.barrier.banks import SYNC_DRIVERS, Bank
 from tests.integration.barrier.test_cleaning import NOW_MS, OLD_MS, gids, horizon, put, put_branch
+from tests.servers.database import Database
 from twophase import Message
 from twophase.barrier.cleaning import DAY_MS
 from twophase.cli.barrier import app
@@ -70,6 +72,33 @@ def test_an_undecided_message_of_this_database_keeps_its_rows(
         assert abs((horizon(sqlite_bank) or 0) - prepared_ms) < 60_000
         assert clean(sqlite_bank, made.url, options=("--check-url", "http://bank-z/")).exit_code == 0
         assert gids(sqlite_bank) == set()
+
+
+@pytest.mark.postgres
+def test_an_undecided_message_in_postgresql_keeps_rows_of_its_check_address_alone(
+    postgres_bank: Bank, postgres_database: Database
+) -> None:
+    """The coordinator's store and the bank are both PostgreSQL; what another address asks about freezes nothing here."""
+    with InProcessCoordinator(postgres_database.dsn, timeout_to_fail_ms=86_400_000, retention_ms=0) as made:
+        for check in (f"{NOBODY}?of=ours", "http://127.0.0.1:1/another"):
+            Message(made.url).add("http://127.0.0.1:1/in", {}).prepare(check)
+    aged = 40 * DAY_MS
+    prepared_ms = time.time_ns() // 1_000_000 - aged
+    with psycopg.connect(postgres_database.dsn) as connection:
+        for check, by_ms in (("another", 2 * aged), ("ours", aged)):
+            changed = connection.execute(
+                "update message set created_ms = created_ms - %s where position(%s::bytea in body) > 0",
+                (by_ms, check.encode()),
+            )
+            assert changed.rowcount == 1
+    for gid, at_ms in (("older", prepared_ms - DAY_MS), ("younger", prepared_ms + DAY_MS)):
+        put(postgres_bank, gid, at_ms)
+
+    with InProcessCoordinator(postgres_database.dsn, timeout_to_fail_ms=86_400_000, retention_ms=0) as made:
+        assert clean(postgres_bank, made.url, options=("--check-url", NOBODY)).exit_code == 0
+        assert gids(postgres_bank) == {"younger"}
+        assert clean(postgres_bank, made.url, options=("--check-url", "http://bank-z/")).exit_code == 0
+        assert gids(postgres_bank) == set()
 
 
 def _make_older(store: Path, check: str, by_ms: int) -> None:

@@ -14,6 +14,7 @@ from twophase.barrier.cleaning import DAY_MS, KEEP_MS
 from twophase.coordinator.upkeep.horizon import oldest_unfinished_ms
 from twophase.core.message import Branch, Durability, Message, Options, encode
 from twophase.stores.base import Reschedule, Store
+from twophase.stores.postgres import PostgresStore
 from twophase.stores.sqlite import SqliteStore
 
 BORN_MS = NOW_MS - KEEP_MS - 30 * DAY_MS
@@ -25,9 +26,14 @@ def clock() -> SetClock:
     return SetClock(BORN_MS)
 
 
-@pytest.fixture
-async def store(tmp_path: Path, clock: SetClock) -> AsyncIterator[Store]:
-    store = SqliteStore(tmp_path / "coordinator.db", clock=clock)
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: SetClock) -> AsyncIterator[Store]:
+    """Of both kinds; the receiver's database is one of SQLite all the same."""
+    store: Store
+    if request.param == "sqlite":
+        store = SqliteStore(tmp_path / "coordinator.db", clock=clock)
+    else:
+        store = PostgresStore(request.getfixturevalue("postgres_database").dsn, clock=clock)
     await store.start()
     yield store
     await store.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from tests.conformance.items import flush, live, prepare
 from tests.integration.postgres.ledger import until_at_rest, violations
 from tests.integration.postgres.refusals import execute, refusal
+from tests.integration.postgres.test_outages import SLACK_S, UNAVAILABLE, WAIT_S, _all_is_well
 from tests.integration.postgres.traffic import Traffic
 from tests.integration.server.process import BranchService, serving
 from tests.servers.database import Database
@@ -132,3 +134,31 @@ async def test_behind_a_pool_the_database_itself_must_say_read_committed(pool: P
 
     assert isinstance(error, ConfigurationError)
     assert "default_transaction_isolation" in error.message
+
+
+@pytest.fixture
+def frail_pool(own_server: PostgresServer) -> Iterator[PgBouncer]:
+    """One that may be killed; it tries a database that refused it once again after a second, not after 15."""
+    with running(PgBouncer(own_server, {"default_pool_size": "4", "server_login_retry": "1"})) as one:
+        yield one
+
+
+async def test_a_pool_and_the_database_behind_it_go_down_in_turn_and_are_gone_on_with(
+    tmp_path: Path, own_server: PostgresServer, frail_pool: PgBouncer, database: Database, branches: BranchService
+) -> None:
+    """The pool is back at once; the database only after requests were answered 503. The server is never restarted."""
+    async with serving(tmp_path, "--store", frail_pool.database(database.name).dsn) as server:
+        traffic = Traffic(server, branches.url("/in"))
+        async with traffic.running():
+            await traffic.until_completed(100)
+            await asyncio.to_thread(frail_pool.crash)
+            await asyncio.to_thread(frail_pool.restart)
+            await traffic.until_completed(100)
+            assert traffic.refused == {}
+            await asyncio.to_thread(own_server.crash)
+            await traffic.until_refused(UNAVAILABLE)
+            await asyncio.to_thread(own_server.restart)
+            await traffic.until_completed(100)
+        assert traffic.reasons.keys() == {UNAVAILABLE}, traffic.reasons
+        assert traffic.slowest_s < WAIT_S + SLACK_S
+        await _all_is_well(server, database, traffic, branches)
