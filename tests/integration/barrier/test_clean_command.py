@@ -78,7 +78,7 @@ def test_an_undecided_message_of_this_database_keeps_its_rows(
 def test_an_undecided_message_in_postgresql_keeps_rows_of_its_check_address_alone(
     postgres_bank: Bank, postgres_database: Database
 ) -> None:
-    """The coordinator's store and the bank are both PostgreSQL; what another address asks about freezes nothing here."""
+    """Store and bank are both PostgreSQL; what another address asks about freezes nothing here."""
     with InProcessCoordinator(postgres_database.dsn, timeout_to_fail_ms=86_400_000, retention_ms=0) as made:
         for check in (f"{NOBODY}?of=ours", "http://127.0.0.1:1/another"):
             Message(made.url).add("http://127.0.0.1:1/in", {}).prepare(check)
