@@ -20,12 +20,14 @@ from psycopg import sql
 from tests.servers.database import Address, Database
 from tests.servers.server import DatabaseServer, ServerUnavailable
 
+PROGRAMS_VARIABLE = "TWOPHASE_TEST_POSTGRES"
+"""The folder of PostgreSQL's programs, to test another version than this machine's newest."""
 CERTIFIED = "certified"
 """A role that logs in by a client certificate; a test makes it."""
 
 
 class PostgresServer(DatabaseServer):
-    """PostgreSQL from the newest programs found in PATH or where Debian keeps them."""
+    """PostgreSQL from the programs that a variable names, or the newest in PATH or where Debian keeps them."""
 
     kind = "postgresql"
     part = "PostgreSQL"
@@ -56,16 +58,21 @@ class PostgresServer(DatabaseServer):
         self._clients = clients
 
     def find_programs(self) -> None:
+        named = os.environ.get(PROGRAMS_VARIABLE)
         candidates = sorted(
             Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]), reverse=True
         )
+        if named:
+            candidates = [Path(named) / "postgres"]
         in_path = shutil.which("postgres")
-        if in_path:
+        if in_path and not named:
             candidates.append(Path(in_path).resolve())
         for candidate in candidates:
             if (candidate.parent / "initdb").exists():
                 self._programs = candidate.parent
                 return
+        if named:
+            raise ServerUnavailable(f"there is no initdb in {PROGRAMS_VARIABLE}={named}")
         raise ServerUnavailable("it is not installed; `make servers` installs it where it may")
 
     def make_data(self, directory: Path, address: Address, user: str) -> None:

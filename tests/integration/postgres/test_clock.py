@@ -59,6 +59,11 @@ async def test_messages_go_through_and_are_checked_back_in_time(
         async with traffic.running():
             await traffic.until_completed(100)
         assert ("/check", "early") not in branches.calls
+        called = next(head for head in reversed(branches.heads) if head.startswith("post /in?"))
+        oldest_ms = int(called.split("\r\nx-twophase-oldest: ")[1].split("\r\n")[0])
+        assert abs(oldest_ms / 1000 - time.time()) < 60, (
+            "each call tells by the store's clock what is unfinished (rule 16)"
+        )
         assert (await server.post("submit", gid="early", **steps, timeout_to_fail=600)).status == 200
         traffic.told |= {"forgotten": Told(), "early": Told()}
         await until_at_rest(database.dsn)
