@@ -73,7 +73,7 @@ def open_session(settings: SessionSettings | None = None) -> Iterator[SparkSessi
         place = Path(folder)
         _require_bash()
         java = find_java(_made(place / "java"))
-        with _environment(java, _python(place)), (place / "spark.log").open("wb") as log:
+        with _environment(java, python_for(settings, place)), (place / "spark.log").open("wb") as log:
             try:
                 with _stderr_to(log):
                     spark = _build(settings, place)
@@ -139,13 +139,15 @@ def _build(settings: SessionSettings, place: Path) -> SparkSession:
     return spark
 
 
-def _python(place: Path) -> str:
-    """What Spark starts as Python: this one, with the PySpark that is installed beside it.
+def python_for(settings: SessionSettings, place: Path) -> str:
+    """What Spark starts as Python: this one; on this machine, with the PySpark that is installed beside it.
 
     Spark puts a zip file of PySpark in front of it, which every Python process would compile anew: nearly a second of
     each, and a stream that publishes has five.
     """
-    if Path(pyspark.__file__).parents[1] not in {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}:
+    is_here = dict(settings.extra).get("spark.master", "local").startswith("local")
+    installed = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
+    if not is_here or Path(pyspark.__file__).parents[1] not in installed:
         return sys.executable
     program = place / "python"
     path = shlex.quote(os.environ.get("PYTHONPATH", ""))

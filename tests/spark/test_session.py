@@ -1,0 +1,52 @@
+"""Which Python Spark starts, and with which PySpark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from twophase.spark.session import SessionSettings, python_for
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_workers_take_the_pyspark_that_is_installed(spark: SparkSession) -> None:
+    """Not the zipped one that Spark puts in front, which Python compiles anew in each of them."""
+
+    def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import sys
+
+        import pyspark
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"file": [pyspark.__file__], "program": [sys.executable]})
+
+    rows = spark.range(1).mapInArrow(where, "file string, program string").collect()
+
+    assert {(row["file"], row["program"]) for row in rows} == {(pyspark.__file__, sys.executable)}
+
+
+def test_a_path_of_ones_own_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/it's/mine")
+    program = python_for(SessionSettings(), tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "/put/in/front.zip:/it's/mine")
+
+    command = [program, "-c", "import sys; print(*sys.path)"]
+    path = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+    assert "/it's/mine" in path
+    assert "/put/in/front.zip" not in path
+
+
+def test_executors_elsewhere_are_told_a_python_that_is_there_too(tmp_path: Path) -> None:
+    """A cluster's executors start it by the same path, and none of our temporary files are there."""
+    settings = SessionSettings(extra=(("spark.master", "spark://127.0.0.1:7077"),))
+
+    assert python_for(settings, tmp_path) == sys.executable
