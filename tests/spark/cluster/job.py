@@ -24,6 +24,7 @@ ATTEMPTS = 2
 ORDERS, ORDERS_APART = 100, 50
 """Orders of an attempt; and by how many each differs from the one before."""
 MEETING_SECONDS_MAX = 120
+QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def where(batches: Iterator[Any]) -> Iterator[Any]:
@@ -95,6 +96,9 @@ def main(master: str, bundle: str, url: str, folder: str, sink: str) -> None:
         "spark.speculation.task.duration.threshold": "1s",
         # An attempt that waited in vain fails the job: the one that would come after it is no second one.
         "spark.task.maxFailures": "1",
+        # Each Java lives for a minute: what is compiled well pays later than that.
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
     }
     with cluster_session(master, Path(bundle), tuple(options.items())) as spark:
         from twophase.spark import register
