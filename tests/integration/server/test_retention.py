@@ -38,7 +38,7 @@ def branch() -> Iterator[Any]:
     server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Branch)
     server.seen, server.answers = [], 200
     server.url = f"http://127.0.0.1:{server.server_port}/in"
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server
     server.shutdown()
