@@ -4,6 +4,7 @@ caller hold in the end, whatever happens in between (dtm-wire §5.5 and §7 rows
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.integration.client.coordinator import CUT, RecordingCoordinator, Requ
 from tests.integration.client.cutting_proxy import Cut, CuttingProxy
 from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT
 from twophase import (
+    AsyncTwoPhase,
     CheckBackCameFirst,
     CommittedDespiteError,
     ContraryDecision,
@@ -39,6 +41,17 @@ class Overdrawn(Exception):
 
 def transfer_message(server: str, **options: object) -> Message:
     return Message(server, **options).add(RECEIVER, {"account": "B", "amount": 30})  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def message_tried_twice(bank: Bank, server: str) -> AsyncIterator[Message]:
+    """A transfer whose requests are tried twice, not four times: most of their time is the pauses in between."""
+    if bank.kind.is_async:
+        async with AsyncTwoPhase(server, attempts=2) as coordinator:
+            yield coordinator.message().add(RECEIVER, {"account": "B", "amount": 30})
+    else:
+        with TwoPhase(server, attempts=2) as blocking:
+            yield blocking.message().add(RECEIVER, {"account": "B", "amount": 30})
 
 
 async def transfer(desk: Desk) -> None:
@@ -111,9 +124,9 @@ async def test_prepare_without_coordinator_means_the_business_does_not_run(bank:
         nonlocal ran
         ran = True
 
-    message = transfer_message(unused_url())
-    with pytest.raises(NotPrepared):
-        await bank.transact(message, business)
+    async with message_tried_twice(bank, unused_url()) as message:
+        with pytest.raises(NotPrepared):
+            await bank.transact(message, business)
     assert not ran
     assert bank.ledger.barrier() == []
     assert message.state is Progress.NOT_STARTED
@@ -121,8 +134,8 @@ async def test_prepare_without_coordinator_means_the_business_does_not_run(bank:
 
 async def test_submit_without_coordinator_raises_nothing(bank: Bank, coordinator: RecordingCoordinator) -> None:
     coordinator.tell("submit", CUT)
-    message = transfer_message(coordinator.url)
-    await bank.transact(message, transfer)
+    async with message_tried_twice(bank, coordinator.url) as message:
+        await bank.transact(message, transfer)
     assert bank.ledger.balance() == 70
     assert not message.submitted
     assert message.state is Progress.COMMITTED
@@ -286,8 +299,8 @@ def _has_one_connection(kind: Kind) -> bool:
 
 async def test_check_back_of_a_committed_message_says_committed(bank: Bank, coordinator: RecordingCoordinator) -> None:
     coordinator.tell("submit", CUT)
-    message = transfer_message(coordinator.url)
-    await bank.transact(message, transfer)
+    async with message_tried_twice(bank, coordinator.url) as message:
+        await bank.transact(message, transfer)
     assert bank.ledger.check_back(message.gid).verdict is Verdict.COMMITTED
 
 
