@@ -103,7 +103,9 @@ async def test_a_pool_that_ignores_our_settings_is_noticed_and_nothing_is_left_i
 
     with psycopg.connect(pooled.dsn, autocommit=True) as session:
         assert session.execute("show plan_cache_mode").fetchone() == ("auto",), "the settings were ignored"
-        assert session.execute("select name, statement from pg_prepared_statements").fetchall() == []
+        left = {statement for (statement,) in session.execute("select statement from pg_prepared_statements")}
+        driver_s = {"SELECT pg_catalog.pg_is_in_recovery()"} if session.info.server_version < 140_000 else set()
+        assert left <= driver_s
 
 
 async def test_a_name_that_somebody_left_in_the_pool_stops_nobody(
