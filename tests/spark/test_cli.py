@@ -66,7 +66,7 @@ def test_violations_end_with_1_and_stand_in_both_reports(system: System) -> None
 
 
 @pytest.fixture
-def shared_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def tests_own_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands of this process take the tests' Spark instead of starting one."""
     monkeypatch.setattr("twophase.spark.session.open_session", lambda settings: contextlib.nullcontext(spark))
 
@@ -76,7 +76,7 @@ def much_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("twophase.spark.progress.SECONDS_BETWEEN", 0.01)
 
 
-@pytest.mark.usefixtures("shared_spark", "much_told")
+@pytest.mark.usefixtures("tests_own_spark", "much_told")
 def test_a_clean_system_ends_with_0_and_says_how_far_it_is(system: System) -> None:
     plant(system, nowadays([*GOOD, *MOVING]))
 
@@ -87,7 +87,7 @@ def test_a_clean_system_ends_with_0_and_says_how_far_it_is(system: System) -> No
     assert "tasks done" in done.stderr
 
 
-@pytest.mark.usefixtures("shared_spark")
+@pytest.mark.usefixtures("tests_own_spark")
 @pytest.mark.parametrize(
     "name", ["committed_and_no_message", "effect_nobody_asked_for", "succeeded_without_any_effect"]
 )
@@ -103,7 +103,7 @@ def test_a_violation_is_found_when_it_is_the_only_row_of_its_side(system: System
     assert done.stdout.startswith("VIOLATIONS")
 
 
-@pytest.mark.usefixtures("shared_spark")
+@pytest.mark.usefixtures("tests_own_spark")
 def test_what_fails_in_a_worker_is_told_in_one_line(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file disappears between the first look and the reading."""
 
@@ -121,7 +121,7 @@ def test_what_fails_in_a_worker_is_told_in_one_line(system: System, monkeypatch:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.usefixtures("shared_spark")
+@pytest.mark.usefixtures("tests_own_spark")
 def test_doctor_says_that_spark_works_here() -> None:
     done = CliRunner().invoke(app, ["doctor"])
 
@@ -161,7 +161,7 @@ def test_what_cannot_be_checked_ends_with_2_and_a_remedy(arguments: list[str], s
     assert said in result.stderr
 
 
-@pytest.mark.usefixtures("shared_spark")
+@pytest.mark.usefixtures("tests_own_spark")
 @pytest.mark.parametrize(("option", "code", "word"), [([], 2, "NOTHING"), (["--allow-empty"], 0, "CLEAN")])
 def test_empty_databases_prove_nothing_unless_that_is_expected(
     system: System, option: list[str], code: int, word: str
@@ -172,7 +172,7 @@ def test_empty_databases_prove_nothing_unless_that_is_expected(
     assert done.stdout.startswith(word)
 
 
-@pytest.mark.usefixtures("shared_spark")
+@pytest.mark.usefixtures("tests_own_spark")
 def test_an_empty_store_beside_full_banks_is_no_clean_one(system: System) -> None:
     plant(system, nowadays(GOOD))
     system.execute(system.coordinator, "delete from history")
