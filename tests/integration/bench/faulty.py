@@ -33,6 +33,9 @@ class Faults(msgspec.Struct):
     """Whether the n-th request is answered 409 with status 200's dtm_result, or 500."""
     stall: asyncio.Event | None = None
     """While cleared, requests wait for it."""
+    stall_from: int = 0
+    """The request that begins a stall of `stall_s`; 0 for none."""
+    stall_s: float = 0.0
     split: bool = False
     """Answers leave in two writes."""
     answer_s: float = 0.0
@@ -45,6 +48,7 @@ class FaultyServer:
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
         self.submits = 0
+        self.arrived = 0
         self.requests = 0
         self.client = HttpClient(connections_per_host=64)
         self.tasks: set[asyncio.Task[None]] = set()
@@ -65,7 +69,11 @@ class FaultyServer:
     async def answer(self, path: str, request: Request, writer: asyncio.StreamWriter) -> None:
         """Answer one request, and call what it asks for as often as was ordered."""
         faults = self.faults
+        self.arrived += 1
         if faults.stall is not None:
+            if self.arrived == faults.stall_from:
+                faults.stall.clear()
+                asyncio.get_running_loop().call_later(faults.stall_s, faults.stall.set)
             await faults.stall.wait()
         if faults.answer_s:
             await asyncio.sleep(faults.answer_s)

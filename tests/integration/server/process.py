@@ -129,14 +129,21 @@ class BranchService:
         self.arrived = asyncio.Event()
         self.port = 0
         self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self, port: int = 0) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
+        """Close everything, and wait for it: the test's event loop ends next."""
         if self._server is not None:
             self._server.close()
+        await asyncio.sleep(0)  # whoever was accepted a moment ago has a writer now
+        writers = list(self._writers)
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.port}{path}"
@@ -148,6 +155,7 @@ class BranchService:
                 await asyncio.sleep(0.01)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -161,6 +169,7 @@ class BranchService:
                 await self.open.wait()
                 status = self.answers.get(target.path, 200)
                 writer.write(f"HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n".encode())
+        self._writers.discard(writer)
         writer.close()
 
 

@@ -71,6 +71,11 @@ class Ledger:
         self._states = bytearray()
         self._arrived = bytearray()
 
+    @property
+    def waiting(self) -> list[int]:
+        """The numbers of the messages whose submit has left and whose last branch was not called yet."""
+        return list(self._waiting)
+
     def begin(self, intended_s: float) -> int:
         """A message begins; its number."""
         number = self.begun

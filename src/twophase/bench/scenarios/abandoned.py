@@ -29,7 +29,9 @@ _HELD_FOR_EACH: Final = 1.2
 under way, at the ordinary size), and fewer than hang."""
 _PATIENCE_S: Final = 120.0
 _BAR_S: Final = 15.0
-_ADDED_BAR_S: Final = 0.25
+_ADDED_BAR_S: Final = 1.0
+"""Whoever waited for one call that hangs would wait for its time limit, which is longer than this. Work is added in any
+case: half as many prepares again, and their check-backs."""
 
 
 class _AbandonedLedger(Ledger):
@@ -77,7 +79,7 @@ def _figures(what: str, ledger: Ledger, messages: int) -> list[Figure]:
 
 
 def _added(what: str, alone: Ledger, beside: Ledger) -> list[Figure]:
-    """How much later it is; less than nothing where it was sooner. What is measured varies by about the bar."""
+    """How much later it is; less than nothing where it was sooner."""
     p50, last = ((beside.branch.percentile_ms(part) - alone.branch.percentile_ms(part)) / 1000 for part in (50, 100))
     return [Figure(f"{what}, p50", p50, "s", _ADDED_BAR_S), Figure(f"{what}, the last", last, "s", _ADDED_BAR_S)]
 
