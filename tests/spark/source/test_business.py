@@ -116,6 +116,39 @@ def test_a_ledger_with_the_types_of_its_database(bank: Bank) -> None:
     assert reads.batch(**options, gidPrefix="h") == [{"gid": "h", "branch_id": None}]
 
 
+@pytest.mark.parametrize("driver", ["python", "auto"])
+def test_a_ledgers_columns_are_read_as_they_were_named(bank: Bank, driver: str) -> None:
+    """In any case; also a name that means something else in SQL, and one that a coordinator's table has too."""
+    url, engine = bank
+    user = '"user"' if engine.name == "postgresql" else "user"
+    execute(
+        engine,
+        "create table ledger (gid varchar(40), branch_id varchar(9), amount bigint, note varchar(9), "
+        f"{user} varchar(9), body varchar(9), protocol varchar(9))",
+    )
+    execute(engine, "insert into ledger values ('g', '01', 30, 'paid', 'me', 'none', 'by hand')")
+    options = {"url": url, "table": "ledger", "tableName": "ledger", "driver": driver}
+
+    assert reads.batch(**options, columns="gid,Amount,amount,NOTE,User,body,protocol") == [
+        {"gid": "g", "Amount": 30, "amount": 30, "NOTE": "paid", "User": "me", "body": "none", "protocol": "by hand"}
+    ]
+    assert reads.batch(**options, columns="Amount", gidColumn="GID", gidPrefix="g") == [{"Amount": 30}]
+
+
+def test_a_column_that_only_quotes_can_name_is_refused(postgres_database: Database, tmp_path: Path) -> None:
+    url = postgres_database.sqlalchemy_url("psycopg")
+    engine = create_engine(url)
+    execute(engine, 'create table ledger (gid text, branch_id text, "Amount" bigint)')
+    engine.dispose()
+    (tmp_path / "url").write_text(url)
+
+    for driver in ("python", "auto"):
+        with pytest.raises(CannotRead, match='column "amount" does not exist'):
+            reads.batch(
+                url=f"file:{tmp_path / 'url'}", table="ledger", tableName="ledger", columns="Amount", driver=driver
+            )
+
+
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("keyed", [True, False])
 def test_a_large_ledger_is_cut_into_parts_that_hold_every_row_once(bank: Bank, keyed: bool) -> None:

@@ -6,6 +6,7 @@ import re
 
 import pyarrow as pa
 
+from twophase.spark.datasource.shape.sql import column, quoted
 from twophase.spark.readers.database import Database
 
 _DECIMAL_DIGITS_MAX = 38
@@ -54,7 +55,7 @@ def declared_types(database: Database, engine: str, table: str) -> dict[str, str
             "where table_schema = coalesce(nullif(?, ''), database()) and table_name = ?",
             (schema, name),
         )
-    return {str(column).lower(): str(declared).lower() for column, declared in found}
+    return {str(name).lower(): str(declared).lower() for name, declared in found}
 
 
 def arrow_type(engine: str, declared: str) -> pa.DataType:
@@ -85,11 +86,20 @@ def _by_affinity(declared: str) -> pa.DataType:
     return pa.binary() if "blob" in declared else pa.string()
 
 
-def expression(engine: str, column: str, kind: pa.DataType) -> str:
-    """How a column is selected so that every driver hands it over alike: exact numbers and unknown types as text."""
+def expression(engine: str, name: str, kind: pa.DataType) -> str:
+    """How a column is selected so that every driver hands it over alike: exact numbers and unknown types as text.
+
+    It is called as it was asked for: a database of its own accord answers with the name as the table spells it.
+    """
+    taken = column(engine, name)
     if pa.types.is_decimal(kind) or pa.types.is_string(kind):
-        return f"cast({column} as {'char' if engine == 'mysql' else 'text'}) as {column}"
-    return column
+        taken = as_text(engine, taken)
+    return f"{taken} as {quoted(engine, name)}"
+
+
+def as_text(engine: str, taken: str) -> str:
+    """A value as text."""
+    return f"cast({taken} as {'char' if engine == 'mysql' else 'text'})"
 
 
 def carried(kind: pa.DataType) -> pa.DataType:

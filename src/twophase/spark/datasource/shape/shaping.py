@@ -31,22 +31,25 @@ def carried_types(kind: Kind) -> dict[str, pa.DataType]:
     return {name: one for name, one in types.items() if one is not None}
 
 
-def shape(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """The batch with the columns of `target`. What the table does not have is null.
+def shape(batch: pa.RecordBatch, target: pa.Schema, may_lack: frozenset[str] = frozenset()) -> pa.RecordBatch:
+    """The batch with the columns of `target`. What it may lack, and does, is null.
 
     Raises:
-        CannotRead: a column holds what its type cannot; the column is named, no value is.
+        CannotRead: a column is not there, or holds what its type cannot; the column is named, no value is.
     """
     names = set(batch.schema.names)
-    made = body.columns_of(_binary(batch.column(BODY)), target.names) if BODY in names else {}
+    has_bodies = BODY in names and BODY not in target.names  # a ledger may have a column of that name
+    made = body.columns_of(_binary(batch.column(BODY)), target.names) if has_bodies else {}
     columns = []
     for field in target:
         if field.name in made:
             column = made[field.name]
         elif field.name in names:
             column = _converted(batch.column(field.name), field)
-        else:
+        elif field.name in may_lack:
             column = pa.nulls(batch.num_rows, field.type)
+        else:
+            raise CannotRead(f"Column {field.name} was asked for; the database answered {', '.join(sorted(names))}.")
         columns.append(column if column.type == field.type else _cast(column, field))
     return pa.RecordBatch.from_arrays(columns, schema=target)
 

@@ -32,6 +32,25 @@ def literal(engine: str, value: object) -> str:
     return f"cast(x'{digits}' as text)"
 
 
+def quoted(engine: str, name: str) -> str:
+    """A name exactly as it is spelt, whatever it holds.
+
+    >>> quoted("postgresql", "Amount"), quoted("sqlite", "a`b")
+    ('"Amount"', '`a``b`')
+    """
+    mark = '"' if engine == "postgresql" else "`"  # SQLite takes `"x"` for a text where there is no column x
+    return mark + name.replace(mark, 2 * mark) + mark
+
+
+def column(engine: str, name: str) -> str:
+    """A column that was named in any case, also one whose name means something else: PostgreSQL's `user` is a value.
+
+    >>> column("postgresql", "User"), column("mysql", "User")
+    ('"user"', '`User`')
+    """
+    return quoted(engine, name.lower() if engine == "postgresql" else name)
+
+
 def select(columns: Iterable[str], table: str, conditions: Iterable[str] = (), order: str = "") -> str:
     """One statement.
 

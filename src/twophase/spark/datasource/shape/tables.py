@@ -109,6 +109,12 @@ STORED: dict[str, frozenset[str]] = {
 }
 """The columns of a coordinator's own tables that are read as they are."""
 
+MAY_LACK: dict[Kind, frozenset[str]] = {kind: frozenset() for kind in Kind} | {
+    Kind.HISTORY: frozenset({GAP_ROWS.name}),
+    Kind.JOURNAL: STORED["message"] ^ STORED["history"],
+}
+"""What a batch of the database may be without, and is null then; of a barrier the select says so itself."""
+
 TIME_OF_CREATION: dict[Kind, str] = {
     Kind.MESSAGE: "created_ms",
     Kind.HISTORY: "created_ms",

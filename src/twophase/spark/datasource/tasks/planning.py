@@ -15,7 +15,7 @@ from twophase.core.errors import ConfigurationError
 from twophase.spark.datasource.asked import filters
 from twophase.spark.datasource.asked.looking import looked_into
 from twophase.spark.datasource.asked.wanted import Wanted
-from twophase.spark.datasource.shape.sql import select
+from twophase.spark.datasource.shape.sql import column, select
 from twophase.spark.datasource.shape.tables import Kind
 from twophase.spark.datasource.tasks.parts import Follow, Part, Range
 from twophase.spark.datasource.tasks.ranges import ROWS_PER_PART_MIN, number_ranges, text_ranges
@@ -114,7 +114,7 @@ class _Key(msgspec.Struct, frozen=True):
 
 def _business(wanted: Wanted, database: Database, engine: str) -> list[Part]:
     table = wanted.relation
-    always = (f"{wanted.gid_column} is not null",) if wanted.kind is Kind.LEDGER else ()
+    always = (f"{column(engine, wanted.gid_column)} is not null",) if wanted.kind is Kind.LEDGER else ()
     key = _key(wanted, database, engine)
     if key is None:
         ranges: list[tuple[str, ...]] = [()]

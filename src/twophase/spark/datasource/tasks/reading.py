@@ -13,8 +13,8 @@ from twophase.spark.datasource.asked.looking import location_of
 from twophase.spark.datasource.asked.wanted import Wanted
 from twophase.spark.datasource.shape import body, ledger
 from twophase.spark.datasource.shape.shaping import carried_types, shape
-from twophase.spark.datasource.shape.sql import milliseconds, select, stored_columns
-from twophase.spark.datasource.shape.tables import OF_COORDINATOR, Kind
+from twophase.spark.datasource.shape.sql import column, milliseconds, select, stored_columns
+from twophase.spark.datasource.shape.tables import MAY_LACK, OF_COORDINATOR, Kind
 from twophase.spark.datasource.tasks.connection import Run, open_snapshot
 from twophase.spark.datasource.tasks.parts import Follow, Part, Range
 
@@ -60,7 +60,7 @@ class Reader(msgspec.Struct, frozen=True):
 
     def shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch of the database as one of `target`."""
-        return shape(batch, self.target)
+        return shape(batch, self.target, MAY_LACK[self.wanted.kind])
 
     def followed(self, run: Run, follow: Follow) -> Iterator[pa.RecordBatch]:
         """What history has gained behind `follow`, of every node that is there now."""
@@ -79,19 +79,18 @@ class Reader(msgspec.Struct, frozen=True):
         return [self._ledger(name) for name in names]
 
     def _barrier(self, name: str) -> str:
-        column = {"created_ms": "create_time", "prepared_ms": "prepared_at"}.get(name, name)
-        if column in self.absent:
+        stored = {"created_ms": "create_time", "prepared_ms": "prepared_at"}.get(name, name)
+        if stored in self.absent:
             return f"null as {name}"
-        if column == "create_time":
-            return f"{milliseconds(self.engine, column)} as {name}"
-        return name if column == name else f"{column} as {name}"
+        if stored == "create_time":
+            return f"{milliseconds(self.engine, stored)} as {name}"
+        return name if stored == name else f"{stored} as {name}"
 
     def _ledger(self, name: str) -> str:
-        column = {"gid": self.wanted.gid_column, "branch_id": self.wanted.branch_column}.get(name, name)
-        if not column:
-            return f"null as {name}"
-        if name in {"gid", "branch_id"}:
-            return f"cast({column} as {'char' if self.engine == 'mysql' else 'text'}) as {name}"
+        keys = {"gid": self.wanted.gid_column, "branch_id": self.wanted.branch_column}
+        if name in keys:
+            taken = ledger.as_text(self.engine, column(self.engine, keys[name])) if keys[name] else "null"
+            return f"{taken} as {name}"
         return ledger.expression(self.engine, name, self.target.field(name).type)
 
     def types(self) -> dict[str, pa.DataType]:
