@@ -12,14 +12,24 @@ import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DayTimeIntervalType,
+    MapType,
+    StringType,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from twophase.client.transport.wire import Operation, encode_request
-from twophase.core.errors import RowRefused
+from twophase.core.errors import ConfigurationError, RowRefused
 from twophase.core.limits import BODY_BYTES_MAX
 from twophase.core.message import Branch, Durability, Message, Options
 from twophase.spark.sink.naming import gid_of
 from twophase.spark.sink.options import parse
-from twophase.spark.sink.rows import RowEncoder
+from twophase.spark.sink.rows import RowEncoder, require_columns
 
 CHECK = 'http://127.0.0.1:36791/twophase/spark/check?barrier="~payload~"'
 ROWS: list[dict[str, Any]] = [
@@ -105,6 +115,44 @@ def test_a_request_larger_than_any_coordinator_takes() -> None:
     batch = pa.RecordBatch.from_pydict({"id": [1], "text": ["x" * BODY_BYTES_MAX.value]})
     with pytest.raises(RowRefused, match="more than"):
         encoder(batch).encode(batch)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([[({"a": 1}, 2)]], pa.map_(pa.struct([("a", pa.int32())]), pa.int32())), "TypeError"),
+        (pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int32())), "KeyError"),
+        (pa.array([253_402_300_800_000_000], pa.timestamp("us", "UTC")), "OverflowError"),
+        (pa.array([253_402_300_800_000_000], pa.timestamp("us")), "OverflowError"),
+        (pa.array([b"\xff"], pa.binary()).view(pa.string()), "ArrowException"),
+    ],
+)
+@pytest.mark.parametrize("key", ["id", "odd"])
+def test_a_value_that_python_does_not_have_is_refused_by_its_column(column: pa.Array, kind: str, key: str) -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([1]), column], ["id", "odd"])
+
+    with pytest.raises(RowRefused, match=rf"'odd' cannot be taken over in a row, {kind}: "):
+        encoder(batch, keyColumns=key).encode(batch)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        DayTimeIntervalType(),
+        YearMonthIntervalType(),
+        VariantType(),
+        ArrayType(VariantType()),
+        StructType().add("of", MapType(StringType(), DayTimeIntervalType())),
+    ],
+)
+def test_a_column_that_has_no_json_is_refused_before_a_row_is_read(odd: DataType) -> None:
+    schema = StructType().add("id", "long").add("odd", odd)
+
+    with pytest.raises(ConfigurationError, match=r"Column 'odd' is .*which has no JSON; cast it") as raised:
+        require_columns(parse({**NEEDED, "url": "http://b/in"}), schema)
+    assert raised.value.code == "TP-7000"
+    require_columns(parse({**NEEDED, "url": "http://b/in", "payloadColumns": "id"}), schema)
+    require_columns(parse({**NEEDED, "url": "http://b/in", "payloadTemplate": '{"id":${id}}'}), schema)
 
 
 def test_a_gid_is_base_32_of_the_digest() -> None:

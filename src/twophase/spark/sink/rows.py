@@ -121,7 +121,7 @@ class RowEncoder:
         for name in publishing.key_columns:
             if batch.column(name).null_count:
                 raise RowRefused(f"Column {name!r} is part of the key, and null in a row.")
-        columns = {name: _values(batch.column(name)) for name in self._names}
+        columns = {name: _taken(name, batch.column(name)) for name in self._names}
         for name in self._floats:
             for value in columns[name]:
                 _require_finite(name, value)
@@ -157,6 +157,17 @@ def _parts_of_request(check_url: str, options: Options) -> tuple[bytes, bytes, b
     before_url, after_url = after_gid.split(b'"~url~"', 1)
     before_payload, rest = after_url.split(b'"~payload~"', 1)
     return before_url, before_payload, rest
+
+
+def _taken(name: str, column: pa.Array) -> list[Any]:
+    """The values of a column as Python has them, which has no time after the year 9999 and no struct as a map's key."""
+    try:
+        return _values(column)
+    except (TypeError, ValueError, OverflowError, KeyError, pa.ArrowException) as error:
+        raise RowRefused(
+            f"Column {name!r} cannot be taken over in a row, {type(error).__name__}: a time outside the years 1 to "
+            "9999, a map with one key twice or with structs, lists or maps as keys, or text that is not UTF-8."
+        ) from None
 
 
 def _values(column: pa.Array) -> list[Any]:
