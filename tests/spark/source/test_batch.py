@@ -152,6 +152,7 @@ def test_live_messages_are_cut_by_gids_that_exist(store: StoreUnderTest) -> None
     assert len(found) > 1
 
 
+@pytest.mark.usefixtures("later")
 def test_filters(store: StoreUnderTest, driver: str) -> None:
     finish(store, 1, 1, 9)
     add_history(store, history_row(2, 4, state=State.FAILED))
@@ -167,6 +168,54 @@ def test_filters(store: StoreUnderTest, driver: str) -> None:
     assert seqs(gidPrefix="N2-") == []
     assert seqs(asOf=BORN_MS + 22) == [(1, 1), (1, 2)]
     assert seqs(asOf='{"1": 3}') == [(1, 1), (1, 2), (1, 3)]
+
+
+LIVE, DONE = ["n1-a", "N1-b", "n2-c"], [gid_of(1, 4), gid_of(1, 5)]
+A, B, C = LIVE
+FILTERED: dict[str, list[tuple[dict[str, object], list[str]]]] = {
+    "message": [
+        ({"states": "prepared"}, [A, B]),
+        ({"states": "submitted,failed"}, [C]),
+        ({"createdAfter": BORN_MS + 1}, [B]),
+        ({"createdBefore": BORN_MS + 1}, [A, C]),
+        ({"gidPrefix": "n1-"}, [A]),
+        ({"gidPrefix": "N"}, [B]),
+        ({"asOf": BORN_MS}, [A, C]),
+        ({"states": "prepared", "createdAfter": BORN_MS, "asOf": BORN_MS + 1, "gidPrefix": "n"}, [A]),
+    ],
+    "journal": [
+        ({"states": "prepared"}, [A, B]),
+        ({"states": "submitted,succeeded"}, [C, *DONE]),
+        ({"createdAfter": BORN_MS + 1}, [B, *DONE]),
+        ({"createdBefore": BORN_MS + 5}, [A, B, C, DONE[0]]),
+        ({"gidPrefix": "n1-"}, [A, *DONE]),
+        ({"asOf": BORN_MS + 4}, [A, B, C, DONE[0]]),
+        (
+            {"states": "succeeded,prepared", "createdAfter": BORN_MS + 1, "gidPrefix": "n1-", "asOf": BORN_MS + 4},
+            DONE[:1],
+        ),
+    ],
+    "attempt": [
+        ({"createdAfter": BORN_MS + 1}, [B, C]),
+        ({"createdBefore": BORN_MS + 1}, [A]),
+        ({"gidPrefix": "N1"}, [B]),
+        ({"asOf": BORN_MS + 1}, [A, B]),
+        ({"createdAfter": BORN_MS + 1, "createdBefore": BORN_MS + 3, "gidPrefix": "n", "asOf": BORN_MS + 2}, [C]),
+    ],
+}
+
+
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize("table", FILTERED)
+def test_filters_of_what_is_not_history(store: StoreUnderTest, driver: str, table: str) -> None:
+    live(store, LIVE[:2], state=State.PREPARED)
+    live(store, LIVE[2:])
+    fail(store, LIVE)
+    finish(store, 1, 4, 5)
+
+    for options, gids in FILTERED[table]:
+        rows = reads.batch(url=store.url, table=table, columns="gid", driver=driver, **options)
+        assert sorted(rows, key=str) == [{"gid": gid} for gid in sorted(gids)], options
 
 
 def test_as_of_a_place_that_does_not_exist_is_refused(store: StoreUnderTest) -> None:

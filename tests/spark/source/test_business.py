@@ -73,6 +73,31 @@ def test_a_barrier(bank: Bank) -> None:
     assert reads.batch(url=url, table="barrier", createdBefore=1) == []
 
 
+@pytest.mark.parametrize("driver", ["python", "auto"])
+def test_filters_of_a_barrier(bank: Bank, driver: str) -> None:
+    """Times are compared with what is read of them, as MySQL's have no zone."""
+    url, engine = bank
+    zone = "" if engine.name == "mysql" else "+00:00"
+    execute(
+        engine,
+        "insert into barrier (trans_type, gid, branch_id, op, barrier_id, reason, create_time) "
+        "values ('msg', :gid, '00', 'msg', '01', 'msg', :at)",
+        [{"gid": gid, "at": f"2024-03-01 12:00:0{n}{zone}"} for n, gid in enumerate(["n1-a", "N1-b", "n2-c"])],
+    )
+    options = {"url": url, "table": "barrier", "driver": driver}
+    a, b, c = (row["created_ms"] for row in reads.batch(**options, columns="created_ms"))
+    assert (b - a, c - b) == (1_000, 1_000)
+
+    def gids(**filters: object) -> list[str]:
+        return [row["gid"] for row in reads.batch(**options, columns="gid", **filters)]
+
+    assert gids(createdAfter=b) == ["N1-b", "n2-c"]
+    assert gids(createdBefore=b) == ["n1-a"]
+    assert gids(asOf=b) == ["n1-a", "N1-b"]
+    assert gids(gidPrefix="n1-") == ["n1-a"]
+    assert gids(gidPrefix="n", createdAfter=a + 1, asOf=c) == ["n2-c"]
+
+
 def test_a_barrier_made_by_dtm(tmp_path: Path) -> None:
     file = tmp_path / "dtm.db"
     with closing(sqlite3.connect(file)) as connection, connection:

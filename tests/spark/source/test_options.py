@@ -29,6 +29,18 @@ def test_a_stream_is_of_history_unless_said() -> None:
     assert parse({"url": URL}, streaming=True).kind == "history"
 
 
+@pytest.mark.parametrize("table", ["message", "history", "journal", "attempt", "barrier"])
+def test_a_cut_in_the_future_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
+    monkeypatch.setattr("twophase.spark.datasource.asked.wanted.now_ms", lambda: 1_800_000_000_000)
+    options = {"url": URL, "table": table}
+
+    assert parse({**options, "asOf": "2027-01-15T08:00:00Z"}).as_of_ms == 1_800_000_000_000
+    for moment in ("1800000000001", "2027-01-15T08:00:00.001+00:00"):
+        with pytest.raises(ConfigurationError, match="asOf is in the future") as raised:
+            parse({**options, "asOf": moment})
+        assert moment in raised.value.message
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -53,7 +53,12 @@ OPTIONS = (
         "`auto`",
         "`adbc` or `python` insists on one; `auto` takes ADBC where it is installed and fits.",
     ),
-    Option("asOf", Fits.BATCH, "now", 'The cut: a time, or of `history` a map from node to seq, `{"1": 4711}`.'),
+    Option(
+        "asOf",
+        Fits.BATCH,
+        "now",
+        'The cut: a time that has passed, or of `history` a map from node to seq, `{"1": 4711}`.',
+    ),
     Option("snapshot", Fits.BATCH, "", "Of PostgreSQL: a snapshot that another session has exported."),
     Option("maxRowsPerBatch", Fits.STREAM, "no limit", "Rows a micro-batch takes at most, shared by the nodes."),
     Option(

@@ -8,6 +8,7 @@ not say, `where` says on the DataFrame.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -204,10 +205,20 @@ def _time(option: str, text: str | None) -> int | None:
 def _moment(given: Mapping[str, str], kind: Kind) -> tuple[int | None, dict[int, int] | None]:
     text = given.get("asOf")
     if text is None or not text.startswith("{"):
-        return _time("asOf", text), None
+        moment = _time("asOf", text)
+        if moment is not None and moment > now_ms():
+            raise ConfigurationError(
+                f"Option asOf is in the future: {text!r}; a cut is made at a time that has passed."
+            )
+        return moment, None
     if kind is not Kind.HISTORY:
         raise ConfigurationError("Option asOf as a map of nodes is for table history; others take a time.")
     return None, _seqs("asOf", text)
+
+
+def now_ms() -> int:
+    """The time, by the driver's clock."""
+    return time.time_ns() // 1_000_000
 
 
 def _start(text: str) -> tuple[str, dict[int, int] | None]:
