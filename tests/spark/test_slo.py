@@ -17,10 +17,11 @@ from tests.spark.cases import IN_ORDER
 from tests.spark.plant import make_system, one_service, plant
 from tests.spark.truth import nowadays
 from twophase.cli.spark.commands import app
+from twophase.cli.spark.slo import _show
 from twophase.core.lifecycle import State
 from twophase.spark.reports.slo_page import make_slo_report, to_slo_html, to_slo_json
 from twophase.spark.schemas import JOURNAL, spark_schema
-from twophase.spark.slo import DESTINATION, HOUR, HOUR_MS, PRODUCER, Measured, Thresholds, alerts_of, measure
+from twophase.spark.slo import DESTINATION, HOUR, HOUR_MS, PRODUCER, LeftOut, Measured, Thresholds, alerts_of, measure
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 NOON_MS = 500_000 * HOUR_MS
@@ -128,6 +129,35 @@ def test_of_nothing_nothing_is_kept(spark: SparkSession, measured: Measured) -> 
     assert (report.verdict, report.exit_code) == ("nothing", 2)
     assert "Nothing to measure" in to_slo_html(report)
     assert make_slo_report(measured, Thresholds(), ()).exit_code == 0
+
+
+def test_what_is_left_out_is_said_and_hides_no_alert(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("twophase.spark.slo.GROUPS_MAX", 2)
+    hours = [message(number, after_ms=number * HOUR_MS, producer=f"bank-{number % 3}") for number in range(1, 6)]
+    measured = measure(journal(spark, hours), NOON_MS + 9 * HOUR_MS)
+    bounds = Thresholds(decision_p99_s=0.004, messages_min=1)
+
+    report = make_slo_report(measured, bounds, alerts_of(measured, bounds))
+    _show(report)
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert [int(group.key) for group in measured.of(HOUR)] == [NOON_MS + 5 * HOUR_MS, NOON_MS + 4 * HOUR_MS]
+    assert [(group.key, group.messages) for group in measured.of(PRODUCER)] == [("bank-1", 2), ("bank-2", 2)]
+    assert [alert.key for alert in report.alerts] == ["", "bank-2", "bank-b:80"]
+    assert measured.left_out == (LeftOut(PRODUCER, 1), LeftOut(HOUR, 3))
+    assert json.loads(to_slo_json(report))["measured"]["left_out"][0] == {"dimension": "producer", "groups": 1}
+    for said in ("producers left out, and without alerts: 1, those with", "hours left out: 3, the oldest"):
+        assert said in shown
+        assert said in to_slo_html(report)
+    for bounds, code in (
+        (Thresholds(), 0),
+        (Thresholds(decision_p99_s=1, messages_min=3), 0),
+        (Thresholds(decision_p99_s=1, messages_min=2), 2),
+        (Thresholds(oldest_s=1, messages_min=2), 0),
+    ):
+        assert make_slo_report(measured, bounds, ()).exit_code == code
 
 
 def test_the_command_measures_a_store(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

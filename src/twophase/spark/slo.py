@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from twophase.core.lifecycle import State
@@ -22,9 +22,11 @@ FORMAT = 1
 PERCENTILES = (0.5, 0.95, 0.99, 1.0)
 ACCURACY = 10_000
 GROUPS_MAX = 5_000
+"""Of each dimension."""
 HOUR_MS = 3_600_000
 ALL, HOUR, PRODUCER, DESTINATION = "all", "hour", "producer", "destination"
-_ORDER = (ALL, HOUR, PRODUCER, DESTINATION)
+_ORDER = (ALL, PRODUCER, DESTINATION, HOUR)
+_OF_GROUPS = ("decision_p99_s", "delivery_p99_s", "attempts_mean", "check_back_rate", "failed_rate")
 _HOST = r"^(?:[A-Za-z][A-Za-z0-9+.\-]*://)?(?:[^@/?#]*@)?([^/?#]*)"
 
 
@@ -65,14 +67,22 @@ class Backlog(msgspec.Struct, frozen=True):
     oldest_s: float
 
 
+class LeftOut(msgspec.Struct, frozen=True):
+    """So many groups of a dimension beyond GROUPS_MAX: the smallest ones, of hours the oldest."""
+
+    dimension: str
+    groups: int
+
+
 class Measured(msgspec.Struct, frozen=True):
-    """All groups, the largest first. `truncated`: there were more than GROUPS_MAX, and the smallest are missing."""
+    """The groups of each dimension, the largest first, of hours the newest. `truncated`: some are `left_out`."""
 
     as_of_ms: int
     since_ms: int
     groups: tuple[Group, ...]
     backlog: Backlog
     truncated: bool
+    left_out: tuple[LeftOut, ...] = ()
 
     def of(self, dimension: str) -> tuple[Group, ...]:
         """The groups of one dimension."""
@@ -116,13 +126,16 @@ def measure(journal: DataFrame, as_of_ms: int, since_ms: int = 0) -> Measured:
     """
     recent = journal.where(F.col("created_ms") >= since_ms)
     final = recent.where(F.col("state").isin(int(State.SUCCEEDED), int(State.FAILED)))
-    grouped = _by_group(final).orderBy("order", F.desc("messages"), "key").limit(GROUPS_MAX + 1).collect()
+    grouped = _largest(_by_group(final)).orderBy("order", "rank").collect()
+    counted = {row["dimension"]: row["counted"] for row in grouped}
+    left_out = tuple(LeftOut(name, count - GROUPS_MAX) for name, count in counted.items() if count > GROUPS_MAX)
     return Measured(
         as_of_ms=as_of_ms,
         since_ms=since_ms,
-        groups=tuple(_group(row) for row in grouped[:GROUPS_MAX]),
+        groups=tuple(_group(row) for row in grouped),
         backlog=_backlog(journal, as_of_ms),
-        truncated=len(grouped) > GROUPS_MAX,
+        truncated=bool(left_out),
+        left_out=left_out,
     )
 
 
@@ -132,16 +145,29 @@ def alerts_of(measured: Measured, thresholds: Thresholds) -> tuple[Alert, ...]:
     for group in measured.groups:
         if group.dimension == HOUR or group.messages < thresholds.messages_min:
             continue
-        measures = (
-            ("decision_p99_s", group.decision.p99_s),
-            ("delivery_p99_s", group.delivery.p99_s),
-            ("attempts_mean", group.attempts_mean),
-            ("check_back_rate", group.check_back_rate),
-            ("failed_rate", group.failed_rate),
+        values = (
+            group.decision.p99_s,
+            group.delivery.p99_s,
+            group.attempts_mean,
+            group.check_back_rate,
+            group.failed_rate,
         )
+        measures = tuple(zip(_OF_GROUPS, values, strict=True))
         found += _exceeded(group.dimension, group.key, measures, thresholds)
     oldest = (("oldest_s", measured.backlog.oldest_s),)
     return (*found, *_exceeded("backlog", "", oldest, thresholds))
+
+
+def unjudged(measured: Measured, thresholds: Thresholds) -> tuple[LeftOut, ...]:
+    """The producers and destinations left out that may exceed a bound: some may have enough messages to prove it."""
+    bounds = (getattr(thresholds, name) for name in _OF_GROUPS)
+    if all(bound is None for bound in bounds):
+        return ()
+    return tuple(
+        one
+        for one in measured.left_out
+        if one.dimension != HOUR and measured.of(one.dimension)[-1].messages >= thresholds.messages_min
+    )
 
 
 def _exceeded(
@@ -176,6 +202,17 @@ def _by_group(final: DataFrame) -> DataFrame:
         F.max("attempts").alias("attempts_max"),
         F.avg("by_check_back").alias("check_back_rate"),
     )
+
+
+def _largest(groups: DataFrame) -> DataFrame:
+    """Not more than GROUPS_MAX of each dimension, by `rank`; `counted` is how many it has."""
+    weight = F.when(F.col("dimension") == HOUR, F.col("key").cast("bigint")).otherwise(F.col("messages"))
+    of_dimension = Window.partitionBy("dimension")
+    return groups.select(
+        "*",
+        F.row_number().over(of_dimension.orderBy(weight.desc(), "key")).alias("rank"),
+        F.count("*").over(of_dimension).alias("counted"),
+    ).where(F.col("rank") <= GROUPS_MAX)
 
 
 def _groups_of() -> Column:

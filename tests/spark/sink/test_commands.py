@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from twophase.cli.spark.commands import app
 from twophase.core.verdict import VERDICT_HEADER, Verdict
 from twophase.spark.sink.checkback import answer
-from twophase.spark.sink.ledger import Batch, Decision, Ledger
+from twophase.spark.sink.ledger import ROWS_SHOWN, Batch, Decision, Ledger
 from twophase.spark.sink.naming import gid_of, stream_batch
 from twophase.spark.sink.place import engine_of, install_ledger
 
@@ -73,11 +73,27 @@ def test_what_is_published_stays_so_and_only_leftovers_are_given_up(url: str, le
     assert [ledger.verdict(gid) for gid in GIDS] == [Verdict.COMMITTED, Verdict.COMMITTED, Verdict.ROLLED_BACK]
 
 
+def test_a_batch_is_found_however_many_came_after_it(url: str, ledger: Ledger) -> None:
+    group, _ = begun(ledger)
+    winner = ledger.begin_run(group)
+    ledger.write_down(winner, GIDS[:2])
+    ledger.decide(group, [winner], 2)
+    for number in range(100, 100 + ROWS_SHOWN):
+        ledger.begin(Batch(stream_batch("orders", "query", number), "orders", "query", number), "id")
+    assert group not in {one.group for one in ledger.batches("orders")}
+
+    assert abandon(url, "--batch", "7")[0] == 0
+    assert ledger.verdict(GIDS[2]) is Verdict.ROLLED_BACK
+    assert [one.number for one in ledger.find("orders", group)] == [7]
+    assert ledger.find("others", group) == []
+
+
 def test_a_message_of_several_batches_waits_for_all_of_them(url: str, ledger: Ledger) -> None:
     begun(ledger, query="before the checkpoint was lost")
     second, writer = begun(ledger, query="after")
 
-    assert abandon(url, "--batch", "7")[0] == 1, "two batches have this number"
+    code, said = abandon(url, "--batch", "7")
+    assert (code, "Several batches" in said, second in said) == (1, True, True), "two batches have this number"
     assert ledger.give_up(stream_batch("orders", "before the checkpoint was lost", 7)) is Decision.GIVEN_UP
     assert ledger.verdict(GIDS[0]) is Verdict.IN_PROGRESS
     assert not ledger.known_elsewhere(writer, GIDS).published

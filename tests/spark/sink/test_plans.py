@@ -14,10 +14,20 @@ from twophase.spark.sink.place import engine_of, install_ledger, statement
 
 BATCHES = 40
 MESSAGES = 1_500
-VALUES = {"group_id": "b7", "publisher": "p7", "writer": 7, "after": "", "page_rows": 100, "gid": "7-7", "rows_max": 50}
+VALUES = {
+    "group_id": "b7",
+    "publisher": "p7",
+    "wanted": "b7",
+    "writer": 7,
+    "after": "",
+    "page_rows": 100,
+    "gid": "7-7",
+    "rows_max": 50,
+}
 GROWING = (
     "count_duplicates",
     "delete_message",
+    "find_batches",
     "list_batches",
     "read_decision",
     "read_gid",

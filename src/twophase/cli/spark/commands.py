@@ -67,7 +67,7 @@ def audit(
 
     Finds lost, ghost, duplicate, missing, contrary and late messages. Reads only.
 
-    Exit code 0: clean; 1: a promise is broken; 2: could not check.
+    Exit code 0: clean; 1: a promise is broken; 2: could not check; 130: stopped by Ctrl-C.
     """
     texts = {
         Role.COORDINATOR: coordinator or [],

@@ -93,13 +93,16 @@ def abandon(
 def _give_up(book: Ledger, publisher: str, wanted: str) -> int:
     from twophase.spark.sink.ledger import Decision  # noqa: PLC0415 -- PySpark's room is slow to import
 
-    found = [one for one in book.batches(publisher) if wanted == one.group or wanted == str(one.number)]
+    found = book.find(publisher, wanted)
     undecided = [one for one in found if one.decision is Decision.OPEN]
     if len(found) > 1 and len(undecided) == 1:
         found = undecided
-    if len(found) != 1:
-        said = "no batch" if not found else f"{len(found)} batches, of several queries; give its id:"
-        typer.echo(f"There is {said} {wanted} of publisher {publisher}.", err=True)
+    if not found:
+        typer.echo(f"There is no batch {wanted} of publisher {publisher}.", err=True)
+        return EXIT_NOTHING
+    if len(found) > 1:
+        typer.echo(f"Several batches of publisher {publisher} have number {wanted}; give the id of one:", err=True)
+        _show(found)
         return EXIT_NOTHING
     decision = book.give_up(found[0].group)
     if decision is Decision.OPEN:

@@ -27,6 +27,13 @@ Examples:
       --hours 24 --delivery-p99 10 --check-back-rate 0.01 --json slo.json"""
 
 
+_WORDS: Final = {
+    "kept": "WITHIN BOUNDS",
+    "exceeded": "BOUNDS EXCEEDED",
+    "incomplete": "NOT EVERYTHING MEASURED (raise --at-least, or look at fewer --hours)",
+}
+
+
 def slo(
     coordinator: Annotated[list[str], typer.Option(metavar="LOCATION", help="A coordinator's store; may be repeated.")],
     hours: Annotated[float | None, typer.Option(min=0, help="Only messages of so many last hours.")] = None,
@@ -48,7 +55,7 @@ def slo(
 
     By producer, destination and hour, from the coordinators' history.
 
-    Exit code 0: within every bound; 1: a bound is exceeded; 2: could not measure.
+    Exit code 0: within every bound; 1: a bound is exceeded; 2: could not measure, or not everything; 130: stopped.
     """
     files = ReportFiles(html, json, title="twophase slo", format=SLO_FORMAT)
     with exit_codes(files, command="slo"):
@@ -92,9 +99,11 @@ def _measured(locations: list[Location], hours: float | None, memory_mb: int, co
 
 
 def _show(report: SloReport) -> None:
+    from twophase.spark.reports.slo_page import said_left_out  # noqa: PLC0415 -- PySpark is slow to import
+
     console, measured = Console(), report.measured
     colour = {0: "bold green", 1: "bold red"}.get(report.exit_code, "bold yellow")
-    words = {"kept": "WITHIN BOUNDS", "exceeded": "BOUNDS EXCEEDED"}.get(report.verdict, "NOTHING TO MEASURE")
+    words = _WORDS.get(report.verdict, "NOTHING TO MEASURE")
     console.print(f"[{colour}]{words}[/]", highlight=False)
     table = Table(show_edge=False, pad_edge=False)
     for title in ("of", "messages", "decision 50 %", "99 %", "delivery 50 %", "99 %", "attempts", "by check-back"):
@@ -116,6 +125,8 @@ def _show(report: SloReport) -> None:
         f"the oldest for {backlog.oldest_s:.1f} s",
         highlight=False,
     )
+    for one in measured.left_out:
+        console.print(said_left_out(one), highlight=False, soft_wrap=True)
     for alert in report.alerts:
         console.print(
             f"exceeded: {alert.measure} of {alert.dimension} {alert.key}: {alert.value:.4g}, bound {alert.bound:g}",

@@ -9,13 +9,27 @@ import msgspec
 from twophase.spark.reports.charts import Lines, lines_of, number
 from twophase.spark.reports.page import render
 from twophase.spark.reports.report import when
-from twophase.spark.slo import DESTINATION, FORMAT, HOUR, PRODUCER, Alert, Group, Measured, Thresholds
+from twophase.spark.slo import (
+    DESTINATION,
+    FORMAT,
+    HOUR,
+    PRODUCER,
+    Alert,
+    Group,
+    LeftOut,
+    Measured,
+    Thresholds,
+    unjudged,
+)
 
 ROWS_SHOWN = 50
 
 
 class SloReport(msgspec.Struct, frozen=True):
-    """`verdict`: kept, exceeded, or nothing, when there was no message to measure."""
+    """`verdict`: kept, exceeded, nothing, when there was no message to measure, or incomplete.
+
+    Incomplete: nothing that was measured exceeds a bound, and something was left out that may.
+    """
 
     format: int
     verdict: str
@@ -27,22 +41,34 @@ class SloReport(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """0 kept, 1 exceeded, 2 nothing measured."""
+        """0 kept, 1 exceeded, 2 nothing measured, or not everything."""
         return {"kept": 0, "exceeded": 1}.get(self.verdict, 2)
 
 
 def make_slo_report(measured: Measured, thresholds: Thresholds, alerts: tuple[Alert, ...]) -> SloReport:
     """Judge what was measured."""
-    nothing = measured.whole is None and not alerts
+    if alerts:
+        verdict = "exceeded"
+    elif measured.whole is None:
+        verdict = "nothing"
+    else:
+        verdict = "incomplete" if unjudged(measured, thresholds) else "kept"
     return SloReport(
         format=FORMAT,
-        verdict="exceeded" if alerts else "nothing" if nothing else "kept",
+        verdict=verdict,
         as_of=when(measured.as_of_ms) or "",
         since=when(measured.since_ms),
         thresholds=thresholds,
         alerts=alerts,
         measured=measured,
     )
+
+
+def said_left_out(left_out: LeftOut) -> str:
+    """What was left out, for people."""
+    if left_out.dimension == HOUR:
+        return f"hours left out: {left_out.groups}, the oldest"
+    return f"{left_out.dimension}s left out, and without alerts: {left_out.groups}, those with the fewest messages"
 
 
 def to_slo_json(report: SloReport) -> bytes:
@@ -58,6 +84,7 @@ def to_slo_html(report: SloReport) -> str:
         report=report,
         measured=measured,
         whole=measured.whole,
+        left_out=[said_left_out(one) for one in measured.left_out],
         charts_drawn=_trends(measured.of(HOUR)),
         tables=[
             (title, measured.of(name)[:ROWS_SHOWN], max(len(measured.of(name)) - ROWS_SHOWN, 0))

@@ -14,6 +14,7 @@ import enum
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Engine
@@ -216,11 +217,12 @@ class Ledger:
     def batches(self, publisher: str) -> list[ListedBatch]:
         """The latest batches of a publisher, undecided ones first."""
         with speaking(), self._engine.connect() as connection:
-            rows = run(connection, "list_batches", publisher=publisher, rows_max=ROWS_SHOWN)
-        return [
-            ListedBatch(group, query, number, begun_ms, count, published_ms, given_up_ms, _OF_REASON.get(reason, _OPEN))
-            for group, query, number, begun_ms, count, published_ms, given_up_ms, reason in rows
-        ]
+            return _listed(run(connection, "list_batches", publisher=publisher, rows_max=ROWS_SHOWN))
+
+    def find(self, publisher: str, wanted: str) -> list[ListedBatch]:
+        """A publisher's batches with this id or number, however old, undecided ones first."""
+        with speaking(), self._engine.connect() as connection:
+            return _listed(run(connection, "find_batches", publisher=publisher, wanted=wanted, rows_max=ROWS_SHOWN))
 
     def identity(self) -> str:
         """The name of this database, which a check-back must give."""
@@ -242,6 +244,13 @@ class Ledger:
         if all(reason == "rollback" or (reason == "msg" and given_up) for reason, _, given_up in rows):
             return Verdict.ROLLED_BACK
         return Verdict.IN_PROGRESS
+
+
+def _listed(rows: Sequence[Any]) -> list[ListedBatch]:
+    return [
+        ListedBatch(group, query, number, begun_ms, count, published_ms, given_up_ms, _OF_REASON.get(reason, _OPEN))
+        for group, query, number, begun_ms, count, published_ms, given_up_ms, reason in rows
+    ]
 
 
 def _decision(connection: Connection, group: str) -> Decision:
