@@ -26,6 +26,8 @@ from twophase.spark.rules.taxonomy import Flag
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 NONE: tuple[tuple[str, str], ...] = ()
+GRACE_MS = 3_000
+"""The cases' messages are older: 5 s."""
 
 
 class Databases:
@@ -56,7 +58,7 @@ class Databases:
 def told(
     inputs: Inputs, scope: Scope, again: Again | None = None, wait: Callable[[], None] = lambda: None
 ) -> AuditResult:
-    audited = compare(inputs, scope, again, wait)
+    audited = compare(inputs, scope, again, wait, grace_ms=GRACE_MS)
     audited.release()
     return audited.result
 
@@ -200,14 +202,37 @@ def test_waits_before_reading_again_when_something_is_in_flight(spark: SparkSess
     assert result.waited
 
 
-def test_does_not_wait_when_nothing_is_in_flight(spark: SparkSession) -> None:
-    lost = Case("lost", "lost", None, "msg", NONE, ())
-    databases = Databases(spark, [lost, *IN_ORDER], [lost])
+def test_does_not_wait_when_nothing_is_in_flight_and_all_suspects_are_old(spark: SparkSession) -> None:
+    """A young message that is in order is no suspect."""
+    lost = Case("lost", "lost", None, "msg", NONE, (), prepared_ms=NOW_MS - GRACE_MS)
+    effectless = Case("effectless", "missing_effect", barriers=NONE, ledger=())
+    databases = Databases(
+        spark, [lost, effectless, *IN_ORDER, Case("young", "", created_ms=NOW_MS)], [lost, effectless]
+    )
 
     result = databases.audit()
 
     assert databases.order == ["read", "read"]
-    assert (result.waited, result.violations) == (False, 1)
+    assert (result.waited, result.violations) == (False, 2)
+
+
+@pytest.mark.parametrize(
+    "suspect",
+    [
+        Case("just_succeeded", "missing_effect", barriers=NONE, ledger=(), created_ms=NOW_MS - GRACE_MS - 10),
+        Case("of_unknown_age", "orphan", None, None),
+    ],
+    ids=lambda case: case.gid,
+)
+def test_a_young_suspect_is_waited_for_though_nothing_is_in_flight(spark: SparkSession, suspect: Case) -> None:
+    """What is missing stands in the database, and its replica lags. The first is young only by when it finished."""
+    old = Case("old", "missing_effect", barriers=NONE, ledger=())
+    databases = Databases(spark, [suspect, old, *IN_ORDER], [Case(suspect.gid, ""), old])
+
+    result = databases.audit()
+
+    assert databases.order == ["read", "wait", "read"]
+    assert (result.waited, result.settled, result.primary) == (True, 1, {"missing_effect": 1})
 
 
 def test_a_message_read_live_and_final_is_final(spark: SparkSession) -> None:

@@ -97,7 +97,7 @@ def test_a_violation_is_found_when_it_is_the_only_row_of_its_side(system: System
     assert len(alone) == 1
     plant(system, nowadays(alone))
 
-    done = CliRunner().invoke(app, ["audit", *system.arguments])
+    done = CliRunner().invoke(app, ["audit", *system.arguments, "--grace=0"])
 
     assert done.exit_code == 1, done.stderr
     assert done.stdout.startswith("VIOLATIONS")
@@ -177,7 +177,7 @@ def test_an_empty_store_beside_full_banks_is_no_clean_one(system: System) -> Non
     plant(system, nowadays(GOOD))
     system.execute(system.coordinator, "delete from history")
 
-    done = CliRunner().invoke(app, ["audit", *system.arguments])
+    done = CliRunner().invoke(app, ["audit", *system.arguments, "--grace=0"])
 
     assert done.exit_code == 1, done.stderr
     assert "lost" in done.stdout

@@ -23,6 +23,7 @@ from twophase.core.errors import CannotRead
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message
 from twophase.spark.locations import Role, parse_coordinator, parse_named
+from twophase.spark.readers import probe as probing
 from twophase.spark.readers.database import open_database
 from twophase.spark.readers.journal import calls_of
 from twophase.spark.readers.probe import ROWS_PER_SLICE_MIN, Slice, Source, horizon_ms, probe
@@ -267,6 +268,7 @@ def _read_from_server(url: str) -> None:
     consumer = probe(parse_named(Role.CONSUMER, f"bank={url}"), 4)
     ledger = probe(parse_named(Role.LEDGER, f"bank={url}#ledger"), 4)
     assert producer.identity
+    assert max(abs(source.skew_ms) for source in (producer, consumer, ledger)) < 2_000, "it runs on this machine"
     assert sorted((row["gid"], row["reason"], row["prepared_ms"]) for row in everything(producer)) == [
         ("g", "msg", 5),
         ("r", "rollback", 5),
@@ -278,6 +280,14 @@ def _read_from_server(url: str) -> None:
         opened.rows("delete from barrier")
     with pytest.raises(CannotRead, match="no table nothing"):
         probe(msgspec.structs.replace(producer.location, table="nothing"), 1)
+
+
+def test_a_database_whose_clock_is_ahead_has_a_skew_above_0(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite, told to have a clock: one that is a minute ahead."""
+    assert business(Role.PRODUCER, system.bank_a).skew_ms == 0
+    monkeypatch.setitem(probing._CLOCKS, "sqlite", "select (cast(strftime('%s', 'now') as integer) + 60) * 1000")
+
+    assert 58_000 < business(Role.PRODUCER, system.bank_a).skew_ms < 61_000
 
 
 @pytest.mark.postgres

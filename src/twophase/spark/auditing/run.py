@@ -120,10 +120,11 @@ def examine(
     chosen = _chosen(spark, plan, sources, state, arrived)
 
     def wait() -> None:
-        say(f"waiting {plan.grace_s:g} s, because messages are in flight, then looking at the suspects again")
+        say(f"waiting {plan.grace_s:g} s, as some rows may still arrive, then looking at the suspects again")
         pause(plan.grace_s)
 
-    audited = compare(chosen.inputs, scope, again_from(spark, sources, scope), wait, chosen.expected)
+    grace_ms = int(plan.grace_s * 1000)
+    audited = compare(chosen.inputs, scope, again_from(spark, sources, scope), wait, chosen.expected, grace_ms)
     if chosen.held is not None:
         chosen.held.unpersist()
     after: VerifiedPoint | None = None

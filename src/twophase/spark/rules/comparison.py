@@ -6,11 +6,12 @@ In a correct system C was there when E was seen; the second look reads C again f
 look has ended, and then finds it, whatever the order of reading. So a class counts only when both looks give it, and
 a system may be audited while it runs. What waiting is for: a replica that lags, and a branch called before its submit
 was flushed (`durability = "check-back"`), where E may precede C by a moment; so the second look waits for the grace
-time, unless nothing was in flight, when nothing can arrive any more.
+time, unless nothing was in flight and every suspect is older than it: C is older still, and has arrived or never will.
+A suspect is as old as the newest time in its rows; one whose rows have none (an orphan's) is taken for young.
 
 **How much.** `ordinary` sets apart, in one pass over everything, the few messages that are not plainly in order; only
-these are looked at in full. The driver holds counts and a bounded number of samples, whatever the number of
-violations: suspects stay in DataFrames, on disk when they do not fit into memory.
+these are looked at in full. The driver holds counts, a bounded number of samples, and the rows of suspects while they
+are few (`inputs.source.GIDS_ON_DRIVER_MAX`); more of them stay in DataFrames, on disk when memory does not hold them.
 
 What is final and stays wrong is seen by every look, so a violation older than the audit is not missed. A message that
 becomes final during the first look may count as in flight.
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from twophase.spark.rules.classify import Scope, classify
@@ -105,6 +106,7 @@ def compare(
     again: Again | None = None,
     wait: Callable[[], None] = lambda: None,
     expected: DataFrame | None = None,
+    grace_ms: int = 0,
 ) -> Audited:
     """Compare all sides.
 
@@ -112,9 +114,10 @@ def compare(
         inputs: the rows of every side.
         scope: what may be concluded from them.
         again: reads rows closer and once more; None takes `inputs` as data that does not change.
-        wait: lets the grace time pass; called before the second look when something was in flight.
+        wait: lets the grace time pass; called before the second look when something may still arrive.
         expected: gids that were open, broken or told of before: one whose message is nowhere is not checkable, unless
             what is left of it is broken.
+        grace_ms: how long that is; a suspect this old at `scope.as_of_ms` needs no waiting for.
 
     Raises:
         CannotRead: a source cannot be read, or has rows without a gid.
@@ -122,7 +125,8 @@ def compare(
     separated = separate(inputs, scope, expected)
     look = again or _unchanging(inputs, scope)
     first, concluded = _look(separated.others, separated.others_count, look, expected)
-    counted = _count(first) if separated.others_count else []
+    young = _is_younger(scope.as_of_ms - grace_ms)
+    counted = _count(first, young) if separated.others_count else []
     separated.held.unpersist()
     suspects_count = sum(row["messages"] for row in counted if row["violation"])
     suspects = first.where("violation").select("gid", "flags")
@@ -130,12 +134,12 @@ def compare(
     if again is None or not suspects_count:
         settled, final = 0, first
     else:
-        waited = any(not _OPEN_NAMES.isdisjoint(row["flags"]) for row in counted)
+        waited = any(row["young"] or not _OPEN_NAMES.isdisjoint(row["flags"]) for row in counted)
         if waited:
             wait()
         second, concluded = _look(suspects.select("gid"), suspects_count, again, expected)
         final = first.where(~F.col("violation")).unionByName(settle(suspects, second)).persist(_KEPT)
-        counted = _count(final)
+        counted = _count(final, young)
         settled = suspects_count - sum(row["messages"] for row in counted if row["violation"])
         second.unpersist()
         first.unpersist()
@@ -172,10 +176,22 @@ def _unchanging(inputs: Inputs, scope: Scope) -> Again:
     return Again(rows, lambda: scope)
 
 
-def _count(findings: DataFrame) -> list[Any]:
-    """How many messages say the same, and some of their gids; as many rows as there are combinations of classes."""
+def _is_younger(than_ms: int) -> Column:
+    """Whether anything that is known of this gid happened after this moment, or no time is known of it at all."""
+    message = F.col("message")
+    times = [message[name] for name in ("created_ms", "decided_ms", "finished_ms")]
+    return F.coalesce(F.greatest(*times, "prepared_ms") > than_ms, F.lit(True))
+
+
+def _count(findings: DataFrame, young: Column) -> list[Any]:
+    """How many messages say the same, some of their gids, and whether one of them is a young suspect.
+
+    As many rows as there are combinations of classes.
+    """
     first = F.min_by("gid", "gid", SAMPLES_PER_FLAG).alias("gids")
-    return findings.groupBy("flags", "unknown", "violation").agg(F.count("*").alias("messages"), first).collect()
+    has_young = F.bool_or(F.col("violation") & young).alias("young")
+    grouped = findings.groupBy("flags", "unknown", "violation")
+    return grouped.agg(F.count("*").alias("messages"), first, has_young).collect()
 
 
 def _totals(counted: list[Any]) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:

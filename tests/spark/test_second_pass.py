@@ -1,0 +1,41 @@
+"""Both passes over real databases, which change between them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.auditor import plan_of
+from tests.spark.cases import IN_ORDER, Case
+from tests.spark.plant import make_system, one_service, plant
+from tests.spark.truth import nowadays
+from twophase.core.lifecycle import State
+from twophase.spark.auditing.run import look_into, run
+from twophase.spark.reports.report import Verdict
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+
+def test_a_row_that_arrives_in_the_grace_time_settles_its_suspect(spark: SparkSession, tmp_path: Path) -> None:
+    """A message that just succeeded, nothing in flight, and the consumer's replica has its rows a moment later."""
+    system = make_system(tmp_path)
+    plan = msgspec.structs.replace(plan_of(system), grace_s=7.0, state=None)
+    succeeded = Case("just-now", "", State.SUCCEEDED, created_ms=time.time_ns() // 1_000_000)
+    plant(system, nowadays([case for case in IN_ORDER if one_service(case)]))
+    plant(system, [msgspec.structs.replace(succeeded, barriers=(), ledger=())])
+    paused: list[float] = []
+
+    def arrive(seconds: float) -> None:
+        paused.append(seconds)
+        plant(system, [msgspec.structs.replace(succeeded, state=None, producer=None)])
+
+    report = run(spark, plan, look_into(plan), pause=arrive)
+
+    assert paused == [7.0]
+    result = report.result
+    assert (result.suspects, result.settled, result.waited, result.violations) == (1, 1, True, 0)
+    assert report.verdict == Verdict.CLEAN
