@@ -171,6 +171,13 @@ class Scene:
         request = urllib.request.Request(f"{self.url}/api/twophase/messages/{gid}/stop", b"{}")
         urllib.request.urlopen(request, timeout=20).close()
 
+    def subscribe(self, topic: str, url: str) -> None:
+        """Call `url` for every message to `topic`."""
+        body = msgspec.json.encode({"topic": topic, "url": url})
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/api/twophase/topics/subscribe", body, headers)
+        urllib.request.urlopen(request, timeout=20).close()
+
     def state(self, gid: str) -> str:
         """Where a message stands; empty for an unknown one."""
         with urllib.request.urlopen(f"{self.url}/api/dtmsvr/query?gid={gid}", timeout=20) as answer:

@@ -173,6 +173,21 @@ def test_addresses_payloads_and_headers(spark: SparkSession, sqlite_scene: Scene
     assert headers["x-tenant"] == "blue"
     assert headers["path"].endswith("/in/a%2Fb%20%22c%22")
 
+    scene.receiver.calls.clear()
+    to = orders(spark, 2, 3, name=f"concat('{scene.receiver.url}/', id)").withColumnRenamed("name", "to")
+    save(to, scene, url="", urlColumn="to", payloadColumns="id")
+    for name in ("a", "b"):
+        scene.subscribe("rates", f"{scene.receiver.url}/{name}")
+    save(orders(spark, 4, 4), scene, url="", topic="rates", payloadColumns="id")
+
+    scene.until(lambda: len(scene.receiver.calls) == 4 and not scene.live(), "two addresses and two subscribers")
+    assert sorted((headers["path"], gid, body) for gid, body, headers in scene.receiver.calls) == [
+        ("/in/2", gid_of("orders", [2]), b'{"id":2}'),
+        ("/in/3", gid_of("orders", [3]), b'{"id":3}'),
+        ("/in/a", gid_of("orders", [4]), b'{"id":4}'),
+        ("/in/b", gid_of("orders", [4]), b'{"id":4}'),
+    ]
+
 
 @pytest.mark.parametrize(
     ("options", "said"),
