@@ -38,8 +38,9 @@ def shape(batch: pa.RecordBatch, target: pa.Schema, may_lack: frozenset[str] = f
         CannotRead: a column is not there, or holds what its type cannot; the column is named, no value is.
     """
     names = set(batch.schema.names)
-    has_bodies = BODY in names and BODY not in target.names  # a ledger may have a column of that name
-    made = body.columns_of(_binary(batch.column(BODY)), target.names) if has_bodies else {}
+    lacking = [name for name in target.names if name not in names and name in body.NAMES]
+    # A ledger may have a column `body` of its own; it lacks nothing. A lake keeps bodies beside what stands in them.
+    made = body.columns_of(_binary(batch.column(BODY)), lacking) if lacking and BODY in names else {}
     columns = []
     for field in target:
         if field.name in made:
