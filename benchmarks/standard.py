@@ -190,14 +190,23 @@ def _scenario(
     size: Callable[[Effort], int] = lambda _effort: 0,
     seconds: Callable[[Effort], float] = lambda _effort: 0.0,
     often: bool = True,
+    in_turns: bool = False,
     bar_s: float = 0.0,
 ) -> Callable[[Effort], Found]:
-    """A part that plays a scenario on each store, `often`: as many rounds as there are."""
+    """A part that plays a scenario on each store.
+
+    Arguments:
+        often: as many times as there are rounds.
+        in_turns: the scenario itself has rounds, as many as it was told, and figures with their spread.
+    """
 
     def part(effort: Effort) -> Found:
         entry = SCENARIOS[name]
         times = effort.rounds if often else 1
         found = Found(_played(times, seconds(effort), bar_s))
+        if in_turns:
+            rounds = Stage("", tell, size(effort), seconds(effort)).rounds
+            found.how += f", {'one round' if rounds == 1 else f'{rounds} rounds'} of each in turn"
         for store in stores if entry.stores else ("",):
             stage = Stage(store, lambda text: tell(f"   {text}"), size(effort), seconds(effort))
             found.add(store, [entry.play(stage) for _ in range(times)])
@@ -215,13 +224,13 @@ PARTS: Final[dict[str, Callable[[Effort], Found]]] = {
     "latency": _scenario("latency", BOTH, seconds=lambda effort: effort.seconds),
     "rates": rates,
     "transfers": transfers,
-    "grpc": _scenario("grpc", BOTH, seconds=lambda effort: effort.seconds, often=False),
+    "grpc": _scenario("grpc", BOTH, seconds=lambda effort: effort.seconds, often=False, in_turns=True),
     "sdk": _scenario("sdk", ()),
     "start": _scenario("start", BOTH, size=lambda effort: effort.start_rows),
     "abandoned": _scenario("abandoned", ("postgres",), size=lambda effort: effort.messages),
     "receiver-down": _scenario("receiver-down", ("postgres",), size=lambda effort: effort.messages),
-    "filled": _scenario("filled", ("postgres",), size=lambda effort: effort.live_rows, often=False),
-    "cleaning": _scenario("cleaning", BOTH, size=lambda effort: effort.live_rows, often=False),
+    "filled": _scenario("filled", ("postgres",), size=lambda effort: effort.live_rows, often=False, in_turns=True),
+    "cleaning": _scenario("cleaning", BOTH, size=lambda effort: effort.live_rows, often=False, in_turns=True),
     "memory": _scenario("memory", BOTH, seconds=lambda effort: effort.memory_s, often=False, bar_s=MEMORY_BAR_S),
     "stalled": _scenario(
         "stalled", ("postgres",), seconds=lambda effort: effort.stalled_s, often=False, bar_s=STALLED_BAR_S
