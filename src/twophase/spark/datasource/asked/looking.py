@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from twophase.core.errors import CannotRead
+from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.spark.datasource.asked.address import locate
 from twophase.spark.datasource.asked.wanted import Wanted
 from twophase.spark.datasource.shape.sql import BODY
@@ -20,8 +20,14 @@ _ROLES = {Kind.BARRIER: Role.PRODUCER, Kind.LEDGER: Role.LEDGER}
 
 
 def location_of(wanted: Wanted) -> Location:
-    """Where to connect to, with the password; not to be kept."""
+    """Where to connect to, with the password; not to be kept.
+
+    Raises:
+        ConfigurationError: a snapshot is named of a database that lends none.
+    """
     place = locate(wanted.url, wanted.name)
+    if wanted.snapshot and place.engine != "postgresql":
+        raise ConfigurationError(f"Option snapshot is for PostgreSQL, not for {place.engine}.")
     return msgspec.structs.replace(place, role=_ROLES.get(wanted.kind, Role.COORDINATOR), table=wanted.relation)
 
 

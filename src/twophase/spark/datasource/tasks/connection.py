@@ -49,8 +49,7 @@ def open_snapshot(location: Location, driver: str, snapshot: str = "", *, typed:
     Raises:
         CannotRead: no such database, no such driver, or the snapshot is gone.
     """
-    if snapshot and location.engine != "postgresql":
-        raise ConfigurationError(f"Option snapshot is for PostgreSQL, not for {location.engine}.")
+    assert not snapshot or location.engine == "postgresql", "refused where the place was looked up"
     possible = location.engine in ADBC_MODULES and (typed or location.engine != "sqlite")
     if driver == ADBC and not possible:
         raise ConfigurationError(f"Option driver: there is no ADBC for this table of {location.engine}; use auto.")
