@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from tests.spark.source.stores import PostgresUnderTest, finish
+from twophase.barrier.install import install
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(400)]
 
@@ -21,7 +22,7 @@ PROGRAM = """
 import json
 import sys
 from pathlib import Path
-from twophase.spark import register
+from twophase.spark import audit, register
 from twophase.spark import session as ours
 
 good, bad, folder, publish = sys.argv[1:5]
@@ -52,6 +53,15 @@ with ours.open_session(settings) as spark:
     query = query.writeStream.format("twophase").options(**publish).trigger(availableNow=True).start()
     query.awaitTermination()
     query.explain(True)
+    dsn, wrong = (Path(url.removeprefix("file:")).read_text().strip() for url in (good, bad))
+    with audit(spark, [dsn], [f"bank={dsn}"], [f"bank={dsn}"], grace_s=0) as (report, findings):
+        findings.explain(True)
+        print(findings._jdf.queryExecution().toString(), report)
+        print(report.result.counts["missing_effect"], "effects missing")
+    try:
+        audit(spark, [dsn], [f"bank={wrong}"])
+    except Exception as error:
+        print(error, file=sys.stderr)
     for url in (bad, "postgresql://me:s3cr%zz@h/db"):
         try:
             read.option("url", url).load().count()
@@ -98,6 +108,7 @@ def coordinator() -> Iterator[Coordinator]:
 
 def test_a_secret_is_nowhere(postgres_store: PostgresUnderTest, coordinator: Coordinator, tmp_path: Path) -> None:
     finish(postgres_store, 1, 1, 3)
+    install(postgres_store.dsn.replace("postgresql://", "postgresql+psycopg://", 1))
     keys = {name: tmp_path / name for name in ("authorization", "x-key")}
     for name, file in keys.items():
         file.write_text(f"k3y of {name}")
@@ -133,6 +144,8 @@ def test_a_secret_is_nowhere(postgres_store: PostgresUnderTest, coordinator: Coo
 
     assert done.returncode == 0, done.stderr[-3_000:]
     assert "3 rows read" in done.stdout
+    assert "3 effects missing" in done.stdout, "the barrier is empty"
+    assert "producer bank" in done.stderr
     assert "TP-8002" in done.stderr
     assert "TP-7000" in done.stderr
     written = [file.read_text(errors="replace") for file in events.rglob("*") if file.is_file()]
