@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.spark.archive.archiving import DAY_MS, ROWS_PER_TASK, Archive, InProcess, fail_early
@@ -130,6 +131,9 @@ def test_rows_lie_in_the_folder_of_the_day_they_finished(sqlite_store: SqliteUnd
         "dt=2027-01-15": "n1-000000000001-000000000003.parquet",
     }
     assert archive.places() == [(1, 1), (1, 2), (1, 3)]
+    for path in archive.folder.glob("history/*/*"):
+        group = pq.read_metadata(path).row_group(0)
+        assert {group.column(place).compression for place in range(group.num_columns)} == {"ZSTD"}
 
 
 def test_rows_gone_before_the_first_run_are_counted_and_not_held_against_it(

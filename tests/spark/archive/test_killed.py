@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.spark.archive.archiving import Archive, fail_early
@@ -107,3 +108,40 @@ def test_nothing_is_lost_and_nothing_is_there_twice(
     assert [manifest.number for manifest in Lake(archive.folder).manifests()] == list(
         range(1, len(archive.manifests) + 1)
     )
+
+
+@pytest.mark.parametrize("point", ["checked", "committed", "published"])
+def test_a_task_that_outlives_a_killed_run_writes_into_no_other_runs_files(
+    sqlite_store: SqliteUnderTest, archive: Archive, point: str
+) -> None:
+    finish(sqlite_store, 1, 1, 5)
+    assert killed(archive, sqlite_store, "copied", 1)
+    [outlived] = archive.folder.glob("_staging/*/history/*/*.parquet")
+
+    def write_on(name: str) -> None:
+        if name == point:
+            outlived.parent.mkdir(parents=True, exist_ok=True)
+            outlived.write_bytes(b"")
+
+    archive.run(sqlite_store, reached=write_on)
+    outlived.parent.mkdir(parents=True, exist_ok=True)
+    outlived.write_bytes(b"")
+    archive.run(sqlite_store)
+
+    assert archive.places() == [(1, seq) for seq in range(1, 6)]
+    assert archive.verify().faults == ()
+    assert not (archive.folder / "_staging").exists()
+
+
+def test_a_manifest_of_before_tries_had_names_is_published(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+    finish(sqlite_store, 1, 1, 5)
+    assert killed(archive, sqlite_store, "committed", 1)
+    [path] = archive.folder.glob("_manifests/*.json")
+    manifest = msgspec.json.decode(path.read_bytes())
+    (archive.folder / "_staging" / manifest.pop("staging")).rename(archive.folder / "_staging" / "00000001")
+    path.write_bytes(msgspec.json.encode(manifest))
+
+    archive.run(sqlite_store)
+
+    assert archive.places() == [(1, seq) for seq in range(1, 6)]
+    assert archive.verify().faults == ()

@@ -3,12 +3,13 @@
     history/dt=2026-11-20/n1-000000000001-000000250000.parquet      rows, by the day they were finished
     attempt/dt=2026-11-20/r00000003-0001.parquet                    attempts, by the day they were made
     _manifests/00000003.json                                        what round 3 has added
-    _staging/00000004/…                                             what a round under way has written
+    _staging/00000004-9f2c61d05a77e340/…                            what a round under way has written
     _lake.json, _lock                                               whose lake it is; who is at work
 
 A round comes to be in one instant: when its manifest appears under its number. Before that its files lie in
 `_staging` and count for nothing; after it they are moved to their places, by whoever comes next if need be. So a file
-under `history` is always one of a manifest, and a reader of the plain folders sees nothing twice.
+under `history` is always one of a manifest, and a reader of the plain folders sees nothing twice. Each try of a round
+has a folder of its own in `_staging`, which its manifest names: a task that outlives a killed run writes into nobody's.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
     `through`: node to the last seq in the lake; `attempts_until_ms`: attempts made before it are in the lake;
     `until_ms`: what was finished or made before it is in the lake, and may be forgotten by the store;
-    `missing`: rows that were gone from the store when their numbers were archived.
+    `missing`: rows that were gone from the store when their numbers were archived. `staging`: the folder in `_staging`
+    in which they were written; empty where it has the round's number for a name.
     """
 
     format: int
@@ -66,6 +68,7 @@ class Manifest(msgspec.Struct, frozen=True):
     until_ms: int
     missing: int
     files: tuple[File, ...]
+    staging: str = ""
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -141,9 +144,17 @@ class Lake:
             found.append(manifest)
         return found
 
-    def staging(self, number: int) -> Path:
-        """Where round `number` writes."""
-        return self.folder / _STAGING / f"{number:08}"
+    def new_staging(self, number: int) -> Path:
+        """Where a try of round `number` writes, and no other try."""
+        return self.folder / _STAGING / f"{number:08}-{secrets.token_hex(8)}"
+
+    def _staging_of(self, manifest: Manifest) -> Path:
+        name = manifest.staging or f"{manifest.number:08}"
+        if not name.startswith(f"{manifest.number:08}") or Path(name).name != name:
+            raise LakeDamaged(
+                f"{self.folder}: a manifest names {name!r}, which is no folder of round {manifest.number}."
+            )
+        return self.folder / _STAGING / name
 
     def clear_staging(self) -> None:
         """Remove what rounds that never came to be have written. Call `publish` before; only with the lock."""
@@ -169,7 +180,7 @@ class Lake:
 
     def publish(self, manifest: Manifest) -> None:
         """Move the files of a round to their places; again and again does no harm."""
-        staging = self.staging(manifest.number)
+        staging = self._staging_of(manifest)
         if not staging.is_dir():
             return
         for file in manifest.files:
@@ -192,7 +203,7 @@ class Lake:
 
     def _settle(self, manifest: Manifest) -> None:
         """A manifest that survives a loss of power must not name files that do not."""
-        staging = self.staging(manifest.number)
+        staging = self._staging_of(manifest)
         self._sync({(staging / file.path).parent for file in manifest.files})
 
     def _sync(self, folders: set[Path]) -> None:

@@ -143,7 +143,8 @@ class _Rounds:
     def _round(self, before: Manifest | None, stretches: Sequence[Stretch], *, final: bool) -> Manifest:
         reached = self._settings.reached
         number = 1 if before is None else before.number + 1
-        tasks = self._tasks(number, stretches, final=final)
+        staging = self._lake.new_staging(number)
+        tasks = self._tasks(number, staging, stretches, final=final)
         copied = self._spread(copy, tasks)
         reached("copied")
         found = self._spread(check, copied)
@@ -162,6 +163,7 @@ class _Rounds:
             until_ms=self._todo.until_ms if final else (0 if before is None else before.until_ms),
             missing=expected - sum(file.facts.rows for file in files if file.table == Kind.HISTORY),
             files=files,
+            staging=staging.name,
         )
         self._lake.commit(manifest)
         reached("committed")
@@ -169,18 +171,18 @@ class _Rounds:
         reached("published")
         return manifest
 
-    def _tasks(self, number: int, stretches: Sequence[Stretch], *, final: bool) -> list[Task]:
-        staging = str(self._lake.staging(number))
+    def _tasks(self, number: int, staging: Path, stretches: Sequence[Stretch], *, final: bool) -> list[Task]:
         whole = not (self._todo.first_time or self._settings.accept_gaps)
         tasks = [
-            Task(self._wanted, staging, one.node, one.first, one.last, _name(one), whole=whole) for one in stretches
+            Task(self._wanted, str(staging), one.node, one.first, one.last, _name(one), whole=whole)
+            for one in stretches
         ]
         attempts = msgspec.structs.replace(self._wanted, kind=Kind.ATTEMPT)
         spans = self._todo.attempts if final else ()
         return tasks + [
             Task(
                 attempts,
-                staging,
+                str(staging),
                 0,
                 span.first_ms,
                 span.until_ms,
