@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,9 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import msgspec
+
+from tests.crash.checker import rows
+from twophase.spark._java import find_java
 
 SINK_KILLS, STREAM_KILLS = 21, 20
 ENGINES = "sqlite,postgres"
@@ -35,13 +39,20 @@ PROMISES = {
 
 
 class Played(msgspec.Struct, frozen=True):
-    """One test on one engine. `points`: where drivers were killed, and how often."""
+    """One test on one engine. `points`: where drivers were killed, and how often.
+
+    `rows`: how many there were; `once`: how many of them were found exactly once; both None where the test did not
+    come so far. `database`: its program and version.
+    """
 
     what: str
     engine: str
     points: Counter[str]
     seconds: float
     failed: bool
+    rows: int | None = None
+    once: int | None = None
+    database: str = ""
 
 
 def main() -> int:
@@ -54,11 +65,16 @@ def main() -> int:
     if not played:
         print("nothing was played")
         return code or 2
-    options.report.write_text(report(played), encoding="utf-8")
+    options.report.write_text(report(played, _command(options)), encoding="utf-8")
     kills = sum(one.points.total() for one in played)
     verdict = "a promise was broken" if any(one.failed for one in played) else "every promise was kept"
     print(f"{kills} kills; {verdict}; the report is {options.report}")
     return code
+
+
+def _command(options: argparse.Namespace) -> str:
+    arguments = f"--sink {options.sink} --stream {options.stream} --engines {options.engines}"
+    return f'make soak PARTS=spark ARGS="{arguments}"'
 
 
 def _run(options: argparse.Namespace, results: Path) -> int:
@@ -77,16 +93,22 @@ def _run(options: argparse.Namespace, results: Path) -> int:
 
 def read(results: Path) -> list[Played]:
     """What the tests noted of themselves."""
-    return [
-        Played(
-            what=_job(case.get("name", "")),
-            engine=case.get("name", "").partition("[")[2].rstrip("]"),
-            points=Counter(one.get("value", "") for one in case.iter("property") if one.get("name") == "killed"),
-            seconds=float(case.get("time", "0")),
-            failed=any(case.find(name) is not None for name in ("failure", "error")),
-        )
-        for case in ET.parse(results).getroot().iter("testcase")
-    ]
+    return [_played(case) for case in ET.parse(results).getroot().iter("testcase")]
+
+
+def _played(case: ET.Element) -> Played:
+    noted = [(one.get("name", ""), one.get("value", "")) for one in case.iter("property")]
+    last = dict(noted)
+    return Played(
+        what=_job(case.get("name", "")),
+        engine=case.get("name", "").partition("[")[2].rstrip("]"),
+        points=Counter(value for name, value in noted if name == "killed"),
+        seconds=float(case.get("time", "0")),
+        failed=any(case.find(name) is not None for name in ("failure", "error", "skipped")),
+        rows=int(last["rows"]) if "rows" in last else None,
+        once=int(last["once"]) if "once" in last else None,
+        database=last.get("database", ""),
+    )
 
 
 def _job(name: str) -> str:
@@ -94,44 +116,64 @@ def _job(name: str) -> str:
     return next((what for what, test in TESTS.items() if name.startswith(test.rpartition("::")[2])), name)
 
 
-def report(played: list[Played]) -> str:
+def database_version(url: str) -> str:
+    """Of `sqlite:///file` or `postgresql://…`: its program and version, for the report."""
+    if url.startswith("sqlite:"):
+        return f"SQLite {sqlite3.sqlite_version}"
+    return str(rows(url, "select version()")[0][0]).partition(" on ")[0]
+
+
+def _versions(played: list[Played]) -> str:
+    with tempfile.TemporaryDirectory(prefix="twophase-soak-") as folder:
+        java = find_java(Path(folder)).version
+    packages = (f"{name} {version(package)}" for name, package in (("twophase", "twophase"), ("PySpark", "pyspark")))
+    databases = dict.fromkeys(one.database for one in played if one.database)
+    return ", ".join((*packages, f"Java {java}", f"Python {platform.python_version()}", *databases))
+
+
+def report(played: list[Played], command: str) -> str:
     """The report as a page."""
-    versions = f"twophase {version('twophase')}, Python {platform.python_version()}, PySpark {version('pyspark')}"
     broken = [one for one in played if one.failed]
     verdict = "**A promise was broken, or a test could not be run:**" if broken else "Every promise was kept."
     lines = [
         "# Soak report of Spark's drivers",
         "",
-        "Written by `make soak PARTS=spark`. A driver was killed with -9, Java and all its Python processes at once,",
-        "as soon as it came to a point; then the next one went on from its checkpoint.",
+        "A driver was killed with -9, Java and all its Python processes at once, as soon as it came to a point; then",
+        "the next one went on from its checkpoint.",
         "",
         verdict,
         *[f"* {one.what}, {one.engine}" for one in broken],
         "",
         "| | |",
         "|---|---|",
+        f"| command | `{command}` |",
         f"| when | {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())} |",
         f"| machine | {os.cpu_count()} cores, {platform.system()} {platform.release()}, {platform.machine()} |",
-        f"| versions | {versions} |",
+        f"| versions | {_versions(played)} |",
         "",
-        "| Job | Engine | Kills | Seconds | At the end |",
-        "|---|---|---|---|---|",
+        "| Job | Engine | Kills | Rows | Exactly once | Seconds | At the end |",
+        "|---|---|---|---|---|---|---|",
         *[
-            f"| {one.what} | {one.engine} | {one.points.total()} | {one.seconds:.0f} | "
+            f"| {one.what} | {one.engine} | {one.points.total()} | {_shown(one.rows)} | {_shown(one.once)} | "
+            f"{one.seconds:.0f} | "
             f"{'**not so**' if one.failed else PROMISES[one.what]} |"
             for one in played
         ],
         "",
-        "| Job | Point | Kills |",
-        "|---|---|---|",
+        "| Job | Engine | Point | Kills |",
+        "|---|---|---|---|",
         *[
-            f"| {what} | {point} | {count} |"
-            for what in TESTS
-            for point, count in sorted(sum((one.points for one in played if one.what == what), Counter()).items())
+            f"| {one.what} | {one.engine} | {point} | {count} |"
+            for one in played
+            for point, count in sorted(one.points.items())
         ],
         "",
     ]
     return "\n".join(lines)
+
+
+def _shown(count: int | None) -> str:
+    return "not counted" if count is None else str(count)
 
 
 def _options() -> argparse.Namespace:

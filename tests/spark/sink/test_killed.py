@@ -22,6 +22,7 @@ import pytest
 from tests.crash.checker import rows
 from tests.spark.sink.publisher import Order
 from tests.spark.sink.scene import Scene
+from tests.spark.soak import database_version
 from tests.spark.source.test_killed import descendants
 from twophase.spark.sink.naming import gid_of
 
@@ -130,7 +131,10 @@ def test_each_row_once_wherever_the_driver_dies(
     publisher.run_to_end()
 
     wanted = {gid_of("orders", [number]) for number in range(1, publisher.last + 1)}
+    record_property("database", database_version(chosen_scene.store))
+    record_property("rows", len(wanted))
     chosen_scene.until_delivered(len(wanted))
+    record_property("once", sum(chosen_scene.receiver.counted[gid] == 1 for gid in wanted))
     assert dict(chosen_scene.receiver.counted) == dict.fromkeys(wanted, 1)
     history = rows(chosen_scene.store, "select gid, state from history")
     assert sorted(history) == sorted((gid, 4) for gid in wanted)

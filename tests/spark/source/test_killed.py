@@ -12,12 +12,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from tests.spark.soak import database_version
 from tests.spark.source.stores import StoreUnderTest, finish, remove
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(2_000)]
@@ -103,6 +105,10 @@ def test_every_row_once_whatever_is_killed(
         assert process.wait(START_SECONDS_MAX) == 0, (tmp_path / "stderr").read_text()
 
     rows = pq.read_table(tmp_path / "rows", partitioning="hive").select(["node", "seq", "gap_rows"]).to_pylist()
+    found = Counter((row["node"], row["seq"]) for row in rows if not row["gap_rows"])
+    record_property("database", database_version(getattr(chosen_store, "dsn", chosen_store.url)))
+    record_property("rows", last + 300 - GONE)
+    record_property("once", sum(count == 1 for count in found.values()))
     assert sorted((row["node"], row["seq"], row["gap_rows"] or 0) for row in rows) == [
         (1, GONE, GONE),
         *((1, seq, 0) for seq in range(GONE + 1, last + 1)),
