@@ -118,7 +118,7 @@ def check(*, coordinator: str, bank_a: str, bank_b: str, total: int, acknowledge
     found.none([gid for gid in barred if history.get(gid, FAILED) != FAILED], "barred messages did not fail")
 
     found.classify(*_sides(coordinator, bank_a, bank_b))
-    at_rest = out.keys() ^ credited.keys() - {row[0] for row in live(coordinator)}
+    at_rest = (out.keys() ^ credited.keys()) - {row[0] for row in live(coordinator)}
     found.expect_classes([gid for gid in at_rest if gid in committed or gid in credited] + [gid for gid, _ in twice])
     for told in acknowledged:
         is_out = told.transfer_id in transfers
