@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
@@ -24,9 +27,10 @@ from tests.spark.source.stores import (
 from twophase.core.errors import ArchiveRefused, CannotRead, HistoryGap, LakeDamaged
 from twophase.core.message import decode
 from twophase.spark.archive import marks
-from twophase.spark.archive.copying import Task
+from twophase.spark.archive.copying import Task, copy
 from twophase.spark.archive.lake import Lake
 from twophase.spark.archive.spans import attempts_between
+from twophase.spark.archive.workers import here
 from twophase.spark.datasource.asked.looking import location_of, looked_into
 from twophase.spark.datasource.asked.wanted import parse
 from twophase.spark.datasource.shape.sql import select
@@ -180,6 +184,23 @@ def test_a_copy_that_differs_is_not_taken(
     assert archive.places() == []
     assert released_ms(sqlite_store) == 0
     assert archive.run(sqlite_store).history == 5
+
+
+def test_only_one_attempt_of_a_task_counts(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+    """Spark may run a task twice, after a failure or to be quicker, and the other attempt may write on."""
+    finish(sqlite_store, 1, 1, 25)
+
+    def spread(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        done = here(function, items)
+        if function is copy:  # the same stretches under the same names, and cut off behind their first row
+            here(function, [msgspec.structs.replace(item, last=item.first, whole=False) for item in items])
+        return done
+
+    archive.run(sqlite_store, spread)
+
+    assert archive.places() == [(1, seq) for seq in range(1, 26)]
+    assert archive.verify().faults == ()
+    assert not (archive.folder / "_staging").exists()
 
 
 def test_a_restored_store_is_refused(sqlite_store: SqliteUnderTest, archive: Archive) -> None:

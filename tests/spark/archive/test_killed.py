@@ -62,7 +62,7 @@ def _cut_short(reached: Callable[[str], None]) -> None:
 
     def rename_and_tell(self: Path, target: Path) -> Path:
         moved = rename(self, target)
-        if self.suffix == ".parquet":
+        if self.suffix == ".parquet" and "_staging" not in target.parts:
             reached("moved")
         return moved
 

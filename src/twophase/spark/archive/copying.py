@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 
 from twophase.core.errors import HistoryGap, LakeDamaged
 from twophase.spark.archive.facts import SHAPES, Facts, Tally, facts_of
-from twophase.spark.archive.lake import File, make_folder
+from twophase.spark.archive.lake import File, attempt_folder, make_folder
 from twophase.spark.archive.schemas import target_of
 from twophase.spark.datasource.asked.wanted import Wanted
 from twophase.spark.datasource.shape.sql import select
@@ -69,19 +70,23 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """The files of a task, to be compared with the store."""
+    """The files of a task, to be compared with the store. `attempt`: the folder that the attempt wrote them into."""
 
     task: Task
+    attempt: str
     paths: tuple[str, ...]
 
 
 def copy(task: Task) -> Check:
-    """Write the rows of a task, one file a day.
+    """Write the rows of a task, one file a day, into a folder that no other attempt of the task has.
+
+    Spark may run a task again, or twice at a time, and only one attempt's word reaches the driver.
 
     Raises:
         HistoryGap: numbers are missing that must not be.
     """
-    days = _DayFiles(task)
+    attempt = str(attempt_folder(Path(task.staging), secrets.token_hex(8)))
+    days = _DayFiles(task, Path(attempt))
     with contextlib.closing(days), snapshot_of(task.wanted) as (run, engine):
         rows = 0
         for batch in Reader(task.wanted, target_of(task.kind), engine).rows(run, task.range):
@@ -89,7 +94,7 @@ def copy(task: Task) -> Check:
             days.add(batch)
         if task.whole and rows != task.last - task.first + 1:
             raise _gap(task, run)
-    return Check(task, days.paths())
+    return Check(task, attempt, days.paths())
 
 
 def check(found: Check) -> list[File]:
@@ -142,14 +147,15 @@ def fingerprint(path: Path) -> tuple[int, str]:
 class _DayFiles:
     """The files of a task, one a day, each written in large pieces."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, folder: Path) -> None:
         self._task = task
+        self._folder = folder
         self._open: dict[int, _DayFile] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         for day, rows in _by_day(batch, self._task.kind):
             if day not in self._open:
-                path = Path(self._task.staging) / _path(self._task, day)
+                path = self._folder / _path(self._task, day)
                 self._open[day] = _DayFile(path, target_of(self._task.kind))
             self._open[day].add(rows)
 
@@ -164,7 +170,7 @@ class _DayFiles:
 class _DayFile:
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         make_folder(path.parent)
-        self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb")
+        self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
         self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", write_page_checksum=True)
         self._schema = schema
         self._waiting: list[pa.RecordBatch] = []

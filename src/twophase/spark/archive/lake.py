@@ -10,6 +10,8 @@ A round comes to be in one instant: when its manifest appears under its number. 
 `_staging` and count for nothing; after it they are moved to their places, by whoever comes next if need be. So a file
 under `history` is always one of a manifest, and a reader of the plain folders sees nothing twice. Each try of a round
 has a folder of its own in `_staging`, which its manifest names: a task that outlives a killed run writes into nobody's.
+In it each attempt of a task has one too, `attempt-…`: what the driver took the word of is moved out of it, before it is
+compared; what other attempts of the same task wrote, or still write, is never looked at.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -160,6 +162,13 @@ class Lake:
         """Remove what rounds that never came to be have written. Call `publish` before; only with the lock."""
         shutil.rmtree(self.folder / _STAGING, ignore_errors=True)
 
+    @staticmethod
+    def take(staging: Path, attempt: Path, paths: Sequence[str]) -> None:
+        """Move the files of the attempt that counts, of those of one task, to where the round has its files."""
+        for path in paths:
+            make_folder((staging / path).parent)
+            (attempt / path).rename(staging / path)
+
     def commit(self, manifest: Manifest) -> None:
         """Let a round be: everything it names stands in `_staging` and was verified.
 
@@ -222,6 +231,11 @@ class Lake:
             return None
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise LakeDamaged(f"{path} cannot be read: {error}.") from None
+
+
+def attempt_folder(staging: Path, name: str) -> Path:
+    """Where one attempt of a task writes."""
+    return staging / f"attempt-{name}"
 
 
 def make_folder(folder: Path) -> None:

@@ -146,6 +146,8 @@ class _Rounds:
         staging = self._lake.new_staging(number)
         tasks = self._tasks(number, staging, stretches, final=final)
         copied = self._spread(copy, tasks)
+        for one in copied:
+            self._lake.take(staging, Path(one.attempt), one.paths)
         reached("copied")
         found = self._spread(check, copied)
         reached("checked")
