@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -47,6 +48,7 @@ SCHEMA = pa.schema(
     ]
 )
 JSON = msgspec.json.Encoder(decimal_format="number")
+MAP_OF_MAPS = pa.map_(pa.string(), pa.map_(pa.float64(), pa.int32()))
 BATCH = pa.RecordBatch.from_pylist(ROWS, schema=SCHEMA)
 NEEDED = {
     "coordinator": "http://127.0.0.1:36789",
@@ -133,6 +135,45 @@ def test_a_value_that_python_does_not_have_is_refused_by_its_column(column: pa.A
 
     with pytest.raises(RowRefused, match=rf"'odd' cannot be taken over in a row, {kind}: "):
         encoder(batch, keyColumns=key).encode(batch)
+
+
+def of_one(column: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([1]), column], ["id", "odd"])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([math.inf]),
+        pa.array([[(math.nan, 1)]], pa.map_(pa.float64(), pa.int32())),
+        pa.array([[{"of": [("a", [(-math.inf, 1)])]}]], pa.list_(pa.struct([("of", MAP_OF_MAPS)]))),
+    ],
+)
+def test_what_is_no_number_is_refused_as_a_maps_key_too(column: pa.Array) -> None:
+    with pytest.raises(RowRefused, match="'odd' is not a number, or infinite"):
+        encoder(of_one(column)).encode(of_one(column))
+
+
+def test_what_is_no_number_is_refused_in_an_address() -> None:
+    batch = of_one(pa.array([math.nan]))
+    with pytest.raises(RowRefused, match="'odd' is not a number, or infinite"):
+        encoder(batch, url="", urlTemplate="http://b/${odd}", payloadColumns="id").encode(batch)
+
+
+@pytest.mark.parametrize(
+    ("column", "json"),
+    [
+        (pa.array([[(-0.0, -0.0), (1.5, 2.0)]], pa.map_(pa.float64(), pa.float64())), b'{"0.0":-0.0,"1.5":2.0}'),
+        (pa.array([[(Decimal("1.50"), 1)]], pa.map_(pa.decimal128(9, 2), pa.int32())), b'{"1.50":1}'),
+        (
+            pa.array([[{"of": [("a", [(-0.0, 1)])]}]], pa.list_(pa.struct([("of", MAP_OF_MAPS)]))),
+            b'[{"of":{"a":{"0.0":1}}}]',
+        ),
+    ],
+)
+def test_numbers_that_are_a_maps_keys_are_the_text_of_what_they_equal(column: pa.Array, json: bytes) -> None:
+    [(_, request)] = encoder(of_one(column), payloadTemplate="${odd}").encode(of_one(column))
+    assert request == said({"id": 1}, "http://b/in", json)[1]
 
 
 @pytest.mark.parametrize(

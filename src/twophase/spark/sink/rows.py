@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
@@ -94,7 +95,9 @@ class RowEncoder:
         in_json = _in_json(publishing, list(types))
         needed = {*publishing.columns, *in_json}
         self._names = [name for name in types if name in needed]
-        self._floats = [name for name in in_json if _contains(types[name], (FloatType, DoubleType))]
+        written = dict.fromkeys([*in_json, *PLACEHOLDER.findall(publishing.url_template)])
+        self._floats = [name for name in written if _contains(types[name], (FloatType, DoubleType))]
+        self._maps = [name for name in written if _contains_map_of_numbers(types[name])]
         self._url = _url_of(publishing)
         self._payload = _payload_of(publishing)
         headers = tuple((name, looked_up("branchHeaders", value)) for name, value in publishing.headers)
@@ -125,6 +128,8 @@ class RowEncoder:
         for name in self._floats:
             for value in columns[name]:
                 _require_finite(name, value)
+        for name in self._maps:
+            columns[name] = [_with_plain_keys(value) for value in columns[name]]
         keys = zip(*(columns[name] for name in publishing.key_columns), strict=True)
         gids = [gid_of(publishing.publisher, key) for key in keys]
         rows = zip(*columns.values(), strict=True)
@@ -239,13 +244,41 @@ def _contains(kind: DataType, wanted: tuple[type[DataType], ...]) -> bool:
     return isinstance(kind, wanted)
 
 
+def _contains_map_of_numbers(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_contains_map_of_numbers(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _contains_map_of_numbers(kind.elementType)
+    if isinstance(kind, MapType):
+        return isinstance(kind.keyType, (FloatType, DoubleType, DecimalType)) or _contains_map_of_numbers(
+            kind.valueType
+        )
+    return False
+
+
+def _with_plain_keys(value: Any) -> Any:
+    """The same with maps whose keys are as JSON has them: a key is text there, and -0.0 is the 0.0 it is equal to."""
+    if isinstance(value, dict):
+        return {_plain_key(key): _with_plain_keys(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_with_plain_keys(part) for part in value]
+    return value
+
+
+def _plain_key(key: Any) -> Any:
+    if isinstance(key, Decimal):
+        return format(key, "f")
+    return key + 0.0 if isinstance(key, float) else key
+
+
 def _require_finite(name: str, value: Any) -> None:
-    """JSON has no NaN and no infinity, and null in their place would be another value."""
+    """JSON has no NaN and no infinity, and null in their place would be another value. Nor is NaN a map's key."""
     if isinstance(value, float):
         if not math.isfinite(value):
             raise RowRefused(f"Column {name!r} is not a number, or infinite, in a row: JSON has neither.")
     elif isinstance(value, dict):
-        for part in value.values():
+        for key, part in value.items():
+            _require_finite(name, key)
             _require_finite(name, part)
     elif isinstance(value, list):
         for part in value:
