@@ -88,6 +88,35 @@ def test_a_batch_is_found_however_many_came_after_it(url: str, ledger: Ledger) -
     assert ledger.find("others", group) == []
 
 
+def test_more_batches_than_are_listed_are_told_of(url: str, ledger: Ledger) -> None:
+    begun(ledger)
+    for number in range(ROWS_SHOWN):
+        ledger.begin(Batch(stream_batch("others", "query", number), "others", "query", number), "id")
+
+    def listed(*arguments: str) -> tuple[int, int, int]:
+        done = CliRunner().invoke(app, ["abandon", "--ledger", url, *arguments])
+        assert done.exit_code == 0
+        said = done.output
+        return said.count("orders"), said.count("others"), said.count("There are more")
+
+    assert listed("--publisher", "orders") == (1, 0, 0)
+    assert listed("--publisher", "others") == (0, ROWS_SHOWN, 0)
+    assert listed("--publisher", "others", "--limit", "7") == (0, 7, 1)
+    assert sum(listed()) == ROWS_SHOWN + 1
+    assert listed()[-1] == 1
+    assert listed("--all") == (1, ROWS_SHOWN, 0)
+    assert listed("--limit", str(ROWS_SHOWN + 1)) == (1, ROWS_SHOWN, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["--batch", "7"], "--publisher is missing"), (["--all", "--limit", "7"], "exclude each other")],
+)
+def test_what_abandon_cannot_be_asked(url: str, arguments: list[str], said: str) -> None:
+    done = CliRunner().invoke(app, ["abandon", "--ledger", url, *arguments])
+    assert (done.exit_code, said in done.output) == (2, True)
+
+
 def test_a_message_of_several_batches_waits_for_all_of_them(url: str, ledger: Ledger) -> None:
     begun(ledger, query="before the checkpoint was lost")
     second, writer = begun(ledger, query="after")

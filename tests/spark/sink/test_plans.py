@@ -74,7 +74,7 @@ def postgres_ledger(tmp_path: Path, postgres_database: Database) -> Iterator[Eng
 
 
 OF_SQLITE = (*GROWING, "read_others")
-OF_POSTGRESQL = (*GROWING, "read_others_postgresql")
+OF_POSTGRESQL = (*GROWING, "list_all_batches", "read_others_postgresql")
 GIVEN = "SCAN json_each"
 """The gids that were handed over, not a table."""
 

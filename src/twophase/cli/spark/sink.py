@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from twophase.cli.spark.ending import EXIT_INTERRUPTED
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 EXIT_FAILED: Final = 2
 EXIT_NOTHING: Final = 1
+_LIMIT_MAX: Final = 10_000_000
+_WIDTH: Final = 200
+"""A line is left to a narrow terminal to fold: in columns that are squeezed an id cannot be copied."""
 _LEDGER_HELP: Final = "The ledger: a URL, env:NAME or file:PATH."
 CHECKBACK_EXAMPLES: Final = """\b
 Examples:
@@ -25,7 +28,7 @@ Examples:
   twophase spark checkback --ledger env:LEDGER_URL --host 0.0.0.0 --port 36791"""
 ABANDON_EXAMPLES: Final = """\b
 Examples:
-  twophase spark abandon --ledger env:LEDGER_URL --publisher orders
+  twophase spark abandon --ledger env:LEDGER_URL --publisher orders --limit 200
       lists its batches, undecided ones first
   twophase spark abandon --ledger env:LEDGER_URL --publisher orders --batch 17
       rolls streaming batch 17 back, for ever"""
@@ -61,39 +64,52 @@ def checkback(
 
 def abandon(
     ledger: Annotated[str, typer.Option(help=_LEDGER_HELP)],
-    publisher: Annotated[str, typer.Option(help="Whose batches: option publisher of the sink.")],
+    publisher: Annotated[
+        str | None, typer.Option(help="Whose batches: option publisher of the sink; without it all are listed.")
+    ] = None,
     batch: Annotated[
         str | None, typer.Option(help="A streaming batch's number or any batch's id; without it they are listed.")
     ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, max=_LIMIT_MAX, help="List so many at most.", show_default="50")
+    ] = None,
+    every: Annotated[bool | None, typer.Option("--all", help="List them all.")] = None,
 ) -> None:
     """Give a batch up: what it prepared and did not publish is rolled back, for ever.
 
     Of an undecided batch that is all of it; a later try of it publishes nothing. Of a published one it is what only
     failed tries had prepared.
 
+    Without --batch, batches are listed: undecided ones first, then the latest.
+
     Exit code 0: done, or listed; 1: no such batch; 2: it could not be done.
     """
-    from twophase.spark.sink.ledger import Ledger  # noqa: PLC0415 -- PySpark's room is slow to import
+    from twophase.spark.sink.ledger import ROWS_SHOWN, Ledger  # noqa: PLC0415 -- PySpark's room is slow to import
     from twophase.spark.sink.place import checked_reference, engine_of, install_ledger  # noqa: PLC0415 -- the same
 
     try:
+        if batch is not None and publisher is None:
+            raise ConfigurationError("--publisher is missing: whose batch is to be given up.")
+        if every and limit is not None:
+            raise ConfigurationError("--all and --limit exclude each other.")
+        shown = _LIMIT_MAX if every else limit or ROWS_SHOWN
         engine = engine_of(checked_reference(ledger))
         install_ledger(engine)
         book = Ledger(engine)
-        if batch is None:
-            _show(book.batches(publisher))
+        if batch is None or publisher is None:
+            _show(book.batches(publisher, shown + 1), shown)
             return
-        code = _give_up(book, publisher, batch)
+        code = _give_up(book, publisher, batch, shown)
     except TwophaseError as error:
         _fail(error)
     if code:
         raise typer.Exit(code)
 
 
-def _give_up(book: Ledger, publisher: str, wanted: str) -> int:
+def _give_up(book: Ledger, publisher: str, wanted: str, shown: int) -> int:
     from twophase.spark.sink.ledger import Decision  # noqa: PLC0415 -- PySpark's room is slow to import
 
-    found = book.find(publisher, wanted)
+    found = book.find(publisher, wanted, shown + 1)
     undecided = [one for one in found if one.decision is Decision.OPEN]
     if len(found) > 1 and len(undecided) == 1:
         found = undecided
@@ -102,7 +118,7 @@ def _give_up(book: Ledger, publisher: str, wanted: str) -> int:
         return EXIT_NOTHING
     if len(found) > 1:
         typer.echo(f"Several batches of publisher {publisher} have number {wanted}; give the id of one:", err=True)
-        _show(found)
+        _show(found, shown)
         return EXIT_NOTHING
     decision = book.give_up(found[0].group)
     if decision is Decision.OPEN:
@@ -114,12 +130,13 @@ def _give_up(book: Ledger, publisher: str, wanted: str) -> int:
     return 0
 
 
-def _show(batches: list[ListedBatch]) -> None:
+def _show(batches: list[ListedBatch], shown: int) -> None:
     table = Table(show_edge=False, pad_edge=False)
-    for title in ("batch", "number", "query", "begun", "decision", "messages", "submitted", "given up"):
+    for title in ("publisher", "batch", "number", "query", "begun", "decision", "messages", "submitted", "given up"):
         table.add_column(title, justify="right" if title in {"number", "messages"} else "left")
-    for one in batches:
+    for one in batches[:shown]:
         table.add_row(
+            escape(one.publisher),
             one.group,
             str(one.number) if one.number >= 0 else "write",
             one.query[:8],
@@ -129,8 +146,10 @@ def _show(batches: list[ListedBatch]) -> None:
             _time(one.published_ms),
             _time(one.given_up_ms),
         )
-    console = Console(width=None if os.isatty(1) else 160)
+    console = Console(width=_WIDTH)
     console.print(table if batches else "no batches")
+    if len(batches) > shown:
+        typer.echo(f"There are more batches; {shown} are shown. See more with --limit N, or --all.", err=True)
 
 
 def _time(time_ms: int | None) -> str:

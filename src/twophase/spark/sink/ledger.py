@@ -58,6 +58,7 @@ class Batch(msgspec.Struct, frozen=True):
 class ListedBatch(msgspec.Struct, frozen=True):
     """A batch as the ledger knows it. Times in milliseconds since 1970, None where it has not happened."""
 
+    publisher: str
     group: str
     query: str
     number: int
@@ -214,15 +215,17 @@ class Ledger:
             run(connection, "set_given_up", group_id=group, now_ms=_now_ms())
         return decision
 
-    def batches(self, publisher: str) -> list[ListedBatch]:
-        """The latest batches of a publisher, undecided ones first."""
+    def batches(self, publisher: str | None, rows_max: int = ROWS_SHOWN) -> list[ListedBatch]:
+        """The latest batches of a publisher, None for all publishers: undecided ones first."""
         with speaking(), self._engine.connect() as connection:
-            return _listed(run(connection, "list_batches", publisher=publisher, rows_max=ROWS_SHOWN))
+            if publisher is None:
+                return _listed(run(connection, "list_all_batches", rows_max=rows_max))
+            return _listed(run(connection, "list_batches", publisher=publisher, rows_max=rows_max))
 
-    def find(self, publisher: str, wanted: str) -> list[ListedBatch]:
+    def find(self, publisher: str, wanted: str, rows_max: int = ROWS_SHOWN) -> list[ListedBatch]:
         """A publisher's batches with this id or number, however old, undecided ones first."""
         with speaking(), self._engine.connect() as connection:
-            return _listed(run(connection, "find_batches", publisher=publisher, wanted=wanted, rows_max=ROWS_SHOWN))
+            return _listed(run(connection, "find_batches", publisher=publisher, wanted=wanted, rows_max=rows_max))
 
     def identity(self) -> str:
         """The name of this database, which a check-back must give."""
@@ -248,8 +251,10 @@ class Ledger:
 
 def _listed(rows: Sequence[Any]) -> list[ListedBatch]:
     return [
-        ListedBatch(group, query, number, begun_ms, count, published_ms, given_up_ms, _OF_REASON.get(reason, _OPEN))
-        for group, query, number, begun_ms, count, published_ms, given_up_ms, reason in rows
+        ListedBatch(
+            publisher, group, query, number, begun_ms, count, done_ms, given_up_ms, _OF_REASON.get(reason, _OPEN)
+        )
+        for publisher, group, query, number, begun_ms, count, done_ms, given_up_ms, reason in rows
     ]
 
 

@@ -1,0 +1,9 @@
+-- The latest batches of all publishers, undecided ones first. By hand, by who does not know a publisher's name: it looks
+-- at every batch, in no index's order, and uniq_barrier serves the decisions.
+select batch.publisher, batch.group_id, batch.query_id, batch.batch_number, batch.begun_ms, batch.message_count,
+       batch.published_ms, batch.given_up_ms, decision.reason
+from twophase_spark_batch batch
+left join barrier decision on decision.gid = batch.group_id
+  and decision.branch_id = '00' and decision.op = 'msg' and decision.barrier_id = '01'
+order by case when decision.reason is null then 0 else 1 end, batch.begun_ms desc
+limit :rows_max
