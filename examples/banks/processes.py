@@ -19,11 +19,17 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def free_port() -> int:
-    """A port that is free now, on loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+def keep_port() -> int:
+    """A port on loopback for a process of ours, which may end and start again there until this one ends.
+
+    It is bound, and not listened on: so nobody else is given it while the process is down, and the process, whose
+    server sets SO_REUSEADDR as servers do, may listen there all the same.
+    """
+    with socket.socket() as kept:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        port: int = kept.getsockname()[1]
+        kept.detach()
         return port
 
 
@@ -159,7 +165,7 @@ def start_those_down(services: Sequence[Service]) -> None:
 
 def coordinator(folder: Path, *, settings: dict[str, str] | None = None, module: str = "twophase") -> Service:
     """A coordinator on SQLite in `folder`."""
-    port = free_port()
+    port = keep_port()
     command = [
         sys.executable,
         "-m",
@@ -177,6 +183,6 @@ def coordinator(folder: Path, *, settings: dict[str, str] | None = None, module:
 
 def bank(name: str, module: str, folder: Path, environment: dict[str, str]) -> Service:
     """A bank's service; `module` is what to serve, as MODULE:APP."""
-    port = free_port()
+    port = keep_port()
     own = {**environment, "OWN_URL": f"http://127.0.0.1:{port}"}
     return Service(name, [sys.executable, "-m", "examples.banks.serve", module, str(port)], own, folder, port)

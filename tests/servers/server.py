@@ -24,6 +24,7 @@ import msgspec
 
 from tests.servers import guardian
 from tests.servers.database import Address, Database
+from tests.servers.ports import KeptPort
 
 START_SECONDS = 60
 _PORT_TRIES = 5
@@ -51,6 +52,7 @@ class DatabaseServer(abc.ABC):
         self._parent = directory
         self._watched_pid = watched_pid or os.getpid()
         self._address: Address | None = None
+        self._port: KeptPort | None = None
 
     def __enter__(self) -> DatabaseServer:
         self.start()
@@ -99,10 +101,11 @@ class DatabaseServer(abc.ABC):
             shutil.rmtree(directory, ignore_errors=True)
             directory.mkdir(mode=0o700)
             user = self._give_to_system_user(directory)
+            self._port = KeptPort()
             address = Address(
                 kind=self.kind,
                 host="127.0.0.1",
-                port=free_port(),
+                port=self._port.number,
                 user="twophase",
                 password=secrets.token_hex(8),
                 own_database=self.own_database,
@@ -121,6 +124,8 @@ class DatabaseServer(abc.ABC):
 
     def stop(self) -> None:
         """Stop the server and remove its directory; safe to call twice."""
+        if self._port is not None:
+            self._port.release()
         if self._address is None:
             return
         directory = Path(self._address.directory)
@@ -250,14 +255,6 @@ def short_temporary_directory() -> str:
     wanted = Path(tempfile.gettempdir())
     reachable = all(step.stat().st_mode & 0o001 for step in (wanted, *wanted.parents))
     return str(wanted) if reachable and len(str(wanted)) < 40 else "/tmp"
-
-
-def free_port() -> int:
-    """A port that was free a moment ago; who uses it must be ready to find it taken."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def tail(path: Path, characters: int = 1500) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.servers.ports import nobodys_port
 from tests.servers.proxy import Cut, Proxy, Way
 
 
@@ -171,7 +172,5 @@ def test_the_request_that_holds_the_bytes_is_cut_around_once_and_no_other(proxy:
 
 
 def test_a_server_that_is_gone_resets_the_client(proxy: Proxy, echo: _Echo) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        gone = free.getsockname()[1]
-    with Proxy("127.0.0.1", gone) as before, pytest.raises(ConnectionResetError), _client(before) as client:
+    with Proxy("127.0.0.1", nobodys_port()) as before, pytest.raises(ConnectionResetError), _client(before) as client:
         client.recv(1)

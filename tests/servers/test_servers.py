@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from tests.servers.database import Address, Database
 from tests.servers.missing import REQUIRE_VARIABLE, not_tested
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.plugin import running
+from tests.servers.ports import KeptPort
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import connected
 
@@ -148,3 +150,22 @@ def test_pgbouncer_lends_one_connection_to_a_transaction_at_a_time(own_postgres:
                 connection.execute("select pg_backend_pid()").fetchone() for connection in (one, other, one, other)
             }
     assert len(backends) == 1
+
+
+def test_a_kept_port_is_given_to_nobody_and_is_its_server_s_again_and_again() -> None:
+    kept = KeptPort()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", kept.number))
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", kept.number))
+    for _ in range(2):
+        with (
+            socket.create_server(("127.0.0.1", kept.number)) as server,
+            socket.create_connection(("127.0.0.1", kept.number)),
+        ):
+            server.accept()[0].close()
+    kept.release()
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", kept.number))
+    kept.release()
