@@ -1,4 +1,4 @@
-"""What every test may use: the database servers, a Spark session, and the loud end of a run."""
+"""What every test may use: the database servers, a Spark session, the order of the tests, and the loud end of a run."""
 
 import os
 
@@ -13,4 +13,4 @@ settings.register_profile("twophase", deadline=None, suppress_health_check=[Heal
 settings.register_profile("twophase-few", settings.get_profile("twophase"), max_examples=10)
 settings.load_profile(os.environ.get("TWOPHASE_TESTS_PROFILE", "twophase"))
 
-pytest_plugins = ["tests.servers.plugin", "tests.servers.summary", "tests.spark.plugin"]
+pytest_plugins = ["tests.servers.plugin", "tests.servers.summary", "tests.spark.plugin", "tests.order"]

@@ -46,6 +46,7 @@ def _write_and_die(engine: Engine, folder: Path, life: int, chance: random.Rando
     return said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
 def test_what_was_acknowledged_survives_kill_9(engine: Engine, tmp_path: Path) -> None:
     seed = random.randrange(2**32)

@@ -217,6 +217,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
             self.folder.cleanup()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
 def test_a_store_does_what_the_model_does(engine: Engine) -> None:
     from hypothesis.stateful import run_state_machine_as_test

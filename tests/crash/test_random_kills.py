@@ -38,6 +38,7 @@ def _kill_at_random(scene: Scene, done: threading.Event, enough: threading.Event
     return kills
 
 
+@pytest.mark.long
 def test_random_kills_under_load_keep_every_promise(tmp_path: Path, shared_spark: SharedSpark) -> None:
     scene = build(tmp_path, *databases(tmp_path))
     seed = random.randrange(2**32)

@@ -37,6 +37,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_violations_end_with_1_and_stand_in_both_reports(system: System) -> None:
     plant(system, nowadays([*GOOD, *BAD, *MOVING, *UNKNOWABLE]))
     html, report = system.folder / "report.html", system.folder / "report.json"

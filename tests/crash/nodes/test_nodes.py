@@ -30,6 +30,7 @@ def nodes(tmp_path: Path) -> Iterator[Cluster]:
         yield three
 
 
+@pytest.mark.long
 def test_no_fault_of_nodes_network_or_database_breaks_a_promise(
     nodes: Cluster, shared_spark: SharedSpark, tmp_path: Path
 ) -> None:
@@ -48,6 +49,7 @@ REST_S = 30
 """For everything to come to its end after the last outage."""
 
 
+@pytest.mark.long
 def test_an_outage_of_the_database_fences_nobody(nodes: Cluster, shared_spark: SharedSpark, tmp_path: Path) -> None:
     with under_load(nodes, seed=1, at_a_time=4) as load:
         pause(1.5 * LEASE_MS / 1000)  # all have had contact for a lease

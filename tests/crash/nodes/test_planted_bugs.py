@@ -70,6 +70,7 @@ def _freeze_until(nodes: Cluster, load: Load, word: str) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_a_fence_that_lets_everybody_through_is_caught(tmp_path: Path, shared_spark: SharedSpark) -> None:
     with _scene(tmp_path) as nodes:
         _break(nodes, "twophase_flush", " and node.fence = of_fence", "")
@@ -79,6 +80,7 @@ def test_a_fence_that_lets_everybody_through_is_caught(tmp_path: Path, shared_sp
         _assert_agree(nodes, load, tmp_path, shared_spark)
 
 
+@pytest.mark.long
 def test_a_tenure_ended_before_its_lease_is_caught(tmp_path: Path, shared_spark: SharedSpark) -> None:
     with _scene(tmp_path) as nodes:
         _break(nodes, "twophase_adopt", "silent.seen_ms < now_ms - lease_ms", "silent.seen_ms < now_ms - 100")
@@ -88,6 +90,7 @@ def test_a_tenure_ended_before_its_lease_is_caught(tmp_path: Path, shared_spark:
         assert _found(_assert_agree(nodes, load, tmp_path, shared_spark), "was taken from its holder")
 
 
+@pytest.mark.long
 def test_an_acknowledgement_before_the_flush_is_caught(tmp_path: Path, shared_spark: SharedSpark) -> None:
     with _scene(tmp_path, "acknowledged_before_flush") as nodes:
         with under_load(nodes, seed=4) as load:

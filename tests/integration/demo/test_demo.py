@@ -69,6 +69,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.crash
 @pytest.mark.timeout(300)
@@ -87,6 +88,7 @@ def test_it_plays_every_case_and_proves_the_end_of_it(java: None, folders: Path,
     assert _processes_naming(str(folders)) == []
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.crash
 @pytest.mark.timeout(300)

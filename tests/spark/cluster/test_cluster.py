@@ -46,6 +46,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield found
 
 
+@pytest.mark.long
 def test_a_job_reads_on_both_executors_and_publishes_once_what_two_attempts_write(
     cluster: Cluster, tmp_path: Path, scene: Scene
 ) -> None:

@@ -115,6 +115,7 @@ def chosen_scene(request: pytest.FixtureRequest) -> Scene:
     return found
 
 
+@pytest.mark.long
 def test_each_row_once_wherever_the_driver_dies(
     chosen_scene: Scene, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
@@ -140,6 +141,7 @@ def test_each_row_once_wherever_the_driver_dies(
     assert sorted(history) == sorted((gid, 4) for gid in wanted)
 
 
+@pytest.mark.long
 def test_a_task_whose_python_dies_is_tried_again(sqlite_scene: Scene, tmp_path: Path) -> None:
     publisher = Publisher(sqlite_scene, tmp_path)
     publisher.add(ROWS_PER_BATCH)

@@ -85,6 +85,7 @@ def chosen_store(request: pytest.FixtureRequest) -> StoreUnderTest:
     return found
 
 
+@pytest.mark.long
 def test_every_row_once_whatever_is_killed(
     chosen_store: StoreUnderTest, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

@@ -106,6 +106,7 @@ def coordinator() -> Iterator[Coordinator]:
         server.shutdown()
 
 
+@pytest.mark.long
 def test_a_secret_is_nowhere(postgres_store: PostgresUnderTest, coordinator: Coordinator, tmp_path: Path) -> None:
     finish(postgres_store, 1, 1, 3)
     install(postgres_store.dsn.replace("postgresql://", "postgresql+psycopg://", 1))
