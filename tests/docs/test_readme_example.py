@@ -7,7 +7,6 @@ import json
 import os
 import re
 import selectors
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from tests.docs.pages import ROOT, examples
 from twophase.barrier.install import install
 
 _EXAMPLES = examples(ROOT / "README.md")
-_DEADLINE_S = 30.0
+_DEADLINE_S = 60.0
 _SERVICE = """
 from fastapi import FastAPI, Request
 from sqlalchemy import create_engine, text
@@ -38,22 +37,19 @@ engine = create_engine({url!r})
 """
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class Stage:
-    """The folder, the ports and the names of one performance."""
+    """The folder, the ports and the names of one performance. `ports`: by README's name, of what is ready."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ports = {name: _free_port() for name in ("localhost:36789", "bank-a:80", "bank-b:80")}
-        self.environment = {
+        self.ports: dict[str, int] = {}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of a process that knows everything that is ready by name."""
+        return {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(self.folder)]),
             "NAMED_HOSTS": json.dumps(self.ports),
             "PYTHONUNBUFFERED": "1",
         }
@@ -76,8 +72,8 @@ class Stage:
         install(self.database(name))
 
     @contextlib.contextmanager
-    def running(self, *command: str) -> Iterator[None]:
-        """A process that prints its address when it is ready."""
+    def running(self, place: str, *command: str) -> Iterator[None]:
+        """A process that prints its address when it is ready; from then on `place` leads there."""
         with (
             (self.folder / "log").open("ab") as log,
             subprocess.Popen(
@@ -94,7 +90,8 @@ class Stage:
                     selector.register(process.stdout, selectors.EVENT_READ)
                     assert selector.select(_DEADLINE_S), f"{command} did not get ready in time"
                 line = process.stdout.readline()
-                assert b"http://" in line, (self.folder / "log").read_text()
+                assert b"http://127.0.0.1:" in line, (self.folder / "log").read_text()
+                self.ports[place] = int(line.split(b"http://127.0.0.1:")[1].split()[0])
                 yield
             finally:
                 process.terminate()
@@ -108,11 +105,10 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     stage.open_bank("bank_b", "B", 0)
     (tmp_path / "bank_a.py").write_text(_SERVICE.format(url=stage.database("bank_a")) + _EXAMPLES["check-back"])
     (tmp_path / "bank_b.py").write_text(_SERVICE.format(url=stage.database("bank_b")) + _EXAMPLES["consumer"])
-    port = str(stage.ports["localhost:36789"])
     with (
-        stage.running("examples.banks.serve", "bank_a:app", str(stage.ports["bank-a:80"])),
-        stage.running("examples.banks.serve", "bank_b:app", str(stage.ports["bank-b:80"])),
-        stage.running("tests.docs.named_hosts", "twophase", "server", "--http-port", port),
+        stage.running("bank-a:80", "examples.banks.serve", "bank_a:app", "0"),
+        stage.running("bank-b:80", "examples.banks.serve", "bank_b:app", "0"),
+        stage.running("localhost:36789", "tests.docs.named_hosts", "twophase", "server", "--http-port", "0"),
     ):
         yield stage
 

@@ -21,6 +21,8 @@ from twophase.rpc.messages import Request, encode_request
 from twophase.testing import InProcessCoordinator
 
 DOORS: list[Any] = [HttpDoor, JsonRpcDoor, GrpcDoor]
+UNHURRIED = {"request_timeout_ms": 60_000, "retry_first_ms": 30_000, "check_back_first_ms": 30_000}
+"""However long the machine takes between two steps of a test, no call is given up and none repeated meanwhile."""
 every_door = pytest.mark.parametrize("door", DOORS, indirect=True, ids=["http", "json-rpc", "grpc"])
 
 
@@ -32,7 +34,7 @@ def branches() -> Iterator[Bank]:
 
 @pytest.fixture
 def coordinator() -> Iterator[InProcessCoordinator]:
-    with InProcessCoordinator(grpc_port=0) as one:
+    with InProcessCoordinator(grpc_port=0, **UNHURRIED) as one:
         yield one
 
 
@@ -74,7 +76,7 @@ def test_02_a_check_back_that_is_ongoing_is_asked_again_and_a_branch_that_is_ong
     assert door.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check")).end is End.SUCCESS
     coordinator.advance(35_000)
     branches.until_called("/check")
-    coordinator.wait_state("g", State.PREPARED)
+    _until_next_call(coordinator, "g")
     coordinator.advance(60_000)
     branches.until_called("/in")
     assert shown(http, "g") == ("submitted", ["prepared"])
@@ -163,11 +165,11 @@ def test_09_concurrent_branches_are_all_called_though_the_first_has_not_answered
 def test_10_a_delayed_message_is_not_called_before(
     door: Door, http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
-    assert door.ask("submit", "g", [branches.url("/in")], custom_data='{"delay":10}').end is End.SUCCESS
-    coordinator.advance(8_000)
+    assert door.ask("submit", "g", [branches.url("/in")], custom_data='{"delay":100}').end is End.SUCCESS
+    coordinator.advance(80_000)
     assert shown(http, "g")[0] == "submitted"
     assert branches.times("/in") == 0
-    coordinator.advance(4_000)
+    coordinator.advance(40_000)
     assert coordinator.wait_final("g") is State.SUCCEEDED
 
 
@@ -176,11 +178,12 @@ def test_11_the_webhook_hears_of_the_third_failure_in_a_row_and_its_own_failure_
     branches: Bank, answer: int
 ) -> None:
     branches.answers |= {"/alert": [answer], "/in": [500, 500, 500, 200]}
-    with InProcessCoordinator(alert_webhook=branches.url("/alert")) as coordinator:
+    with InProcessCoordinator(alert_webhook=branches.url("/alert"), **UNHURRIED) as coordinator:
         HttpDoor(coordinator).ask("submit", "g", [branches.url("/in")])
         for times in (1, 2, 3):
             branches.until_called("/in", times)
             assert branches.times("/alert") == 0 or times == 3
+            _until_next_call(coordinator, "g")
             coordinator.advance(60_000)
         assert '"gid":"g"' in branches.until_called("/alert").body
         while coordinator.state("g") is not State.SUCCEEDED:
@@ -376,6 +379,7 @@ def test_24_branch_headers_reach_every_call_and_the_check_back_and_a_request_tim
     coordinator.advance(35_000)
     for times in (1, 2):
         assert branches.until_called("/in", times).headers["tenant"] == "7"
+        _until_next_call(coordinator, "g")
         coordinator.advance(60_000)
     while coordinator.state("g") is not State.SUCCEEDED:
         coordinator.advance(1_000)
@@ -398,10 +402,10 @@ def test_25_ongoing_keeps_the_pause_and_an_error_doubles_it(
 def _pause_ms(coordinator: InProcessCoordinator, branches: Bank, gid: str, times: int) -> int:
     """The pause that follows the call of this number; then its time comes."""
     branches.until_called(f"/{gid}", times)
-    now_ms = coordinator.clock.now_ms()
     due_ms = _until_next_call(coordinator, gid)
-    coordinator.advance(due_ms - now_ms + 1)
-    return due_ms - now_ms
+    left_ms = due_ms - coordinator.clock.now_ms()  # the call has failed by now, so it is no more than the pause
+    coordinator.advance(left_ms + 1)
+    return left_ms
 
 
 def _until_next_call(coordinator: InProcessCoordinator, gid: str) -> int:
