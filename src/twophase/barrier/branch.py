@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from twophase.barrier.dialect import DEFAULT_TABLE, Dialect
+from twophase.barrier.effect import require_awaitable, require_blocking, require_ended
 from twophase.barrier.open import aopen_transaction, open_transaction
 from twophase.barrier.producer import IDLE_IN_TRANSACTION, begin_settings, mark, table_missing, verify_row
 from twophase.barrier.transaction import Steps, aperform, perform, say
@@ -126,6 +127,7 @@ def once(
 
     Raises:
         InvalidRequest: the parameters name no branch.
+        FunctionRefused: `function` is async, or returned what waits to be awaited; nothing stays.
         TransactionLost: the block ended the transaction itself; nothing may be confirmed.
         Whatever `function` raised, after the rollback.
 
@@ -135,12 +137,13 @@ def once(
     >>> [once(bank, call, lambda connection: "done") for _ in range(2)]
     ['done', None]
     """
+    require_blocking(function, "aonce")
     call, token = read_call(request), secrets.token_hex(16)
     transaction = open_transaction(engine)
     try:
         perform(begin_branch(transaction.dialect, table, call, token), transaction)
         _reach("branch.before_effect")
-        result = function(transaction.handle)
+        result = require_ended(function(transaction.handle), "aonce")
         perform(verify_branch(transaction.dialect, table, call, token), transaction)
         transaction.commit()
         _reach("branch.after_effect")
@@ -164,7 +167,7 @@ async def aonce(
     try:
         await aperform(begin_branch(transaction.dialect, table, call, token), transaction)
         _reach("branch.before_effect")
-        result = await function(transaction.handle)
+        result = await require_awaitable(function(transaction.handle), "once")
         await aperform(verify_branch(transaction.dialect, table, call, token), transaction)
         await transaction.commit()
         _reach("branch.after_effect")

@@ -7,11 +7,11 @@ with `async with`, as the engine is.
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
+from twophase.barrier.effect import require_awaitable, require_blocking, require_ended
 from twophase.client import by_hand, flow
 from twophase.client.draft import Draft, Progress, checked_headers, count, milliseconds, time_ms
 from twophase.client.endpoints import AsyncTwoPhase, Endpoint, TwoPhase, ashared, shared, speaks_grpc
@@ -186,9 +186,14 @@ class Message:
         table: str | None = None,
         explicit_verdict: bool = True,
     ) -> T:
-        """`transaction` around `function(connection)`; returns what it returns, and raises as `transaction`."""
+        """`transaction` around `function(connection)`; returns what it returns, and raises as `transaction`.
+
+        Raises, too:
+            FunctionRefused: `function` is async, or returned what waits to be awaited; nothing was committed.
+        """
+        require_blocking(function, "ado_and_submit")
         with self.transaction(engine, check, table=table, explicit_verdict=explicit_verdict) as connection:
-            return function(connection)
+            return require_ended(function(connection), "ado_and_submit")
 
     async def ado_and_submit(
         self,
@@ -199,12 +204,9 @@ class Message:
         table: str | None = None,
         explicit_verdict: bool = True,
     ) -> T:
-        """`do_and_submit` for an async engine; `function` is a coroutine function."""
+        """`do_and_submit` for an async engine; `function` is an `async def`."""
         async with self.transaction(engine, check, table=table, explicit_verdict=explicit_verdict) as connection:
-            result = function(connection)
-            if not inspect.isawaitable(result):
-                raise InvalidRequest("function must be a coroutine function; use do_and_submit for others.")
-            return await result
+            return await require_awaitable(function(connection), "do_and_submit")
 
     def join(self, session: Any, check: str, *, table: str | None = None, explicit_verdict: bool = True) -> Self:
         """Put the message into the transaction that a SQLAlchemy Session has open, or begins with this.

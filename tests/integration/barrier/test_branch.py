@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from tests.integration.barrier.banks import SPEND, Bank, new_gid, run
-from twophase.barrier.branch import once
+from twophase.barrier.branch import aonce, once
 from twophase.barrier.check_back import check_back
-from twophase.core.errors import BarrierTableMissing, TransactionLost
+from twophase.core.errors import BarrierTableMissing, FunctionRefused, TransactionLost
 from twophase.core.verdict import Verdict
 
 BankAndWay = tuple[Bank, str]
@@ -90,6 +92,48 @@ def test_an_effect_that_ends_the_transaction_is_never_confirmed(bank_and_way: Ba
 
     with bank.reached(way) as engine, pytest.raises(TransactionLost):
         once(engine, call_of(new_gid()), effect)
+
+
+async def _never_awaited(handle: Any) -> None:
+    spend(handle)
+
+
+async def _never_iterated(handle: Any) -> AsyncIterator[str]:
+    yield spend(handle)
+
+
+def _never_asked_for_more(handle: Any) -> Iterator[str]:
+    yield spend(handle)
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        _never_awaited,
+        _never_iterated,
+        _never_asked_for_more,
+        functools.partial(_never_awaited),
+        lambda handle: _never_awaited(handle),  # noqa: PLW0108 -- hides that it is async
+    ],
+    ids=["async", "async-generator", "generator", "partial", "lambda"],
+)
+def test_an_effect_that_would_not_run_is_never_confirmed(
+    banks: dict[str, Bank], effect: Callable[[Any], object]
+) -> None:
+    bank, call = banks["sqlite"], call_of(new_gid())
+    with bank.engine() as engine:
+        with pytest.raises(FunctionRefused, match="TP-5010"):
+            once(engine, call, effect)
+        assert bank.query("select count(*) from barrier") == [(0,)]
+        assert once(engine, call, spend) == "done"
+
+
+async def test_a_blocking_effect_on_an_async_engine_is_never_confirmed(banks: dict[str, Bank]) -> None:
+    bank = banks["sqlite"]
+    async with bank.areached("aiosqlite engine") as engine:
+        with pytest.raises(FunctionRefused, match="`once`"):
+            await aonce(engine, call_of(new_gid()), lambda _: "done")  # type: ignore[arg-type,return-value]
+    assert bank.query("select count(*) from barrier") == [(0,)]
 
 
 def test_a_swallowed_error_is_never_confirmed(postgres_bank: Bank) -> None:

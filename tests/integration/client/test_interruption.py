@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Callable
 
 import pytest
 from sqlalchemy import text
@@ -12,7 +13,7 @@ from sqlalchemy import text
 from tests.integration.client.banks import CHECK, Bank, Desk
 from tests.integration.client.coordinator import RecordingCoordinator, Request
 from tests.integration.client.ledgers import TRANSFER, MariadbLedger, PostgresLedger, mariadb_connection
-from twophase import CommittedDespiteError, Message, Progress, RolledBack, Undecided, Verdict
+from twophase import CommittedDespiteError, FunctionRefused, Message, Progress, RolledBack, Undecided, Verdict
 
 RECEIVER = "http://bank-b/transfer-in"
 
@@ -228,3 +229,34 @@ async def test_do_and_submit_returns_what_the_function_returns(bank: Bank, coord
         assert message.do_and_submit(CHECK, bank.engine, business) == 17
     assert bank.ledger.balance() == 70
     assert coordinator.operations == ["prepare", "submit"]
+
+
+async def _pay_later(connection: object) -> None:
+    await Desk(connection).execute(TRANSFER)
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name == "sqlite engine")
+@pytest.mark.parametrize(
+    ("business", "sent"),
+    [
+        (_pay_later, []),
+        (lambda connection: _pay_later(connection), ["prepare", "abort"]),  # noqa: PLW0108 -- hides that it is async
+    ],
+    ids=["async", "lambda"],
+)
+def test_do_and_submit_never_commits_without_the_business(
+    bank: Bank, coordinator: RecordingCoordinator, business: Callable[[object], object], sent: list[str]
+) -> None:
+    message = transfer_message(coordinator)
+    with pytest.raises(FunctionRefused, match="`ado_and_submit`"):
+        message.do_and_submit(CHECK, bank.engine, business)
+    assert (coordinator.operations, bank.ledger.balance()) == (sent, 100)
+    assert message.state is (Progress.ROLLED_BACK if sent else Progress.NEW)
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name == "sqlite async engine")
+async def test_ado_and_submit_never_commits_what_nobody_awaited(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    message = transfer_message(coordinator)
+    with pytest.raises(FunctionRefused, match="`do_and_submit`"):
+        await message.ado_and_submit(CHECK, bank.engine, lambda _: 17)  # type: ignore[arg-type,return-value]
+    assert (message.state, coordinator.operations) == (Progress.ROLLED_BACK, ["prepare", "abort"])

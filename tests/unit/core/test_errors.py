@@ -49,6 +49,7 @@ TP-5006 AutocommitRefused
 TP-5007 BeginDeadlinePassed
 TP-5008 MessageUsedTwice
 TP-5009 TransactionLost
+TP-5010 FunctionRefused
 TP-6000 BarrierError
 TP-6001 BarrierTableMissing
 TP-6002 WrongDatabase

@@ -44,7 +44,8 @@ docstring's first line is the default text.
     │   ├── OpenTransaction       TP-5005  the connection is already in a transaction
     │   ├── AutocommitRefused     TP-5006  the engine commits every statement by itself
     │   ├── MessageUsedTwice      TP-5008  a Message object is single-use
-    │   └── TransactionLost       TP-5009  the transaction ended before its end
+    │   ├── TransactionLost       TP-5009  the transaction ended before its end
+    │   └── FunctionRefused       TP-5010  an async function where nothing awaits it, or the other way round
     ├── BarrierError              TP-6000  the barrier in the business database
     │   ├── BarrierTableMissing   TP-6001  the table was never installed
     │   ├── WrongDatabase         TP-6002  the check-back looks at another database
@@ -123,6 +124,7 @@ from twophase.core.errors.transaction import (
     CheckBackCameFirst,
     CommittedDespiteError,
     ConfigurationError,
+    FunctionRefused,
     MessageUsedTwice,
     OpenTransaction,
     RolledBack,
@@ -152,6 +154,7 @@ __all__ = [
     "CoordinatorUnreachable",
     "Fate",
     "ForgottenMessage",
+    "FunctionRefused",
     "HistoryGap",
     "InvalidRequest",
     "LakeDamaged",

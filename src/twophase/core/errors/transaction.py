@@ -84,6 +84,15 @@ class TransactionLost(TransactionError):
     remedy = "Inside the block: no commit, no rollback, no statement with an implicit commit, no swallowed error."
 
 
+class FunctionRefused(TransactionError):
+    """The function that was to run in the local transaction would not have run in it."""
+
+    code = "TP-5010"
+    remedy = (
+        "Give blocking calls a plain function, and the calls with a… in front an `async def`; nothing was committed."
+    )
+
+
 class BarrierError(TwophaseError):
     """The barrier in the business database failed."""
 
