@@ -21,7 +21,7 @@ from twophase.rpc.messages import Request, encode_request
 from twophase.testing import InProcessCoordinator
 
 DOORS: list[Any] = [HttpDoor, JsonRpcDoor, GrpcDoor]
-UNHURRIED = {"request_timeout_ms": 60_000, "retry_first_ms": 30_000, "check_back_first_ms": 30_000}
+UNHURRIED: dict[str, Any] = {"request_timeout_ms": 60_000, "retry_first_ms": 30_000, "check_back_first_ms": 30_000}
 """However long the machine takes between two steps of a test, no call is given up and none repeated meanwhile."""
 every_door = pytest.mark.parametrize("door", DOORS, indirect=True, ids=["http", "json-rpc", "grpc"])
 
