@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tests.unit.coordinator.rig import QUICK, ScriptedDestination, Watcher
+from tests.unit.coordinator.rig import PATIENCE_S, QUICK, ScriptedDestination, Watcher
 from tests.unit.coordinator.shared import Shared
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.messages.entry import ReplyOf
@@ -71,13 +71,13 @@ class Node:
         return reply
 
     async def prepare(self, said: Message) -> ReplyOf:
-        return await asyncio.wait_for(self.ask(lambda told: self.coordinator.prepare(said, told)), 5)
+        return await asyncio.wait_for(self.ask(lambda told: self.coordinator.prepare(said, told)), PATIENCE_S)
 
     async def submit(self, said: Message) -> ReplyOf:
-        return await asyncio.wait_for(self.ask(lambda told: self.coordinator.submit(said, told)), 5)
+        return await asyncio.wait_for(self.ask(lambda told: self.coordinator.submit(said, told)), PATIENCE_S)
 
     async def abort(self, gid: str) -> ReplyOf:
-        return await asyncio.wait_for(self.ask(lambda told: self.coordinator.abort(gid, told)), 5)
+        return await asyncio.wait_for(self.ask(lambda told: self.coordinator.abort(gid, told)), PATIENCE_S)
 
     @property
     def active(self) -> int:
@@ -96,12 +96,12 @@ class Nodes:
         self.a, self.b = Node(shared, clock, 1), Node(shared, clock, 2)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not holds():
                 await asyncio.sleep(0.002)
 
     async def until_state(self, gid: str, state: State) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 row = await self.shared.get(gid)
                 if row is not None and row.state is state:

@@ -24,6 +24,8 @@ CHECK = "http://bank-a/check"
 IN = "http://bank-b/in"
 HOOK = "https://alerts/in"
 OK = Answer(200, b'{"dtm_result":"SUCCESS"}')
+PATIENCE_S = 60
+"""For what needs no time but the machine's own, however busy that is."""
 QUICK = Schedule(first_ms=1_000, factor=2, cap_ms=60_000, jitter=0.0)
 
 
@@ -156,19 +158,19 @@ class Rig:
         return reply
 
     async def prepare(self, message: Message) -> ReplyOf:
-        return await asyncio.wait_for(self.prepare_soon(message), 5)
+        return await asyncio.wait_for(self.prepare_soon(message), PATIENCE_S)
 
     async def submit(self, message: Message) -> ReplyOf:
-        return await asyncio.wait_for(self.submit_soon(message), 5)
+        return await asyncio.wait_for(self.submit_soon(message), PATIENCE_S)
 
     async def abort(self, gid: str) -> ReplyOf:
         reply: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
         self.coordinator.abort(gid, reply.set_result)
-        return await asyncio.wait_for(reply, 5)
+        return await asyncio.wait_for(reply, PATIENCE_S)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Let the loop turn until `holds()`, at most five seconds."""
-        async with asyncio.timeout(5):
+        """Let the loop turn until `holds()`."""
+        async with asyncio.timeout(PATIENCE_S):
             while not holds():
                 await asyncio.sleep(0.001)
 
@@ -178,15 +180,15 @@ class Rig:
         return None if view is None else view.state
 
     async def until_state(self, gid: str, state: State) -> None:
-        """Wait until the stored state is this one, at most five seconds."""
-        async with asyncio.timeout(5):
+        """Wait until the stored state is this one."""
+        async with asyncio.timeout(PATIENCE_S):
             while await self.state(gid) is not state:
                 await asyncio.sleep(0.001)
 
     async def settled(self) -> None:
         """Let everything that is under way, and does not wait for time, end."""
         quiet = 0
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while quiet < 5:
                 gauges = self.coordinator.gauges()
                 busy = gauges.waiting_for_store or (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.coordinator.nodes import Nodes
-from tests.unit.coordinator.rig import CHECK, IN, message
+from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, message
 from twophase.core.errors import StoreFull
 from twophase.core.lifecycle import State
 from twophase.core.message import Durability
@@ -107,7 +107,7 @@ async def test_an_acknowledged_submit_whose_flush_fails_is_recovered_by_the_chec
 
     monkeypatch.setattr(nodes.a.store, "flush", fail_once)
     assert (await nodes.a.submit(message("g", **EARLY))).error is None
-    await asyncio.wait_for(failed.wait(), 5)
+    await asyncio.wait_for(failed.wait(), PATIENCE_S)
     nodes.a.destination.script[CHECK].append(COMMITTED)
     await nodes.come_due()
     await nodes.until_state("g", State.SUCCEEDED)
@@ -167,7 +167,7 @@ async def test_at_a_node_that_does_not_own_the_row_a_submit_is_durable_before_it
     assert not reply.done()
     assert nodes.b.destination.urls() == []
     nodes.b.gates.open.set()
-    assert (await asyncio.wait_for(reply, 5)).error is None
+    assert (await asyncio.wait_for(reply, PATIENCE_S)).error is None
     await nodes.until_state("g", State.SUCCEEDED)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.coordinator.rig import CHECK, IN, OK, QUICK, Rig, ScriptedDestination, message
+from tests.unit.coordinator.rig import CHECK, IN, OK, PATIENCE_S, QUICK, Rig, ScriptedDestination, message
 from twophase.coordinator.messages.entry import ReplyOf
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.upkeep.horizon import OLDEST_HEADER, OldestHeader
@@ -102,7 +102,7 @@ async def test_a_requester_that_fails_to_take_its_reply_gets_no_other_and_stops_
     rig.coordinator.prepare(message("clumsy"), clumsy)
     other = rig.prepare_soon(message("other"))
     rig.store.open.set()
-    assert (await asyncio.wait_for(other, 5)).error is None
+    assert (await asyncio.wait_for(other, PATIENCE_S)).error is None
     await rig.settled()
     assert [reply.error for reply in took] == [None]
     assert len(heard) == 1
@@ -112,7 +112,7 @@ async def test_whoever_is_told_of_a_failure_may_ask_again_at_once(rig: Rig) -> N
     second: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
     rig.store.failures.append(StoreFull())
     rig.coordinator.prepare(message("g"), lambda _: rig.coordinator.prepare(message("g"), second.set_result))
-    assert (await asyncio.wait_for(second, 5)).error is None
+    assert (await asyncio.wait_for(second, PATIENCE_S)).error is None
     await rig.until(lambda: rig.coordinator.gauges().active == 1)
     rig.clock.advance(36_000)
     await rig.until_state("g", State.SUCCEEDED)
@@ -182,7 +182,7 @@ async def test_wait_result_is_answered_when_its_finish_cannot_be_stored(rig: Rig
     await rig.until(lambda: bool(rig.destination.calls))
     rig.store.failures.append(StoreFull())
     rig.destination.release(IN)
-    assert isinstance((await asyncio.wait_for(reply, 5)).error, StoreFull | NotYetDelivered)
+    assert isinstance((await asyncio.wait_for(reply, PATIENCE_S)).error, StoreFull | NotYetDelivered)
 
 
 async def test_a_store_that_keeps_failing_does_not_have_branches_called_without_pause(make_rig: MakeRig) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.unit.coordinator.nodes import Nodes
-from tests.unit.coordinator.rig import CHECK, IN, message
+from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, message
 from twophase.core.errors import StoreUnavailable
 from twophase.core.lifecycle import State
 from twophase.core.message import Durability
@@ -45,7 +45,7 @@ async def test_what_is_known_by_then_to_be_another_nodes_is_forgotten_and_not_ca
     nodes.b.destination.hold(IN)
     await nodes.b.submit(message("g"))
     await nodes.come_due()
-    await asyncio.wait_for(question.asked.wait(), 5)
+    await asyncio.wait_for(question.asked.wait(), PATIENCE_S)
     assert (await nodes.a.submit(message("g"))).error is None
     assert nodes.a.active == 1, "it stays for the answer"
     question.answer.set()
@@ -66,7 +66,7 @@ async def test_what_is_decided_here_by_then_is_delivered_here_once(
     question.lost = lost
     await nodes.a.prepare(message("g", durability=durability))
     await nodes.come_due()
-    await asyncio.wait_for(question.asked.wait(), 5)
+    await asyncio.wait_for(question.asked.wait(), PATIENCE_S)
     nodes.a.destination.hold(IN)
     await nodes.a.submit(message("g", durability=durability))
     question.answer.set()
@@ -87,7 +87,7 @@ async def test_what_is_prepared_again_meanwhile_is_asked_about_all_the_same(
     question.lost = lost
     await nodes.a.prepare(message("g"))
     await nodes.come_due()
-    await asyncio.wait_for(question.asked.wait(), 5)
+    await asyncio.wait_for(question.asked.wait(), PATIENCE_S)
     assert (await nodes.a.prepare(message("g"))).error is None
     question.answer.set()
     await nodes.beats(1)
@@ -106,7 +106,7 @@ async def test_what_comes_due_while_the_store_confirms_that_it_is_prepared_is_as
     again = nodes.a.ask(lambda told: nodes.a.coordinator.prepare(message("g"), told))
     await nodes.come_due()
     nodes.a.gates.open.set()
-    assert (await asyncio.wait_for(again, 5)).error is None
+    assert (await asyncio.wait_for(again, PATIENCE_S)).error is None
     nodes.clock.advance(2_000)
     nodes.shared.renew()
     await nodes.until_state("g", State.SUCCEEDED)

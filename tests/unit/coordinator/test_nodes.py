@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.unit.coordinator.nodes import Node, Nodes
-from tests.unit.coordinator.rig import CHECK, IN, message
+from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, message
 from tests.unit.coordinator.shared import LEASE_MS
 from twophase.core.errors import (
     ConfigurationError,
@@ -204,7 +204,7 @@ async def test_a_fenced_node_forgets_everything_and_rejoins(nodes: Nodes) -> Non
     written = len(nodes.a.gates.batches)
     nodes.a.gates.rejoins_refused = 2
     nodes.a.gates.cut = False
-    assert isinstance((await asyncio.wait_for(waiting, 5)).error, StoreFenced)
+    assert isinstance((await asyncio.wait_for(waiting, PATIENCE_S)).error, StoreFenced)
     assert isinstance((await nodes.a.submit(message("late"))).error, StoreFenced)
     assert not nodes.a.coordinator.ready
     await nodes.until(lambda: nodes.a.coordinator.ready)
@@ -249,7 +249,7 @@ async def test_requests_in_a_flush_that_meets_the_fence_are_told_and_the_node_go
     nodes.shared.end(nodes.a.store)
     nodes.a.gates.open.set()
     for reply in replies:
-        assert isinstance((await asyncio.wait_for(reply, 5)).error, StoreFenced)
+        assert isinstance((await asyncio.wait_for(reply, PATIENCE_S)).error, StoreFenced)
     await nodes.until(lambda: nodes.a.coordinator.ready)
     assert nodes.a.active == 0
     assert (await nodes.a.prepare(message("g0"))).error is None
@@ -275,7 +275,7 @@ async def test_what_is_adopted_while_a_request_about_it_is_answered_is_not_forgo
     await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)
     await nodes.until(lambda: any("g" in page for page in nodes.b.gates.pages))
     nodes.b.gates.answers.set()
-    assert (await asyncio.wait_for(repeated, 5)).error is None
+    assert (await asyncio.wait_for(repeated, PATIENCE_S)).error is None
     await nodes.come_due()
     await nodes.until_state("g", State.SUCCEEDED)
 
@@ -374,7 +374,7 @@ async def test_a_node_fenced_while_it_drains_takes_no_new_place(nodes: Nodes) ->
     draining = asyncio.create_task(nodes.a.coordinator.drain(1_000))
     await nodes.until(lambda: not nodes.a.coordinator.ready)
     nodes.shared.end(nodes.a.store)
-    assert isinstance((await asyncio.wait_for(waiting, 5)).error, StoreFenced | ShuttingDown)
+    assert isinstance((await asyncio.wait_for(waiting, PATIENCE_S)).error, StoreFenced | ShuttingDown)
     nodes.a.destination.release(IN)
     await draining
     assert not nodes.a.coordinator.ready
@@ -401,9 +401,9 @@ async def test_a_place_found_while_a_node_drains_is_not_taken_up(
     monkeypatch.setattr(nodes.a.store, "rejoin", rejoin_later)
     monkeypatch.setattr(nodes.a.coordinator._retention, "stop", stop_later)
     nodes.shared.end(nodes.a.store)
-    await asyncio.wait_for(asked.wait(), 5)
+    await asyncio.wait_for(asked.wait(), PATIENCE_S)
     draining = asyncio.create_task(nodes.a.coordinator.drain(500))
-    await asyncio.wait_for(held.wait(), 5)
+    await asyncio.wait_for(held.wait(), PATIENCE_S)
     if begun == "before":
         answered.set()
         await nodes.until(lambda: not nodes.a.coordinator._membership.rejoining)
@@ -439,6 +439,6 @@ async def test_a_node_that_cannot_begin_anew_ends_instead_of_standing_idle(
 
     monkeypatch.setattr(nodes.a.coordinator._recovery, "restart", fails)
     nodes.shared.end(nodes.a.store)
-    error = await asyncio.wait_for(nodes.a.coordinator.fatal(), 10)
+    error = await asyncio.wait_for(nodes.a.coordinator.fatal(), PATIENCE_S)
     assert "RuntimeError" in error.message
     assert not nodes.a.coordinator.ready

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.unit.coordinator.rig import CHECK, IN, OK, QUICK, Rig, message
+from tests.unit.coordinator.rig import CHECK, IN, OK, PATIENCE_S, QUICK, Rig, message
 from twophase.coordinator.operator import Act
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import ContraryDecision, Overloaded, StateConflict, UnknownMessage
@@ -34,7 +34,7 @@ async def submitted(rig: Rig, gid: str = "g", *urls: str, retry_interval_ms: int
 async def acts(rig: Rig, gid: str = "g") -> list[tuple[str, str]]:
     """What operators did, as recorded."""
     await rig.settled()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             view = await rig.coordinator.query(gid)
             assert view is not None
@@ -109,7 +109,7 @@ async def test_a_submit_that_comes_while_the_producer_is_asked_is_not_stopped(ri
     assert (await rig.submit(message("g"))).error is None
     rig.destination.release(CHECK)
 
-    reply = await asyncio.wait_for(stop, 5)
+    reply = await asyncio.wait_for(stop, PATIENCE_S)
     assert isinstance(reply.error, StateConflict)
     assert reply.state is State.SUBMITTED
     rig.destination.release(IN)
@@ -125,7 +125,7 @@ async def test_an_abort_that_comes_while_the_producer_is_asked_is_what_the_opera
     assert (await rig.abort("g")).error is None
     rig.destination.release(CHECK)
 
-    reply = await asyncio.wait_for(stop, 5)
+    reply = await asyncio.wait_for(stop, PATIENCE_S)
     assert (reply.error, reply.state) == (None, State.FAILED)
     view = await rig.coordinator.query("g")
     assert view is not None
@@ -145,14 +145,14 @@ async def test_a_producer_that_cannot_even_be_asked_leaves_all_as_it_is(make_rig
     await rig.until(lambda: rig.coordinator.gauges().check_backs_waiting == 1)
 
     crowded = await rig.coordinator.operator.stop("g", EVE)
-    waited = await asyncio.wait_for(stops[1], 5)
+    waited = await asyncio.wait_for(stops[1], PATIENCE_S)
 
     for reply in (crowded, waited):
         assert isinstance(reply.error, Overloaded)
         assert reply.state is State.PREPARED
     assert await rig.state("two") is State.PREPARED
     rig.destination.release(CHECK)
-    await asyncio.wait_for(stops[0], 5)
+    await asyncio.wait_for(stops[0], PATIENCE_S)
 
 
 async def test_a_submitted_message_is_stopped_and_called_no_more(rig: Rig) -> None:
@@ -180,7 +180,7 @@ async def test_a_result_that_comes_after_the_stop_is_recorded_and_not_applied(ri
     await acts(rig)
     await rig.settled()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             view = await rig.coordinator.query("g")
             assert view is not None
@@ -202,7 +202,7 @@ async def test_who_waits_for_the_result_is_told_of_the_stop(rig: Rig) -> None:
 
     await rig.coordinator.operator.stop("g", EVE)
 
-    reply = await asyncio.wait_for(waiting, 5)
+    reply = await asyncio.wait_for(waiting, PATIENCE_S)
     assert isinstance(reply.error, ContraryDecision)
     assert reply.state is State.FAILED
     rig.destination.release(IN)

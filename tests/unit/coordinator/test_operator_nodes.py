@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.unit.coordinator.nodes import Nodes
-from tests.unit.coordinator.rig import CHECK, IN, message
+from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, message
 from twophase.coordinator.operator import Act
 from twophase.core.errors import StateConflict
 from twophase.core.lifecycle import State
@@ -85,7 +85,7 @@ async def test_a_result_that_reaches_the_owner_after_a_stop_elsewhere_is_recorde
     assert (await nodes.b.coordinator.operator.stop("g", EVE)).error is None
     nodes.a.destination.release(IN)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             view = await nodes.b.coordinator.query("g")
             assert view is not None

@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from tests.unit.coordinator.rig import QUICK, Rig, message
+from tests.unit.coordinator.rig import PATIENCE_S, QUICK, Rig, message
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.upkeep.retention import Retention
 from twophase.core.errors import ForgottenMessage, StateConflict, StoreError
@@ -33,7 +33,7 @@ async def _finished(rig: Rig, number: int) -> list[str]:
 
 
 async def _until_gone(rig: Rig, *gids: str) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         for gid in gids:
             while await rig.state(gid) is not None:
                 await asyncio.sleep(0.002)

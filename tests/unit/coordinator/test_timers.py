@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.coordinator.rig import PATIENCE_S
 from twophase.coordinator.messages.entry import Entry
 from twophase.coordinator.messages.timers import Timers
 from twophase.core.message import Message
@@ -124,7 +125,7 @@ async def test_one_that_fails_does_not_stop_the_others() -> None:
     clock.ms += 2 * BUCKET_MS
     with pytest.raises(RuntimeError):
         timers.tick()
-    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(done.wait(), PATIENCE_S)
     timers.stop()
 
 
@@ -137,7 +138,7 @@ async def test_a_crowd_due_at_once_does_not_hold_the_loop() -> None:
     clock.ms += 2 * BUCKET_MS
     timers.tick()
     assert len(called) < 5_000
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while len(called) < 5_000:
             await asyncio.sleep(0)
     timers.stop()

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.coordinator.rig import CHECK, IN, Rig, message
+from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, Rig, message
 from twophase.coordinator.deciding import topics as module
 from twophase.coordinator.operator import Act
 from twophase.coordinator.settings import CoordinatorSettings
@@ -417,7 +417,7 @@ async def test_what_another_node_changes_is_used_within_the_interval(tmp_path: P
     await rig.coordinator.start()
     try:
         assert await rig.store.change_topic(0, "rates", [Subscriber(ONE)])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while not rig.coordinator.topics.subscribers(RATES, "http"):
                 await asyncio.sleep(0.005)
     finally:
