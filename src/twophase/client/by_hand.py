@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from twophase.client.draft import Draft, Progress, checked_url
+from twophase.client.draft import Draft, Progress, became, checked_url
 from twophase.client.flow import Course, Flow
 from twophase.client.transport.wire import Operation
 from twophase.core.errors import InvalidRequest, MessageUsedTwice, NotYetDelivered
@@ -71,5 +71,5 @@ def abort(course: Course) -> Flow:
 def _require(draft: Draft, request: str, allowed: tuple[Progress, ...]) -> None:
     if draft.progress not in allowed:
         raise MessageUsedTwice(
-            f"{request} by hand is refused: this Message's local transaction is {draft.progress.value}.", gid=draft.gid
+            f"{request} by hand is refused for this Message: {became(draft.progress)}.", gid=draft.gid
         )

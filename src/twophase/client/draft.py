@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
@@ -42,6 +42,33 @@ class Progress(enum.Enum):
     """The coordinator has acknowledged the submit: it will deliver."""
     UNDECIDED = "undecided"
     """Not known here; the check-back decides. Do not repeat the business under a new gid."""
+
+
+def became(progress: Progress) -> str:
+    """What became of a message that has come so far, as a sentence.
+
+    >>> became(Progress.COMMITTED)
+    'its local transaction is committed; its branches will be called'
+    """
+    match progress:
+        case Progress.NEW:
+            return "nothing of it was sent"
+        case Progress.PREPARED:
+            return "it is prepared by hand; submit or abort comes next"
+        case Progress.IN_TRANSACTION:
+            return "its local transaction is under way, and decides"
+        case Progress.NOT_STARTED:
+            return "its local transaction was not started"
+        case Progress.ROLLED_BACK:
+            return "it is rolled back or aborted for ever; no branch will be called"
+        case Progress.COMMITTED:
+            return "its local transaction is committed; its branches will be called"
+        case Progress.SUBMITTED:
+            return "it is submitted; its branches are called"
+        case Progress.UNDECIDED:
+            return "whether it committed is not known here; the check-back decides. Do not repeat its business"
+        case _:
+            assert_never(progress)
 
 
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
@@ -180,6 +207,7 @@ class Draft:
     """A message under way. Mutable, owned by one `Message`, moved by one flow at a time."""
 
     __slots__ = (
+        "_branches_bytes",
         "branches",
         "check_url",
         "fixed",
@@ -205,6 +233,7 @@ class Draft:
         self.gid_is_ours = gid_is_ours
         self.options = options
         self.branches: list[Branch] = []
+        self._branches_bytes = 0
         self.check_url = ""
         self.fixed: int | None = None
         self.prepared_at_ms = 0
@@ -218,7 +247,11 @@ class Draft:
                 gid=self.gid,
             )
         require(limits.BRANCHES_MAX, len(self.branches) + 1, gid=self.gid)
-        self.branches.append(Branch(checked_url("url", url), payload_bytes(payload, takes_bytes=self.takes_bytes)))
+        branch = Branch(checked_url("url", url), payload_bytes(payload, takes_bytes=self.takes_bytes))
+        size = len(branch.url) + len(branch.payload)
+        require(limits.BODY_BYTES_MAX, self._branches_bytes + size, gid=self.gid)
+        self._branches_bytes += size
+        self.branches.append(branch)
 
     def take(self) -> None:
         """Use this message for its one local transaction.
@@ -227,7 +260,7 @@ class Draft:
             MessageUsedTwice: it was sent or used before.
         """
         if self.progress is not Progress.NEW:
-            raise MessageUsedTwice(f"this Message is {self.progress.value} already.", gid=self.gid)
+            raise MessageUsedTwice(f"this Message was used before: {became(self.progress)}.", gid=self.gid)
         self.progress = Progress.NOT_STARTED
 
     def content(self, *, branches: tuple[Branch, ...] | None = None) -> Content:

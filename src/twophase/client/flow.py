@@ -148,7 +148,6 @@ def prepare_for_transaction(course: Course, check_url: str) -> Generator[Command
     """
     draft = course.draft
     checked_url("check", check_url)
-    draft.take()
     if not draft.branches and not draft.options.open:
         raise InvalidRequest("the message has no branch; add one, or make it with open=True.", gid=draft.gid)
     if draft.options.open and not course.explicit_verdict:
@@ -156,6 +155,7 @@ def prepare_for_transaction(course: Course, check_url: str) -> Generator[Command
             "open=True needs explicit_verdict=True: another library's check-back would not tell the branches added.",
             gid=draft.gid,
         )
+    draft.take()  # not before: what is refused above may be corrected and tried again
     identity: str = yield ReadIdentity(course.table, course.allow_unsafe)
     draft.check_url = check_url_with(identity, check_url)
     draft.options = msgspec.structs.replace(draft.options, explicit_verdict=course.explicit_verdict)
@@ -233,6 +233,8 @@ class Attempt:
         yield Flush()
         added = draft.added_branches()
         if added:
+            # What could not be submitted must not be committed: no check-back would get it through either.
+            self.course.encode(draft.content(), Operation.SUBMIT)
             yield Rule(write_branches(dialect, table, draft.gid, token, encode_branches(added)))
         yield Rule(verify_producer(dialect, table, draft.gid, token))
         if failpoint.ARMED:

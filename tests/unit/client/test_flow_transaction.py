@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.unit.client.stage import Stage, course
@@ -16,6 +17,7 @@ from twophase.core.errors import (
     CheckBackCameFirst,
     CommittedDespiteError,
     ContraryDecision,
+    Fate,
     InvalidRequest,
     LimitExceeded,
     MessageUsedTwice,
@@ -329,11 +331,34 @@ def test_message_is_used_once() -> None:
     assert stage.performed.count("prepare") == 1
 
 
-def test_message_without_branches_is_refused_before_anything_happens() -> None:
+def test_a_used_message_says_what_became_of_it_and_that_nothing_changes() -> None:
     stage = Stage()
+    under_way = course(stage)
+    stage.play(flow.transaction(under_way, CHECK))
+    with pytest.raises(MessageUsedTwice, match="is submitted; its branches are called") as refused:
+        stage.play(flow.transaction(under_way, CHECK))
+    assert refused.value.fate is Fate.UNCHANGED
+
+
+def test_message_without_branches_is_refused_before_anything_happens_and_may_be_corrected() -> None:
+    stage = Stage()
+    under_way = course(stage, branches=0)
     with pytest.raises(InvalidRequest, match="no branch"):
-        stage.play(flow.transaction(course(stage, branches=0), CHECK))
+        stage.play(flow.transaction(under_way, CHECK))
     assert stage.performed == []
+    under_way.draft.add("http://b/1")
+    stage.play(flow.transaction(under_way, CHECK))
+    assert under_way.draft.progress is Progress.SUBMITTED
+
+
+def test_open_message_for_another_librarys_check_back_is_refused_and_may_be_corrected() -> None:
+    stage = Stage()
+    under_way = course(stage, options=Options(open=True))
+    with pytest.raises(InvalidRequest, match="explicit_verdict"):
+        stage.play(flow.transaction(msgspec.structs.replace(under_way, explicit_verdict=False), CHECK))
+    assert stage.performed == []
+    stage.play(flow.transaction(under_way, CHECK))
+    assert under_way.draft.progress is Progress.SUBMITTED
 
 
 @pytest.mark.parametrize("check", ["", "bank-a/check", "http://a/ check", "http://a/\n"])

@@ -69,11 +69,10 @@ class BeginDeadlinePassed(RolledBack):
 
 
 class MessageUsedTwice(TransactionError):
-    """A Message object was used for a second transaction."""
+    """A Message object was used once more, or decided by hand against its local transaction; nothing changed."""
 
     code = "TP-5008"
-    fate = Fate.NOT_STARTED
-    remedy = "Make a new Message for each transaction."
+    remedy = "Make a new Message for each transaction; what became of this one stands."
 
 
 class TransactionLost(TransactionError):
