@@ -21,6 +21,7 @@ from twophase.core.lifecycle import State
 from twophase.spark.rules.classify import Scope
 from twophase.spark.rules.comparison import Again, AuditResult, compare
 from twophase.spark.rules.facts import Inputs
+from twophase.spark.rules.remembered import SEEN_SCHEMA
 from twophase.spark.rules.samples import SAMPLES_PER_FLAG
 from twophase.spark.rules.taxonomy import Flag
 
@@ -50,15 +51,19 @@ class Databases:
     def wait(self) -> None:
         self.order.append("wait")
 
-    def audit(self) -> AuditResult:
+    def audit(self, seen: DataFrame | None = None) -> AuditResult:
         again = Again(self.rows, lambda: SCOPE)
-        return told(inputs_of(self.spark, self.saying[0]), SCOPE, again, self.wait)
+        return told(inputs_of(self.spark, self.saying[0]), SCOPE, again, self.wait, seen)
 
 
 def told(
-    inputs: Inputs, scope: Scope, again: Again | None = None, wait: Callable[[], None] = lambda: None
+    inputs: Inputs,
+    scope: Scope,
+    again: Again | None = None,
+    wait: Callable[[], None] = lambda: None,
+    seen: DataFrame | None = None,
 ) -> AuditResult:
-    audited = compare(inputs, scope, again, wait, grace_ms=GRACE_MS)
+    audited = compare(inputs, scope, again, wait, grace_ms=GRACE_MS, seen=seen)
     audited.release()
     return audited.result
 
@@ -193,10 +198,11 @@ def test_a_class_only_the_second_pass_finds_is_still_moving(spark: SparkSession)
 
 
 def test_waits_before_reading_again_when_something_is_in_flight(spark: SparkSession) -> None:
+    """Also when the suspect was seen before, with other rows."""
     lost = Case("lost", "lost", None, "msg", NONE, ())
     databases = Databases(spark, [lost, MOVING[0]], [lost])
 
-    result = databases.audit()
+    result = databases.audit(spark.createDataFrame([("lost", 17)], SEEN_SCHEMA))
 
     assert databases.order == ["read", "wait", "read"]
     assert result.waited

@@ -8,17 +8,18 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.cases import ALL, NOW_MS, SCOPE, Case, inputs_of
+from tests.spark.cases import ALL, BROKEN, NOW_MS, SCOPE, Case, inputs_of
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
 from twophase.spark.rules.classify import Scope, ServiceScope, classify
 from twophase.spark.rules.facts import by_gid, long_form
+from twophase.spark.rules.remembered import digest
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 def rows_of(spark: SparkSession, cases: list[Case], scope: Scope) -> dict[str, Any]:
-    rows = classify(by_gid(long_form(inputs_of(spark, cases))), scope).collect()
+    rows = classify(by_gid(long_form(inputs_of(spark, cases))), scope).withColumn("digest", digest()).collect()
     return {row["gid"]: row for row in rows}
 
 
@@ -38,6 +39,13 @@ def test_only_violations_are_violations(classified: dict[str, Any]) -> None:
     assert {gid for gid, row in classified.items() if row["violation"]} == {
         case.gid for case in ALL if set(case.flags) - harmless
     }
+
+
+def test_a_digest_is_of_all_that_is_known_of_what_is_broken(classified: dict[str, Any]) -> None:
+    """But of the gid: messages of which everybody says the same have one."""
+    known = {case.gid: msgspec.structs.replace(case, gid="", expected="") for case in BROKEN}
+
+    assert len({classified[gid]["digest"] for gid in known}) == len(set(known.values()))
 
 
 HORIZON_MS = NOW_MS - 1_000_000

@@ -175,6 +175,7 @@ def test_no_state_yet_is_none(tmp_path: Path) -> None:
     assert read_state(tmp_path / "state") is None
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_runs_extend_each_other_and_carry_over_what_is_open(spark: SparkSession, tmp_path: Path) -> None:
@@ -203,6 +204,7 @@ def test_runs_extend_each_other_and_carry_over_what_is_open(spark: SparkSession,
     assert (fourth.verdict, fourth.result.messages) == (Verdict.VIOLATIONS, 1)
     assert [one.gid for one in fourth.result.samples] == ["waiting"]
     assert [line.violations for line in fourth.runs] == [1, 1, 0, 1]
+    assert [one.result.waited for one in (first, second, third, fourth)] == [True, False, False, True]
 
 
 @pytest.mark.spark
@@ -234,6 +236,7 @@ def locations(system: System) -> tuple[Location, ...]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_rounds_find_what_comes_and_stop_when_asked(

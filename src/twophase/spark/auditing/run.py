@@ -7,10 +7,11 @@ before the verified point moves, so that nothing is ever counted as audited that
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
@@ -18,7 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 from twophase.spark.coverage import Coverage
 from twophase.spark.inputs.increment import (
     CARRIED_MAX,
+    SEEN_MAX,
     Run,
+    Seen,
     VerifiedPoint,
     advanced,
     increment_of,
@@ -42,6 +45,7 @@ from twophase.spark.reports.page import to_html
 from twophase.spark.reports.report import Report, Terms, make_report, to_json
 from twophase.spark.rules.comparison import Audited, compare
 from twophase.spark.rules.facts import Inputs
+from twophase.spark.rules.remembered import SEEN_SCHEMA, digest
 from twophase.spark.rules.taxonomy import OPEN, VIOLATIONS
 
 _CARRIED = [flag.value for flag in (*VIOLATIONS, *OPEN)]
@@ -124,18 +128,22 @@ def examine(
         pause(plan.grace_s)
 
     grace_ms = int(plan.grace_s * 1000)
-    audited = compare(chosen.inputs, scope, again_from(spark, sources, scope), wait, chosen.expected, grace_ms)
+    again = again_from(spark, sources, scope)
+    seen = None if state is None else _seen_by(spark, state, as_of_ms - grace_ms)
+    audited = compare(chosen.inputs, scope, again, wait, chosen.expected, grace_ms, seen)
     if chosen.held is not None:
         chosen.held.unpersist()
     after: VerifiedPoint | None = None
     runs: tuple[Run, ...] = ()
     if plan.state is not None:
-        carried, result = _carried(audited), audited.result
+        result = audited.result
+        carried, broken = _left_over(audited, {} if state is None else state.seen, as_of_ms)
         line = Run(as_of_ms, result.messages, result.clean, result.violations, result.unchecked, len(carried))
         if len(carried) > CARRIED_MAX:
             why = f"stays where it was: more than {CARRIED_MAX} messages are to be carried over"
             chosen.remarks.append(Coverage("the verified point", checked=True, note=why))
         after = advanced(state, sources, as_of_ms, int(plan.overlap_s * 1000), carried, line)
+        after = msgspec.structs.replace(after, seen=broken)
         if arrived is not None and len(carried) <= CARRIED_MAX:
             after = msgspec.structs.replace(after, verified=arrived.verified, batch=arrived.batch)
         runs = after.runs
@@ -196,10 +204,26 @@ def _chosen(
     return _Chosen(inputs, whole=False, remarks=remarks, expected=expected, held=held)
 
 
-def _carried(audited: Audited) -> list[str]:
-    """What is broken or open: the next run looks at it again, and says so when no row of it is left by then."""
+def _seen_by(spark: SparkSession, state: VerifiedPoint, until_ms: int) -> DataFrame | None:
+    """What earlier runs found broken by then; None when there is nothing."""
+    old = {gid: one.digest for gid, one in state.seen.items() if one.since_ms <= until_ms}
+    if not old:
+        return None
+    digests = pa.array(list(old.values()), pa.int64())
+    return spark.createDataFrame(pa.Table.from_arrays([pa.array(list(old)), digests], SEEN_SCHEMA.names), SEEN_SCHEMA)
+
+
+def _left_over(audited: Audited, before: Mapping[str, Seen], as_of_ms: int) -> tuple[list[str], dict[str, Seen]]:
+    """What is broken or open: the next run looks at it again, and says so when no row of it is left by then.
+
+    And of what is broken, since when its rows say so.
+    """
     if not any(audited.result.counts[name] for name in _CARRIED):
-        return []
+        return [], {}
     wanted = F.arrays_overlap("flags", F.array(*[F.lit(name) for name in _CARRIED]))
-    rows = audited.findings.where(wanted).select("gid").limit(CARRIED_MAX + 1).collect()
-    return [row["gid"] for row in rows]
+    is_remembered = F.col("violation") & F.lit(audited.result.violations <= SEEN_MAX)
+    chosen = audited.findings.where(wanted).select("gid", F.when(is_remembered, digest()).alias("digest"))
+    rows = chosen.limit(CARRIED_MAX + 1).collect()
+    now = {row["gid"]: Seen(as_of_ms, row["digest"]) for row in rows if row["digest"] is not None}
+    same = {gid: before[gid] for gid, seen in now.items() if gid in before and before[gid].digest == seen.digest}
+    return [row["gid"] for row in rows], now | same

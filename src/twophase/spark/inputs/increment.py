@@ -27,6 +27,8 @@ from twophase.spark.readers.probe import Bound, Slice, Source, cut, history_slic
 FORMAT = 1
 CARRIED_MAX = 500_000
 """With more than this open the verified point stays: the next run reads the same rows again."""
+SEEN_MAX = 10_000
+"""With more than this broken none is remembered as looked at, and each run waits for its grace time."""
 RUNS_KEPT = 200
 
 
@@ -48,9 +50,17 @@ class Run(msgspec.Struct, frozen=True):
     carried: int
 
 
+class Seen(msgspec.Struct, frozen=True):
+    """Since when a broken message's rows are what they were in the last run, and their digest (`rules.remembered`)."""
+
+    since_ms: int
+    digest: int
+
+
 class VerifiedPoint(msgspec.Struct, frozen=True):
     """The verified point. `sources`: by `role name`, the database it was; `verified`: by coordinator and node, seq.
 
+    `carried`: what was broken or open; `seen`: what was broken, by gid.
     `stream`, `batch`: the stream that moves it on, see `auditing.following`, and the last of its batches that is in it.
     """
 
@@ -61,6 +71,7 @@ class VerifiedPoint(msgspec.Struct, frozen=True):
     marks: tuple[Mark, ...] = ()
     carried: tuple[str, ...] = ()
     runs: tuple[Run, ...] = ()
+    seen: dict[str, Seen] = {}
     stream: str = ""
     batch: int = -1
 

@@ -7,7 +7,8 @@ look has ended, and then finds it, whatever the order of reading. So a class cou
 a system may be audited while it runs. What waiting is for: a replica that lags, and a branch called before its submit
 was flushed (`durability = "check-back"`), where E may precede C by a moment; so the second look waits for the grace
 time, unless nothing was in flight and every suspect is older than it: C is older still, and has arrived or never will.
-A suspect is as old as the newest time in its rows; one whose rows have none (an orphan's) is taken for young.
+A suspect is as old as the newest time in its rows; one whose rows have none (an orphan's) is taken for young. One that
+an earlier run saw with the same rows a grace time ago has been waited for (`remembered`), and asks for no other wait.
 
 **How much.** `ordinary` sets apart, in one pass over everything, the few messages that are not plainly in order; only
 these are looked at in full. The driver holds counts, a bounded number of samples, and the rows of suspects while they
@@ -30,6 +31,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 from twophase.spark.rules.classify import Scope, classify
 from twophase.spark.rules.facts import Inputs, by_gid, long_form
 from twophase.spark.rules.ordinary import separate, sources
+from twophase.spark.rules.remembered import REMEMBERED, with_remembered
 from twophase.spark.rules.samples import SAMPLES_PER_FLAG, Finding, chosen, sample
 from twophase.spark.rules.settle import settle, with_the_vanished
 from twophase.spark.rules.taxonomy import OPEN, VIOLATIONS, Flag
@@ -107,6 +109,7 @@ def compare(
     wait: Callable[[], None] = lambda: None,
     expected: DataFrame | None = None,
     grace_ms: int = 0,
+    seen: DataFrame | None = None,
 ) -> Audited:
     """Compare all sides.
 
@@ -118,6 +121,7 @@ def compare(
         expected: gids that were open, broken or told of before: one whose message is nowhere is not checkable, unless
             what is left of it is broken.
         grace_ms: how long that is; a suspect this old at `scope.as_of_ms` needs no waiting for.
+        seen: suspects of an earlier run, at least that long ago, with the digests of their rows (see `remembered`).
 
     Raises:
         CannotRead: a source cannot be read, or has rows without a gid.
@@ -125,8 +129,9 @@ def compare(
     separated = separate(inputs, scope, expected)
     look = again or _unchanging(inputs, scope)
     first, concluded = _look(separated.others, separated.others_count, look, expected)
-    young = _is_younger(scope.as_of_ms - grace_ms)
-    counted = _count(first, young) if separated.others_count else []
+    fresh = F.col("violation") & ~F.col(REMEMBERED)
+    asking = (F.bool_or(fresh).alias("fresh"), F.bool_or(fresh & _is_younger(scope.as_of_ms - grace_ms)).alias("young"))
+    counted = _count(with_remembered(first, seen), *asking) if separated.others_count else []
     separated.held.unpersist()
     suspects_count = sum(row["messages"] for row in counted if row["violation"])
     suspects = first.where("violation").select("gid", "flags")
@@ -134,12 +139,13 @@ def compare(
     if again is None or not suspects_count:
         settled, final = 0, first
     else:
-        waited = any(row["young"] or not _OPEN_NAMES.isdisjoint(row["flags"]) for row in counted)
+        is_open = any(not _OPEN_NAMES.isdisjoint(row["flags"]) for row in counted)
+        waited = any(row["young"] or (is_open and row["fresh"]) for row in counted)
         if waited:
             wait()
         second, concluded = _look(suspects.select("gid"), suspects_count, again, expected)
         final = first.where(~F.col("violation")).unionByName(settle(suspects, second)).persist(_KEPT)
-        counted = _count(final, young)
+        counted = _count(final)
         settled = suspects_count - sum(row["messages"] for row in counted if row["violation"])
         second.unpersist()
         first.unpersist()
@@ -183,15 +189,14 @@ def _is_younger(than_ms: int) -> Column:
     return F.coalesce(F.greatest(*times, "prepared_ms") > than_ms, F.lit(True))
 
 
-def _count(findings: DataFrame, young: Column) -> list[Any]:
-    """How many messages say the same, some of their gids, and whether one of them is a young suspect.
+def _count(findings: DataFrame, *asking: Column) -> list[Any]:
+    """How many messages say the same, some of their gids, and what else is asked of them.
 
     As many rows as there are combinations of classes.
     """
     first = F.min_by("gid", "gid", SAMPLES_PER_FLAG).alias("gids")
-    has_young = F.bool_or(F.col("violation") & young).alias("young")
     grouped = findings.groupBy("flags", "unknown", "violation")
-    return grouped.agg(F.count("*").alias("messages"), first, has_young).collect()
+    return grouped.agg(F.count("*").alias("messages"), first, *asking).collect()
 
 
 def _totals(counted: list[Any]) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
