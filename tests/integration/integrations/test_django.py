@@ -52,7 +52,25 @@ def receive(request: HttpRequest) -> HttpResponse:
     return once("bank", request, effect)
 
 
-urlpatterns = [path("twophase/check", check_view("bank", lock_timeout_ms=300)), path("in", receive)]
+@branch_view
+def receive_bare(_request: HttpRequest) -> HttpResponse:
+    """A branch on the default database."""
+    return HttpResponse("bare")
+
+
+@branch_view()
+def receive_called(_request: HttpRequest) -> HttpResponse:
+    """The same."""
+    return HttpResponse("called")
+
+
+urlpatterns = [
+    path("bare", receive_bare),
+    path("called", receive_called),
+    path("twophase/check", check_view("bank", lock_timeout_ms=10_000)),
+    path("twophase/hasty", check_view("bank", lock_timeout_ms=300)),
+    path("in", receive),
+]
 
 ENGINES = {"sqlite": "django.db.backends.sqlite3", "postgresql": "django.db.backends.postgresql"}
 
@@ -210,7 +228,7 @@ def test_what_is_under_way_is_in_progress(client: Client, bank: Bank) -> None:
     with bank.plain() as connection:
         opened = open_transaction(connection)
         begin(opened, gid)
-        response = client.get("/twophase/check", check_query(bank, gid))
+        response = client.get("/twophase/hasty", check_query(bank, gid))
         opened.rollback()
         opened.close()
     assert (response.status_code, response.headers["X-Twophase-Verdict"]) == (425, "in_progress")
@@ -234,6 +252,14 @@ def test_a_branch_that_refuses_leaves_nothing(client: Client, bank: Bank) -> Non
     query = "&".join(f"{name}={value}" for name, value in branch_query(new_gid()).items())
     assert client.post(f"/in?{query}&then=refuse").status_code == 409
     assert (bank.balance(), bank.query("select * from barrier")) == (100, [])
+
+
+@pytest.mark.parametrize("spelling", ["bare", "called"])
+def test_a_branch_view_is_decorated_with_and_without_parentheses(client: Client, spelling: str) -> None:
+    response = client.post(f"/{spelling}")
+    assert (response.status_code, response.content) == (200, spelling.encode())
+    view = {"bare": receive_bare, "called": receive_called}[spelling]
+    assert "default" in view._non_atomic_requests  # type: ignore[attr-defined]
 
 
 def test_a_malformed_question_is_refused(client: Client, bank: Bank) -> None:

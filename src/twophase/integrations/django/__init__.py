@@ -2,7 +2,7 @@
 
     urlpatterns = [path("twophase/check", check_view("default"))]
 
-    @branch_view()
+    @branch_view
     def transfer_in(request: HttpRequest) -> HttpResponse:
         return once("default", request, lambda connection: receive(request.body))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
@@ -16,6 +17,7 @@ from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, answer_branch, answer_check_back
 
 View = Callable[..., HttpResponse]
+V = TypeVar("V", bound=View)
 
 
 def _response(answer: HttpReply) -> HttpResponse:
@@ -53,12 +55,21 @@ def once(
     return _response(answer_branch(lambda: branch.once(alias, request.GET.dict(), function, table=table)))
 
 
-def branch_view(alias: str = "default") -> Callable[[View], View]:
-    """Decorates a view that coordinators call: no CSRF token, and outside ATOMIC_REQUESTS of `alias`, so that `once`
-    owns the commit."""
+@overload
+def branch_view(alias: V) -> V: ...
+@overload
+def branch_view(alias: str = "default") -> Callable[[V], V]: ...
+def branch_view(alias: str | V = "default") -> V | Callable[[V], V]:
+    """Decorates a view that coordinators call: no CSRF token, outside ATOMIC_REQUESTS, so that `once` owns the commit.
 
-    def decorate(view: View) -> View:
-        outside: View = transaction.non_atomic_requests(using=alias)(csrf_exempt(view))
-        return outside
+    Arguments:
+        alias: the database of the effect: `@branch_view("stock")`; the default one also bare, as `@branch_view`.
+    """
+    if isinstance(alias, str):
+        return functools.partial(_outside, alias)
+    return _outside("default", alias)
 
-    return decorate
+
+def _outside(alias: str, view: V) -> V:
+    outside: V = transaction.non_atomic_requests(using=alias)(csrf_exempt(view))
+    return outside
