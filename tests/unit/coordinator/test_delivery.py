@@ -343,6 +343,7 @@ async def test_beyond_the_bound_requests_are_refused_until_there_is_room(make_ri
 
 async def test_a_store_fault_while_delivering_loses_nothing(make_rig: MakeRig) -> None:
     rig = await make_rig(CoordinatorSettings(delivery=QUICK, check_back=QUICK, store_retry_ms=1))
+    rig.clock.runs = True
     rig.destination.hold(B)
     await rig.submit(message("g"))
     rig.store.failures.append(StoreFull())

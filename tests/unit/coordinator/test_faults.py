@@ -187,6 +187,7 @@ async def test_wait_result_is_answered_when_its_finish_cannot_be_stored(rig: Rig
 
 async def test_a_store_that_keeps_failing_does_not_have_branches_called_without_pause(make_rig: MakeRig) -> None:
     rig = await make_rig(CoordinatorSettings(delivery=QUICK, store_retry_ms=20))
+    rig.clock.runs = True
     rig.destination.hold(IN)
     await rig.submit(message("g"))
     rig.store.failures.extend([StoreFull()] * 4)

@@ -98,6 +98,7 @@ async def test_a_row_that_falls_due_long_before_its_time_is_given_its_time_again
     too_early = Reschedule("g", 1, rig.clock.now_ms(), attempts=0, done=0)
     await super(type(rig.store), rig.store).flush(Batch([too_early], []))
     await rig.restart()
+    rig.clock.advance(64)
     await rig.until(lambda: bool(rig.store.batches))
     await rig.settled()
 

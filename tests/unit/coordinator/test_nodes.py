@@ -255,6 +255,37 @@ async def test_requests_in_a_flush_that_meets_the_fence_are_told_and_the_node_go
     assert (await nodes.a.prepare(message("g0"))).error is None
 
 
+async def test_an_answer_that_comes_while_a_fenced_node_forgets_changes_nothing_in_its_next_tenure(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written there, the row would be the node's that has forgotten it, and refuse whoever has taken it over."""
+
+    async def look_up_until_cancelled(_: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            nodes.a.destination.release(IN)
+
+    nodes.a.destination.hold(IN)
+    nodes.b.destination.hold(IN)
+    nodes.a.destination.script[IN].append(Answer(500))
+    await nodes.a.submit(message("g"))
+    await nodes.until(lambda: nodes.a.destination.urls() == [IN])
+    monkeypatch.setattr(nodes.a.store, "get", look_up_until_cancelled)
+    unanswered = nodes.a.ask(lambda told: nodes.a.coordinator.abort("looked up", told))
+    nodes.shared.end(nodes.a.store)
+    assert isinstance((await asyncio.wait_for(unanswered, PATIENCE_S)).error, StoreFenced)
+    await nodes.until(lambda: nodes.b.destination.urls() == [IN])
+    await nodes.until(lambda: nodes.a.coordinator.ready)
+    assert (await nodes.a.submit(message("new", OUT))).error is None
+    await nodes.until_state("new", State.SUCCEEDED)
+    nodes.b.destination.release(IN)
+    await nodes.until_state("g", State.SUCCEEDED)
+    assert nodes.a.rescheduled() == []
+
+
 async def test_a_fenced_node_takes_its_messages_back_when_nobody_was_faster(nodes: Nodes) -> None:
     await nodes.b.coordinator.stop()
     await nodes.a.prepare(message("g"))

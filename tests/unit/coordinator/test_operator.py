@@ -252,6 +252,7 @@ async def test_a_parked_message_rests_until_it_is_redriven(rig: Rig) -> None:
 
     rig.destination.script[IN].clear()
     assert (await rig.coordinator.operator.redrive("g", Act("adam"))).error is None
+    rig.clock.advance(64)
     await rig.until_state("g", State.SUCCEEDED)
     assert await acts(rig) == [("park", "parked by eve: the order was cancelled"), ("redrive", "redriven by adam")]
 
@@ -305,7 +306,7 @@ async def test_a_retry_now_does_not_wait_for_the_pause(rig: Rig) -> None:
     rig.destination.script[IN].clear()
 
     assert (await rig.coordinator.operator.retry_now("g", EVE)).error is None
-    rig.coordinator.tick()
+    rig.clock.advance(64)
 
     await rig.until_state("g", State.SUCCEEDED)
     assert await acts(rig) == [("retry-now", "tried now by eve: the order was cancelled")]
@@ -315,7 +316,7 @@ async def test_a_retry_now_asks_no_producer_before_its_time(rig: Rig) -> None:
     await rig.prepare(message("g"))
 
     assert (await rig.coordinator.operator.retry_now("g", EVE)).error is None
-    rig.coordinator.tick()
+    rig.clock.advance(64)
     await rig.settled()
     assert rig.destination.urls() == []
 
@@ -324,7 +325,7 @@ async def test_a_retry_now_asks_no_producer_before_its_time(rig: Rig) -> None:
     await rig.until(lambda: len(rig.destination.calls) == 1)
     await rig.settled()
     assert (await rig.coordinator.operator.retry_now("g", EVE)).error is None
-    rig.coordinator.tick()
+    rig.clock.advance(64)
     await rig.until_state("g", State.SUCCEEDED)
 
 
@@ -332,7 +333,7 @@ async def test_a_retry_now_delivers_nothing_before_its_delay(rig: Rig) -> None:
     await rig.submit(message("g", delay_ms=60_000))
 
     await rig.coordinator.operator.retry_now("g", EVE)
-    rig.coordinator.tick()
+    rig.clock.advance(64)
     await rig.settled()
 
     assert rig.destination.urls() == []
@@ -346,7 +347,7 @@ async def test_a_retry_now_beside_a_call_under_way_calls_no_second_time(rig: Rig
     await rig.until(lambda: IN in rig.destination.urls())
 
     assert (await rig.coordinator.operator.retry_now("g", EVE)).error is None
-    rig.coordinator.tick()
+    rig.clock.advance(64)
     await rig.settled()
 
     assert rig.destination.urls() == [IN]
@@ -376,7 +377,7 @@ async def test_what_waits_too_long_is_tried_now_and_what_has_its_time_is_not(rig
     assert await operator.retry_later_ones(700_000, 10, EVE) == (0, False)
     assert await operator.retry_later_ones(100_000, 2, EVE) == (2, True)
     assert await operator.retry_later_ones(100_000, 2, EVE) == (1, False)
-    rig.coordinator.tick()
+    rig.clock.advance(64)
     for gid in ("a", "b", "c"):
         await rig.until_state(gid, State.SUCCEEDED)
     assert await operator.retry_later_ones(100_000, 2, EVE) == (0, False)

@@ -203,6 +203,7 @@ class Scene(Rig):
     def __init__(self, folder: Path, bounds: CoordinatorSettings) -> None:
         self.notebook = Notebook()
         super().__init__(folder, bounds)
+        self.clock.runs = True
 
     def _build(self) -> Coordinator:
         self.town = Town(self.notebook)
@@ -340,7 +341,7 @@ class Promises(RuleBasedStateMachine):
             assert same_prepared(known, said)
         else:
             assert state in (State.SUBMITTED, State.SUCCEEDED) or self.scene.notebook.decided_early(said.gid)
-            assert same_content(known, said) or known.options.open
+            assert same_content(known, said, committed=True)
 
     @rule(acts=st.lists(st.tuples(gids, st.sampled_from(["stop", "park", "redrive", "retry_now"])), max_size=3))
     def operators(self, acts: list[tuple[str, str]]) -> None:

@@ -199,7 +199,7 @@ async def test_a_late_branch_from_the_check_back_is_expanded(rig: Rig) -> None:
     rig.destination.script[CHECK].append(Answer(200, body, "committed"))
     await rig.prepare(message("g", IN, open=True))
 
-    rig.clock.advance(35_000)
+    rig.clock.advance(35_064)
 
     await rig.until_state("g", State.SUCCEEDED)
     assert ids(rig)[1:] == [("01", IN), ("02-01", ONE), ("02-02", TWO)]
