@@ -27,7 +27,7 @@ class Hanging:
 
     async def holds(self, requests: int) -> None:
         for _ in range(requests):
-            await asyncio.wait_for(self.held.acquire(), 5)
+            await asyncio.wait_for(self.held.acquire(), 20)
 
 
 def _fetch(client: HttpClient, url: str, timeout_ms: int = 30_000) -> asyncio.Task[HttpResponse]:
@@ -51,7 +51,7 @@ async def test_a_host_gets_no_more_connections_than_allowed(make_client: MakeCli
 async def test_waiting_calls_are_served_in_order(make_client: MakeClient) -> None:
     client = make_client(connections_per_host=1)
     async with serving(answering(OK)).running() as server:
-        await asyncio.gather(*(client.fetch("GET", f"{server.url}/{n}", timeout_ms=5000) for n in range(20)))
+        await asyncio.gather(*(client.fetch("GET", f"{server.url}/{n}", timeout_ms=20_000) for n in range(20)))
         assert [head.split()[1] for head, _ in server.requests] == [f"/{n}".encode() for n in range(20)]
 
 
@@ -64,7 +64,7 @@ async def test_too_many_waiting_calls_are_refused(make_client: MakeClient) -> No
         tasks += [_fetch(client, server.url) for _ in range(3)]
         await asyncio.sleep(0)
         with pytest.raises(HttpError) as caught:
-            await client.fetch("GET", server.url, timeout_ms=5000)
+            await client.fetch("GET", server.url, timeout_ms=20_000)
         assert caught.value.kind is HttpErrorKind.OVERLOADED
         hanging.release.set()
         assert len(await asyncio.gather(*tasks)) == 5
@@ -73,7 +73,7 @@ async def test_too_many_waiting_calls_are_refused(make_client: MakeClient) -> No
 async def test_a_burst_takes_connections_and_queue_at_once(make_client: MakeClient) -> None:
     client = make_client(connections_per_host=2, queue_per_host=3)
     async with serving(answering(OK)).running() as server:
-        calls = (client.fetch("GET", server.url, timeout_ms=5000) for _ in range(8))
+        calls = (client.fetch("GET", server.url, timeout_ms=20_000) for _ in range(8))
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
         refused = [outcome.kind for outcome in outcomes if isinstance(outcome, HttpError)]
         assert refused == [HttpErrorKind.OVERLOADED] * 3
@@ -86,7 +86,7 @@ async def test_a_hanging_host_takes_nothing_from_others(make_client: MakeClient)
         stuck = [_fetch(client, dead.url) for _ in range(100)]
         await hanging.holds(4)
         tasks = [_fetch(client, alive.url) for _ in range(50)]
-        assert len(await asyncio.wait_for(asyncio.gather(*tasks), 5)) == 50
+        assert len(await asyncio.wait_for(asyncio.gather(*tasks), 20)) == 50
         assert not any(task.done() for task in stuck)
         hanging.release.set()
         await asyncio.gather(*stuck)
@@ -104,7 +104,7 @@ async def test_hosts_that_hang_leave_places_for_hosts_without_a_connection(make_
         await hanging.holds(14)  # an eighth of the places is kept
         assert client.connections == 14
         tasks = [_fetch(client, alive.url) for _ in range(10)]
-        assert len(await asyncio.wait_for(asyncio.gather(*tasks), 5)) == 10
+        assert len(await asyncio.wait_for(asyncio.gather(*tasks), 20)) == 10
         hanging.release.set()
         await asyncio.gather(*stuck)
         assert client.connections <= 16
@@ -114,8 +114,8 @@ async def test_an_idle_connection_gives_its_place_to_a_host_that_needs_one(make_
     client = make_client(connections_max=1)
     async with serving(answering(OK)).running() as one, serving(answering(OK)).running() as two:
         for _ in range(3):
-            await client.fetch("GET", one.url, timeout_ms=5000)
-            await client.fetch("GET", two.url, timeout_ms=5000)
+            await client.fetch("GET", one.url, timeout_ms=20_000)
+            await client.fetch("GET", two.url, timeout_ms=20_000)
         assert (one.connections, two.connections) == (3, 3)
 
 
@@ -168,7 +168,7 @@ async def test_a_call_made_while_closing_is_refused(make_client: MakeClient) -> 
         client.request("GET", server.url, (), b"", 60_000, again)
         await hanging.holds(1)
         await client.close()
-        outcome = await asyncio.wait_for(refused, 5)
+        outcome = await asyncio.wait_for(refused, 20)
         assert isinstance(outcome, HttpError)
         assert outcome.kind is HttpErrorKind.CLOSED
 
@@ -220,9 +220,9 @@ async def test_connections_that_are_gone_are_forgotten(make_client: MakeClient) 
         pool = client._engine[2].known[server.url] if client._engine else None
         assert pool is not None
         for _ in range(10):
-            await client.fetch("GET", server.url, timeout_ms=5000)
-            await asyncio.wait_for(gone.acquire(), 5)
-        async with asyncio.timeout(5):
+            await client.fetch("GET", server.url, timeout_ms=20_000)
+            await asyncio.wait_for(gone.acquire(), 20)
+        async with asyncio.timeout(20):
             while client.connections > 1:
                 await asyncio.sleep(0.001)
         assert (len(pool._connections), len(pool._idle), client.under_way) == (1, 0, {server.url: 1})
@@ -239,12 +239,12 @@ async def test_a_body_waits_in_memory_once_however_slowly_the_peer_reads(make_cl
 
     async with serving(script).running() as server:
         call = asyncio.create_task(client.fetch("POST", server.url, body=bytes(64 * 1024 * 1024), timeout_ms=30_000))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not (client._engine and (pool := client._engine[2].known[server.url])._connections):
                 await asyncio.sleep(0.001)
         (connection,) = pool._connections
         assert connection._transport is not None
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not connection._paused:
                 await asyncio.sleep(0.001)
         assert connection._transport.get_write_buffer_size() <= 1024 * 1024
@@ -256,7 +256,7 @@ async def test_a_body_waits_in_memory_once_however_slowly_the_peer_reads(make_cl
 async def test_a_resolver_that_hangs_is_asked_once_and_delays_nobody_else(
     make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = make_client(connect_timeout_ms=200)
+    client = make_client(connect_timeout_ms=500)
     asked: list[str] = []
 
     async def resolve(self: object, host: str, port: int, **_: object) -> list[tuple[object, ...]]:
@@ -268,7 +268,7 @@ async def test_a_resolver_that_hangs_is_asked_once_and_delays_nobody_else(
     async with serving(answering(OK)).running() as alive:
         stuck = [_fetch(client, "http://bank-c.example/") for _ in range(10)]
         for _ in range(5):
-            await client.fetch("GET", alive.url, timeout_ms=5000)
+            await client.fetch("GET", alive.url, timeout_ms=20_000)
         outcomes = await asyncio.gather(*stuck, return_exceptions=True)
     assert [str(outcome) for outcome in outcomes] == [
         "connect: http://bank-c.example:80: the name was not resolved in time"
@@ -284,7 +284,7 @@ async def test_a_failure_nobody_foresaw_still_ends_the_call(make_client: MakeCli
         patch.setattr("twophase.http.dial.Dialer.dial", _unforeseen)
         loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
         with pytest.raises(HttpError) as caught:
-            await client.fetch("GET", "http://127.0.0.1/", timeout_ms=5000)
+            await client.fetch("GET", "http://127.0.0.1/", timeout_ms=20_000)
     assert str(caught.value) == "connect: unexpected ZeroDivisionError"
     assert len(reported) == 1
     assert client.connections == 0

@@ -151,7 +151,7 @@ async def test_stop_answers_calls_under_way_and_may_be_repeated(destination: Htt
 
     async with serving(script).running() as server:
         destination.call(Call(server.url, (), b"x", (), 60_000), answers.append)
-        await asyncio.wait_for(asked.wait(), 5)
+        await asyncio.wait_for(asked.wait(), 20)
         assert destination.under_way == {server.url: 1}
         await destination.stop()
         await destination.stop()

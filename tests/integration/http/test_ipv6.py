@@ -22,5 +22,5 @@ async def test_an_ipv6_literal_is_called_and_named_in_brackets(client: HttpClien
     if not _has_ipv6():
         not_to_be_had("a call to an IPv6 literal", "this machine has no IPv6 loopback; unit tests parse them")
     async with serving(answering(OK), "::1").running() as server:
-        await client.fetch("GET", server.url, timeout_ms=5000)
+        await client.fetch("GET", server.url, timeout_ms=20_000)
         assert f"host: [::1]:{server.port}\r\n".encode() in server.requests[0][0]

@@ -15,7 +15,7 @@ CHUNKED = (
 async def test_the_request_is_what_was_asked_for(client: HttpClient) -> None:
     async with serving(answering(OK)).running() as server:
         url = f"{server.url}/transfer in/ü?note=grün und blau&gid=g1#top"
-        await client.fetch("POST", url, [("X-Trace", "7")], b"{}", timeout_ms=5000)
+        await client.fetch("POST", url, [("X-Trace", "7")], b"{}", timeout_ms=20_000)
         head, body = server.requests[0]
         assert head.decode() == (
             "POST /transfer%20in/%C3%BC?note=gr%C3%BCn%20und%20blau&gid=g1 HTTP/1.1\r\n"
@@ -26,7 +26,7 @@ async def test_the_request_is_what_was_asked_for(client: HttpClient) -> None:
 
 async def test_a_get_without_body_says_nothing_of_a_length(client: HttpClient) -> None:
     async with serving(answering(OK)).running() as server:
-        await client.fetch("GET", server.url, timeout_ms=5000)
+        await client.fetch("GET", server.url, timeout_ms=20_000)
         assert server.requests[0][0].startswith(b"GET / HTTP/1.1\r\n")
         assert b"content-length" not in server.requests[0][0]
 
@@ -34,7 +34,7 @@ async def test_a_get_without_body_says_nothing_of_a_length(client: HttpClient) -
 async def test_headers_come_in_lower_case_and_in_order(client: HttpClient) -> None:
     answer = b"HTTP/1.1 409 Conflict\r\nX-B: 2 \r\nX-A:1\r\nx-b: 3\r\nContent-Length: 0\r\n\r\n"
     async with serving(answering(answer)).running() as server:
-        response = await client.fetch("GET", server.url, timeout_ms=5000)
+        response = await client.fetch("GET", server.url, timeout_ms=20_000)
     assert response.status == 409
     assert response.headers == [(b"x-b", b"2"), (b"x-a", b"1"), (b"x-b", b"3"), (b"content-length", b"0")]
     assert response.header(b"x-b") == b"2, 3"
@@ -44,8 +44,8 @@ async def test_headers_come_in_lower_case_and_in_order(client: HttpClient) -> No
 async def test_an_answer_may_be_cut_at_every_byte(client: HttpClient, answer: bytes) -> None:
     script = answering(*cut(answer, range(len(answer))))
     async with serving(script).running() as server:
-        first = await client.fetch("GET", server.url, timeout_ms=5000)
-        again = await client.fetch("GET", server.url, timeout_ms=5000)
+        first = await client.fetch("GET", server.url, timeout_ms=20_000)
+        again = await client.fetch("GET", server.url, timeout_ms=20_000)
         assert first.body == again.body == (b"ok" if answer is OK else b"abcde")
         assert server.connections == 1
 
@@ -53,7 +53,7 @@ async def test_an_answer_may_be_cut_at_every_byte(client: HttpClient, answer: by
 async def test_interim_responses_are_passed_over(client: HttpClient) -> None:
     answer = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + OK
     async with serving(answering(answer)).running() as server:
-        response = await client.fetch("POST", server.url, body=b"x", timeout_ms=5000)
+        response = await client.fetch("POST", server.url, body=b"x", timeout_ms=20_000)
         assert (response.status, response.headers) == (200, [(b"content-length", b"2")])
 
 
@@ -62,7 +62,7 @@ async def test_an_answer_without_body_ends_with_its_headers(client: HttpClient, 
     answer = b"HTTP/1.1 %d Nothing\r\nContent-Length: 5\r\n\r\n" % status
     async with serving(answering(answer)).running() as server:
         for _ in range(2):
-            response = await client.fetch("GET", server.url, timeout_ms=5000)
+            response = await client.fetch("GET", server.url, timeout_ms=20_000)
             assert (response.status, response.body) == (status, b"")
         assert server.connections == 1
 
@@ -70,13 +70,13 @@ async def test_an_answer_without_body_ends_with_its_headers(client: HttpClient, 
 async def test_the_answer_to_head_has_no_body_whatever_its_headers_say(client: HttpClient) -> None:
     async with serving(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")).running() as server:
         for _ in range(2):
-            response = await client.fetch("HEAD", server.url, timeout_ms=5000)
+            response = await client.fetch("HEAD", server.url, timeout_ms=20_000)
             assert (response.status, response.body) == (200, b"")
 
 
 async def test_a_body_may_end_with_the_connection(client: HttpClient) -> None:
     async with serving(once_then_close(b"HTTP/1.1 200 OK\r\n\r\n", b"all ", b"of it")).running() as server:
-        response = await client.fetch("GET", server.url, timeout_ms=5000)
+        response = await client.fetch("GET", server.url, timeout_ms=20_000)
         assert response.body == b"all of it"
 
 
@@ -85,7 +85,7 @@ async def test_a_large_body_arrives_whole(client: HttpClient) -> None:
     async with serving(
         answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body), body)
     ).running() as server:
-        response = await client.fetch("GET", server.url, timeout_ms=5000)
+        response = await client.fetch("GET", server.url, timeout_ms=20_000)
         assert response.body == body
 
 
@@ -97,7 +97,7 @@ async def test_a_large_request_is_sent_whole_to_a_slow_reader(client: HttpClient
         await peer.say(OK if received == body else b"HTTP/1.1 500 Other\r\nContent-Length: 0\r\n\r\n")
 
     async with serving(script).running() as server:
-        response = await client.fetch("POST", server.url, body=body, timeout_ms=10_000)
+        response = await client.fetch("POST", server.url, body=body, timeout_ms=20_000)
         assert response.status == 200
 
 
@@ -132,7 +132,7 @@ async def test_an_answer_of_doubtful_form_is_an_error_and_ends_the_connection(
 ) -> None:
     async with serving(answering(answer)).running() as server:
         with pytest.raises(HttpError) as caught:
-            await client.fetch("GET", server.url, timeout_ms=5000)
+            await client.fetch("GET", server.url, timeout_ms=20_000)
         assert caught.value.kind is HttpErrorKind.PROTOCOL
         assert "hi" not in str(caught.value).split()
 
@@ -142,7 +142,7 @@ async def test_a_coded_body_that_ends_with_the_connection_is_an_error(client: Ht
     answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: %s\r\n\r\nFAIL" % coding
     async with serving(once_then_close(answer)).running() as server:
         with pytest.raises(HttpError) as caught:
-            await client.fetch("GET", server.url, timeout_ms=5000)
+            await client.fetch("GET", server.url, timeout_ms=20_000)
         assert caught.value.kind is HttpErrorKind.CLOSED
 
 
@@ -183,6 +183,6 @@ async def test_a_redirect_is_an_answer_and_is_not_followed(client: HttpClient) -
     async with serving(answering(OK)).running() as elsewhere:
         answer = f"HTTP/1.1 307 Elsewhere\r\nLocation: {elsewhere.url}\r\nContent-Length: 0\r\n\r\n".encode()
         async with serving(answering(answer)).running() as server:
-            response = await client.fetch("POST", server.url, body=b"{}", timeout_ms=5000)
+            response = await client.fetch("POST", server.url, body=b"{}", timeout_ms=20_000)
             assert response.status == 307
             assert elsewhere.connections == 0

@@ -14,7 +14,7 @@ from twophase.http import HttpClient, HttpError, HttpErrorKind, HttpResponse, Ou
 async def test_calls_one_after_another_share_a_connection(client: HttpClient) -> None:
     async with serving(answering(OK)).running() as server:
         for _ in range(5):
-            await client.fetch("GET", server.url, timeout_ms=5000)
+            await client.fetch("GET", server.url, timeout_ms=20_000)
         assert server.connections == 1
 
 
@@ -32,8 +32,8 @@ async def test_a_call_made_in_the_callback_finds_the_connection_free(client: Htt
 
 async def test_hosts_do_not_share_connections(client: HttpClient) -> None:
     async with serving(answering(OK)).running() as one, serving(answering(OK)).running() as two:
-        await client.fetch("GET", one.url, timeout_ms=5000)
-        await client.fetch("GET", two.url, timeout_ms=5000)
+        await client.fetch("GET", one.url, timeout_ms=20_000)
+        await client.fetch("GET", two.url, timeout_ms=20_000)
         assert (one.connections, two.connections) == (1, 1)
 
 
@@ -51,7 +51,7 @@ async def test_hosts_do_not_share_connections(client: HttpClient) -> None:
 async def test_a_connection_is_dropped_after(client: HttpClient, answer: bytes) -> None:
     async with serving(answering(answer)).running() as server:
         for number in (1, 2):
-            response = await client.fetch("GET", server.url, timeout_ms=5000)
+            response = await client.fetch("GET", server.url, timeout_ms=20_000)
             assert response.body == b"ok"
             assert server.connections == number
 
@@ -70,10 +70,10 @@ async def test_bytes_on_an_idle_connection_drop_it(client: HttpClient) -> None:
             dropped.set()
 
     async with serving(script).running() as server:
-        await client.fetch("GET", server.url, timeout_ms=5000)
+        await client.fetch("GET", server.url, timeout_ms=20_000)
         speak.set()
-        await asyncio.wait_for(dropped.wait(), 5)
-        assert (await client.fetch("GET", server.url, timeout_ms=5000)).body == b"ok"
+        await asyncio.wait_for(dropped.wait(), 20)
+        assert (await client.fetch("GET", server.url, timeout_ms=20_000)).body == b"ok"
         assert server.connections == 2
 
 
@@ -87,9 +87,9 @@ async def test_an_early_answer_to_a_request_half_sent_drops_the_connection(clien
         gone.set()
 
     async with serving(script).running() as server:
-        response = await client.fetch("POST", server.url, body=bytes(32 * 1024 * 1024), timeout_ms=5000)
+        response = await client.fetch("POST", server.url, body=bytes(32 * 1024 * 1024), timeout_ms=20_000)
         assert response.status == 413
-        await asyncio.wait_for(gone.wait(), 5)
+        await asyncio.wait_for(gone.wait(), 20)
         assert client.connections == 0
 
 
@@ -103,8 +103,8 @@ async def test_a_stale_connection_costs_a_retry_and_no_error(client: HttpClient)
         await peer.closed()
 
     async with serving(script).running() as server:
-        await client.fetch("GET", f"{server.url}/1", timeout_ms=5000)
-        await client.fetch("GET", f"{server.url}/2", timeout_ms=5000)
+        await client.fetch("GET", f"{server.url}/1", timeout_ms=20_000)
+        await client.fetch("GET", f"{server.url}/2", timeout_ms=20_000)
         assert [head.split()[1] for head, _ in server.requests] == [b"/1", b"/2", b"/2"]
         assert server.connections == 2
 
@@ -121,9 +121,9 @@ async def test_a_retry_is_made_once_and_on_a_fresh_connection(client: HttpClient
         peer.close()
 
     async with serving(script).running() as server:
-        await asyncio.gather(*(client.fetch("GET", server.url, timeout_ms=5000) for _ in range(3)))
+        await asyncio.gather(*(client.fetch("GET", server.url, timeout_ms=20_000) for _ in range(3)))
         with pytest.raises(HttpError) as caught:
-            await client.fetch("GET", server.url, timeout_ms=5000)
+            await client.fetch("GET", server.url, timeout_ms=20_000)
         assert caught.value.kind is HttpErrorKind.CLOSED
         assert len(server.requests) == 5
         assert server.connections == 4
@@ -137,9 +137,9 @@ async def test_no_retry_after_the_first_byte_of_an_answer(client: HttpClient) ->
         await peer.say(b"H")
 
     async with serving(script).running() as server:
-        await client.fetch("GET", server.url, timeout_ms=5000)
+        await client.fetch("GET", server.url, timeout_ms=20_000)
         with pytest.raises(HttpError) as caught:
-            await client.fetch("GET", server.url, timeout_ms=5000)
+            await client.fetch("GET", server.url, timeout_ms=20_000)
         assert caught.value.kind is HttpErrorKind.CLOSED
         assert server.connections == 1
 
@@ -147,7 +147,7 @@ async def test_no_retry_after_the_first_byte_of_an_answer(client: HttpClient) ->
 async def test_a_fresh_connection_closed_without_an_answer_is_an_error(client: HttpClient) -> None:
     async with serving(once_then_close()).running() as server:
         with pytest.raises(HttpError) as caught:
-            await client.fetch("GET", server.url, timeout_ms=5000)
+            await client.fetch("GET", server.url, timeout_ms=20_000)
         assert caught.value.kind is HttpErrorKind.CLOSED
         assert server.connections == 1
 
@@ -156,7 +156,7 @@ async def test_a_fresh_connection_closed_without_an_answer_is_an_error(client: H
 async def test_an_answer_cut_short_is_an_error(client: HttpClient, part: bytes) -> None:
     async with serving(once_then_close(part)).running() as server:
         with pytest.raises(HttpError) as caught:
-            await client.fetch("GET", server.url, timeout_ms=5000)
+            await client.fetch("GET", server.url, timeout_ms=20_000)
         assert caught.value.kind is HttpErrorKind.CLOSED
 
 
@@ -164,7 +164,7 @@ async def test_a_chunked_answer_cut_short_is_an_error(client: HttpClient) -> Non
     part = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n"
     async with serving(once_then_close(part)).running() as server:
         with pytest.raises(HttpError) as caught:
-            await client.fetch("GET", server.url, timeout_ms=5000)
+            await client.fetch("GET", server.url, timeout_ms=20_000)
         assert caught.value.kind is HttpErrorKind.CLOSED
 
 
@@ -179,16 +179,16 @@ async def test_idle_connections_are_closed_in_time(make_client: MakeClient) -> N
         closed.set()
 
     async with serving(script).running() as server:
-        await client.fetch("GET", server.url, timeout_ms=5000)
+        await client.fetch("GET", server.url, timeout_ms=20_000)
         assert client.connections == 1
-        await asyncio.wait_for(closed.wait(), 5)
+        await asyncio.wait_for(closed.wait(), 20)
         assert client.connections == 0
-        await client.fetch("GET", server.url, timeout_ms=5000)
+        await client.fetch("GET", server.url, timeout_ms=20_000)
 
 
 async def test_a_server_that_closes_idle_connections_is_no_error(client: HttpClient) -> None:
     async with serving(once_then_close(OK)).running() as server:
         for number in range(1, 30):
-            response = await client.fetch("GET", server.url, timeout_ms=5000)
+            response = await client.fetch("GET", server.url, timeout_ms=20_000)
             assert response.body == b"ok"
             assert server.connections == number

@@ -14,7 +14,7 @@ from twophase.http import HttpClient, HttpError, HttpErrorKind, Outcome
 
 async def _error(client: HttpClient, url: str, *, body: bytes = b"", timeout_ms: int) -> HttpError:
     with pytest.raises(HttpError) as caught:
-        await asyncio.wait_for(client.fetch("POST", url, body=body, timeout_ms=timeout_ms), 10)
+        await asyncio.wait_for(client.fetch("POST", url, body=body, timeout_ms=timeout_ms), 30)
     return caught.value
 
 
@@ -23,21 +23,36 @@ async def test_a_server_that_never_answers(client: HttpClient) -> None:
 
     async def script(peer: Peer) -> None:
         await peer.request()
+        await peer.say(OK)
+        await peer.request()
         await peer.closed()
         dropped.set()
 
     async with serving(script).running() as server:
+        await client.fetch(
+            "GET", server.url, timeout_ms=20_000
+        )  # the connection stands: the next request is sent at once
         begun_s = asyncio.get_running_loop().time()
         error = await _error(client, server.url, timeout_ms=120)
         assert asyncio.get_running_loop().time() - begun_s >= 0.12
         assert str(error) == "timeout: the time was up while waiting for an answer"
-        await asyncio.wait_for(dropped.wait(), 5)
+        await asyncio.wait_for(dropped.wait(), 20)
 
 
 @pytest.mark.parametrize("part", [b"HTTP/1.1 2", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab"])
 async def test_a_server_that_stops_in_the_middle(client: HttpClient, part: bytes) -> None:
-    async with serving(answering(part)).running() as server:
-        error = await _error(client, server.url, timeout_ms=100)
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(OK)
+        await peer.request()
+        await peer.say(part)
+        await peer.closed()
+
+    async with serving(script).running() as server:
+        await client.fetch(
+            "GET", server.url, timeout_ms=20_000
+        )  # the connection stands: only the answer takes its time
+        error = await _error(client, server.url, timeout_ms=300)
         assert str(error) == "timeout: the time was up while waiting for the rest of the answer"
 
 
@@ -60,7 +75,7 @@ async def test_a_server_that_does_not_read(client: HttpClient) -> None:
         await done.wait()
 
     async with serving(script).running() as server:
-        error = await _error(client, server.url, body=bytes(64 * 1024 * 1024), timeout_ms=300)
+        error = await _error(client, server.url, body=bytes(64 * 1024 * 1024), timeout_ms=600)
         assert str(error) == "timeout: the time was up while waiting for the peer to read the request"
         done.set()
 
@@ -96,13 +111,13 @@ async def test_a_call_that_waits_for_a_connection(make_client: MakeClient) -> No
         await peer.say(OK)
 
     async with serving(script).running() as server:
-        first = asyncio.create_task(client.fetch("GET", server.url, timeout_ms=5000))
-        await asyncio.wait_for(asked.wait(), 5)
+        first = asyncio.create_task(client.fetch("GET", server.url, timeout_ms=20_000))
+        await asyncio.wait_for(asked.wait(), 20)
         error = await _error(client, server.url, timeout_ms=100)
         assert error.kind is HttpErrorKind.TIMEOUT
         release.set()
         assert (await first).status == 200
-        await client.fetch("GET", server.url, timeout_ms=5000)
+        await client.fetch("GET", server.url, timeout_ms=20_000)
         assert len(server.requests) == 2  # the call that was given up was never sent
 
 
@@ -110,7 +125,7 @@ async def test_a_port_where_nobody_listens(client: HttpClient) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    error = await _error(client, f"http://127.0.0.1:{port}/secret?gid=secret", timeout_ms=5000)
+    error = await _error(client, f"http://127.0.0.1:{port}/secret?gid=secret", timeout_ms=20_000)
     assert error.kind is HttpErrorKind.CONNECT
     assert f"http://127.0.0.1:{port}: " in str(error)
     assert "secret" not in str(error)
@@ -132,7 +147,7 @@ async def test_the_next_address_is_tried_when_the_first_refuses(
             return [(socket.AF_INET, *kinds, (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
 
         monkeypatch.setattr(type(asyncio.get_running_loop()), "getaddrinfo", resolve, raising=False)
-        response = await client.fetch("GET", f"http://bank-b.example:{server.port}/", timeout_ms=5000)
+        response = await client.fetch("GET", f"http://bank-b.example:{server.port}/", timeout_ms=20_000)
         assert response.status == 200
 
 
@@ -147,11 +162,11 @@ async def test_cancelling_a_fetch_drops_the_call(client: HttpClient) -> None:
 
     async with serving(script).running() as server:
         task = asyncio.create_task(client.fetch("GET", server.url, timeout_ms=60_000))
-        await asyncio.wait_for(asked.wait(), 5)
+        await asyncio.wait_for(asked.wait(), 20)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(dropped.wait(), 5)
+        await asyncio.wait_for(dropped.wait(), 20)
         assert not client.under_way
 
 
@@ -169,8 +184,8 @@ async def test_a_callback_that_raises_breaks_nothing() -> None:
 
     async with serving(answering(OK)).running() as server:
         client.request("GET", server.url, (), b"", 5000, raises)
-        await asyncio.wait_for(called.wait(), 5)
-        await client.fetch("GET", server.url, timeout_ms=5000)
+        await asyncio.wait_for(called.wait(), 20)
+        await client.fetch("GET", server.url, timeout_ms=20_000)
         assert server.connections == 1
         await client.close()
     assert reported == [mistake]

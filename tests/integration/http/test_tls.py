@@ -44,7 +44,7 @@ async def test_calls_share_a_connection_as_without_tls(
     client = make_client(ssl_context=trusting)
     async with serving(answering(OK)).running(certified("127.0.0.1")) as server:
         for _ in range(3):
-            assert (await client.fetch("POST", server.url, body=b"{}", timeout_ms=10_000)).body == b"ok"
+            assert (await client.fetch("POST", server.url, body=b"{}", timeout_ms=20_000)).body == b"ok"
         assert server.connections == 1
 
 
@@ -76,7 +76,7 @@ async def test_a_server_that_cannot_prove_who_it_is_gets_nothing(
     client = make_client(ssl_context=trusting if trusted else None)
     async with serving(answering(OK)).running(certified(name)) as server:
         with pytest.raises(HttpError) as caught:
-            await client.fetch("POST", server.url, body=b"{}", timeout_ms=10_000)
+            await client.fetch("POST", server.url, body=b"{}", timeout_ms=20_000)
         assert caught.value.kind is HttpErrorKind.CONNECT
         assert "certificate is not trusted" in str(caught.value)
         assert server.requests == []
@@ -91,7 +91,7 @@ async def test_a_server_without_tls_is_a_failure_to_connect(make_client: MakeCli
     client = make_client(ssl_context=trusting)
     async with serving(script).running() as server:
         with pytest.raises(HttpError) as caught:
-            await client.fetch("GET", server.url.replace("http:", "https:"), timeout_ms=10_000)
+            await client.fetch("GET", server.url.replace("http:", "https:"), timeout_ms=20_000)
         assert caught.value.kind is HttpErrorKind.CONNECT
 
 
@@ -105,9 +105,9 @@ async def test_a_handshake_that_never_ends_is_given_up(make_client: MakeClient, 
     client = make_client(ssl_context=trusting, connect_timeout_ms=150)
     async with serving(script).running() as server:
         with pytest.raises(HttpError) as caught:
-            await client.fetch("GET", server.url.replace("http:", "https:"), timeout_ms=10_000)
+            await client.fetch("GET", server.url.replace("http:", "https:"), timeout_ms=20_000)
         assert caught.value.kind is HttpErrorKind.CONNECT
-        await asyncio.wait_for(dropped.wait(), 5)
+        await asyncio.wait_for(dropped.wait(), 20)
 
 
 async def test_closing_drops_connections_that_speak_tls(
@@ -115,6 +115,6 @@ async def test_closing_drops_connections_that_speak_tls(
 ) -> None:
     client = make_client(ssl_context=trusting)
     async with serving(answering(OK)).running(certified("127.0.0.1")) as server:
-        await client.fetch("GET", server.url, timeout_ms=10_000)
-        await asyncio.wait_for(client.close(), 2)
+        await client.fetch("GET", server.url, timeout_ms=20_000)
+        await asyncio.wait_for(client.close(), 20)
         assert client.connections == 0
