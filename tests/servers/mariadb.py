@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pymysql
 from pymysql.connections import Connection
@@ -96,3 +99,19 @@ class MariadbServer(DatabaseServer):
             autocommit=True,
             ssl_disabled=True,  # otherwise it reads this machine's certificates for every connection
         )
+
+
+def lock_waits(query: Callable[[str], list[Any]]) -> int:
+    """How many sessions of one database wait for a row's lock now.
+
+    The tables of `information_schema` that tell it are renewed only when nobody has read them for 0.1 s: two workers
+    that look in turn would see the past for ever. The monitor's text is always new.
+
+    Arguments:
+        query: the rows of a statement, as a session of that database sees them.
+    """
+    own = {int(number) for (number,) in query("select id from information_schema.processlist where db = database()")}
+    ((_, _, text),) = query("show engine innodb status")
+    waiting = [part for part in text.split("---TRANSACTION ")[1:] if "LOCK WAIT" in part]
+    found = [re.search(r"thread id (\d+)", part) for part in waiting]
+    return len([one for one in found if one is not None and int(one[1]) in own])

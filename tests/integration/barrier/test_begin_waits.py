@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -14,14 +14,16 @@ from twophase.barrier.open import open_transaction
 from twophase.core.errors import BeginDeadlinePassed
 from twophase.core.limits import BEGIN_DEADLINE_MS
 
-LEFT_MS = 500
+LEFT_MS = 1_000
 
 
-def _begins(bank: Bank, gid: str, prepared_ms: int) -> None:
+def _begins(bank: Bank, gid: str, last_ms: Future[int]) -> None:
+    """With all at hand, and then no later than so."""
     with bank.plain() as connection:
+        last_ms.set_result(time.time_ns() // 1_000_000 + LEFT_MS)
         transaction = open_transaction(connection)
         try:
-            begin(transaction, gid, prepared_at_ms=prepared_ms)
+            begin(transaction, gid, prepared_at_ms=last_ms.result() - BEGIN_DEADLINE_MS.value)
         finally:
             transaction.rollback()
             transaction.close()
@@ -39,12 +41,12 @@ def test_a_begin_that_waits_for_its_row_until_the_deadline_has_passed_is_refused
     with bank.plain() as holding, ThreadPoolExecutor(1) as pool:
         held = open_transaction(holding)
         begin(held, gid)
-        last_ms = time.time_ns() // 1_000_000 + LEFT_MS
-        begun = pool.submit(_begins, bank, gid, last_ms - BEGIN_DEADLINE_MS.value)
+        last_ms: Future[int] = Future()
+        begun = pool.submit(_begins, bank, gid, last_ms)
         await_waiters(bank, 1)
-        _until(last_ms)
+        _until(last_ms.result(30))
         held.rollback()
         held.close()
         with pytest.raises(BeginDeadlinePassed):
-            begun.result(timeout=15)
+            begun.result(timeout=60)
     assert bank.reasons(gid) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -131,7 +132,7 @@ def test_a_clock_that_is_an_hour_off_freezes_everything(sqlite_bank: Bank, coord
 
     done = clean(sqlite_bank, coordinator.url)
 
-    assert (done.exit_code, "are 3600 s apart" in done.output or "are 3599 s apart" in done.output) == (3, True)
+    assert (done.exit_code, bool(re.search(r"are (359\d|360\d) s apart", done.output))) == (3, True), done.output
     assert gids(sqlite_bank) == {"old"}
 
 

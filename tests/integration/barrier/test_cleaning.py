@@ -264,7 +264,7 @@ def test_a_check_back_that_waits_for_the_cleaner_sees_the_horizon_too(bank: Bank
         assert asker.is_alive(), "it waits for the cleaner's lock"
         transaction.commit()
         transaction.close()
-        asker.join(10)
+        asker.join(30)
     assert [answer.verdict for answer in answers] == [Verdict.UNKNOWN]
 
 
@@ -291,7 +291,7 @@ SERVERS = pytest.mark.parametrize(
 def _open(bank: Bank, gid: str) -> Iterator[None]:
     with bank.engine() as engine:
         transaction = open_transaction(engine)
-        begin(transaction, gid, prepared_at_ms=NOW_MS)
+        begin(transaction, gid, prepared_at_ms=now_ms())
         run(transaction.handle, SPEND)
         yield
         transaction.commit()
@@ -314,7 +314,7 @@ def test_a_fresh_begin_does_not_wait_for_the_cleaner_nor_the_cleaner_for_it(bank
         with bank.engine() as engine:
             for gid in ("a begins meanwhile", "old99", "zzz"):
                 other = open_transaction(engine)
-                begin(other, gid, prepared_at_ms=NOW_MS)
+                begin(other, gid, prepared_at_ms=now_ms())
                 other.commit()
                 other.close()
         took_s = time.monotonic() - began_s
@@ -322,7 +322,7 @@ def test_a_fresh_begin_does_not_wait_for_the_cleaner_nor_the_cleaner_for_it(bank
         transaction.close()
     next(before, None)
 
-    assert took_s < 1
+    assert took_s < 20, "the cleaner ends behind them: whoever waited for it would wait for the end of its patience"
     assert gids(bank) == {"zz open before", "a begins meanwhile", "old99", "zzz"}
 
 

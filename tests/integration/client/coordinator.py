@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from tests.servers.ports import nobodys_port
+
 SUCCESS = b'{"dtm_result":"SUCCESS"}'
 
 
@@ -125,7 +127,5 @@ def _now_ms() -> int:
 
 
 def unused_url() -> str:
-    """An address where nobody listens: the port was free a moment ago."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+    """An address where nobody listens."""
+    return f"http://127.0.0.1:{nobodys_port()}"

@@ -61,13 +61,11 @@ class CuttingProxy:
             threading.Thread(target=self._forward, args=(client,), daemon=True).start()
 
     def _forward(self, client: socket.socket) -> None:
-        with client, socket.create_connection(self._target) as server:
+        # Whoever hangs up while he is told something is of no concern here, nor is a server that is gone.
+        with client, contextlib.suppress(OSError), socket.create_connection(self._target) as server:
             while True:
                 for ready in select.select([client, server], [], [])[0]:
-                    try:
-                        part = ready.recv(65536)
-                    except OSError:
-                        return
+                    part = ready.recv(65536)
                     if not part:
                         return
                     if ready is client and self._cut is not None and b"COMMIT" in part.upper():

@@ -35,8 +35,8 @@ class _Foreign(http.server.BaseHTTPRequestHandler):
             with closing(sqlite3.connect(self.server.bank)) as bank, bank:  # type: ignore[attr-defined]
                 bank.execute(QUERY_PREPARED, (gid,))
                 (reason,) = bank.execute("select reason from barrier where gid = ?", (gid,)).fetchone()
-            self._answer(*((409, b'{"dtm_result":"FAILURE"}') if reason == "rollback" else (200, b"{}")))
             self.server.asked.append(reason)  # type: ignore[attr-defined]
+            self._answer(*((409, b'{"dtm_result":"FAILURE"}') if reason == "rollback" else (200, b"{}")))
         else:
             self._answer(200, b"{}")
 
@@ -78,7 +78,7 @@ def _state_after_check_back(coordinator: InProcessCoordinator, gid: str) -> Stat
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not holds():
         assert time.monotonic() < deadline, "in vain"
         time.sleep(0.002)

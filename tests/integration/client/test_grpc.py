@@ -20,6 +20,7 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
+from tests.servers.ports import KeptPort
 from twophase import (
     AsyncTwoPhase,
     ConfigurationError,
@@ -285,14 +286,16 @@ def test_a_coordinator_that_comes_back_is_found_by_the_next_attempt(bank: Bank, 
         url = first.grpc_url
         endpoint = TwoPhase(url)
         endpoint.message().add(bank.branch, {}).submit()
+    away = KeptPort(int(url.rpartition(":")[2]))
     away_until = time.monotonic() + 3  # long enough for gRPC's own pauses to grow beyond our patience
     while time.monotonic() < away_until:
         with pytest.raises(CoordinatorUnreachable):
             endpoint.message().add(bank.branch, {}).submit()
-    with InProcessCoordinator(store, grpc_port=int(url.rpartition(":")[2])) as second:
+    with InProcessCoordinator(store, grpc_port=away.number) as second:
         message = endpoint.message().add(bank.branch, {}).submit()
         assert second.wait_final(message.gid) is State.SUCCEEDED
     endpoint.close()
+    away.release()
 
 
 def test_a_service_that_is_no_coordinator_is_told_from_one(bank: Bank) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import text
 from tests.integration.client.banks import CHECK, Bank, Desk
 from tests.integration.client.coordinator import RecordingCoordinator, Request
 from tests.integration.client.ledgers import TRANSFER, MariadbLedger, PostgresLedger, mariadb_connection
+from tests.servers.mariadb import lock_waits
 from twophase import CommittedDespiteError, FunctionRefused, Message, Progress, RolledBack, Undecided, Verdict
 
 RECEIVER = "http://bank-b/transfer-in"
@@ -157,12 +158,11 @@ def _run(cursor: object, statement: str) -> None:
 
 
 def _until_someone_waits(ledger: MariadbLedger) -> None:
-    # InnoDB refreshes this table only when nobody has read it for 0.1 s.
     pause = threading.Event()
-    for _ in range(80):
-        if ledger.run("select 1 from information_schema.innodb_trx where trx_state = 'LOCK WAIT'"):
+    for _ in range(1_000):
+        if lock_waits(ledger.run):
             return
-        pause.wait(0.15)
+        pause.wait(0.02)
     pytest.fail("nobody ever waited for a lock")
 
 

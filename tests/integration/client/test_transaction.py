@@ -157,6 +157,23 @@ async def test_branches_added_inside_are_in_the_row_and_in_submit(
     assert [step["action"] for step in coordinator.last("submit")["steps"]] == [RECEIVER, "http://mailer/receipt"]
 
 
+async def test_a_branch_added_behind_a_commit_inside_the_block_is_in_no_row_and_in_no_submit(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    message = transfer_message(coordinator.url, open=True)
+
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        await desk.commit()
+        message.add("http://mailer/receipt")
+
+    with pytest.raises(CommittedDespiteError) as raised:
+        await bank.transact(message, business)
+    assert isinstance(raised.value.__cause__, TransactionLost)
+    assert bank.ledger.run("select body from barrier") == [(None,)]
+    assert [step["action"] for step in coordinator.last("submit")["steps"]] == [RECEIVER]
+
+
 async def test_commit_inside_the_block_is_found_out_and_submitted(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:

@@ -36,7 +36,7 @@ class ScriptedServer:
                 connection, _ = self._listener.accept()
             except OSError:  # nobody came for the rest
                 return
-            with connection:
+            with connection, contextlib.suppress(OSError):  # whoever has heard enough hangs up
                 connection.settimeout(10)
                 talk(connection)
 
@@ -155,7 +155,7 @@ def test_silent_coordinator_is_given_up_in_time(serve: Callable[..., ScriptedSer
     began = time.monotonic()
     with pytest.raises(TransportFailure, match="timed out"):
         ask(server, timeout_ms=200)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 9, "the server says nothing for 10 s"
     released.set()
 
 

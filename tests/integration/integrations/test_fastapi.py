@@ -34,20 +34,20 @@ def branch_query(gid: str) -> dict[str, str]:
 
 
 @pytest.fixture(params=["sync", "async"])
-async def service(request: pytest.FixtureRequest, bank: Bank) -> AsyncIterator[httpx.AsyncClient]:
+async def service(request: pytest.FixtureRequest, bank: Bank, lock_timeout_ms: int) -> AsyncIterator[httpx.AsyncClient]:
     """A producer and branch service in both manners."""
     app = FastAPI()
     async_engine = create_async_engine(bank.url(ASYNC_DRIVERS[bank.kind]))
     with bank.engine() as engine:
         if request.param == "sync":
-            app.include_router(check_router(engine, lock_timeout_ms=300))
+            app.include_router(check_router(engine, lock_timeout_ms=lock_timeout_ms))
 
             @app.post("/in")
             def receive(request: Request) -> Response:
                 return once(engine, request, effect_of(request))
 
         else:
-            app.include_router(check_router(async_engine, lock_timeout_ms=300))
+            app.include_router(check_router(async_engine, lock_timeout_ms=lock_timeout_ms))
 
             @app.post("/in")
             async def areceive(request: Request) -> Response:
@@ -109,6 +109,7 @@ async def test_what_never_began_is_rolled_back(service: httpx.AsyncClient, bank:
     assert "branches" not in response.json()
 
 
+@pytest.mark.parametrize("lock_timeout_ms", [300])
 async def test_what_is_under_way_is_in_progress(service: httpx.AsyncClient, bank: Bank) -> None:
     gid = new_gid()
     with bank.plain() as connection:

@@ -17,11 +17,11 @@ from twophase.integrations.flask import check_blueprint, once
 
 
 @pytest.fixture
-def service(bank: Bank) -> Iterator[FlaskClient]:
+def service(bank: Bank, lock_timeout_ms: int) -> Iterator[FlaskClient]:
     """A producer and branch service."""
     app = Flask(__name__)
     with bank.engine() as engine:
-        app.register_blueprint(check_blueprint(engine, lock_timeout_ms=300))
+        app.register_blueprint(check_blueprint(engine, lock_timeout_ms=lock_timeout_ms))
 
         @app.post("/in")
         def receive() -> Response:
@@ -51,6 +51,7 @@ def test_what_never_began_is_rolled_back(service: FlaskClient, bank: Bank) -> No
     assert (response.status_code, response.headers["X-Twophase-Verdict"]) == (409, "rolled_back")
 
 
+@pytest.mark.parametrize("lock_timeout_ms", [300])
 def test_what_is_under_way_is_in_progress(service: FlaskClient, bank: Bank) -> None:
     gid = new_gid()
     with bank.plain() as connection:

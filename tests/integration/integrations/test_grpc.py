@@ -98,21 +98,24 @@ class _Branch(grpc.GenericRpcHandler):
 
 
 @pytest.fixture(params=["sync", "async", "async with a blocking engine"])
-async def service(request: pytest.FixtureRequest, bank: Bank) -> AsyncIterator[Service]:
+async def service(request: pytest.FixtureRequest, bank: Bank, lock_timeout_ms: int) -> AsyncIterator[Service]:
     """A producer and branch service in every manner."""
     async_engine = create_async_engine(bank.url(ASYNC_DRIVERS[bank.kind]))
     options = [("grpc.so_reuseport", 0)]
     with bank.engine() as engine:
         if request.param == "sync":
             blocking = grpc.server(futures.ThreadPoolExecutor(4), options=options)
-            handlers = (check_handler(engine, lock_timeout_ms=300), _Branch(engine, asynchronous=False))
+            handlers = (check_handler(engine, lock_timeout_ms=lock_timeout_ms), _Branch(engine, asynchronous=False))
             blocking.add_generic_rpc_handlers(handlers)
             port = blocking.add_insecure_port("127.0.0.1:0")
             blocking.start()
         else:
             serving = grpc.aio.server(options=options)
             check_engine = async_engine if request.param == "async" else engine
-            handlers = (acheck_handler(check_engine, lock_timeout_ms=300), _Branch(async_engine, asynchronous=True))
+            handlers = (
+                acheck_handler(check_engine, lock_timeout_ms=lock_timeout_ms),
+                _Branch(async_engine, asynchronous=True),
+            )
             serving.add_generic_rpc_handlers(handlers)
             port = serving.add_insecure_port("127.0.0.1:0")
             await serving.start()
@@ -143,6 +146,7 @@ async def test_what_never_began_is_rolled_back(service: Service, bank: Bank) -> 
     assert (told.code, told.details, told.verdict) == (Code.ABORTED, "FAILURE", "rolled_back")
 
 
+@pytest.mark.parametrize("lock_timeout_ms", [300])
 async def test_what_is_under_way_is_in_progress(service: Service, bank: Bank) -> None:
     gid = new_gid()
     with bank.plain() as connection:

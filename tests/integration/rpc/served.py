@@ -99,5 +99,5 @@ async def serving(limits: Limits | None = None, calls_max: int = 10_000) -> Asyn
     finally:
         port.stop()
         await services.stop()
-        assert await port.closed(5), "every connection ends"
+        assert await port.closed(20), "every connection ends"
         assert services.calls == 0 or served.hold, "every call is counted down"

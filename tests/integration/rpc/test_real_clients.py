@@ -38,7 +38,7 @@ def unary(channel: grpc.aio.Channel, name: str = "Echo") -> Any:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not holds():
             await asyncio.sleep(0.005)
 
@@ -102,9 +102,12 @@ async def test_a_caller_that_goes_cancels_the_coroutine(served: Served, channel:
 
 
 async def test_a_deadline_ends_the_call(served: Served, channel: grpc.aio.Channel) -> None:
-    for name, message in (("Later", b"wait"), ("Echo", b"never")):
+    assert await unary(channel)(b"m", timeout=20) == b"m"  # the connection stands: what is left is the call's own time
+    calls = [unary(channel, name)(message, timeout=1) for name, message in (("Later", b"wait"), ("Echo", b"never"))]
+    await until(lambda: served.services.calls == 2)
+    for call in calls:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await unary(channel, name)(message, timeout=0.1)
+            await call
         assert caught.value.code() is Code.DEADLINE_EXCEEDED
     await until(lambda: served.ended == ["cancelled"])
     assert served.services.calls == 1  # nobody has answered the one by callback
@@ -186,7 +189,7 @@ async def test_keepalive_pings_are_answered(served: Served, monkeypatch: pytest.
     monkeypatch.setattr(Control, "take_other", count)
     options = [
         ("grpc.keepalive_time_ms", 50),
-        ("grpc.keepalive_timeout_ms", 1_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.bdp_probe", 0),
     ]
@@ -206,7 +209,7 @@ async def test_going_away_ends_what_is_under_way_and_takes_no_more(served: Serve
     assert caught.value.code() is Code.UNAVAILABLE
     served.hold.set()
     assert await call == b"tiaw"
-    assert await served.port.closed(5)
+    assert await served.port.closed(20)
 
 
 async def test_who_is_turned_away_comes_back_later() -> None:
@@ -216,7 +219,7 @@ async def test_who_is_turned_away_comes_back_later() -> None:
             assert await unary(first)(b"m", timeout=20) == b"m"
             async with grpc.aio.insecure_channel(served.address, apart) as second:
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await unary(second)(b"m", timeout=5)
+                    await unary(second)(b"m", timeout=20)
                 assert caught.value.code() is Code.UNAVAILABLE
                 await first.close()
                 assert await unary(second)(b"m", timeout=20, wait_for_ready=True) == b"m"

@@ -24,6 +24,11 @@ from twophase.server.hot.protocol import Connection
 from twophase.server.metrics import Metrics
 from twophase.stores.base import Overview
 
+_PATIENCE_S = 20.0
+"""Ends a test that hangs; long enough for a machine that is busy with others."""
+_CLOSED_S = 8.0
+"""Less than the server leaves a connection to itself whose request does not get on."""
+
 ACCEPTED = ReplyOf(None, State.PREPARED, 1_700_000_000_000)
 
 
@@ -102,10 +107,12 @@ class _Collector:
     def __init__(self) -> None:
         self.responses: list[Response] = []
         self.now = Response()
+        self.is_within = False
         self.parser = httptools.HttpResponseParser(self)
 
     def on_message_begin(self) -> None:
         self.now = Response()
+        self.is_within = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.now.headers[name.decode().lower()] = value.decode()
@@ -118,6 +125,7 @@ class _Collector:
 
     def on_message_complete(self) -> None:
         self.responses.append(self.now)
+        self.is_within = False
 
 
 class Client:
@@ -128,11 +136,16 @@ class Client:
         self.writer = writer
         self._collector = _Collector()
 
+    @property
+    def hears_half(self) -> bool:
+        """Whether the beginning of a response has come, and not its end."""
+        return self._collector.is_within
+
     async def send(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def responses(self, count: int, *, timeout_s: float = 5.0) -> list[Response]:
+    async def responses(self, count: int, *, timeout_s: float = _PATIENCE_S) -> list[Response]:
         """The next `count` responses, in the order they came."""
         async with asyncio.timeout(timeout_s):
             while len(self._collector.responses) < count:
@@ -143,14 +156,14 @@ class Client:
         taken, self._collector.responses = self._collector.responses[:count], self._collector.responses[count:]
         return taken
 
-    async def response(self, *, timeout_s: float = 5.0) -> Response:
+    async def response(self, *, timeout_s: float = _PATIENCE_S) -> Response:
         return (await self.responses(1, timeout_s=timeout_s))[0]
 
     async def ask(self, data: bytes) -> Response:
         await self.send(data)
         return await self.response()
 
-    async def is_closed(self, *, timeout_s: float = 5.0) -> bool:
+    async def is_closed(self, *, timeout_s: float = _CLOSED_S) -> bool:
         """Wait for the server to close; anything it still sends is read away."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -214,7 +227,7 @@ async def listening(*, timeouts: Timeouts | None = None, connections_max: int = 
         for client in wire.clients:
             client.close()
         listener.stop()
-        assert await listener.closed(5), "every connection ends"
+        assert await listener.closed(_PATIENCE_S), "every connection ends"
         for client in wire.clients:
             with contextlib.suppress(OSError):
                 await client.writer.wait_closed()

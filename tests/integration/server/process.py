@@ -139,7 +139,8 @@ class BranchService:
         """Close everything, and wait for it: the test's event loop ends next."""
         if self._server is not None:
             self._server.close()
-        await asyncio.sleep(0)  # whoever was accepted a moment ago has a writer now
+        for _ in range(5):  # whoever was accepted a moment ago has a writer then
+            await asyncio.sleep(0)
         writers = list(self._writers)
         for writer in writers:
             writer.close()

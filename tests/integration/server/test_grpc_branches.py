@@ -196,13 +196,16 @@ async def test_any_reply_is_success_whatever_its_bytes_say(server: Running, dtm:
 
 
 async def test_a_hanging_service_is_left_after_the_messages_own_timeout(server: Running, dtm: Dtm, bank: Bank) -> None:
-    bank.behaviours["In"] = [hang, reply()]
+    bank.behaviours["In"] = [hang]
     await dtm.ask("Submit", **message("g", bank.url("In"), request_timeout_ms=150))
     view = await server.until_logged("g")
     assert (view.log[0].status, view.log[0].result) == (0, "error")
     assert view.log[0].error.startswith("gRPC DEADLINE_EXCEEDED")
-    assert 100 <= view.log[0].latency_ms < 5_000
-    assert 0 < (bank.calls[0].time_left_s or 0) <= 0.15, "the service knows how long it has"
+    assert 100 <= view.log[0].latency_ms < 20_000
+    async with asyncio.timeout(20):  # a busy machine may take longer than that to hear of a call, or to begin with it
+        while not any(call.time_left_s for call in bank.calls):
+            await asyncio.sleep(0.01)
+    assert max(call.time_left_s or 0 for call in bank.calls) <= 0.15, "the service knows how long it has"
 
 
 async def test_a_service_that_comes_back_is_found_soon(server: Running, dtm: Dtm, bank: Bank) -> None:
@@ -285,7 +288,7 @@ async def test_branches_added_in_the_transaction_come_with_the_verdict(server: R
     assert [call.method.rpartition("/")[2] for call in bank.calls] == ["Check", "In", "Added"]
 
 
-def _call(url: str, timeout_ms: int = 5_000, headers: tuple[tuple[str, str], ...] = ()) -> Call:
+def _call(url: str, timeout_ms: int = 20_000, headers: tuple[tuple[str, str], ...] = ()) -> Call:
     return Call(url, (("branch_id", "01"), ("gid", "g")), b"", headers, timeout_ms)
 
 
@@ -304,16 +307,22 @@ async def test_channels_are_reused_and_bounded() -> None:
     for one in (banks[0], banks[1], banks[0], banks[2]):
         assert (await _answer(destination, _call(one.url("In")))).status == 200
     assert destination.connected == tuple(f"grpc://127.0.0.1:{one.port}" for one in (banks[0], banks[2]))
-    for one in banks[:2]:
-        one.behaviours["In"] = [hang]
-    banks[2].behaviours["In"] = [hang]
-    waiting = [asyncio.ensure_future(_answer(destination, _call(one.url("In"), 400))) for one in (banks[0], banks[2])]
+    release = asyncio.Event()
+
+    async def wait(_body: bytes, _context: Context) -> bytes:
+        await release.wait()
+        return b""
+
+    for one in banks:
+        one.behaviours["In"] = [wait]
+    waiting = [asyncio.ensure_future(_answer(destination, _call(one.url("In")))) for one in (banks[0], banks[2])]
     async with asyncio.timeout(10):
         while len(banks[0].calls) < 3 or len(banks[2].calls) < 2:
             await asyncio.sleep(0.01)
     crowded = await _answer(destination, _call(banks[1].url("In")))
     assert (crowded.status, "2 hosts are being called at once" in crowded.error) == (0, True)
-    assert {answer.status for answer in await asyncio.gather(*waiting)} == {0}
+    release.set()
+    assert {answer.status for answer in await asyncio.gather(*waiting)} == {200}
     await destination.stop()
     await destination.stop()
     for one in banks:
@@ -337,7 +346,7 @@ async def test_a_port_that_speaks_no_grpc_is_an_error_within_the_deadline() -> N
         answer = await _answer(destination, _call(f"127.0.0.1:{silent.getsockname()[1]}/bank.Bank/In", 300))
         await destination.stop()
     assert (answer.status, answer.error.startswith("gRPC ")) == (0, True)
-    assert answer.latency_ms < 5_000
+    assert answer.latency_ms < 20_000
 
 
 async def test_headers_that_describe_http_are_left_out_and_impossible_ones_named(bank: Bank) -> None:

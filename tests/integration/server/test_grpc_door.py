@@ -80,11 +80,11 @@ async def test_a_port_that_is_taken_on_one_address_is_let_go_on_the_other(
 async def test_who_watches_is_told_and_does_not_hold_the_end_up(door: Door) -> None:
     async with grpc.aio.insecure_channel(await door.start()) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
-        watching = stub.Watch(health_pb2.HealthCheckRequest(service="dtmgimp.Dtm"), timeout=20)
+        watching = stub.Watch(health_pb2.HealthCheckRequest(service="dtmgimp.Dtm"), timeout=60)
         assert (await watching.read()).status == health_pb2.HealthCheckResponse.SERVING
         began_s = time.monotonic()
-        await door.door.drain(15)
-        assert time.monotonic() - began_s < 5
+        await door.door.drain(60)
+        assert time.monotonic() - began_s < 20
         assert (await watching.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await watching.read()
@@ -103,7 +103,7 @@ async def test_draining_waits_no_longer_than_it_is_given(door: Door) -> None:
     door.coordinator.holds = True
     async with grpc.aio.insecure_channel(await door.start()) as channel:
         call = asyncio.ensure_future(Dtm(channel).ask("Submit", **message("g")))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while not door.coordinator.held:
                 await asyncio.sleep(0.01)
         await door.door.drain(0.2)

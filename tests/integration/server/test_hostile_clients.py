@@ -172,18 +172,23 @@ async def test_a_body_that_never_ends_is_answered_408() -> None:
 
 
 async def test_an_idle_connection_is_closed_without_a_word() -> None:
-    async with listening(timeouts=_quick(idle_s=0.2)) as wire:
+    async with listening(timeouts=_quick()) as wire:
         client = await wire.connect()
         assert (await client.ask(get("/api/ping"))).status == 200
+        wire.listener.timeouts = _quick(idle_s=0.1)
         assert await client.reader.read() == b""
 
 
 async def test_a_request_under_way_is_not_idle() -> None:
-    async with listening(timeouts=_quick(idle_s=0.1)) as wire:
+    async with listening(timeouts=_quick()) as wire:
         wire.coordinator.holds = True
         other = await wire.connect()
         client = await wire.connect()
         await client.send(prepare("g1"))
+        async with asyncio.timeout(20):
+            while not wire.coordinator.held:
+                await asyncio.sleep(0)
+        wire.listener.timeouts = _quick(idle_s=0.1)
         assert await other.is_closed()
         wire.coordinator.release("g1")
         assert (await client.response()).status == 200
@@ -202,7 +207,7 @@ async def test_a_client_that_reads_nothing_is_not_read_from() -> None:
     async with listening(timeouts=_quick()) as wire:
         client = await wire.connect()
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a StreamWriter's transport reads too
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not wire.listener.connections:
                 await asyncio.sleep(0)
         requests = b"".join(prepare(f"g{number}") for number in range(200))
@@ -221,7 +226,7 @@ async def test_one_request_never_gets_two_answers(wire: Wire) -> None:
     await client.send(b"GET /api/dtmsvr/query?gid=g1 HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
     with contextlib.suppress(ConnectionError):
         await client.send((b"10000\r\n" + b"x" * 65536 + b"\r\n") * 65)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not wire.metrics._refused and wire.listener.connections:
             await asyncio.sleep(0)
     wire.coordinator.query_waits.set()
@@ -244,7 +249,7 @@ async def test_beyond_the_bound_of_connections_clients_are_told_503() -> None:
         assert await late.is_closed()
         late.close()
         kept[0].close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while wire.listener.connections >= 5:
                 await asyncio.sleep(0)
         again = await wire.connect()
@@ -268,7 +273,7 @@ async def test_abrupt_resets_at_every_stage_leave_nothing_behind(wire: Wire) -> 
         client = await wire.connect()
         await client.send(whole[:position])
         client.reset()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while wire.listener.connections:
             await asyncio.sleep(0)
     await _still_serves(wire)
@@ -344,7 +349,7 @@ async def test_what_follows_a_head_that_was_refused_is_not_refused_again(
 ) -> None:
     """A second answer would be written to a connection whose sending side is closed."""
     client = await wire.connect()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not wire.listener.connections:
             await asyncio.sleep(0)
 

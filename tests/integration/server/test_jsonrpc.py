@@ -64,7 +64,7 @@ class RpcService:
         return f"http://127.0.0.1:{self.port}/rpc?method={method}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
                 length = int(head.partition("content-length:")[2].split()[0])
@@ -75,7 +75,6 @@ class RpcService:
                 body = msgspec.json.encode({"jsonrpc": "2.0", "id": call["id"]} | said)
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
                 await writer.drain()
-        writer.close()
 
 
 @pytest.fixture

@@ -180,7 +180,8 @@ async def test_what_is_no_twophase_server_is_told_in_a_sentence() -> None:
         assert result.exit_code == 3
         return result.output
 
-    async def begin_as_grpc(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def begin_as_grpc(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")  # what is closed with something unread resets the connection
         writer.write(b"\x00\x00\x18\x04\x00\x00\x00\x00\x00")
         writer.close()
 

@@ -64,7 +64,7 @@ async def test_a_real_scrape_tells_what_happened(tmp_path: Path) -> None:
 
 
 async def test_a_call_under_way_and_a_check_back_under_way_are_counted_in_flight(tmp_path: Path) -> None:
-    async with branch_service() as service, serving(tmp_path) as server:
+    async with branch_service() as service, serving(tmp_path, "--set", "request_timeout_ms=60000") as server:
         service.open.clear()
         steps = {"steps": [{"action": service.url("/in")}], "payloads": ["{}"]}
         asked = {"query_prepared": service.url("/check"), "timeout_to_fail_ms": 1}

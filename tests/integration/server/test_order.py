@@ -14,7 +14,7 @@ REFUSED = ReplyOf(StateConflict(), State.SUBMITTED)
 
 
 async def _until_heard(wire: Wire, count: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len(wire.coordinator.heard) < count:
             await asyncio.sleep(0)
 
@@ -195,7 +195,7 @@ async def test_a_client_gone_before_its_answer_harms_nobody(wire: Wire) -> None:
     await gone.send(prepare("g1") + get("/api/ping"))
     await _until_heard(wire, 1)
     gone.reset()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while wire.listener.connections:
             await asyncio.sleep(0)
     wire.coordinator.release("g1", ACCEPTED)
@@ -210,13 +210,13 @@ async def test_a_client_that_half_closes_in_the_middle_of_a_request_is_answered_
     client = await wire.connect()
     await client.send(prepare("g1") + prepare("g2")[:-5])
     client.writer.write_eof()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not wire.connection().half_closed:
             await asyncio.sleep(0)
     wire.coordinator.release("g1")
 
     assert (await client.response()).status == 200
-    assert await client.is_closed(timeout_s=2)
+    assert await client.is_closed()
 
 
 async def test_a_client_that_half_closes_still_gets_its_answer(wire: Wire) -> None:

@@ -14,13 +14,8 @@ import pytest
 
 from tests.integration.server.pretend import get, post
 from tests.integration.server.process import BranchService, ServerProcess, branch_service, serving
+from tests.servers.ports import KeptPort
 from twophase.server.app import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_FENCED, EXIT_STORE
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def _steps(service: BranchService, *paths: str) -> dict[str, object]:
@@ -159,26 +154,26 @@ async def test_wait_result_tells_how_the_branches_went(tmp_path: Path) -> None:
 
 
 async def test_what_was_acknowledged_before_a_kill_is_delivered_after_a_restart(tmp_path: Path) -> None:
-    port = _free_port()
-    steps = {"steps": [{"action": f"http://127.0.0.1:{port}/one"}], "payloads": ["{}"]}
+    away = KeptPort()
+    steps = {"steps": [{"action": f"http://127.0.0.1:{away.number}/one"}], "payloads": ["{}"]}
     async with serving(tmp_path) as server:
         for number in range(20):
             assert (await server.post("submit", gid=f"g{number}", **steps)).status == 200
         await server.kill()
-    async with branch_service(port) as branches, serving(tmp_path) as server:
+    async with branch_service(away.number) as branches, serving(tmp_path) as server:
         for number in range(20):
             await server.until_state(f"g{number}", "succeed")
         assert {gid for _, gid in branches.calls} == {f"g{number}" for number in range(20)}
 
 
 async def test_a_drain_cuts_no_call_and_no_answer(tmp_path: Path) -> None:
-    async with branch_service() as branches, serving(tmp_path) as server:
+    async with branch_service() as branches, serving(tmp_path, "--set", "request_timeout_ms=60000") as server:
         branches.open.clear()
         waiting = asyncio.create_task(server.post("submit", gid="g1", wait_result=True, **_steps(branches, "/slow")))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             await branches.arrived.wait()
         server.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while await _accepts(server.port):
                 await asyncio.sleep(0.01)
         branches.open.set()
@@ -198,13 +193,13 @@ async def test_a_drain_is_bounded(tmp_path: Path) -> None:
     ):
         branches.open.clear()
         assert (await server.post("submit", gid="g1", **_steps(branches, "/never"))).status == 200
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             await branches.arrived.wait()
         began_s = time.monotonic()
         code, errors = await server.terminate()
         assert code == EXIT_CLEAN
         assert "Traceback" not in errors
-        assert time.monotonic() - began_s < 10
+        assert time.monotonic() - began_s < 30, "not as long as the call may take"
 
 
 async def test_a_drain_under_load_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
@@ -219,8 +214,8 @@ async def test_a_drain_under_load_loses_nothing_it_acknowledged(tmp_path: Path) 
                 body = b'{"gid":"%b","trans_type":"msg","steps":[{"action":""}],"payloads":[""]}' % gid.encode()
                 try:
                     response = await client.ask(post("/api/dtmsvr/submit", body))
-                except ConnectionError as error:
-                    if "0 of 1" not in str(error) and "reset" not in str(error).lower():
+                except ConnectionError:
+                    if client.hears_half:
                         cut.append(gid)
                     return
                 if response.status != 200:

@@ -112,7 +112,7 @@ def test_what_was_removed_and_how_far_history_reaches_can_be_seen(branch: Any) -
 
 
 def test_a_branch_call_tells_the_oldest_unfinished_time(branch: Any) -> None:
-    ends_s = time.monotonic() + 10
+    ends_s = time.monotonic() + 60
     with InProcessCoordinator() as coordinator:
         before_ms = coordinator.clock.now_ms()
         # The store is asked for it in the background: the first calls after a start may be earlier.
@@ -121,9 +121,10 @@ def test_a_branch_call_tells_the_oldest_unfinished_time(branch: Any) -> None:
             submitted = message(coordinator, branch)
             submitted.submit()
             coordinator.wait_final(submitted.gid)
+        after_ms = coordinator.clock.now_ms()
     headers = branch.seen[-1]
 
-    assert before_ms - 60_000 < int(headers["x-twophase-oldest"]) <= before_ms + 1_000
+    assert before_ms - 60_000 < int(headers["x-twophase-oldest"]) <= after_ms
 
 
 def test_the_horizon_route_tells_what_cleaners_must_know(branch: Any) -> None:
@@ -135,7 +136,7 @@ def test_the_horizon_route_tells_what_cleaners_must_know(branch: Any) -> None:
         undelivered.submit()
         for check in ("http://bank-a/check?barrier=a1", "http://bank-z/check?barrier=z1"):
             Message(coordinator.url).add(branch.url, {}).prepare(check)
-            coordinator.advance(1_000)
+            coordinator.advance(60_000)
         coordinator.advance(2 * 3_600_000)
 
         def ask(query: str = "") -> dict[str, int]:
@@ -143,11 +144,11 @@ def test_the_horizon_route_tells_what_cleaners_must_know(branch: Any) -> None:
             return found
 
         everything = ask()
-        assert abs(everything["now_ms"] - coordinator.clock.now_ms()) < 5_000
-        assert everything["oldest_unfinished_ms"] == pytest.approx(begun_ms, abs=900)
-        assert everything["oldest_undecided_ms"] == pytest.approx(begun_ms, abs=900)
+        assert abs(everything["now_ms"] - coordinator.clock.now_ms()) < 30_000
+        assert everything["oldest_unfinished_ms"] == pytest.approx(begun_ms, abs=30_000)
+        assert everything["oldest_undecided_ms"] == pytest.approx(begun_ms, abs=30_000)
         for query in ("?check=http://bank-z/", "?barrier=z1", "?check=http://bank&barrier=z1"):
-            assert ask(query)["oldest_undecided_ms"] == pytest.approx(begun_ms + 1_000, abs=900), query
+            assert ask(query)["oldest_undecided_ms"] == pytest.approx(begun_ms + 60_000, abs=30_000), query
         for query in ("?check=http://bank-q/", "?barrier=q1", "?check=http://bank-a/&barrier=z1"):
             asked = ask(query)
             assert asked["oldest_undecided_ms"] == asked["now_ms"] - 3_600_000, query

@@ -34,7 +34,7 @@ class Speaker:
         return f"http://127.0.0.1:{self.port}{path}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 for line in head.lower().split("\r\n"):
@@ -44,7 +44,6 @@ class Speaker:
                 self.calls.append((target.path, parse_qs(target.query).get("gid", [""])[0]))
                 status, body = self.answers.get(target.path, (200, b""))
                 writer.write(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body))
-        writer.close()
 
 
 @pytest.fixture
