@@ -1,9 +1,9 @@
 """A program that audits as history goes on, and stops for ever where `test_audit_follows.py` kills it.
 
-    python -m tests.spark.auditor FOLDER
+    python -m tests.spark.auditor FOLDER COORDINATOR
 
-That is when a batch stands in the state and Spark has not noted it yet. The databases are those of `plant.make_system`
-in FOLDER.
+That is when a batch stands in the state and Spark has not noted it yet. COORDINATOR is its store's URL; the other
+databases are those of `plant.make_system` in FOLDER.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from twophase.spark.session import SessionSettings, open_session
 POINT, SECONDS_WAITED_MAX = "verified", 60
 
 
-def plan_of(system: System) -> Plan:
-    """The audit of a system."""
+def plan_of(system: System, coordinator: str = "") -> Plan:
+    """The audit of a system, of another coordinator's store where one is named."""
     locations = (
-        parse_coordinator(f"sqlite:///{system.coordinator}"),
+        parse_coordinator(coordinator or f"sqlite:///{system.coordinator}"),
         parse_named(Role.PRODUCER, f"bank-a=sqlite:///{system.bank_a}"),
         parse_named(Role.CONSUMER, f"bank-b=sqlite:///{system.bank_b}"),
         parse_named(Role.LEDGER, f"bank-b=sqlite:///{system.bank_b}#ledger"),
@@ -36,9 +36,10 @@ def plan_of(system: System) -> Plan:
     return Plan(locations, grace_s=0.1, late_s=LATE_S, overlap_s=0, cores=1, state=state)
 
 
-def main(folder: Path) -> int:
+def main(folder: Path, coordinator: str) -> int:
     """Follow until it is killed."""
-    plan = plan_of(System(folder))
+    plan = plan_of(System(folder), coordinator)
+    references = references_of(plan.locations)
 
     def reached(name: str) -> None:
         if name == POINT:
@@ -50,7 +51,7 @@ def main(folder: Path) -> int:
 
     with open_session(SessionSettings(cores=1, memory_mb=512, name="auditor", short=True)) as spark:
         following = Following(
-            references=references_of(plan.locations),
+            references=references,
             stop=threading.Event(),
             say=lambda text: print(text, flush=True),
             show=show,
@@ -62,4 +63,4 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -14,12 +15,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
+import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.servers.database import Database
 from tests.spark.auditor import plan_of
 from tests.spark.cases import Case
-from tests.spark.plant import System, make_system, plant
+from tests.spark.plant import System, body_of, make_system, plant
 from tests.spark.truth import LATE_S, nowadays
 from twophase.cli.spark.audit import read_order
 from twophase.core.errors import ConfigurationError
@@ -31,10 +34,16 @@ from twophase.spark.inputs.increment import VerifiedPoint, read_state, write_sta
 from twophase.spark.inputs.plan import Plan
 from twophase.spark.locations import Role, parse_coordinator
 from twophase.spark.reports.report import Report
+from twophase.stores.postgres.migrating import migrate_database
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 NONE: tuple[tuple[str, str], ...] = ()
 SECONDS_MAX = 270
+_NODE = """insert into node values (%s, 1, 1, '', 1, 1, 1, '{}') on conflict (id) do update set seq = node.seq + 1"""
+_HISTORY = """
+insert into history
+    (node, seq, gid, state, created_ms, decided_ms, finished_ms, decided_by, reason, attempts, done, body)
+select %s, seq, %s, %s, %s, %s, %s, 'submit', '', 0, 1, %s from node where id = %s"""
 NOT_IN_TIME = "Python worker failed to connect back"
 """Spark gives a source's Python 10 s to start, whatever the machine is doing; the audit then starts the stream anew."""
 
@@ -54,6 +63,26 @@ def happen(system: System, *cases: Case) -> None:
     system.execute(
         system.coordinator, "insert into node select 1, 1, '', coalesce(max(seq), 0), 1, 1 from history where node = 1"
     )
+
+
+class SharedStore:
+    """Nodes write history into one PostgreSQL store; the other sides of their messages stand in a system's banks."""
+
+    def __init__(self, dsn: str, system: System) -> None:
+        self._dsn = dsn
+        self._system = system
+        asyncio.run(migrate_database(dsn))
+
+    def happen(self, *ended: tuple[int, Case]) -> None:
+        """Messages end, given with their nodes, in one commit."""
+        cases = nowadays([case for _, case in ended])
+        with psycopg.connect(self._dsn) as connection:
+            for (node, _), case in zip(ended, cases, strict=True):
+                connection.execute(_NODE, (node,))
+                connection.execute(
+                    _HISTORY, (node, case.gid, int(case.state or 0), *[case.created_ms] * 3, body_of(case), node)
+                )
+        plant(self._system, [msgspec.structs.replace(case, state=None) for case in cases])
 
 
 def following(stop: threading.Event, show: Callable[[Report], None], plan: Plan) -> Following:
@@ -91,6 +120,7 @@ def follow(spark: SparkSession, plan: Plan, *steps: Callable[[], None], through:
     return Follower(spark, plan, msgspec.structs.replace(terms, say=lambda _: look())).run(), reports
 
 
+@pytest.mark.long
 def test_what_ends_is_audited_once_and_what_no_history_tells_is_found_too(spark: SparkSession, tmp_path: Path) -> None:
     system = make_system(tmp_path)
     plan = plan_of(system)
@@ -153,6 +183,7 @@ class _AtTheGraceTime(threading.Event):
         return super().wait(timeout)
 
 
+@pytest.mark.long
 def test_a_stop_cuts_no_grace_time_short(spark: SparkSession, tmp_path: Path) -> None:
     system = make_system(tmp_path)
     plan = msgspec.structs.replace(plan_of(system), grace_s=600)
@@ -172,23 +203,31 @@ def test_a_stop_cuts_no_grace_time_short(spark: SparkSession, tmp_path: Path) ->
     assert (code, reports[0].result.primary) == (1, {"missing_effect": 1})
 
 
+@pytest.mark.long
 @pytest.mark.crash
-def test_a_batch_that_was_killed_behind_the_state_is_not_reported_twice(tmp_path: Path) -> None:
-    """The driver dies by kill -9 between our state and Spark's note; the command goes on there, and ends by SIGTERM."""
-    system = make_system(tmp_path)
-    plan = plan_of(system)
-    happen(system, good("a"))
-    with program(tmp_path, "tests.spark.auditor", str(tmp_path)) as process:
+@pytest.mark.postgres
+def test_a_batch_that_was_killed_behind_the_state_is_not_reported_twice(
+    tmp_path: Path, postgres_database: Database
+) -> None:
+    """The driver dies by kill -9 between our state and Spark's note; the command goes on there, and ends by SIGTERM.
+
+    Two nodes share the store, whose URL has a password; the second one begins when the first batch is awaited.
+    """
+    system, dsn = make_system(tmp_path), postgres_database.dsn
+    plan, store = plan_of(system, dsn), SharedStore(dsn, system)
+    store.happen((1, good("a")))
+    with program(tmp_path, "tests.spark.auditor", str(tmp_path), dsn) as process:
         wait_for(lambda: "shown: 1 clean" in said(tmp_path), process, tmp_path)
-        happen(system, good("b"), broken("c"))
+        store.happen((2, good("b")), (1, broken("c")))
         wait_for((tmp_path / "at-point").exists, process, tmp_path)
         os.killpg(process.pid, signal.SIGKILL)
-    assert (state_of(plan).verified, state_of(plan).batch) == ({"coordinator": {1: 3}}, 0)
-    happen(system, good("d"))
+    assert (state_of(plan).verified, state_of(plan).batch) == ({"coordinator": {1: 2, 2: 1}}, 0)
+    store.happen((2, good("d")))
 
+    databases = [f"--coordinator={dsn}", *system.arguments[1:]]
     terms = [f"--state={plan.state}", f"--late={LATE_S}", "--grace=0.1", "--overlap=0", "--every=0.5", "--cores=1"]
-    with program(tmp_path, "twophase", "spark", "audit", "--follow", *system.arguments, *terms) as process:
-        wait_for(lambda: state_of(plan).verified == {"coordinator": {1: 4}}, process, tmp_path)
+    with program(tmp_path, "twophase", "spark", "audit", "--follow", *databases, *terms) as process:
+        wait_for(lambda: state_of(plan).verified == {"coordinator": {1: 2, 2: 2}}, process, tmp_path)
         process.terminate()
         assert process.wait(SECONDS_MAX) == 1, said(tmp_path)
 
