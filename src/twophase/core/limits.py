@@ -32,6 +32,9 @@ TOPICS_MAX = Limit("topics", 10_000, "topics", "every node holds all of them, an
 URL_BYTES_MAX = Limit("url", 2048, "bytes", "what common servers accept in a request line")
 PAYLOAD_BYTES_MAX = Limit("payload", 1024 * 1024, "bytes", "one branch's body")
 BODY_BYTES_MAX = Limit("request body", 4 * 1024 * 1024, "bytes", "one request, all payloads together")
+OPEN_ANSWER_BYTES_MAX = Limit(
+    "check-back's answer of an open message", 6 * 1024 * 1024, "bytes", "all branches that were added, in base64"
+)
 HEADERS_MAX = Limit("branch_headers", 64, "headers", "they go with every call of the message")
 HEADER_BYTES_MAX = Limit("branch_headers", 16 * 1024, "bytes", "names and values together")
 REQUEST_HEADER_BYTES_MAX = Limit("request headers", 64 * 1024, "bytes", "request line and headers of one request")
@@ -57,6 +60,7 @@ LIMITS: tuple[Limit, ...] = (
     URL_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
     BODY_BYTES_MAX,
+    OPEN_ANSWER_BYTES_MAX,
     HEADERS_MAX,
     HEADER_BYTES_MAX,
     REQUEST_HEADER_BYTES_MAX,

@@ -156,23 +156,29 @@ def same_prepared(known: Message, said: Message) -> bool:
     return _same(known.branches, said.branches) and known.options.open == said.options.open
 
 
-def same_content(known: Message, said: Message) -> bool:
+def same_content(known: Message, said: Message, *, committed: bool = False) -> bool:
     """Whether a *submit* that names `known`'s gid again means the same message.
 
     A submit without branches means those that were prepared. A message prepared `open` may be said again
     with more branches behind those fixed at prepare.
+
+    Arguments:
+        committed: `known` was submitted, so it is complete: branches that it has not would never be called, and whoever
+            says them must learn it.
 
     >>> one, two = Branch("http://b/1"), Branch("http://b/2")
     >>> same_content(Message("g", (one,)), Message("g", (one,)))
     True
     >>> same_content(Message("g", (one,)), Message("g", (one, two)))
     False
-    >>> same_content(Message("g", (one,), options=Options(open=True)), Message("g", (one, two)))
-    True
+    >>> open_one = Message("g", (one,), options=Options(open=True))
+    >>> more = Message("g", (one, two))
+    >>> same_content(open_one, more), same_content(open_one, more, committed=True)
+    (True, False)
     """
     if not said.branches or _same(known.branches, said.branches):
         return True
-    return known.options.open and _same(known.branches, said.branches[: len(known.branches)])
+    return not committed and known.options.open and _same(known.branches, said.branches[: len(known.branches)])
 
 
 def _same(known: tuple[Branch, ...], said: tuple[Branch, ...]) -> bool:

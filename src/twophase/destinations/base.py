@@ -23,6 +23,8 @@ class Call(msgspec.Struct, frozen=True):
     payload: bytes
     headers: tuple[tuple[str, str], ...]
     timeout_ms: int
+    answer_bytes_max: int = 0
+    """The longest body of an answer that is read; 0: what the destination reads of any."""
 
 
 class Answer(msgspec.Struct, frozen=True):

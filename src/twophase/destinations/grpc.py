@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
 from twophase.core.headers import CONNECTION_HEADERS
-from twophase.core.limits import ERROR_TEXT_BYTES_MAX, URL_BYTES_MAX
+from twophase.core.limits import ERROR_TEXT_BYTES_MAX, OPEN_ANSWER_BYTES_MAX, URL_BYTES_MAX
 from twophase.core.verdict import VERDICT_HEADER, status_of_grpc
 from twophase.destinations.base import Answer, Call
 from twophase.http import HttpError
@@ -157,6 +157,10 @@ class GrpcDestination:
                 verdict = _verdict(error.trailing_metadata())
                 said = f"gRPC {error.code().name}: {details}"
                 return status_of_grpc(code, details), b"", verdict, said
+            bytes_max = call.answer_bytes_max or self._response_bytes_max
+            if len(reply) > bytes_max:
+                text = f"gRPC RESOURCE_EXHAUSTED: a reply of {len(reply)} bytes, at most {bytes_max} are read"
+                return status_of_grpc(grpc.StatusCode.RESOURCE_EXHAUSTED.value[0], ""), b"", None, text
             verdict = _verdict(await outgoing.trailing_metadata())
             return 200, reply if verdict is not None else b"", verdict, ""
         finally:
@@ -172,7 +176,7 @@ class GrpcDestination:
         from twophase.rpc.channel import channel_options, trusted_roots  # noqa: PLC0415 -- the same
 
         self._make_room()
-        options = channel_options(self._response_bytes_max)
+        options = channel_options(max(self._response_bytes_max, OPEN_ANSWER_BYTES_MAX.value))
         if address.tls:
             self._roots = self._roots or trusted_roots()
             credentials = grpc.ssl_channel_credentials(self._roots)

@@ -88,6 +88,7 @@ class HttpDestination:
             call.payload,
             call.timeout_ms,
             partial(_answer, time.perf_counter(), on_answer),
+            call.answer_bytes_max,
         )
 
     async def stop(self) -> None:

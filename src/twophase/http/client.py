@@ -79,6 +79,7 @@ class HttpClient:
         body: bytes,
         timeout_ms: int,
         on_done: OnDone,
+        response_bytes_max: int = 0,
     ) -> PendingCall | None:
         """Start a call; `on_done` is called once, later, on the event loop.
 
@@ -89,6 +90,7 @@ class HttpClient:
             body: sent with its length; empty for none.
             timeout_ms: for everything from now to the last byte of the response; at least 1.
             on_done: gets the `HttpResponse`, whatever its status, or an `HttpError`.
+            response_bytes_max: the longest body of this response; 0: as of any.
 
         Returns:
             The call, for a caller who may lose interest and `cancel` it; None when it was refused.
@@ -112,7 +114,7 @@ class HttpClient:
         except HttpError as error:
             loop.call_soon(on_done, error)
             return None
-        call = PendingCall(head, body, on_done, wheel, timeout_ms, is_head=method == "HEAD")
+        call = PendingCall(head, body, on_done, wheel, timeout_ms, response_bytes_max, is_head=method == "HEAD")
         pool.take_on(call)
         return call
 

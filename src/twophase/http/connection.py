@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
         assert self._call is None
         self._call = call
         call.carrier = self
-        self._reader.begin(is_head=call.is_head)
+        self._reader.begin(is_head=call.is_head, body_bytes_max=call.response_bytes_max)
         if len(call.body) <= _PIECE_BYTES:
             transport.write(call.head + call.body)
         else:

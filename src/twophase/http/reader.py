@@ -34,6 +34,7 @@ class ResponseReader:
     __slots__ = (
         "_body_bytes",
         "_body_bytes_max",
+        "_body_bytes_max_of_any",
         "_body_bytes_seen",
         "_complete",
         "_failure",
@@ -48,14 +49,20 @@ class ResponseReader:
     )
 
     def __init__(self, *, body_bytes_max: int, header_bytes_max: int) -> None:
-        self._body_bytes_max = body_bytes_max
+        self._body_bytes_max_of_any = body_bytes_max
         self._header_bytes_max = header_bytes_max
         self._failure: HttpError | None = None
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self.begin()
 
-    def begin(self, *, is_head: bool = False) -> None:
-        """Expect a response; `is_head`: to a HEAD request, so without a body whatever its headers say."""
+    def begin(self, *, is_head: bool = False, body_bytes_max: int = 0) -> None:
+        """Expect a response.
+
+        Arguments:
+            is_head: to a HEAD request, so without a body whatever its headers say.
+            body_bytes_max: the longest body of this one; 0: as of any.
+        """
+        self._body_bytes_max = body_bytes_max or self._body_bytes_max_of_any
         self.reusable = False
         """Whether the connection can carry another request, once the response is complete."""
         self._is_head = is_head

@@ -101,13 +101,22 @@ class Carrier(Protocol):
 class PendingCall:
     """One call under way. Whatever happens, `finish` reaches the caller once: the first time."""
 
-    __slots__ = ("_on_done", "_slot", "body", "carrier", "head", "is_head")
+    __slots__ = ("_on_done", "_slot", "body", "carrier", "head", "is_head", "response_bytes_max")
 
     def __init__(
-        self, head: bytes, body: bytes, on_done: OnDone, wheel: TimeoutWheel, timeout_ms: int, *, is_head: bool
+        self,
+        head: bytes,
+        body: bytes,
+        on_done: OnDone,
+        wheel: TimeoutWheel,
+        timeout_ms: int,
+        response_bytes_max: int = 0,
+        *,
+        is_head: bool,
     ) -> None:
         self.head = head
         self.body = body
+        self.response_bytes_max = response_bytes_max
         self.is_head = is_head
         self.carrier: Carrier | None = None
         self._on_done: OnDone | None = on_done

@@ -298,6 +298,29 @@ def test_branches_added_inside_travel_in_the_barrier_row_and_in_submit() -> None
     assert [step["action"] for step in stage.bodies["submit"]["steps"]] == ["http://b/1", "http://b/receipt"]
 
 
+def test_branches_too_large_for_a_submit_are_refused_while_everything_can_be_rolled_back() -> None:
+    stage = Stage(verdict=Verdict.ROLLED_BACK)
+    under_way = course(stage, options=Options(open=True))
+
+    def business() -> None:
+        for _ in range(4):
+            under_way.draft.add("http://b/large", b'"' * 600_000)  # each quotation mark is two characters in JSON
+
+    stage.business = business
+    with pytest.raises(LimitExceeded, match="request body is 48"):
+        stage.play(flow.transaction(under_way, CHECK))
+    assert stage.performed[len(BEGINNING) :] == ["Flush", "Rollback", "Close", "AskBarrier", "abort"]
+
+
+def test_more_branches_than_one_request_holds_are_refused_when_they_are_added() -> None:
+    draft = course(Stage(), options=Options(open=True)).draft
+    for _ in range(3):
+        draft.add("http://b/large", b"x" * 1_048_576)
+    with pytest.raises(LimitExceeded, match="request body"):
+        draft.add("http://b/large", b"x" * 1_048_576)
+    draft.add("http://b/small", b"x")
+
+
 def test_row_decides_which_added_branches_follow_a_commit_that_happened_by_itself() -> None:
     row = encode_branches((Branch("http://b/written", b"1"),))
     stage = Stage(failures={"verify_producer": TransactionLost()}, verdict=CheckBackAnswer(Verdict.COMMITTED, row))

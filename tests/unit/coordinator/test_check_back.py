@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.coordinator.rig import CHECK, IN, Rig, message
 from twophase.core.lifecycle import State
+from twophase.core.limits import OPEN_ANSWER_BYTES_MAX
 from twophase.core.message import Branch, encode_branches
 from twophase.destinations.base import Answer
 from twophase.stores.base import Batch, Decide, Finish
@@ -124,6 +125,8 @@ async def test_branches_added_inside_the_transaction_come_with_the_answer(rig: R
     rig.clock.advance(DUE_MS)
     await rig.until_state("g", State.SUCCEEDED)
     assert rig.destination.urls() == [CHECK, IN, "http://bank-c/in"]
+    assert rig.destination.calls[0].answer_bytes_max == OPEN_ANSWER_BYTES_MAX.value
+    assert rig.destination.calls[1].answer_bytes_max == 0, "what any answer may be"
     view = await rig.coordinator.query("g")
     assert view is not None
     assert len(view.message.branches) == 2

@@ -81,6 +81,17 @@ async def test_a_submit_of_an_open_message_may_bring_more_branches(rig: Rig) -> 
     assert rig.destination.urls() == [IN, "http://bank-c/in"]
 
 
+async def test_more_branches_behind_the_submit_of_an_open_message_are_refused_because_nobody_would_call_them(
+    rig: Rig,
+) -> None:
+    rig.destination.hold(IN)
+    await rig.prepare(message("g", IN, open=True))
+    assert (await rig.submit(message("g", IN, open=True))).error is None
+    reply = await rig.submit(message("g", IN, "http://bank-c/in", open=True))
+    assert isinstance(reply.error, ContentConflict)
+    assert (await rig.submit(message("g", IN, open=True))).error is None
+
+
 async def test_submit_with_other_payloads_is_a_conflict_and_delivers_nothing(rig: Rig) -> None:
     await rig.prepare(message("g", payload=b"1"))
     reply = await rig.submit(message("g", payload=b"2"))

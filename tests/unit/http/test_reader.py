@@ -143,6 +143,19 @@ def test_a_body_of_exactly_the_longest_length_is_read_and_one_byte_more_is_not()
     assert _read([head % 1001, b"y" * 1001]) is HttpErrorKind.TOO_LARGE
 
 
+def test_one_response_may_be_longer_than_others() -> None:
+    reader = ResponseReader(body_bytes_max=1000, header_bytes_max=2000)
+    wire = b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n" + b"y" * 1001
+    reader.begin(body_bytes_max=1001)
+    response = reader.feed(wire)
+    assert response is not None
+    assert len(response.body) == 1001
+    reader.begin()
+    with pytest.raises(HttpError) as caught:
+        reader.feed(wire)
+    assert caught.value.kind is HttpErrorKind.TOO_LARGE
+
+
 def test_progress_is_told_in_words() -> None:
     reader = ResponseReader(body_bytes_max=1000, header_bytes_max=2000)
     assert reader.progress() == "without an answer"

@@ -24,7 +24,7 @@ from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.hooks import Clock
 from twophase.core.lifecycle import FINAL, Event, State
-from twophase.core.limits import BRANCHES_MAX
+from twophase.core.limits import BRANCHES_MAX, OPEN_ANSWER_BYTES_MAX
 from twophase.core.message import Branch, Message, decode_branches
 from twophase.core.verdict import Verdict, interpret_check_back
 from twophase.destinations.base import Answer, Call
@@ -96,6 +96,7 @@ class CheckBack:
             b"",
             message.options.headers + message.options.trace,
             message.options.request_timeout_ms or self._settings.request_timeout_ms,
+            OPEN_ANSWER_BYTES_MAX.value if message.options.open else 0,
         )
 
     def ask_for(self, entry: Entry, on_verdict: OnVerdict) -> bool:

@@ -49,6 +49,7 @@ _OTHER = {Event.PREPARE: Event.PREPARE_OTHER, Event.SUBMIT: Event.SUBMIT_OTHER}
 _FORGOTTEN: Final = State.FORGOTTEN
 _PREPARED: Final = State.PREPARED
 _SUBMITTED: Final = State.SUBMITTED
+_SUCCEEDED: Final = State.SUCCEEDED
 _PREPARE: Final = Event.PREPARE
 _SUBMIT: Final = Event.SUBMIT
 _NOTHING: Final = Action.NOTHING
@@ -136,8 +137,11 @@ class Decisions:
         event = occurrence.event
         said = occurrence.said
         if said is not None and entry.state > _FORGOTTEN and event in _OTHER:
-            same = same_prepared if event is _PREPARE else same_content
-            if not same(entry.message, said):
+            if event is _PREPARE:
+                same = same_prepared(entry.message, said)
+            else:
+                same = same_content(entry.message, said, committed=_SUBMITTED <= entry.state <= _SUCCEEDED)
+            if not same:
                 event = _OTHER[event]
         step = TRANSITIONS[entry.state, event]
         if step.action is not _NOTHING:
