@@ -1,4 +1,4 @@
-"""A clock that tests own: it stands still, or runs with the real one, and jumps when told."""
+"""A clock that tests own: it runs with the real one, and jumps ahead when told."""
 
 from __future__ import annotations
 

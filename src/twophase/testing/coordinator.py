@@ -23,11 +23,13 @@ from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import FINAL, State
 from twophase.server.app import Server
 from twophase.server.settings import Settings
+from twophase.stores.search import Search
 from twophase.testing.clock import VirtualClock
 
 T = TypeVar("T")
 _PATIENCE_S = 30.0
 _POLL_S = 0.002
+_PAGE = 1_000
 _HINTS = {
     State.ABSENT: ": no such gid here; was it sent to this coordinator's url?",
     State.PREPARED: ": the test owns the clock: advance(35_000) makes its check-back due",
@@ -153,6 +155,29 @@ class InProcessCoordinator:
                 )
             time.sleep(_POLL_S)
 
+    def settled(self, timeout_s: float = 10.0) -> dict[str, State]:
+        """Wait in real time until nothing is left to do at the clock's time, and return every message's state.
+
+        Each message is then final, parked, or due later: all check-backs and branch calls that were due have been
+        answered. So after `advance` a test reads only what has really happened.
+
+        Raises:
+            TimeoutError: something is still due after `timeout_s`.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            views = self._all()
+            now_ms = self.clock.now_ms()
+            due = [view for view in views if view.due_ms is not None and view.due_ms <= now_ms]
+            if not due:
+                return {view.message.gid: view.state for view in views}
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"{len(due)} of {len(views)} messages are still due after {timeout_s:g} s, such as "
+                    f"{due[0].message.gid!r}, which is {due[0].state.name.lower()}: nobody has answered its last call"
+                )
+            time.sleep(_POLL_S)
+
     def __enter__(self) -> InProcessCoordinator:
         self.start()
         return self
@@ -161,6 +186,16 @@ class InProcessCoordinator:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _all(self) -> list[MessageView]:
+        assert self._server is not None, "start comes first"
+        views: list[MessageView] = []
+        position = ""
+        while True:
+            found, position = self._run(self._server.coordinator.search(Search(), position, _PAGE))
+            views += found
+            if not position:
+                return views
 
     async def _start(self, settings: Settings) -> str:
         self._server = Server(settings, clock=self.clock)

@@ -19,6 +19,7 @@ class _Branch(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         self.server.seen.append(self.path)  # type: ignore[attr-defined]
+        self.server.gate.wait(30)  # type: ignore[attr-defined]
         self.send_response(200)
         self.end_headers()
 
@@ -30,6 +31,8 @@ class _Branch(http.server.BaseHTTPRequestHandler):
 def branch() -> Iterator[http.server.ThreadingHTTPServer]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Branch)
     server.seen = []  # type: ignore[attr-defined]
+    server.gate = threading.Event()  # type: ignore[attr-defined]
+    server.gate.set()  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server
@@ -103,3 +106,24 @@ def test_waiting_for_a_prepared_message_says_whose_the_clock_is(twophase_coordin
 def test_waiting_for_an_unknown_gid_says_that_it_is_unknown(twophase_coordinator: InProcessCoordinator) -> None:
     with pytest.raises(TimeoutError, match=r"is absent after .*: no such gid here"):
         twophase_coordinator.wait_final("nobody", timeout_s=0.05)
+
+
+def test_settled_waits_for_the_calls_that_are_due(
+    twophase_coordinator: InProcessCoordinator, branch: http.server.ThreadingHTTPServer
+) -> None:
+    branch.gate.clear()  # type: ignore[attr-defined]
+    coordinator, address = twophase_coordinator, f"http://127.0.0.1:{branch.server_port}/in"
+    now = Message(coordinator.url).add(address, {}).submit()
+    later = Message(coordinator.url, delay=3600).add(address, {}).submit()
+    with pytest.raises(TimeoutError, match=rf"1 of 2 messages are still due after 0\.05 s, such as '{now.gid}'"):
+        coordinator.settled(timeout_s=0.05)
+    branch.gate.set()  # type: ignore[attr-defined]
+    assert coordinator.settled() == {now.gid: State.SUCCEEDED, later.gid: State.SUBMITTED}
+
+
+def test_settled_holds_a_failed_call_for_answered(twophase_coordinator: InProcessCoordinator) -> None:
+    message = Message(twophase_coordinator.url).add("http://127.0.0.1:1/in", {}).submit()
+    assert twophase_coordinator.settled() == {message.gid: State.SUBMITTED}
+    view = twophase_coordinator.query(message.gid)
+    assert view is not None
+    assert view.attempts == 1
