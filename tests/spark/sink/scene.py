@@ -22,6 +22,7 @@ import msgspec
 from sqlalchemy import text
 
 from tests.crash.checker import rows
+from tests.servers.ports import KeptPort
 from twophase.spark.sink.checkback import CheckBackServer
 from twophase.spark.sink.ledger import Ledger
 from twophase.spark.sink.place import engine_of, install_ledger
@@ -32,6 +33,8 @@ QUICK = {
     "TWOPHASE_CHECK_BACK_CAP_MS": "1000",
     "TWOPHASE_RETRY_FIRST_MS": "100",
     "TWOPHASE_RETRY_CAP_MS": "500",
+    # A branch here has each call; one that is given up, because the machine is slow, would come a second time.
+    "TWOPHASE_REQUEST_TIMEOUT_MS": "60000",
 }
 
 
@@ -88,25 +91,25 @@ class Scene:
         install_ledger(engine)
         self.book = Ledger(engine)
         self.checkback = CheckBackServer(engine, "127.0.0.1", 0)
-        self.url = ""
-        self._port = 0
+        self._port = KeptPort()
+        self.url = f"http://127.0.0.1:{self._port.number}"
         self._server: subprocess.Popen[str] | None = None
         for server in (self.receiver, self.checkback):
+            server.daemon_threads = False  # so that `server_close` waits for them, and no connection is left behind
             threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
 
     def start(self) -> None:
-        """Start the coordinator, on the port it had."""
+        """Start the coordinator, on the port that is kept for it."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TWOPHASE_")} | QUICK
-        command = [sys.executable, "-m", "twophase", "server", "--store", self.store, "--http-port", str(self._port)]
+        command = [sys.executable, "-m", "twophase", "server", "--store", self.store, "--http-port"]
+        command.append(str(self._port.number))
         with (self.folder / "server.log").open("ab") as log:
             self._server = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=self.folder
             )
         assert self._server.stdout is not None
         line = self._server.stdout.readline()
-        assert "http://127.0.0.1:" in line, (self.folder / "server.log").read_text()[-2_000:]
-        self._port = int(line.split("http://127.0.0.1:")[1].split()[0])
-        self.url = f"http://127.0.0.1:{self._port}"
+        assert self.url in line, (self.folder / "server.log").read_text()[-2_000:]
 
     @property
     def pid(self) -> int:
@@ -127,6 +130,7 @@ class Scene:
             server.shutdown()
             server.server_close()
         self.engine.dispose()
+        self._port.release()
 
     def options(self, **others: str) -> dict[str, str]:
         """The sink's options, with everything that must be there."""
@@ -169,18 +173,18 @@ class Scene:
     def stop_by_force(self, gid: str) -> None:
         """An operator fails a message; a prepared one's producer is asked first, and says in progress."""
         request = urllib.request.Request(f"{self.url}/api/twophase/messages/{gid}/stop", b"{}")
-        urllib.request.urlopen(request, timeout=20).close()
+        urllib.request.urlopen(request, timeout=60).close()
 
     def subscribe(self, topic: str, url: str) -> None:
         """Call `url` for every message to `topic`."""
         body = msgspec.json.encode({"topic": topic, "url": url})
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(f"{self.url}/api/twophase/topics/subscribe", body, headers)
-        urllib.request.urlopen(request, timeout=20).close()
+        urllib.request.urlopen(request, timeout=60).close()
 
     def state(self, gid: str) -> str:
         """Where a message stands; empty for an unknown one."""
-        with urllib.request.urlopen(f"{self.url}/api/dtmsvr/query?gid={gid}", timeout=20) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/dtmsvr/query?gid={gid}", timeout=60) as answer:
             found = msgspec.json.decode(answer.read())["transaction"]
         return "" if found is None else str(found["status"])
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.servers.ports import nobodys_port
 from twophase.core.errors import CoordinatorUnreachable, PublishError
 from twophase.core.many import OneResult
 from twophase.spark.sink.bulk import BulkClient
@@ -111,7 +112,7 @@ def test_a_connection_that_another_thread_took_is_not_waited_for(coordinator: Sc
         client._idle = idle = LastConnectionTaken()
         asking = threading.Thread(target=client.submit, args=(["a"], 1, lambda _gid, _result: None), daemon=True)
         asking.start()
-        asking.join(5)
+        asking.join(60)
         waits = asking.is_alive()
         if waits:
             idle.put(HTTPConnection("127.0.0.1", coordinator.server_address[1]))
@@ -119,7 +120,7 @@ def test_a_connection_that_another_thread_took_is_not_waited_for(coordinator: Sc
 
 
 def test_nobody_there(coordinator: Scripting) -> None:
-    with BulkClient("http://127.0.0.1:9", connections=1, patience_s=0.2) as client:  # noqa: SIM117 -- one is what raises
+    with BulkClient(f"http://127.0.0.1:{nobodys_port()}", connections=1, patience_s=0.2) as client:  # noqa: SIM117 -- one is what raises
         with pytest.raises(CoordinatorUnreachable, match="ConnectionRefused"):
             client.submit(["a"], 1, lambda _gid, _result: None)
 
