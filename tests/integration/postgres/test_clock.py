@@ -51,7 +51,7 @@ async def test_messages_go_through_and_are_checked_back_in_time(
         await before.terminate()
     async with serving(tmp_path, "--store", database.dsn) as server:
         await branches.until_called("/check", "forgotten")
-        assert 1 <= time.monotonic() - began < 10
+        assert 1 <= time.monotonic() - began < 600, "not an hour"
         asked = next(head for head in branches.heads if head.split()[1].startswith("/check?"))
         assert parse_qs(urlsplit(asked.split()[1]).query)["prepared_at"] == [str(prepared_ms)]
         await server.until_state("forgotten", "succeed")

@@ -22,7 +22,8 @@ pytestmark = pytest.mark.postgres
 UNAVAILABLE = "TP-4009"
 WAIT_S = 5.0
 """How long a request waits for the database before it is answered 503."""
-SLACK_S = 3.0
+SLACK_S = 4.5
+"""What a busy machine may add: less than to wait twice."""
 
 
 async def _all_is_well(server: ServerProcess, database: Database, traffic: Traffic, branches: BranchService) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import secrets
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -16,12 +18,13 @@ import pytest
 from tests.conformance.items import flush, prepare
 from tests.integration.postgres.every_statement import execute_all
 from tests.integration.postgres.refusals import WAIT_MS, as_user, execute, made, refusal
+from tests.integration.postgres.watch import Watch
 from tests.integration.server.process import ServerProcess
 from tests.servers.database import Database
 from tests.servers.plugin import running
+from tests.servers.ports import nobodys_port
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
-from tests.servers.server import free_port
 from twophase.core.errors import (
     ConfigurationError,
     NotAStore,
@@ -91,10 +94,9 @@ async def test_a_database_that_does_not_exist_is_named(database: Database) -> No
 
 
 async def test_a_server_that_is_not_there_is_waited_for_then_named() -> None:
-    port = free_port()
+    port = nobodys_port()
 
-    error = await refusal(f"postgresql://me:a-secret@127.0.0.1:{port}/db")
-
+    error = await refusal(f"postgresql://me:a-secret@127.0.0.1:{port}/db", WAIT_MS)
     assert isinstance(error, StoreUnavailable)
     assert str(port) in error.message
     assert "a-secret" not in str(error)
@@ -104,12 +106,12 @@ async def test_a_host_that_swallows_everything_is_given_up_within_the_bound(
     dsn_through_proxy: str, proxy: Proxy
 ) -> None:
     proxy.partition()
-    began = asyncio.get_running_loop().time()
 
-    error = await refusal(dsn_through_proxy)
+    async with Watch() as watch:
+        error = await refusal(dsn_through_proxy, WAIT_MS)
 
     assert isinstance(error, StoreUnavailable)
-    assert asyncio.get_running_loop().time() - began < WAIT_MS / 1000 + 1
+    assert watch.waited_s < WAIT_MS / 1000 + 1
 
 
 @pytest.mark.parametrize(("module", "step"), [(schema, "identify"), (schema, "_lock"), (places, "take")])
@@ -125,12 +127,12 @@ async def test_a_database_that_falls_silent_in_the_middle_of_a_start_is_given_up
     monkeypatch.setattr(module, step, silenced)
     monkeypatch.setattr(schema, "_LATE_S", WAIT_MS / 2000)
     monkeypatch.setattr(schema, "_LOCK_TOLD_S", WAIT_MS / 2000)
-    began = asyncio.get_running_loop().time()
 
-    error = await refusal(dsn_through_proxy)
+    async with Watch() as watch:
+        error = await refusal(dsn_through_proxy, WAIT_MS)
 
     assert isinstance(error, StoreUnavailable)
-    assert asyncio.get_running_loop().time() - began < 2 * WAIT_MS / 1000 + 1
+    assert watch.waited_s < 2 * WAIT_MS / 1000 + 1
 
 
 async def test_a_database_that_comes_up_late_is_waited_for(own_server: PostgresServer, database: Database) -> None:
@@ -250,13 +252,23 @@ async def test_a_role_that_need_not_wait_for_the_disk_is_made_to_wait(database: 
     await store.stop()
 
 
+def _place(dsn: str) -> psycopg.Connection[Any]:
+    """A connection; those that were closed before may hold their places for a moment yet."""
+    pause = threading.Event()
+    for _ in range(600):
+        with contextlib.suppress(psycopg.OperationalError):
+            return psycopg.connect(dsn)
+        pause.wait(0.05)
+    raise AssertionError("no place becomes free")
+
+
 async def test_a_server_that_does_not_wait_for_its_disk_is_refused() -> None:
     settings = {"fsync": "off", "max_connections": "3", "superuser_reserved_connections": "0", "max_wal_senders": "0"}
     with running(PostgresServer(settings=settings)) as server:
         database = server.create_database("unsafe")
         error = await refusal(database.dsn)
-        crowd = [psycopg.connect(database.dsn) for _ in range(3)]
-        crowded = await refusal(database.dsn)
+        crowd = [_place(database.dsn) for _ in range(3)]
+        crowded = await refusal(database.dsn, WAIT_MS)
         for one in crowd:
             one.close()
 

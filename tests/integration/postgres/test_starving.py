@@ -15,6 +15,7 @@ import pytest
 
 from tests.integration.postgres.ledger import until_at_rest, violations
 from tests.integration.postgres.refusals import as_user, execute
+from tests.integration.postgres.test_outages import SLACK_S, WAIT_S
 from tests.integration.postgres.traffic import Traffic
 from tests.integration.server.pretend import get
 from tests.integration.server.process import BranchService, ServerProcess, serving
@@ -130,7 +131,7 @@ async def test_a_table_that_an_operator_has_locked_is_waited_for_within_the_boun
         with psycopg.connect(database.dsn) as operator:
             operator.execute("lock table message in access exclusive mode")
             await traffic.until_refused("TP-4009")
-        assert traffic.slowest_s < 8.0
+        assert traffic.slowest_s < WAIT_S + SLACK_S
 
 
 async def test_rights_taken_away_are_named_and_given_back_work_again(

@@ -1,0 +1,37 @@
+"""How long something waited, without what a busy machine added: the time in which the loop itself could not run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import TracebackType
+
+_LOOK_S = 0.02
+
+
+class Watch:
+    """Measures its block. Every timer in it is late by what the loop is: a bound is kept that is kept without that."""
+
+    def __init__(self) -> None:
+        self.waited_s = 0.0
+        self._late_s = 0.0
+
+    async def __aenter__(self) -> Watch:
+        self._began_s = asyncio.get_running_loop().time()
+        self._looking = asyncio.create_task(self._look())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.waited_s = asyncio.get_running_loop().time() - self._began_s - self._late_s
+        self._looking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._looking
+
+    async def _look(self) -> None:
+        time = asyncio.get_running_loop().time
+        while True:
+            before_s = time()
+            await asyncio.sleep(_LOOK_S)
+            self._late_s += max(0.0, time() - before_s - _LOOK_S)
