@@ -182,6 +182,9 @@ def payload_bytes(payload: Any, *, takes_bytes: bool = False) -> bytes:
     return body
 
 
+_NO_TEXT_REMEDIES = {
+    "check": "Say which is which: `check=…, engine=…` (by position `do_and_submit` takes the check first, as dtm's)."
+}
 _URL_REMEDIES = {"check": "Write the full http://host:port/path that the coordinator can reach."}
 
 
@@ -189,9 +192,11 @@ def checked_url(name: str, url: str) -> str:
     """`url` when it can be an address.
 
     Raises:
-        InvalidRequest: no scheme, or a space or control character in it.
+        InvalidRequest: no text, no scheme, or a space or control character in it.
         LimitExceeded: too long.
     """
+    if not isinstance(url, str):
+        raise InvalidRequest(f"{name} is of {type(url).__name__}, and no address.", remedy=_NO_TEXT_REMEDIES.get(name))
     if not url.isascii() or not url.isprintable() or " " in url or "://" not in url:
         raise InvalidRequest(
             f"{name} {url!r} is no address; it reads scheme://…, percent-encoded.", remedy=_URL_REMEDIES.get(name)

@@ -374,6 +374,13 @@ def test_message_without_branches_is_refused_before_anything_happens_and_may_be_
     assert under_way.draft.progress is Progress.SUBMITTED
 
 
+def test_a_check_that_is_no_text_is_refused_before_anything_happens() -> None:
+    stage = Stage()
+    with pytest.raises(InvalidRequest, match=r"check is of object.*`check=…, engine=…`"):
+        stage.play(flow.transaction(course(stage), object()))  # type: ignore[arg-type]
+    assert stage.performed == []
+
+
 def test_open_message_for_another_librarys_check_back_is_refused_and_may_be_corrected() -> None:
     stage = Stage()
     under_way = course(stage, options=Options(open=True))
