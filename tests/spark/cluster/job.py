@@ -94,6 +94,8 @@ def main(master: str, bundle: str, url: str, folder: str, sink: str) -> None:
         "spark.speculation": "true",
         "spark.speculation.quantile": "1.0",
         "spark.speculation.task.duration.threshold": "1s",
+        # Both tasks would run on one executor, where the other one comes later than they end.
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
         # An attempt that waited in vain fails the job: the one that would come after it is no second one.
         "spark.task.maxFailures": "1",
         # Each Java lives for a minute: what is compiled well pays later than that.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
+import re
 import subprocess
 import sys
 import sysconfig
@@ -47,8 +47,6 @@ def standalone(folder: Path) -> Iterator[Cluster]:
     }
     environment.pop("PYTHONPATH", None)
     program = str(home / "bin" / "spark-class")
-    port = _free_port()
-    master = f"spark://127.0.0.1:{port}"
     with contextlib.ExitStack() as stack:
 
         def start(name: str, *arguments: str, host: str = "127.0.0.1") -> Path:
@@ -62,9 +60,10 @@ def standalone(folder: Path) -> Iterator[Cluster]:
         log = start(
             "master",
             "org.apache.spark.deploy.master.Master",
-            *("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"),
+            *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
         )
         _wait_for(log, "New state: ALIVE")
+        master = _address(log)
         for number in range(WORKERS):
             # Hosts of their own: Spark runs no second attempt of a task where the first one is.
             host = f"127.0.0.{1 + number}"
@@ -97,11 +96,10 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _address(log: Path) -> str:
+    """Of a master that chose its port itself: one chosen for it may be another's by the time it listens."""
+    [address] = set(re.findall(r"Starting Spark master at (spark://127\.0\.0\.1:\d+)", log.read_text(errors="replace")))
+    return str(address)
 
 
 def _wait_for(log: Path, text: str, times: int = 1) -> None:
