@@ -30,6 +30,7 @@ CONFIG_VARIABLE: Final = "TWOPHASE_CONFIG"
 _OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "TWOPHASE_FAILPOINT", "TWOPHASE_BARRIER_URL", "TWOPHASE_URL"})
 _BOUNDS: Final = CoordinatorSettings()
 _SHOWN_MAX: Final = 200
+_REMEDY: Final = "Correct the named setting; `twophase server --help` lists them all."
 _RETENTION_LEAST_MS: Final = 2 * BEGIN_DEADLINE_MS.value
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -266,18 +267,22 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigurationError(f"config: {file} cannot be read: {error}.") from error
+        raise _refused(f"config: {file} cannot be read: {error}.") from error
 
 
 def _checked(name: str, value: object, source: str) -> object:
     hint = get_type_hints(Settings, include_extras=True).get(name)
     if hint is None:
-        raise ConfigurationError(f"{name}: there is no such setting (from {source}).")
+        raise _refused(f"{name}: there is no such setting (from {source}).")
     try:
         # Not strict: the environment and the command line have only text.
         return msgspec.convert(value, hint, strict=not isinstance(value, str))
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"{name}: {_why_not(hint, value, error)} (from {source}).") from error
+        raise _refused(f"{name}: {_why_not(hint, value, error)} (from {source}).") from error
+
+
+def _refused(why: str) -> ConfigurationError:
+    return ConfigurationError(why, remedy=_REMEDY)
 
 
 def _why_not(hint: Any, value: object, error: msgspec.ValidationError) -> str:
@@ -298,11 +303,11 @@ def _why_not(hint: Any, value: object, error: msgspec.ValidationError) -> str:
 def _check_together(settings: Settings) -> None:
     names_of(settings.trace_headers)
     if 0 < settings.retention_ms < _RETENTION_LEAST_MS:
-        raise ConfigurationError(
+        raise _refused(
             f"retention_ms: must be 0 or at least {_RETENTION_LEAST_MS}: a younger message may still be on its way."
         )
     for first, cap in (("retry_first_ms", "retry_cap_ms"), ("check_back_first_ms", "check_back_cap_ms")):
         if getattr(settings, first) > getattr(settings, cap):
-            raise ConfigurationError(f"{first}: is greater than {cap}, which bounds it.")
+            raise _refused(f"{first}: is greater than {cap}, which bounds it.")
     if settings.in_flight_per_destination_max > settings.in_flight_max:
-        raise ConfigurationError("in_flight_per_destination_max: is greater than in_flight_max, which bounds it.")
+        raise _refused("in_flight_per_destination_max: is greater than in_flight_max, which bounds it.")

@@ -44,7 +44,7 @@ class Refused(TwophaseError):
     """The lifecycle refuses the request."""
 
     code = "TP-2000"
-    remedy = "Query the gid to see its state."
+    remedy = "Run `twophase explain GID` to see its state, and why."
 
 
 class StateConflict(Refused):
@@ -88,7 +88,7 @@ class NotYetDelivered(Refused):
 
     code = "TP-2006"
     fate = Fate.COMMITTED
-    remedy = "Do not repeat it: the coordinator goes on calling. Query the gid to see its progress."
+    remedy = "Do not repeat it: the coordinator goes on calling. `twophase explain GID` shows its progress."
 
 
 class Unavailable(TwophaseError):

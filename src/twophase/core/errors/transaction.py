@@ -31,7 +31,7 @@ class Undecided(TransactionError):
 
     code = "TP-5003"
     fate = Fate.UNDECIDED
-    remedy = "Do not repeat the business with a new gid. Query the gid, or wait for the check-back."
+    remedy = "Do not repeat the business with a new gid. Run `twophase explain GID`, or wait for the check-back."
 
 
 class CommittedDespiteError(TransactionError):
@@ -137,7 +137,7 @@ class ConfigurationError(TwophaseError):
     """A setting cannot work."""
 
     code = "TP-7000"
-    remedy = "Correct the named setting; `twophase server --help` lists them."
+    remedy = "Correct what is named here, and try again."
 
 
 class SourceError(ConfigurationError):
