@@ -239,38 +239,58 @@ class Message:
             check: the check-back route's address.
             explicit_verdict: its answers carry the `X-Twophase-Verdict` header; False for a route of another library.
 
-        Raises: see `by_hand.prepare`.
+        Raises:
+            InvalidRequest, LimitExceeded: `check` is no address, or a limit is passed.
+            MessageUsedTwice: this Message belongs to a transaction, or is decided.
+            CoordinatorUnreachable: not known whether it arrived; repeating is safe.
+            ContentConflict, StateConflict, Overloaded, ShuttingDown, …: what the coordinator refuses with.
         """
         endpoint = self._endpoint()
         endpoint.driver(by_hand.prepare(self._course(endpoint), check, explicit_verdict=explicit_verdict)).start()
         return self
 
     def submit(self) -> Self:
-        """Submit by hand; without `prepare` this is a plain message. Raises: see `by_hand.submit`."""
+        """Submit by hand: a plain message, one prepared by hand, or once more after a commit whose submit was lost.
+
+        Raises:
+            InvalidRequest: there is no branch.
+            MessageUsedTwice: its local transaction is under way or did not commit, so this would be a ghost.
+            CoordinatorUnreachable: not known whether it arrived; repeating is safe.
+            NotYetDelivered: submitted; with wait_result, not all branches have succeeded.
+            ContraryDecision: the coordinator holds it failed.
+            ContentConflict, ForgottenMessage, Overloaded, …: what else the coordinator refuses with.
+        """
         endpoint = self._endpoint()
         endpoint.driver(by_hand.submit(self._course(endpoint))).start()
         return self
 
     def abort(self) -> Self:
-        """Abort by hand. Raises: see `by_hand.abort`."""
+        """Abort by hand what was prepared by hand.
+
+        Raises:
+            MessageUsedTwice: its local transaction is under way or committed, so this would lose it.
+            UnknownMessage: the coordinator never heard of it.
+            ContraryDecision: it is submitted.
+            CoordinatorUnreachable: not known whether it arrived; repeating is safe.
+        """
         endpoint = self._endpoint()
         endpoint.driver(by_hand.abort(self._course(endpoint))).start()
         return self
 
     async def aprepare(self, check: str, *, explicit_verdict: bool = True) -> Self:
-        """`prepare` for asyncio."""
+        """`prepare` for asyncio; raises the same."""
         endpoint = self._aendpoint()
         await endpoint.driver(by_hand.prepare(self._course(endpoint), check, explicit_verdict=explicit_verdict)).start()
         return self
 
     async def asubmit(self) -> Self:
-        """`submit` for asyncio."""
+        """`submit` for asyncio; raises the same."""
         endpoint = self._aendpoint()
         await endpoint.driver(by_hand.submit(self._course(endpoint))).start()
         return self
 
     async def aabort(self) -> Self:
-        """`abort` for asyncio."""
+        """`abort` for asyncio; raises the same."""
         endpoint = self._aendpoint()
         await endpoint.driver(by_hand.abort(self._course(endpoint))).start()
         return self

@@ -46,7 +46,7 @@ class Transaction:
             )
 
     def __enter__(self) -> Any:
-        """Prepare, begin, write the barrier row; the business runs next. Raises: see `flow.transaction`."""
+        """Prepare, begin, write the barrier row; the business runs next. Raises: see `Message.transaction`."""
         self._is_entered = True
         if is_async(self._engine):
             raise UnsupportedEngine("This is an async engine: write `async with message.transaction(…)`.")
@@ -56,7 +56,7 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, seen: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        """Commit and submit, or roll back and let the barrier decide. Raises: see `flow.transaction`."""
+        """Commit and submit, or roll back and let the barrier decide. Raises: see `Message.transaction`."""
         assert self._driver is not None, "entered before"
         self._driver.finish(seen)
         return False

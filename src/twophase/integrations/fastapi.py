@@ -44,6 +44,8 @@ def check_router(
 
     Arguments:
         engine: the database of the producer's transactions; a sync one is used in the thread pool.
+        path: where the route stands; the `check` that a transaction is given must lead here.
+        table: the barrier's name in that database, `name` or `schema.name`, as `install` was given it.
         lock_timeout_ms: wait so long for a transaction under way; keep it below the coordinator's request timeout.
         require_identity: answer unknown when the check address does not name its database, as our SDK's do; False
             to answer for producers that write dtm's barrier with other SDKs.

@@ -32,7 +32,19 @@ def check_blueprint(
     lock_timeout_ms: int = LOCK_TIMEOUT_MS,
     require_identity: bool = True,
 ) -> Blueprint:
-    """The route that answers check-backs; arguments as `twophase.integrations.fastapi.check_router`, sync engines."""
+    """The route that answers check-backs.
+
+    Arguments:
+        engine: the database of the producer's transactions, blocking.
+        path: where the route stands; the `check` that a transaction is given must lead here.
+        table: the barrier's name in that database, `name` or `schema.name`, as `install` was given it.
+        lock_timeout_ms: wait so long for a transaction under way; keep it below the coordinator's request timeout.
+        require_identity: answer unknown when the check address does not name its database, as our SDK's do; False
+            to answer for producers that write dtm's barrier with other SDKs.
+
+    Raises:
+        ConfigurationError: the table's name cannot be one.
+    """
     policy = CheckBackPolicy(validate_table(table), lock_timeout_ms, require_identity)
     blueprint = Blueprint("twophase", __name__)
 

@@ -31,9 +31,19 @@ def check_view(
     lock_timeout_ms: int = LOCK_TIMEOUT_MS,
     require_identity: bool = True,
 ) -> View:
-    """The view that answers check-backs for an alias; other arguments as `fastapi.check_router`.
+    """The view that answers check-backs for an alias.
 
     It stands outside ATOMIC_REQUESTS: a verdict must be committed before it is spoken.
+
+    Arguments:
+        alias: the database of the producer's transactions.
+        table: the barrier's name in that database, `name` or `schema.name`, as `install` was given it.
+        lock_timeout_ms: wait so long for a transaction under way; keep it below the coordinator's request timeout.
+        require_identity: answer unknown when the check address does not name its database, as our SDK's do; False
+            to answer for producers that write dtm's barrier with other SDKs.
+
+    Raises:
+        ConfigurationError: the table's name cannot be one.
     """
     policy = CheckBackPolicy(validate_table(table), lock_timeout_ms, require_identity)
 
