@@ -16,7 +16,7 @@ ROUNDS, A_ROUND = 60, 20
 async def test_a_follower_misses_nothing_and_sees_nothing_twice(engine: Engine, store: Store, tmp_path: Path) -> None:
     seen: list[tuple[int, str]] = []
     pages = 0
-    written = threading.Event()
+    written, following_up = threading.Event(), threading.Event()
 
     def follow() -> None:
         nonlocal pages
@@ -25,6 +25,8 @@ async def test_a_follower_misses_nothing_and_sees_nothing_twice(engine: Engine, 
             page = engine.finished(tmp_path, seen[-1][0] if seen else 0)
             seen.extend(page)
             pages += bool(page)
+            if page:
+                following_up.set()
             if last_look:
                 return
 
@@ -33,6 +35,8 @@ async def test_a_follower_misses_nothing_and_sees_nothing_twice(engine: Engine, 
         gids = [f"{number:03}-{place:02}" for place in range(A_ROUND)]
         await flush(store, *(prepare(gid) for gid in gids))
         await flush(store, *(abort(gid) for gid in gids), abort("unknown"))
+        if number == 0:
+            assert await asyncio.to_thread(following_up.wait, 60)
     written.set()
     await following
 

@@ -258,7 +258,7 @@ async def test_who_has_adopted_rows_does_not_wait_for_those_of_another_who_adopt
         adopting = asyncio.create_task(two.adopt(ALL))
         await somebody_waits_for(raw)  # with the one that is due in its hands
 
-        assert await asyncio.wait_for(three.adopt(ALL), 3) == 1
+        assert await asyncio.wait_for(three.adopt(ALL), 20) == 1
     assert await adopting == 1
     assert (await due(two), await due(three)) == (["a", "due"], [])
     assert (await live(three, "parked")).mine
@@ -278,6 +278,6 @@ async def test_who_waits_for_rows_of_others_keeps_none_of_them_from_its_owner(
             adopting = asyncio.create_task(two.adopt(ALL))
             await somebody_waits_for(raw)
 
-        assert await asyncio.wait_for(flush(three, abort("a")), 3)
+        assert await asyncio.wait_for(flush(three, abort("a")), 20)
     assert await adopting == 0
     assert await two.adopt(ALL) == 1, "what was left comes with the next heartbeat"

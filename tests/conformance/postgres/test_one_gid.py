@@ -10,7 +10,7 @@ from twophase.stores.base import HistoryRow
 from twophase.stores.postgres import PostgresStore
 from twophase.stores.postgres.statements import FLUSH, GET
 
-SECONDS, GIDS = 2.0, 4
+SECONDS, GIDS, FLUSHES = 2.0, 4, 12
 END = """
 with gone as (delete from message where gid = %s returning *)
 insert into history
@@ -63,25 +63,22 @@ async def test_refused_items_are_read_in_one_statement(join: Join) -> None:
     assert result.refused == {0: await one.get("live"), 1: await one.get("ended"), 2: None}
 
 
-async def _hammer(store: PostgresStore, until: float) -> int:
-    """Insert and end the same few gids over and over; how many flushes."""
+async def _hammer(store: PostgresStore, until: float) -> None:
+    """Insert and end the same few gids over and over; so often at least, however slow the disk is."""
     loop = asyncio.get_running_loop()
     flushes = 0
-    while loop.time() < until:
+    while loop.time() < until or flushes < FLUSHES:
         gids = [f"h{flushes // 6 * GIDS + place}" for place in range(GIDS)]
         await flush(store, *(prepare(gid) for gid in gids))
         await flush(store, *(abort(gid) for gid in gids))
         flushes += 2
-    return flushes
 
 
 async def test_hammering_the_same_gids_from_two_nodes_never_leaves_one_in_both(join: Join, raw: Raw) -> None:
     one, two = await join(), await join()
     until = asyncio.get_running_loop().time() + SECONDS
 
-    flushes = await asyncio.gather(_hammer(one, until), _hammer(two, until))
-
-    assert min(flushes) > 5
+    await asyncio.gather(_hammer(one, until), _hammer(two, until))
     twice = "select count(*) from message join history using (gid)"
     assert raw.execute(twice).fetchone() == (0,)
     assert raw.execute("select count(*) - count(distinct gid) from history").fetchone() == (0,)

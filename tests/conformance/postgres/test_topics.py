@@ -37,8 +37,12 @@ def proxy(url: str) -> Iterator[Proxy]:
 @pytest.fixture
 async def far(join: Join, url: str, proxy: Proxy) -> PostgresStore:
     """A node behind that network."""
+    return await _behind(proxy, join, url, wait_ms=30_000)
+
+
+async def _behind(proxy: Proxy, join: Join, url: str, wait_ms: int) -> PostgresStore:
     parts = urlsplit(url)
-    return await join(url=url.replace(f":{parts.port}/", f":{proxy.port}/"), outage_wait_ms=1_500)
+    return await join(url=url.replace(f":{parts.port}/", f":{proxy.port}/"), outage_wait_ms=wait_ms)
 
 
 async def test_of_two_nodes_that_change_at_once_one_is_refused(join: Join, raw: Raw) -> None:
@@ -104,8 +108,8 @@ async def test_a_cut_change_that_is_committed_later_is_no_refusal(
     assert (found.revision, found.by_name["rates"].version) == (1, 1)
 
 
-async def test_a_store_that_is_away_is_told_within_the_bound(far: PostgresStore, proxy: Proxy) -> None:
-    topics = _topics(far)
+async def test_a_store_that_is_away_is_told_within_the_bound(join: Join, url: str, proxy: Proxy) -> None:
+    topics = _topics(await _behind(proxy, join, url, wait_ms=1_500))
     proxy.partition()
 
     async with asyncio.timeout(20):

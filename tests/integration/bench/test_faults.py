@@ -101,16 +101,9 @@ async def test_open_loop_sees_a_stall_in_every_message_it_would_have_hit() -> No
     stall = asyncio.Event()
     stall.set()
     workload = Workload(Mode.SUBMIT, connections=4, rate=200.0, seconds=1.0, warmup_s=0.1, drain_s=10.0)
+    begins = int(200 * (workload.warmup_s + 0.3))
 
-    async def stall_for_a_while() -> None:
-        await asyncio.sleep(0.4)
-        stall.clear()
-        await asyncio.sleep(0.4)
-        stall.set()
-
-    stalling = asyncio.ensure_future(stall_for_a_while())
-    run = await _measured(Faults(stall=stall), workload)
-    await stalling
+    run = await _measured(Faults(stall=stall, stall_from=begins, stall_s=0.4), workload)
 
     submit = run.latency("submit")
     assert submit is not None

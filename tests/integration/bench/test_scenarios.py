@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -84,10 +85,11 @@ def shared_postgres(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyP
     """What a scenario takes for a PostgreSQL of its own is a database of the run's."""
     numbers = itertools.count()
     made: list[str] = []
+    name = secrets.token_hex(6)
 
     @contextlib.contextmanager
     def store(_parent: Path | None = None) -> Iterator[Store]:
-        database = postgres_server.create_database(f"scenario_{next(numbers)}_{id(made)}")
+        database = postgres_server.create_database(f"scenario_{name}_{next(numbers)}")
         made.append(database.name)
 
         def execute(statement: str) -> None:
