@@ -89,7 +89,15 @@ class Node:
             if not sample.labels
         }
 
-    def wait_until(self, metric: str, value: float, timeout_s: float = 20.0) -> bool:
+    def shown(self, timeout_s: float = 60.0) -> dict[str, float]:
+        """The metrics of a node that runs, however long it takes to answer after what it went through before."""
+        deadline = time.monotonic() + timeout_s
+        while not (found := self.metrics()):
+            assert time.monotonic() < deadline, f"node {self.number} does not answer:\n{self.service.log_end()}"
+            pause(0.05)
+        return found
+
+    def wait_until(self, metric: str, value: float, timeout_s: float = 60.0) -> bool:
         """Whether a metric reaches a value in time."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -116,8 +124,8 @@ class Cluster:
         processes.start_those_down([node.service for node in self.nodes])
 
     def place_of(self, node: Node) -> tuple[int, int]:
-        """(place, epoch) of a node that answers."""
-        shown = node.metrics()
+        """(place, epoch) of a node that runs."""
+        shown = node.shown()
         return int(shown["twophase_node"]), int(shown["twophase_node_epoch"])
 
     def wait_taken(self, place: tuple[int, int], timeout_s: float = 30.0) -> bool:

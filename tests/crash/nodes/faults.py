@@ -62,7 +62,7 @@ class Faults:
         """SIGSTOP until others have taken its place, then SIGCONT: it must notice, and take a new one."""
         node = self._any()
         place = self._cluster.place_of(node)
-        before = node.metrics()
+        before = node.shown()
         node.freeze()
         taken = self._cluster.wait_taken(place)
         pause(self._chance.uniform(0.0, 1.0))
@@ -73,7 +73,7 @@ class Faults:
         """Its packets to the database get lost until others have taken its place, then arrive, late."""
         node = self._any()
         place = self._cluster.place_of(node)
-        before = node.metrics()
+        before = node.shown()
         node.proxy.partition()
         taken = self._cluster.wait_taken(place)
         node.proxy.heal()

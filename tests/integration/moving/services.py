@@ -140,7 +140,7 @@ def _serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[ThreadingHTTPSer
         thread.join(10)
 
 
-def until(condition: Any, timeout_s: float = 20.0) -> None:
+def until(condition: Any, timeout_s: float = 60.0) -> None:
     """Wait until it holds."""
     deadline = time.monotonic() + timeout_s
     while not condition():
