@@ -21,7 +21,7 @@ test: ready ## Run every test, on real database servers of its own
 	@scripts/test $(ARGS)
 
 soak: parts = $(or $(PARTS),nodes spark)
-soak: ready ## Half a million messages through failing nodes, 82 kills of Spark's drivers (PARTS=nodes ARGS="--messages N", PARTS=spark ARGS="--sink N")
+soak: ready ## Half a million messages through failing nodes, and Spark's drivers killed at every point (PARTS=nodes ARGS="--messages N", PARTS=spark ARGS="--sink N")
 	@$(if $(filter-out nodes spark,$(parts)),echo 'PARTS is nodes or spark; unknown: $(filter-out nodes spark,$(parts))' >&2; exit 2)
 	@$(if $(filter nodes,$(parts)),.venv/bin/python -m tests.crash.nodes.soak $(ARGS))
 	@$(if $(filter spark,$(parts)),.venv/bin/python -m tests.spark.soak $(if $(filter nodes,$(parts)),,$(ARGS)))

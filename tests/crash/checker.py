@@ -42,13 +42,15 @@ class Findings:
     """Violated promises, as sentences; empty when all were kept.
 
     `messages`: of how many messages any database knows; `unfinished`: how many the coordinator has not ended;
-    `classes`: by gid, the classes an audit of the same databases must name.
+    `classes`: by gid, the classes an audit of the same databases must name; `unheard`: gids that were sent in vain, so
+    that no database knows them.
     """
 
     violations: list[str] = field(default_factory=list)
     messages: int = 0
     unfinished: int = 0
     classes: dict[str, frozenset[str]] = field(default_factory=dict)
+    unheard: set[str] = field(default_factory=set)
 
     def expect(self, holds: bool, sentence: str) -> None:
         """Note a violation unless it holds."""

@@ -140,6 +140,7 @@ def report(played: list[Played], command: str) -> str:
         "",
         "A driver was killed with -9, Java and all its Python processes at once, as soon as it came to a point; then",
         "the next one went on from its checkpoint.",
+        *_shorter(command),
         "",
         verdict,
         *[f"* {one.what}, {one.engine}" for one in broken],
@@ -170,6 +171,14 @@ def report(played: list[Played], command: str) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _shorter(command: str) -> list[str]:
+    """What a run of fewer kills or engines leaves out."""
+    if command == _command(argparse.Namespace(sink=SINK_KILLS, stream=STREAM_KILLS, engines=ENGINES)):
+        return []
+    whole, engines = (SINK_KILLS + STREAM_KILLS) * len(ENGINES.split(",")), ENGINES.replace(",", " and ")
+    return [f"This was not the whole of it: `make soak` by itself kills {whole} drivers, on {engines}."]
 
 
 def _shown(count: int | None) -> str:

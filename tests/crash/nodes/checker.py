@@ -43,6 +43,8 @@ def check_nodes(dsn: str, ledger: Ledger) -> Findings:
         if state is None:
             if record.acknowledged:
                 lost[gid] = gid
+            elif record.plain or record.verdict is None:
+                found.unheard.add(gid)
             continue
         if record.fate not in _STATES:
             undecided.append(gid)
@@ -60,6 +62,8 @@ def check_nodes(dsn: str, ledger: Ledger) -> Findings:
     incidents = rows(dsn, "select gid, error from attempt where kind = 'incident'")
     found.none(incidents, "contrary decisions arrived, though every producer was honest")
     known = {gid: (state, by) for gid, state, by in (*unfinished, *ended)}
+    found.unheard -= known.keys()
+    found.none([gid for gid in found.unheard if records[gid].done], "messages were called, and no table knows them")
     found.classify(_seen(known, records), len(unfinished))
     broken = {*lost, *ghosts, *contrary} - {gid for gid, *_ in unfinished}
     found.expect_classes(gid for gid in broken if records[gid].verdict == "msg" or records[gid].done)

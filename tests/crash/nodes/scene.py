@@ -7,6 +7,7 @@ import contextlib
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -108,6 +109,7 @@ class Outcome:
     messages: int
     committed: int
     rolled_back: int
+    unheard: int
     faults: dict[str, int]
     counts: dict[str, int]
     history_rows: int
@@ -119,7 +121,8 @@ class Outcome:
         counts = ", ".join(f"{count} {name}" for name, count in sorted(self.counts.items()))
         return (
             f"seed {self.seed}: {self.messages} messages in {self.seconds:.0f} s, {self.messages / self.seconds:.0f}/s;"
-            f" {self.committed} committed, {self.rolled_back} rolled back; at rest after {self.rest_seconds:.1f} s\n"
+            f" {self.committed} committed, {self.rolled_back} rolled back, {self.unheard} unheard of; at rest after"
+            f" {self.rest_seconds:.1f} s\n"
             f"faults: {faults}\ncounted: {counts}\nhistory followed: {self.history_rows} rows without a gap"
         )
 
@@ -179,15 +182,16 @@ def run(
     findings = check_nodes(cluster.dsn, ledger)
     findings.none(faults.wrong, "nodes did not come back as they should")
     findings.none(follower.gaps, "gaps met by a reader that follows history")
-    fates = [record.fate for record in ledger.records.values()]
+    fates = Counter(record.fate for gid, record in ledger.records.items() if gid not in findings.unheard)
+    ends = (fates[Fate.COMMITTED], fates[Fate.ROLLED_BACK], len(findings.unheard))
+    findings.expect(sum(ends) == load.messages, f"{load.messages} messages came to {ends} ends")
     return Outcome(
         seed,
         findings,
         seconds,
         rest_seconds,
-        len(fates),
-        fates.count(Fate.COMMITTED),
-        fates.count(Fate.ROLLED_BACK),
+        load.messages,
+        *ends,
         dict(faults.counts),
         dict(ledger.counts),
         follower.rows,

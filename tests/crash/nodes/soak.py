@@ -110,7 +110,10 @@ def report(outcome: Outcome, audited: str, database: str) -> str:
     """The report as a page."""
     violations = outcome.findings.violations
     rate = outcome.messages / outcome.seconds
-    ends = f"{outcome.committed} committed and delivered, {outcome.rolled_back} rolled back and not called"
+    ends = (
+        f"{outcome.committed} committed and delivered, {outcome.rolled_back} rolled back and not called, "
+        f"{outcome.unheard} unheard of"
+    )
     verdict = "Every promise was kept." if not violations else "**Promises were broken:**"
     lines = [
         "# Soak report",
@@ -132,6 +135,10 @@ def report(outcome: Outcome, audited: str, database: str) -> str:
         f"| at rest | {outcome.rest_seconds:.1f} s after the last message |",
         f"| audit | {audited} |",
         f"| history | {outcome.history_rows} rows followed while they were written, without a gap |",
+        "",
+        "*Unheard of*: no request of the message reached the store before its producer gave up, so nothing was",
+        "acknowledged, no local transaction began, no branch was called, and no database knows its gid. All of this is",
+        "checked; the audit and the history count the other messages.",
         "",
         "| Fault | Times |",
         "|---|---|",
