@@ -271,8 +271,10 @@ def test_begin_within_the_hour_is_taken(bank_and_way: tuple[Bank, str]) -> None:
     with bank.reached(way) as engine:
         transaction = open_transaction(engine)
         begin(transaction, gid, prepared_at_ms=int(time.time() * 1000) - 3_590_000)
-        transaction.rollback()
+        verify(transaction, gid)
+        transaction.commit()
         transaction.close()
+    assert bank.reasons(gid) == ["msg"]
 
 
 def test_branches_of_the_block_are_in_the_row(bank_and_way: tuple[Bank, str]) -> None:

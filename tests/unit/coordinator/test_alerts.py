@@ -185,7 +185,9 @@ async def test_what_a_grpc_service_says_with_unavailable_is_not_passed_on() -> N
 
 
 async def test_without_a_webhook_nothing_happens() -> None:
-    alerts = Alerts(None, None, after=1, timeout_ms=1, observer=Watcher())
+    watcher = Watcher()
+    alerts = Alerts(None, None, after=1, timeout_ms=1, observer=watcher)
     failing(alerts, "g")
     alerts.parked(Entry(message("g")), "why", 1)
     await alerts.stop()
+    assert watcher.alerts == []
