@@ -5,6 +5,7 @@ Libraries are extras, so none is imported before an object of it is seen.
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -15,9 +16,20 @@ from twophase.core.errors import UnsupportedEngine
 
 def _is(engine: Any, module: str, *names: str) -> bool:
     """Whether `engine` is an instance of one of a module's classes; never imports the module."""
+    return _derives(engine.__class__, module, names)
+
+
+@functools.lru_cache(maxsize=256)
+def _derives(kind: type, module: str, names: tuple[str, ...]) -> bool:
+    """Asked nine times for a message, so remembered: a class that exists has had its bases imported."""
     loaded = sys.modules.get(module)
     classes = tuple(getattr(loaded, name) for name in names if hasattr(loaded, name))
-    return bool(classes) and isinstance(engine, classes)
+    return bool(classes) and issubclass(kind, classes)
+
+
+def _is_asyncpg(engine: Any) -> bool:
+    # What a pool lends passes for an instance of Connection, and is no subclass of it.
+    return _is(engine, "asyncpg", "Pool", "Connection") or _is(engine, "asyncpg.pool", "PoolConnectionProxy")
 
 
 def is_async(engine: Any) -> bool:
@@ -27,8 +39,8 @@ def is_async(engine: Any) -> bool:
     >>> is_async(sqlite3.connect(":memory:"))
     False
     """
-    return _is(engine, "sqlalchemy.ext.asyncio", "AsyncEngine", "AsyncConnection", "AsyncSession") or _is(
-        engine, "asyncpg", "Pool", "Connection"
+    return _is(engine, "sqlalchemy.ext.asyncio", "AsyncEngine", "AsyncConnection", "AsyncSession") or _is_asyncpg(
+        engine
     )
 
 
@@ -88,7 +100,7 @@ async def aopen_transaction(engine: Any, *, lock_timeout_ms: int | None = None) 
         from twophase.barrier.adapters import sqlalchemy_async  # noqa: PLC0415 -- an extra
 
         return await sqlalchemy_async.open_on(engine, lock_timeout_ms)
-    if _is(engine, "asyncpg", "Pool", "Connection"):
+    if _is_asyncpg(engine):
         from twophase.barrier.adapters import asyncpg  # noqa: PLC0415 -- an extra
 
         return await asyncpg.open_on(engine)

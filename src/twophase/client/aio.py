@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twophase.barrier.check_back import acheck_back
@@ -57,20 +58,28 @@ class _Settled:
 
 async def _settle(work: Coroutine[Any, Any, Any], seconds_max: float | None = None) -> _Settled:
     """Run `work` to its end, or until `seconds_max`, whatever cancellation comes meanwhile."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
     loop = asyncio.get_running_loop()
-    deadline = None if seconds_max is None else loop.time() + seconds_max
+    task = loop.create_task(work)
+    timer = None if seconds_max is None else loop.call_later(seconds_max, task.cancel)
+    cancelled: asyncio.CancelledError | None = None
     while not task.done():
-        left = None if deadline is None else deadline - loop.time()
-        if left is not None and left <= 0:
-            task.cancel()
-            deadline = left = None
+        # A future and a callback, as `asyncio.wait` has them, for a quarter of what that costs.
+        ended = loop.create_future()
+        wake = partial(_wake, ended)
+        task.add_done_callback(wake)
         try:
-            await asyncio.wait({task}, timeout=left)
+            await ended
         except asyncio.CancelledError as error:
+            task.remove_done_callback(wake)
             cancelled = error
+    if timer is not None:
+        timer.cancel()
     return _Settled(task, cancelled)
+
+
+def _wake(waiting: asyncio.Future[None], _: object) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 class AsyncDriver:
@@ -84,6 +93,8 @@ class AsyncDriver:
         self._engine = engine
         self._transaction: AsyncTransaction | None = None
         self._cancelled: asyncio.CancelledError | None = None
+        self._sheltered = False
+        """Whether all that is left runs in a task of its own, which the application cannot cancel."""
 
     async def start(self) -> Any:
         """Run up to the business; returns the handle it works on, or None when the flow ended before."""
@@ -97,6 +108,7 @@ class AsyncDriver:
         command = self._advance(seen)
         while command is not None:
             if type(command) is Commit:
+                self._sheltered = True
                 settled = await _settle(self._run_from(command))
                 self._cancelled = self._cancelled or settled.cancelled
                 self._let_cancellation_through(settled.task.exception())
@@ -185,6 +197,9 @@ class AsyncDriver:
 
     async def _end(self, what: str, work: Coroutine[Any, Any, None]) -> None:
         """Work that gives a connection back; never fails, and is not cut off by a cancellation."""
+        if self._sheltered:
+            await self._end_sheltered(what, work)
+            return
         settled = await _settle(work, END_SECONDS_MAX)
         self._cancelled = self._cancelled or settled.cancelled
         if settled.task.cancelled():
@@ -192,3 +207,15 @@ class AsyncDriver:
         elif settled.task.exception() is not None:
             # The barrier is asked next, or the transaction has ended: the outcome does not hang on this.
             log.warning("%s failed", what, exc_info=settled.task.exception())
+
+    async def _end_sheltered(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        """The same where it is in a task of its own already, and another one would cost more than the work."""
+        try:
+            async with asyncio.timeout(END_SECONDS_MAX):
+                await work
+        except TimeoutError:
+            log.warning("%s took longer than %s s and was given up", what, END_SECONDS_MAX)
+        except asyncio.CancelledError as error:  # the loop ends, and with it every task
+            self._cancelled = self._cancelled or error
+        except Exception:
+            log.warning("%s failed", what, exc_info=True)

@@ -7,11 +7,13 @@ the promise that the caller always learns the fate: every way out of a flow leav
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
+from urllib.parse import quote
 
 import msgspec
 
@@ -205,6 +207,18 @@ def checked_url(name: str, url: str) -> str:
     return url
 
 
+@functools.lru_cache(maxsize=128)
+def check_url_with(identity: str, check_url: str) -> str:
+    """The check address that names the database it must ask (rule 6).
+
+    >>> check_url_with("7f", "http://bank-a/check?tenant=1")
+    'http://bank-a/check?tenant=1&barrier=7f'
+    """
+    address, hash_sign, fragment = check_url.partition("#")
+    joint = "&" if "?" in address else "?"
+    return checked_url("check", f"{address}{joint}barrier={quote(identity, safe='')}{hash_sign}{fragment}")
+
+
 _OPEN_PROGRESSES = frozenset({Progress.PREPARED, Progress.IN_TRANSACTION})
 
 
@@ -219,6 +233,7 @@ class Draft:
         "gid",
         "gid_is_ours",
         "options",
+        "prepared",
         "prepared_at_ms",
         "progress",
         "takes_bytes",
@@ -241,6 +256,8 @@ class Draft:
         self._branches_bytes = 0
         self.check_url = ""
         self.fixed: int | None = None
+        self.prepared: tuple[Content, bytes] | None = None
+        """What prepare said, and in which bytes; kept until submit."""
         self.prepared_at_ms = 0
         self.progress = Progress.NEW
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import msgspec
 
 from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.barrier.producer import begin_producer, mark, verify_producer, write_branches
-from twophase.client.draft import Draft, Progress, checked_url
+from twophase.client.draft import Draft, Progress, check_url_with, checked_url
 from twophase.client.transport.exchange import Encode, Patience, Pause, Send, Surroundings, exchange
 from twophase.client.transport.wire import HttpAnswer, Operation, encode_request
 from twophase.core import failpoint
@@ -38,6 +37,7 @@ from twophase.core.errors import (
     UnsupportedEngine,
 )
 from twophase.core.message import Branch, decode_branches, encode_branches
+from twophase.core.message import Message as Content
 from twophase.core.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("twophase.client")
 
 TOKEN_BYTES = 16
+_PREPARE = Operation.PREPARE
+_SUBMIT = Operation.SUBMIT
 
 
 class ReadIdentity(msgspec.Struct, frozen=True):
@@ -119,18 +121,18 @@ class Course(msgspec.Struct, frozen=True):
     ) -> Generator[Send | Pause, HttpAnswer, int]:
         """One exchange with the coordinator about this message."""
         content = self.draft.content(branches=branches)
-        return exchange(content, operation, self.patience, self.surroundings, self.encode)
+        return exchange(content, operation, self.patience, self.surroundings, self._encode_once)
 
-
-def check_url_with(identity: str, check_url: str) -> str:
-    """The check address that names the database it must ask (rule 6).
-
-    >>> check_url_with("7f", "http://bank-a/check?tenant=1")
-    'http://bank-a/check?tenant=1&barrier=7f'
-    """
-    address, hash_sign, fragment = check_url.partition("#")
-    joint = "&" if "?" in address else "?"
-    return checked_url("check", f"{address}{joint}barrier={quote(identity, safe='')}{hash_sign}{fragment}")
+    def _encode_once(self, content: Content, operation: Operation) -> bytes:
+        """The body of a request: a submit nearly always says what its prepare said, and so in the same bytes."""
+        draft = self.draft
+        prepared, draft.prepared = draft.prepared, None
+        if operation is _SUBMIT and prepared is not None and prepared[0] == content:
+            return prepared[1]
+        body = self.encode(content, operation)
+        if operation is _PREPARE:
+            draft.prepared = (content, body)
+        return body
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -158,7 +160,8 @@ def prepare_for_transaction(course: Course, check_url: str) -> Generator[Command
     draft.take()  # not before: what is refused above may be corrected and tried again
     identity: str = yield ReadIdentity(course.table, course.allow_unsafe)
     draft.check_url = check_url_with(identity, check_url)
-    draft.options = msgspec.structs.replace(draft.options, explicit_verdict=course.explicit_verdict)
+    if draft.options.explicit_verdict is not course.explicit_verdict:
+        draft.options = msgspec.structs.replace(draft.options, explicit_verdict=course.explicit_verdict)
     draft.fixed = len(draft.branches)
     asked_ms = course.surroundings.wall_ms()
     try:

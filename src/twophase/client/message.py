@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_USUAL = Options()
+"""Of nearly every message."""
 _DURABILITIES = {"submit": Durability.SUBMIT, "check-back": Durability.CHECK_BACK}
 
 
@@ -92,19 +94,33 @@ class Message:
             gid = fresh_gid(time.time_ns() // 1_000_000)
         else:
             validate_gid(gid)
-        options = Options(
-            concurrent=concurrent,
-            wait_result=wait_result,
-            delay_ms=_span_ms("delay", delay, limits.DELAY_MS_MAX),
-            timeout_to_fail_ms=_span_ms("timeout_to_fail", timeout_to_fail, limits.TIMEOUT_TO_FAIL_MS_MAX),
-            request_timeout_ms=_span_ms("request_timeout", request_timeout, limits.REQUEST_TIMEOUT_MS_MAX),
-            retry_interval_ms=_span_ms("retry_interval", retry_interval, limits.RETRY_INTERVAL_MS_MAX),
-            headers=checked_headers(headers) if headers else (),
-            open=open,
-            durability=_durability(durability),
-            not_before_ms=time_ms("deliver_at", deliver_at) if deliver_at is not None else 0,
-            attempts_max=count("attempts_max", attempts_max, limits.ATTEMPTS_MAX),
+        rounds_max = count("attempts_max", attempts_max, limits.ATTEMPTS_MAX)
+        asked = (
+            wait_result,
+            delay,
+            headers,
+            request_timeout,
+            retry_interval,
+            timeout_to_fail,
+            rounds_max,
+            concurrent,
+            open,
         )
+        options = _USUAL
+        if deliver_at is not None or durability != "submit" or any(asked):
+            options = Options(
+                concurrent=concurrent,
+                wait_result=wait_result,
+                delay_ms=_span_ms("delay", delay, limits.DELAY_MS_MAX),
+                timeout_to_fail_ms=_span_ms("timeout_to_fail", timeout_to_fail, limits.TIMEOUT_TO_FAIL_MS_MAX),
+                request_timeout_ms=_span_ms("request_timeout", request_timeout, limits.REQUEST_TIMEOUT_MS_MAX),
+                retry_interval_ms=_span_ms("retry_interval", retry_interval, limits.RETRY_INTERVAL_MS_MAX),
+                headers=checked_headers(headers) if headers else (),
+                open=open,
+                durability=_durability(durability),
+                not_before_ms=time_ms("deliver_at", deliver_at) if deliver_at is not None else 0,
+                attempts_max=rounds_max,
+            )
         takes_bytes = speaks_grpc(server if isinstance(server, str) else getattr(server, "url", ""))
         self._draft = Draft(gid, options, gid_is_ours=ours, takes_bytes=takes_bytes)
         self._server = server

@@ -10,7 +10,7 @@ from twophase.barrier.check_back import CheckBackAnswer
 from twophase.client import flow
 from twophase.client.draft import Progress
 from twophase.client.transport.grpc_wire import answer_of
-from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure
+from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure, encode_request
 from twophase.core.errors import (
     AutocommitRefused,
     BarrierTableMissing,
@@ -29,7 +29,7 @@ from twophase.core.errors import (
     TransactionLost,
     Undecided,
 )
-from twophase.core.message import Branch, Options, encode_branches
+from twophase.core.message import Branch, Message, Options, encode_branches
 from twophase.core.verdict import Verdict
 
 CHECK = "http://a/check"
@@ -414,3 +414,25 @@ def test_abandoned_flow_ends_quietly() -> None:
         command = steps.send(result)
     assert isinstance(command, flow.Rule)
     steps.close()
+
+
+@pytest.mark.parametrize(("added", "encoded"), [(0, ["prepare"]), (1, ["prepare", "submit", "submit"])])
+def test_submit_is_encoded_anew_only_where_it_says_more_than_prepare(added: int, encoded: list[str]) -> None:
+    stage = Stage()
+    seen: list[str] = []
+
+    def encode(content: Message, operation: Operation) -> bytes:
+        seen.append(operation.value)
+        return encode_request(content, operation)
+
+    under_way = msgspec.structs.replace(course(stage, options=Options(open=True)), encode=encode)
+
+    def business() -> None:
+        for _ in range(added):
+            under_way.draft.add("http://b/receipt", 7)
+
+    stage.business = business
+    stage.play(flow.transaction(under_way, CHECK))
+    assert seen == encoded
+    assert len(stage.bodies["submit"]["steps"]) == 1 + added
+    assert stage.bodies["submit"]["query_prepared"] == stage.bodies["prepare"]["query_prepared"]

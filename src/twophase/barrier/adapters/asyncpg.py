@@ -28,7 +28,8 @@ class AsyncpgTransaction:
 
     async def execute(self, statement: Statement) -> list[Row]:
         sql, names = numbered(statement.sql)
-        return list(await self._connection.fetch(sql, *(statement.parameters[name] for name in names)))
+        rows: list[Row] = await self._connection.fetch(sql, *(statement.parameters[name] for name in names))
+        return rows
 
     async def commit(self) -> None:
         self._unclear = True

@@ -10,13 +10,19 @@ import asyncio
 import ssl
 import weakref
 from collections.abc import AsyncGenerator
+from functools import partial
 
 from twophase.client.transport.sync import ANSWER_BYTES_MAX, Target
 from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure
-from twophase.http.client import HttpClient, HttpError
+from twophase.http.client import HttpClient, HttpError, Outcome
 
 CONNECTIONS_MAX = 64
 QUEUE_MAX = 10_000
+
+
+def _answer(answered: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    if not answered.done():
+        answered.set_result(outcome)
 
 
 class _LoopClient:
@@ -59,12 +65,18 @@ class AsyncTransport:
         of_loop = self._latest
         if of_loop is None or of_loop.loop is not loop:
             of_loop = self._latest = self._clients.get(loop) or await self._open()
+        # As `HttpClient.fetch`, without the coroutine between.
+        answered: asyncio.Future[Outcome] = loop.create_future()
+        url = self._urls[operation]
+        call = of_loop.client.request("POST", url, self._headers, body, timeout_ms, partial(_answer, answered))
         try:
-            response = await of_loop.client.fetch(
-                "POST", self._urls[operation], self._headers, body, timeout_ms=timeout_ms
-            )
-        except HttpError as error:
-            raise TransportFailure(f"{self._authority}: {error}") from error
+            response = await answered
+        except asyncio.CancelledError:
+            if call is not None:
+                call.cancel()
+            raise
+        if isinstance(response, HttpError):
+            raise TransportFailure(f"{self._authority}: {response}") from response
         retry_after = None
         if response.status == 503:
             retry_after = next(

@@ -1,0 +1,36 @@
+"""What an engine is known by."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import asyncpg
+import pytest
+
+from twophase.barrier.open import is_async, open_transaction
+from twophase.core.errors import UnsupportedEngine
+
+
+class StandsFor:
+    """As web frameworks hand out what belongs to a request: an object that passes for another."""
+
+    def __init__(self, kind: type) -> None:
+        self._kind = kind
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return self._kind
+
+
+def test_what_passes_for_an_engine_is_taken_for_one() -> None:
+    assert is_async(StandsFor(asyncpg.Pool))
+    assert not is_async(StandsFor(sqlite3.Connection))
+
+
+def test_one_class_that_is_no_engine_says_nothing_of_another() -> None:
+    for nothing in (object(), 7, StandsFor(dict)):
+        with pytest.raises(UnsupportedEngine):
+            open_transaction(nothing)
+    bank = sqlite3.connect(":memory:")
+    open_transaction(bank).rollback()
+    bank.close()
