@@ -154,8 +154,8 @@ class Coordinator:
         """Stop at once what still runs, answer whoever waits, and close the store. Safe to call twice."""
         await self._end_work()
         await self._membership.stop()
-        await self._decisions.committer.stop()
-        await self._node.forget_all(StoreError("the coordinator has stopped"))
+        self._decisions.committer.halt()
+        await self._node.forget_all(StoreError("the coordinator has stopped; this was not written"))
         await self._engine.alerts.stop()
         try:
             for destination in {id(one): one for one in self._destinations.values()}.values():

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.unit.coordinator.rig import CHECK, IN, QUICK, Rig, message
+from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, QUICK, Rig, message
 from twophase.coordinator.calling.gate import Gate
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import Overloaded, StoreFull
@@ -290,6 +290,22 @@ async def test_what_finds_no_place_leaves_memory_to_others(make_rig: MakeRig) ->
             for _ in range(3):
                 await rig.settled()
     assert rig.coordinator.gauges().active <= 20
+
+
+async def test_what_finds_no_place_stays_in_memory_while_its_change_is_with_the_store(rig: Rig) -> None:
+    """Another node's entry: let go now, what the store answers would be about an entry that nobody knows."""
+    rig.store.open.clear()
+    reply = rig.prepare_soon(message("g"))
+    await rig.until(lambda: rig.store.held_flushes == 1)
+    entry = rig.coordinator._active.get("g")
+    assert entry is not None
+    entry.mine = False
+
+    rig.coordinator._decisions.put_off(entry, 0)
+
+    assert rig.coordinator._active.get("g") is entry
+    rig.store.open.set()
+    assert (await asyncio.wait_for(reply, PATIENCE_S)).error is None
 
 
 async def test_what_is_due_is_read_while_memory_is_a_little_over_its_bound(make_rig: MakeRig) -> None:

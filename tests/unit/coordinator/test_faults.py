@@ -130,7 +130,7 @@ async def test_a_stop_answers_everybody_once(rig: Rig) -> None:
     rig.coordinator.prepare(message("b"), replies["not begun"].append)
     rig.coordinator.abort("c", replies["looked up"].append)
     stopping = asyncio.create_task(rig.coordinator.stop())
-    await rig.until(lambda: rig.coordinator._decisions.committer._stopped)
+    await rig.until(lambda: rig.coordinator._decisions.committer._halted)
     rig.store.open.set()
     await stopping
     assert {what: len(took) for what, took in replies.items()} == dict.fromkeys(replies, 1)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from tests.unit.coordinator.rig import Rig, message
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.core.errors import StoreError
 
 MakeRig = Callable[..., Awaitable[Rig]]
 
@@ -89,8 +90,13 @@ async def test_a_stop_waits_until_every_outcome_is_told(rig: Rig) -> None:
     replies = [rig.prepare_soon(message(f"g{number}")) for number in range(600)]
     rig.store.open.set()
     stopping: list[asyncio.Task[None]] = []
-    stop = rig.coordinator._decisions.committer.stop
-    replies[0].add_done_callback(lambda _: stopping.append(asyncio.create_task(stop())))
+    committer = rig.coordinator._decisions.committer
+
+    def stop(_: object) -> None:
+        committer.halt()
+        stopping.append(asyncio.create_task(committer.discard(StoreError("stopped"))))
+
+    replies[0].add_done_callback(stop)
     await replies[0]
     await asyncio.wait(stopping)
     assert [reply.done() and reply.result().error for reply in replies] == [None] * 600

@@ -260,7 +260,7 @@ async def test_an_answer_that_comes_while_a_fenced_node_forgets_changes_nothing_
 ) -> None:
     """Written there, the row would be the node's that has forgotten it, and refuse whoever has taken it over."""
 
-    async def look_up_until_cancelled(_: str) -> None:
+    async def look_up_until_cancelled(gid: str) -> None:
         try:
             await asyncio.Event().wait()
         finally:
@@ -275,9 +275,11 @@ async def test_an_answer_that_comes_while_a_fenced_node_forgets_changes_nothing_
     await nodes.until(lambda: nodes.a.destination.urls() == [IN])
     monkeypatch.setattr(nodes.a.store, "get", look_up_until_cancelled)
     unanswered = nodes.a.ask(lambda told: nodes.a.coordinator.abort("looked up", told))
+    nodes.a.gates.rejoins_refused = 1_000_000
     nodes.shared.end(nodes.a.store)
     assert isinstance((await asyncio.wait_for(unanswered, PATIENCE_S)).error, StoreFenced)
     await nodes.until(lambda: nodes.b.destination.urls() == [IN])
+    nodes.a.gates.rejoins_refused = 0
     await nodes.until(lambda: nodes.a.coordinator.ready)
     assert (await nodes.a.submit(message("new", OUT))).error is None
     await nodes.until_state("new", State.SUCCEEDED)

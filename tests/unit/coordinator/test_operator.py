@@ -10,7 +10,7 @@ import pytest
 from tests.unit.coordinator.rig import CHECK, IN, OK, PATIENCE_S, QUICK, Rig, message
 from twophase.coordinator.operator import Act
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.core.errors import ContraryDecision, Overloaded, StateConflict, UnknownMessage
+from twophase.core.errors import ContraryDecision, Overloaded, StateConflict, StoreError, UnknownMessage
 from twophase.core.lifecycle import State
 from twophase.core.message import Durability
 from twophase.destinations.base import Answer
@@ -153,6 +153,33 @@ async def test_a_producer_that_cannot_even_be_asked_leaves_all_as_it_is(make_rig
     assert await rig.state("two") is State.PREPARED
     rig.destination.release(CHECK)
     await asyncio.wait_for(stops[0], PATIENCE_S)
+
+
+async def test_an_operator_whose_answer_comes_while_the_coordinator_stops_is_told(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planned between the last look at what waits for the store and the end, his stop would be told by nobody."""
+    get = rig.store.get
+
+    async def look_up_until_cancelled(gid: str) -> object:
+        if gid == "g":
+            return await get(gid)
+        try:
+            return await asyncio.Event().wait()
+        finally:
+            rig.destination.release(CHECK)
+
+    await rig.prepare(message("g"))
+    rig.destination.hold(CHECK)
+    stop = asyncio.ensure_future(rig.coordinator.operator.stop("g", EVE))
+    await rig.until(lambda: rig.destination.urls() == [CHECK])
+    monkeypatch.setattr(rig.store, "get", look_up_until_cancelled)
+    rig.coordinator.abort("looked up", lambda _: None)
+    await rig.until(lambda: rig.coordinator._admission.looking_up == 1)
+
+    await rig.coordinator.stop()
+
+    assert isinstance((await asyncio.wait_for(stop, PATIENCE_S)).error, StoreError)
 
 
 async def test_a_submitted_message_is_stopped_and_called_no_more(rig: Rig) -> None:

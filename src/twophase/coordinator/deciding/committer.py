@@ -69,7 +69,6 @@ class Committer:
         self._linger: asyncio.TimerHandle | None = None
         self._in_flush = 0
         self._halted = False
-        self._stopped = False
 
     @property
     def waiting(self) -> int:
@@ -100,29 +99,28 @@ class Committer:
 
     async def drained(self) -> None:
         """Return when nothing waits for the store any more."""
-        while not self._stopped and not self._halted and (self._unfinished or self._items or self._attempts):
+        while not self._halted and (self._unfinished or self._items or self._attempts):
             if self._flush is None:
                 self._start()
             if self._unfinished:
                 await asyncio.wait(self._unfinished)
 
     def halt(self) -> None:
-        """Start no flush until `resume`."""
+        """Start no flush until `resume`, if ever."""
         self._halted = True
 
     def resume(self) -> None:
-        """Start flushes again."""
+        """Start flushes again, with nothing that was planned before."""
+        assert not self._items, "what was planned before was planned in another tenure"
         self._halted = False
         self._start()
 
-    async def stop(self) -> None:
-        """Wait for the flush under way, start no other, and report whatever has not been written as failed."""
-        self._stopped = True
-        await self.discard(StoreError("the coordinator has stopped; this was not written"))
-
     async def discard(self, error: StoreError) -> None:
-        """Halted or stopped: wait for the flush under way, and report whatever has not been written as failed."""
-        assert self._halted or self._stopped, "no flush may begin meanwhile"
+        """Halted: wait for the flush under way, and report whatever has not been written as failed.
+
+        What is planned until this returns is reported with the rest, so whoever forgets entries awaits nothing between.
+        """
+        assert self._halted, "no flush may begin meanwhile"
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
@@ -145,7 +143,7 @@ class Committer:
     def _start(self) -> None:
         self._urgent = False
         self._linger = None
-        if self._stopped or self._halted or self._flush is not None or not (self._items or self._attempts):
+        if self._halted or self._flush is not None or not (self._items or self._attempts):
             return
         size = self._fitting()
         if len(self._items) <= size:

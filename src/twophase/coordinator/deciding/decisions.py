@@ -158,12 +158,12 @@ class Decisions:
         queue = entry.queue
         while queue and not entry.busy:
             self._apply(entry, queue.popleft())
-        if not entry.busy and not queue:
+        if not queue:
             self.settle(entry)
 
     def settle(self, entry: Entry) -> None:
-        """Let an entry go that is not with the store, if nothing needs it in memory."""
-        if entry.detached:
+        """Let an entry go, if nothing needs it in memory; never one whose change is with the store."""
+        if entry.detached or entry.busy:
             return
         if entry.state in FINAL or entry.state <= _FORGOTTEN:
             self._active.remove(entry)
@@ -188,7 +188,7 @@ class Decisions:
             self.replies.release(entry)
         if entry.queue:
             self.drain_queue(entry)
-        elif not entry.busy:
+        else:
             self.settle(entry)
 
     def _refused(self, entry: Entry, occurrence: Occurrence, found: NotApplied) -> None:

@@ -128,7 +128,7 @@ class Moved:
         if _in_doubt(entry):
             if not entry.parked and entry.bucket < 0:
                 self._timers.schedule(entry, self._clock.now_ms() + _LATER_MS)
-        elif not entry.busy:
+        else:
             self._on_done(entry)
 
 

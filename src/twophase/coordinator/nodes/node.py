@@ -1,4 +1,10 @@
-"""A node that loses its place, gets another, or must stop: what `membership` asks of the coordinator's parts."""
+"""A node that loses its place, gets another, or must stop: what `membership` asks of the coordinator's parts.
+
+Keeps I2 and I9 with a rule of its own: whatever was planned in one tenure is written in that tenure, or never. A change
+written under the next one would make the row this node's, which has forgotten it, while the node that took it over
+loses its compare-and-set and forgets it, too: nobody would see to it. So between the last look at what waits for the
+store and the forgetting of the last entry nothing else runs (`forget_all`), and `Committer.resume` finds nothing.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +52,6 @@ class Node:
         """What was acknowledged is safe in the store, and another node's now; what waits learns that it is unknown."""
         await self._moved.stop()
         await self._recovery.stop()
-        await self._decisions.committer.discard(error)
         await self.forget_all(error)
 
     def take_up(self) -> None:
@@ -71,7 +76,9 @@ class Node:
             self._fatal.set_result(error)
 
     async def forget_all(self, error: StoreError) -> None:
-        """Give up everything in memory, and tell whoever waits for any of it."""
+        """Halted: give up what waits for the store and everything in memory, and tell whoever waits for any of it."""
         await self._admission.cancel()
+        await self._decisions.committer.discard(error)
+        # No await from here on: an answer that came in between would plan a change of an entry that is forgotten.
         for entry in self._engine.active.entries():
             self._decisions.give_up(entry, None, type(error)(error.message, gid=entry.message.gid))
