@@ -12,7 +12,8 @@ from typing import Any
 from twophase.barrier.dialect import DEFAULT_TABLE, Dialect, split_table, validate_table
 from twophase.barrier.open import aopen_transaction, is_async, open_transaction
 from twophase.barrier.transaction import Row, Statement, Steps, aperform, perform, say
-from twophase.core.errors import UnsupportedEngine
+from twophase.core.database_drivers import driver_missing, extra_of, with_driver
+from twophase.core.errors import ConfigurationError, UnsupportedEngine
 
 _ADDED_COLUMNS = ("token", "body", "prepared_at")
 
@@ -21,11 +22,15 @@ def install(engine: Any, table: str = DEFAULT_TABLE) -> list[str]:
     """Create or complete the barrier table.
 
     Arguments:
-        engine: whatever `open_transaction` takes, or a database URL for SQLAlchemy (with a sync or async driver).
+        engine: whatever `open_transaction` takes, or a URL for SQLAlchemy, with a sync driver, an async one or none.
         table: `name` or `schema.name`; the schema must exist.
 
     Returns:
         The statements that changed something, in order; empty when all was there.
+
+    Raises:
+        ConfigurationError: a URL of a database we do not know, or whose driver is not installed; or the table's name
+            cannot be one.
 
     >>> import sqlite3
     >>> bank = sqlite3.connect(":memory:")
@@ -117,13 +122,27 @@ def _complete(dialect: Dialect, table: str, columns: Row, executed: list[str]) -
 
 
 def _install_url(url: str, table: str) -> list[str]:
+    scheme = url.partition("://")[0]
+    if extra_of(scheme) is None:
+        raise ConfigurationError(
+            f"{scheme} is no database that twophase knows.",
+            remedy="Give a URL of sqlite, postgresql, mysql or mariadb.",
+        )
+    try:
+        return _install_known(url, table)
+    except ModuleNotFoundError as error:
+        raise driver_missing(error, scheme) from error
+
+
+def _install_known(url: str, table: str) -> list[str]:
     import asyncio  # noqa: PLC0415 -- only for async drivers
 
     import sqlalchemy  # noqa: PLC0415 -- an extra; engines that are given bring their own library
 
     made = sqlalchemy.make_url(url)
+    made = made.set(drivername=with_driver(made.drivername))
     if made.get_dialect().is_async:
-        return asyncio.run(_install_async_url(url, table))
+        return asyncio.run(_install_async_url(made, table))
     engine = sqlalchemy.create_engine(made, hide_parameters=True)
     try:
         return install(engine, table)
@@ -131,7 +150,7 @@ def _install_url(url: str, table: str) -> list[str]:
         engine.dispose()
 
 
-async def _install_async_url(url: str, table: str) -> list[str]:
+async def _install_async_url(url: Any, table: str) -> list[str]:
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 -- an extra
 
     engine = create_async_engine(url, hide_parameters=True)

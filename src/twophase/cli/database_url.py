@@ -11,11 +11,9 @@ import sqlalchemy
 from sqlalchemy.exc import ArgumentError
 
 from twophase.barrier.fault import code_of
+from twophase.core.database_drivers import extra_of, with_driver
 from twophase.core.errors import ConfigurationError
 
-_DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg", "mysql": "mysql+pymysql"}
-_DRIVERS["mariadb"] = "mariadb+pymysql"
-_EXTRAS = {"sqlite": "sqlite", "postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306}
 _UNREACHABLE = frozenset({"MySQL error 2002", "MySQL error 2003", "MySQL error 2005"})
 _TEXT_MAX = 500
@@ -44,8 +42,8 @@ def read_url(text: str) -> sqlalchemy.URL:
     except (ArgumentError, ValueError):
         # Without the cause, which shows the text, and the password in it.
         raise ConfigurationError("The URL cannot be read.", remedy=remedy) from None
-    url = url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
-    if url.get_backend_name() not in _EXTRAS:
+    url = url.set(drivername=with_driver(url.drivername))
+    if extra_of(url.drivername) is None:
         raise ConfigurationError(f"{url.drivername} is no database that twophase knows.", remedy=remedy)
     if url.get_backend_name() == "sqlite" and url.database in {None, "", ":memory:"}:
         raise ConfigurationError(
@@ -62,8 +60,7 @@ def for_sync(url: sqlalchemy.URL) -> sqlalchemy.URL:
     """
     if not url.get_dialect().is_async:
         return url
-    name = url.get_backend_name()
-    return url.set(drivername=_DRIVERS.get(name, name))
+    return url.set(drivername=with_driver(url.get_backend_name()))
 
 
 def sqlite_file(url: sqlalchemy.URL) -> Path | None:
@@ -91,7 +88,7 @@ def why_refused(error: Exception, url: sqlalchemy.URL) -> str:
     'cannot reach db:5432: ***: refused'
     """
     if isinstance(error, ModuleNotFoundError):
-        return f"there is no driver: {error}. Run: pip install 'twophase[{_EXTRAS[url.get_backend_name()]}]'"
+        return f"there is no driver: {error}. Run: pip install 'twophase[{extra_of(url.drivername)}]'"
     text = _without_password(" ".join(str(getattr(error, "orig", None) or error).split()), url)[:_TEXT_MAX]
     if _is_unreachable(error, text) and url.host:
         return f"cannot reach {url.host}:{url.port or _PORTS.get(url.get_backend_name(), '')}: {text}"

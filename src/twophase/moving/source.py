@@ -11,13 +11,14 @@ from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
 from twophase.core.credentials import shown, without_credentials
+from twophase.core.database_drivers import DRIVERS, EXTRAS
 from twophase.core.errors import SourceError
 from twophase.moving.found import Source
 
 _REDIS: Final = frozenset({"redis", "rediss"})
-_DRIVERS: Final = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
-_DRIVERS["mysql"] = _DRIVERS["mariadb"] = "mysql+pymysql"
-_EXTRAS: Final = {"postgresql": "postgres", "mysql": "mysql", "redis": "redis"}
+_DRIVERS: Final = {**DRIVERS, "mariadb": DRIVERS["mysql"]}
+"""Whoever writes mariadb:// may mean a MySQL, and the tables are the same."""
+_EXTRAS: Final = {**EXTRAS, "redis": "redis"}
 _REMEDY: Final = (
     "Write mysql://user:password@host/dtm, postgresql://user:password@host/name or redis://:password@host:6379/0."
 )

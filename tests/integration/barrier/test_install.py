@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -274,3 +275,22 @@ def test_the_script_is_three_statements(name: str) -> None:
     dialect = dialect_named(name)
     assert dialect is not None
     assert len(script(dialect, "bank.barrier" if name == "postgresql" else "barrier")) == 3
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param("postgresql", marks=MARKS["postgresql"]), pytest.param("mysql", marks=MARKS["mysql"])]
+)
+def test_a_url_without_a_driver_gets_ours(banks: dict[str, Bank], kind: str) -> None:
+    assert install(f"{kind}://{banks[kind].where}") == []
+
+
+@pytest.mark.parametrize(("url", "module"), [("mysql://db/bank", "pymysql"), ("mysql+asyncmy://db/bank", "asyncmy")])
+def test_a_missing_driver_names_its_extra(url: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigurationError, match=r"'twophase\[mysql\]'"):
+        install(url)
+
+
+def test_a_database_we_do_not_know_is_told() -> None:
+    with pytest.raises(ConfigurationError, match="oracle is no database that twophase knows"):
+        install("oracle://db/bank")

@@ -1,0 +1,49 @@
+"""Which Python driver reaches a database whose URL names none, and which of our extras brings it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twophase.core.errors import ConfigurationError
+
+DRIVERS: Final = {
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+}
+"""As SQLAlchemy names them. Its own choice for MySQL needs a C compiler, that for PostgreSQL is another than ours."""
+
+EXTRAS: Final = {
+    "sqlite": "sqlite",
+    "postgresql": "postgres",
+    "postgres": "postgres",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+}
+
+
+def with_driver(scheme: str) -> str:
+    """The scheme of a database's URL, with our driver where it names none.
+
+    >>> with_driver("mysql"), with_driver("mysql+asyncmy")
+    ('mysql+pymysql', 'mysql+asyncmy')
+    """
+    return DRIVERS.get(scheme, scheme)
+
+
+def extra_of(scheme: str) -> str | None:
+    """The extra with the drivers of a URL's scheme; None for a database we do not know.
+
+    >>> extra_of("mariadb+pymysql")
+    'mysql'
+    """
+    return EXTRAS.get(scheme.partition("+")[0])
+
+
+def driver_missing(error: ModuleNotFoundError, scheme: str) -> ConfigurationError:
+    """What to say when a database's driver, or SQLAlchemy itself, cannot be imported."""
+    return ConfigurationError(
+        f"the package {error.name!r} is missing, which reaches {scheme}://….",
+        remedy=f"Run `pip install 'twophase[{extra_of(scheme)}]'`.",
+    )

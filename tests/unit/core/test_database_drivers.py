@@ -1,0 +1,33 @@
+"""Drivers: ours where a URL names none, and never without saying what to install."""
+
+from __future__ import annotations
+
+import pytest
+
+from twophase.core.database_drivers import DRIVERS, EXTRAS, driver_missing, extra_of, with_driver
+
+
+@pytest.mark.parametrize(
+    ("scheme", "known"),
+    [
+        ("postgresql", "postgresql+psycopg"),
+        ("postgres", "postgresql+psycopg"),
+        ("mysql", "mysql+pymysql"),
+        ("mariadb", "mariadb+pymysql"),
+        ("postgresql+asyncpg", "postgresql+asyncpg"),
+        ("sqlite", "sqlite"),
+    ],
+)
+def test_a_scheme_gets_our_driver_unless_it_names_one(scheme: str, known: str) -> None:
+    assert with_driver(scheme) == known
+
+
+def test_every_database_with_a_driver_has_an_extra() -> None:
+    assert DRIVERS.keys() <= EXTRAS.keys()
+    assert (extra_of("mysql+asyncmy"), extra_of("oracle")) == ("mysql", None)
+
+
+def test_a_missing_driver_names_package_and_extra() -> None:
+    told = str(driver_missing(ModuleNotFoundError(name="pymysql"), "mysql"))
+    assert "'pymysql' is missing" in told
+    assert "pip install 'twophase[mysql]'" in told
