@@ -48,60 +48,78 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store: Annotated[
         Text,
         Meta(
-            description="where messages are kept: sqlite:///file, sqlite:////absolute/file, postgresql://user:pw@host/db"
+            description="where messages are stored: sqlite:///file, sqlite:////absolute/file, postgresql://user:pw@host/db"
         ),
     ] = "sqlite:///twophase.db"
     host: Annotated[Text, Meta(description="address to listen on; there is no authentication, so choose with care")] = (
         "127.0.0.1"
     )
-    http_port: Annotated[Port, Meta(description="HTTP port; 0 takes a free one, which the ready line tells")] = 36_789
+    http_port: Annotated[Port, Meta(description="HTTP port; 0 picks a free one, which the ready line names")] = 36_789
     grpc_port: Annotated[
         Port | Literal["auto", "off"],
         Meta(
-            description="gRPC port; 0 takes a free one; auto is 36790, or none beside http_port 0, where 36790 is taken"
-            " or without the grpc extra"
+            description="gRPC port; 0 picks a free one; auto means 36790, or no gRPC if http_port is 0, 36790 is in use"
+            " or the grpc extra is not installed"
         ),
     ] = "auto"
     grpc_connections_max: Annotated[
-        Count, Meta(description="gRPC clients connected at once, each with up to 1 000 requests; more are cut off")
+        Count,
+        Meta(
+            description="most gRPC connections at once, each with up to 1 000 requests; further connections are closed"
+        ),
     ] = 1_000
-    grpc_tls_certificate: Annotated[str, Meta(description="PEM file of the gRPC port's certificate chain")] = ""
-    grpc_tls_key: Annotated[str, Meta(description="PEM file of its private key")] = ""
+    grpc_tls_certificate: Annotated[str, Meta(description="PEM file with the gRPC port's certificate chain")] = ""
+    grpc_tls_key: Annotated[str, Meta(description="PEM file with the private key of that certificate")] = ""
     grpc_tls_client_ca: Annotated[
-        str, Meta(description="PEM file of the authority whose certificates gRPC clients must show; empty: none")
+        str,
+        Meta(
+            description="PEM file of the CA that signs the certificates gRPC clients must present; empty: none needed"
+        ),
     ] = ""
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="least severe log line to write")
+        Literal["debug", "info", "warning", "error"], Meta(description="lowest severity that is logged")
     ] = "info"
     drain_timeout_ms: Annotated[
-        Milliseconds, Meta(description="after SIGTERM, how long requests and calls under way may still take")
+        Milliseconds, Meta(description="after SIGTERM, how long requests and calls in progress may take to finish")
     ] = 20_000
 
     lease_ms: Annotated[
         Lease,
-        Meta(description="on a shared store, alike on all nodes: silent for so long, one loses its messages to others"),
+        Meta(
+            description="on a shared store: a node silent this long loses its messages to the others; same on all nodes"
+        ),
     ] = 10_000
 
-    connections_max: Annotated[Count, Meta(description="clients connected at once; more are answered 503")] = 10_000
-    head_timeout_ms: Annotated[Milliseconds, Meta(description="for a request's headers to arrive")] = 10_000
-    body_timeout_ms: Annotated[Milliseconds, Meta(description="for a request's body to arrive")] = 30_000
-    idle_timeout_ms: Annotated[Milliseconds, Meta(description="a connection may rest between two requests")] = 75_000
-    write_timeout_ms: Annotated[Milliseconds, Meta(description="a client may leave its answers unread")] = 30_000
+    connections_max: Annotated[
+        Count, Meta(description="most HTTP connections at once; further ones are answered 503")
+    ] = 10_000
+    head_timeout_ms: Annotated[Milliseconds, Meta(description="how long a request's headers may take to arrive")] = (
+        10_000
+    )
+    body_timeout_ms: Annotated[Milliseconds, Meta(description="how long a request's body may take to arrive")] = 30_000
+    idle_timeout_ms: Annotated[
+        Milliseconds, Meta(description="how long a connection may stay idle between two requests")
+    ] = 75_000
+    write_timeout_ms: Annotated[Milliseconds, Meta(description="how long a client may leave its responses unread")] = (
+        30_000
+    )
 
     request_timeout_ms: Annotated[
-        Milliseconds, Meta(description="for a branch or a check-back to answer, unless the message says otherwise")
+        Milliseconds,
+        Meta(description="how long a branch or a check-back may take to answer, unless the message says otherwise"),
     ] = _BOUNDS.request_timeout_ms
     timeout_to_fail_ms: Annotated[
-        Milliseconds, Meta(description="a prepared message waits so long for submit before the first check-back")
+        Milliseconds, Meta(description="how long a prepared message waits for its submit before the first check-back")
     ] = _BOUNDS.timeout_to_fail_ms
     retry_first_ms: Annotated[
-        Milliseconds, Meta(description="pause after a branch's first failed call, then doubled")
+        Milliseconds, Meta(description="pause after a branch's first failed call; doubled after each further one")
     ] = _BOUNDS.delivery.first_ms
     retry_cap_ms: Annotated[Milliseconds, Meta(description="longest pause between two calls of a branch")] = (
         _BOUNDS.delivery.cap_ms
     )
     check_back_first_ms: Annotated[
-        Milliseconds, Meta(description="pause after a first check-back without verdict, then doubled")
+        Milliseconds,
+        Meta(description="pause after the first check-back without a verdict; doubled after each further one"),
     ] = _BOUNDS.check_back.first_ms
     check_back_cap_ms: Annotated[Milliseconds, Meta(description="longest pause between two check-backs")] = (
         _BOUNDS.check_back.cap_ms
@@ -111,59 +129,67 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=ATTEMPTS_MAX.value,
-            description="rounds of branch calls that may fail in a row before a message is parked; 0: any number."
-            " Check-backs have no such limit",
+            description="rounds of branch calls that may fail in a row before the message is parked; 0: no limit."
+            " Check-backs are never limited",
         ),
     ] = _BOUNDS.attempts_max
     strict: Annotated[
         bool,
         Meta(
-            description="answers of branches and check-backs count by status or code alone, never by a word in them;"
-            " prepare needs query_prepared"
+            description="judge answers of branches and check-backs by status or code alone, never by a word in them;"
+            " prepare then requires query_prepared"
         ),
     ] = _BOUNDS.strict
     trace_headers: Annotated[
         str,
-        Meta(description="headers of prepare and submit, separated by commas, that go with the message's calls"),
+        Meta(description="headers of prepare and submit, comma-separated, that are passed on with the message's calls"),
     ] = ",".join(DEFAULT_NAMES)
 
     alert_webhook: Annotated[
         str,
-        Meta(description="address that is told of branches and check-backs that keep failing, and of parked messages"),
+        Meta(
+            description="URL to notify when a branch or a check-back keeps failing or a message is parked; empty: none"
+        ),
     ] = ""
-    alert_after: Annotated[Count, Meta(description="failures in a row from which on each one is told")] = 3
-    alert_timeout_ms: Annotated[Milliseconds, Meta(description="for the webhook to take one alert")] = 3_000
+    alert_after: Annotated[
+        Count, Meta(description="the failure in a row that triggers the first alert; each further one triggers another")
+    ] = 3
+    alert_timeout_ms: Annotated[Milliseconds, Meta(description="how long the webhook may take to accept an alert")] = (
+        3_000
+    )
 
-    in_flight_max: Annotated[Count, Meta(description="branch calls under way, to all destinations")] = (
+    in_flight_max: Annotated[Count, Meta(description="most branch calls in progress, over all destinations")] = (
         _BOUNDS.in_flight_max
     )
-    in_flight_per_destination_max: Annotated[Count, Meta(description="branch calls under way to one destination")] = (
-        _BOUNDS.in_flight_per_destination_max
-    )
+    in_flight_per_destination_max: Annotated[
+        Count, Meta(description="most branch calls in progress to one destination")
+    ] = _BOUNDS.in_flight_per_destination_max
     lane_waiting_max: Annotated[
-        Count, Meta(description="calls waiting for one destination; more messages come again later")
+        Count, Meta(description="most calls queued for one destination; further messages are tried again later")
     ] = _BOUNDS.lane_waiting_max
-    waiting_max: Annotated[Count, Meta(description="changes waiting for the store; beyond, requests get 503")] = (
-        _BOUNDS.waiting_max
-    )
-    flush_items_max: Annotated[Count, Meta(description="changes in one durable commit")] = _BOUNDS.flush_items_max
-    active_max: Annotated[Count, Meta(description="messages held in memory; the others wait in the store")] = (
+    waiting_max: Annotated[
+        Count, Meta(description="most changes queued for the store; beyond that, requests are answered 503")
+    ] = _BOUNDS.waiting_max
+    flush_items_max: Annotated[Count, Meta(description="most changes in one durable commit")] = _BOUNDS.flush_items_max
+    active_max: Annotated[Count, Meta(description="most messages held in memory; the others wait in the store")] = (
         _BOUNDS.active_max
     )
-    active_bytes_max: Annotated[Bytes, Meta(description="bytes of messages held in memory")] = _BOUNDS.active_bytes_max
+    active_bytes_max: Annotated[Bytes, Meta(description="most bytes of messages held in memory")] = (
+        _BOUNDS.active_bytes_max
+    )
     topics_interval_ms: Annotated[
         Milliseconds,
-        Meta(description="on a shared store: so late at most a node uses a topic that another has changed"),
+        Meta(description="on a shared store: how soon at the latest a node sees a topic that another node has changed"),
     ] = _BOUNDS.topics_interval_ms
     retention_ms: Annotated[
-        Age, Meta(description="finished messages are kept, and their gids known, so long; 0 keeps them for ever")
+        Age, Meta(description="how long finished messages are kept, and repeated gids recognized; 0: for ever")
     ] = _BOUNDS.retention_ms
-    retention_interval_ms: Annotated[Milliseconds, Meta(description="how often older ones are removed")] = (
-        _BOUNDS.retention_interval_ms
-    )
-    answer_bytes_max: Annotated[Bytes, Meta(description="size of a branch's or check-back's answer that is read")] = (
-        1024 * 1024
-    )
+    retention_interval_ms: Annotated[
+        Milliseconds, Meta(description="how often finished messages older than that are removed")
+    ] = _BOUNDS.retention_interval_ms
+    answer_bytes_max: Annotated[
+        Bytes, Meta(description="how much of a branch's or check-back's answer is read at most")
+    ] = 1024 * 1024
 
     def timeouts(self) -> Timeouts:
         """The listener's part."""
