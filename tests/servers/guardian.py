@@ -106,6 +106,9 @@ class _Server:
         """End every process of it at once, as when the machine loses its power."""
         self._down_on_purpose = True
         assert self._process is not None
+        # Stopped, it makes no child that nobody would wait for: the next start would find that one alive.
+        self._process.send_signal(signal.SIGSTOP)
+        _until_stopped(self._process.pid)
         children = _children(self._process.pid)
         self._process.kill()
         for pid in children:
@@ -134,6 +137,12 @@ class _Server:
             self._process.wait()
 
 
+def _until_stopped(pid: int) -> None:
+    deadline = time.monotonic() + _STOP_SECONDS
+    while time.monotonic() < deadline and _state(pid) not in {"T", "Z", ""}:
+        time.sleep(0.001)
+
+
 def _children(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -148,10 +157,15 @@ def _until_gone(pids: list[int]) -> None:
 
 
 def _runs(pid: int) -> bool:
+    return _state(pid) not in {"Z", ""}
+
+
+def _state(pid: int) -> str:
+    """As the kernel writes it; empty when there is no such process."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return ""
 
 
 def _guard(watched_pid: int, directory: Path, user: str, command: list[str]) -> None:

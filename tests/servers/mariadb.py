@@ -95,7 +95,7 @@ class MariadbServer(DatabaseServer):
             user=address.user,
             password=address.password,
             database=address.own_database,
-            connect_timeout=5,
+            connect_timeout=30,
             autocommit=True,
             ssl_disabled=True,  # otherwise it reads this machine's certificates for every connection
         )

@@ -72,7 +72,7 @@ class PgBouncer(DatabaseServer):
                 user=address.user,
                 password=address.password,
                 dbname=address.own_database,
-                connect_timeout=5,
+                connect_timeout=30,
             ) as connection:
                 connection.execute("select 1")
         except psycopg.Error:

@@ -145,6 +145,6 @@ class PostgresServer(DatabaseServer):
             user=address.user,
             password=address.password,
             dbname=address.own_database,
-            connect_timeout=5,
+            connect_timeout=30,
             autocommit=True,
         )

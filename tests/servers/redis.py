@@ -68,6 +68,6 @@ def connected(address: Address) -> redis.Redis:
         port=address.port,
         password=address.password,
         decode_responses=True,
-        socket_connect_timeout=5,
-        socket_timeout=5,
+        socket_connect_timeout=30,
+        socket_timeout=30,
     )

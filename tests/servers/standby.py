@@ -65,7 +65,7 @@ class PostgresStandby(PostgresServer):
             user=address.user,
             password=address.password,
             dbname=address.own_database,
-            connect_timeout=5,
+            connect_timeout=30,
             autocommit=True,
         )
 

@@ -79,7 +79,7 @@ def test_server_ends_and_cleans_up_when_its_user_is_killed(
         directory = Path(user.stdout.readline().split()[0])
         assert directory.exists()
         user.send_signal(signal.SIGKILL)
-    for _ in range(200):
+    for _ in range(600):
         if not directory.parent.exists():
             return
         threading.Event().wait(0.1)
