@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from twophase.barrier.dialect import DEFAULT_TABLE, Dialect
+from twophase.barrier.durability import warn_once
 from twophase.barrier.effect import require_awaitable, require_blocking, require_ended
-from twophase.barrier.open import aopen_transaction, open_transaction
+from twophase.barrier.open import aopen_transaction, ask_engine, open_transaction
 from twophase.barrier.producer import IDLE_IN_TRANSACTION, begin_settings, mark, table_missing, verify_row
 from twophase.barrier.transaction import Steps, aperform, perform, say
 from twophase.core import failpoint
@@ -142,6 +143,7 @@ def once(
     transaction = open_transaction(engine)
     try:
         perform(begin_branch(transaction.dialect, table, call, token), transaction)
+        perform(warn_once(ask_engine(engine), transaction.dialect, table), transaction)
         _reach("branch.before_effect")
         result = require_ended(function(transaction.handle), "aonce")
         perform(verify_branch(transaction.dialect, table, call, token), transaction)
@@ -166,6 +168,7 @@ async def aonce(
     transaction = await aopen_transaction(engine)
     try:
         await aperform(begin_branch(transaction.dialect, table, call, token), transaction)
+        await aperform(warn_once(ask_engine(engine), transaction.dialect, table), transaction)
         _reach("branch.before_effect")
         result = await require_awaitable(function(transaction.handle), "once")
         await aperform(verify_branch(transaction.dialect, table, call, token), transaction)

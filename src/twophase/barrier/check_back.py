@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from twophase.barrier.dialect import DEFAULT_TABLE, Dialect, validate_table
+from twophase.barrier.durability import warn_once
 from twophase.barrier.fault import Fault, code_of, fault_of
-from twophase.barrier.open import aopen_transaction, open_transaction
+from twophase.barrier.open import aopen_transaction, ask_engine, open_transaction
 from twophase.barrier.transaction import Row, Steps, aperform, perform, say
 from twophase.core import failpoint
 from twophase.core.errors import WrongDatabase
@@ -173,6 +174,7 @@ def check_back(
             )
             answer = perform(rule, transaction)
             if answer.decided:
+                perform(warn_once(ask_engine(engine), transaction.dialect, table), transaction)
                 transaction.commit()
         finally:
             transaction.rollback()
@@ -202,6 +204,7 @@ async def acheck_back(
             )
             answer = await aperform(rule, transaction)
             if answer.decided:
+                await aperform(warn_once(ask_engine(engine), transaction.dialect, table), transaction)
                 await transaction.commit()
         finally:
             await transaction.rollback()

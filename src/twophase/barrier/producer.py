@@ -6,14 +6,14 @@ application. They follow correctness rules 2, 6, 8, 11 and 12.
 
 from __future__ import annotations
 
-from twophase.barrier.dialect import Dialect, split_table
+from twophase.barrier.dialect import Dialect
+from twophase.barrier.durability import OF_THE_CONNECTION, require_durability
 from twophase.barrier.transaction import Steps, say
 from twophase.core.errors import (
     BarrierTableMissing,
     BeginDeadlinePassed,
     CheckBackCameFirst,
     TransactionLost,
-    UnsafeDatabase,
 )
 from twophase.core.gid import validate_gid
 from twophase.core.limits import BEGIN_DEADLINE_MS
@@ -50,19 +50,6 @@ def read_identity(dialect: Dialect, table: str, *, allow_unsafe: bool = False) -
     return str(rows[0][0])
 
 
-def require_durability(dialect: Dialect, table: str) -> Steps[None]:
-    """Refuse a database that confirms commits before they are on disk.
-
-    Raises:
-        UnsafeDatabase: naming the setting.
-    """
-    schema, name = split_table(table)
-    rows = yield say(dialect, "read_durability", table, schema=schema, name=name)
-    dangers = [str(row[0]) for row in rows if row[0]]
-    if dangers:
-        raise UnsafeDatabase(f"A crash could take back a confirmed commit: {'; '.join(dangers)}.")
-
-
 def begin_settings(dialect: Dialect) -> Steps[None]:
     """What every transaction with a barrier row needs: a durable commit, an end for a dead client.
 
@@ -78,7 +65,9 @@ def mark(dialect: Dialect) -> Steps[None]:
         yield say(dialect, "mark")
 
 
-def begin_producer(dialect: Dialect, table: str, gid: str, token: str, prepared_at_ms: int | None) -> Steps[None]:
+def begin_producer(
+    dialect: Dialect, table: str, gid: str, token: str, prepared_at_ms: int | None, *, allow_unsafe: bool = False
+) -> Steps[None]:
     """The first statements of the local transaction: write the barrier row, then look at the database's clock.
 
     In this order, because a reader of the clock could be held up between look and row, and the row's death by
@@ -89,14 +78,18 @@ def begin_producer(dialect: Dialect, table: str, gid: str, token: str, prepared_
         token: random, at most 64 characters, new for each begin; `verify_producer` wants it again.
         prepared_at_ms: what prepare answered, milliseconds since 1970 by the coordinator's store; None when no
             prepare gave one, which leaves the deadline unchecked.
+        allow_unsafe: as `read_identity`, where it is this very connection that decides.
 
     Raises:
+        UnsafeDatabase: a crash could take back what this connection commits.
         CheckBackCameFirst: the row is there already. By a check-back, or by another transaction for the same gid:
             ask the barrier which.
         BeginDeadlinePassed: prepared more than an hour ago.
         BarrierTableMissing: `install` has not been run here.
     """
     validate_gid(gid)
+    if not allow_unsafe and dialect.has(OF_THE_CONNECTION):
+        yield from require_durability(dialect, table)
     yield from begin_settings(dialect)
     try:
         rows = yield say(

@@ -224,7 +224,8 @@ class Attempt:
         draft = self.draft
         dialect = self.dialect = yield Begin()
         self.begun = True
-        yield Rule(begin_producer(dialect, self.course.table, draft.gid, self.opening.token, draft.prepared_at_ms))
+        row = (self.course.table, draft.gid, self.opening.token, draft.prepared_at_ms)
+        yield Rule(begin_producer(dialect, *row, allow_unsafe=self.course.allow_unsafe))
         if failpoint.ARMED:
             failpoint.reach("producer.after_barrier_row")
         draft.progress = Progress.IN_TRANSACTION

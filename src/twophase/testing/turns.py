@@ -8,7 +8,13 @@ from twophase.barrier.dialect import Dialect
 from twophase.core.errors import OpenTransaction
 
 _WAIT_MS = 10_000
-_OF_A_REAL_TRANSACTION = ("check_back_isolation", "check_back_settings", "read_durability", "settings")
+_OF_A_REAL_TRANSACTION = (
+    "check_back_isolation",
+    "check_back_settings",
+    "read_durability",
+    "read_own_durability",
+    "settings",
+)
 
 
 def left_out(dialect: Dialect) -> frozenset[str]:

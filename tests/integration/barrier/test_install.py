@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from tests.integration.barrier.banks import SYNC_WAYS, Bank, begin, new_gid, verify
 from tests.integration.barrier.conftest import MARKS, empty_bank
+from twophase.barrier.branch import once
 from twophase.barrier.check_back import check_back
 from twophase.barrier.dialect import dialect_named
 from twophase.barrier.install import install, script
@@ -268,6 +270,25 @@ def test_a_table_without_transactions_is_refused(request: pytest.FixtureRequest,
             bank.query("alter table barrier engine = Aria")
             with pytest.raises(UnsafeDatabase, match="InnoDB"):
                 identity_of(engine)
+
+
+def test_a_database_that_forgets_is_told_of_once_by_those_who_cannot_refuse(
+    sqlite_bank: Bank, caplog: pytest.LogCaptureFixture
+) -> None:
+    with sqlite_bank.engine() as engine:
+
+        @sqlalchemy.event.listens_for(engine, "connect")
+        def _careless(raw: Any, _: object) -> None:
+            raw.execute("pragma synchronous = off")
+
+        call = {"gid": "g", "branch_id": "01", "op": "action", "trans_type": "msg"}
+        with Session(engine) as session:
+            assert once(session, call, lambda _: "done") == "done"
+        with Session(engine) as session:
+            assert check_back(session, "h").verdict is Verdict.ROLLED_BACK
+    [warning] = [record for record in caplog.records if record.name == "twophase.barrier"]
+    assert warning.__dict__["code"] == "TP-6003"
+    assert "synchronous is below FULL" in warning.getMessage()
 
 
 @pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql"])

@@ -184,6 +184,38 @@ def test_database_that_may_forget_commits_is_refused_unless_allowed(
     engine.dispose()
 
 
+def test_session_whose_connection_may_forget_commits_is_refused_though_the_engine_was_found_safe(
+    sqlite_ledger: SqliteLedger, coordinator: RecordingCoordinator
+) -> None:
+    """With an Engine the connection is ours, and made careful; a Session's own is committed as it is (rule 8)."""
+    engine = create_engine(f"sqlite:///{sqlite_ledger.path}")
+
+    @event.listens_for(engine, "connect")
+    def _careless(connection: Any, _: object) -> None:
+        connection.execute("pragma synchronous = off")
+
+    with TwoPhase(coordinator.url) as producer:
+        first = producer.message().add("http://bank-b/transfer-in")
+        with first.transaction(engine, check=CHECK) as connection:
+            connection.execute(text(TRANSFER))
+        assert first.submitted
+        with Session(engine) as session:
+            second = producer.message().add("http://bank-b/transfer-in")
+            with pytest.raises(UnsafeDatabase, match="synchronous"), second.transaction(session, check=CHECK):
+                pytest.fail("the business ran")
+            with pytest.raises(UnsafeDatabase, match="synchronous"):
+                producer.message().add("http://bank-b/transfer-in").join(session, check=CHECK)
+            session.rollback()
+    assert second.state is Progress.ROLLED_BACK
+    assert coordinator.operations.count("submit") == 1
+    with TwoPhase(coordinator.url, allow_unsafe_database=True) as careless, Session(engine) as session:
+        third = careless.message().add("http://bank-b/transfer-in")
+        with third.transaction(session, check=CHECK):
+            session.execute(text(TRANSFER))
+        assert third.submitted
+    engine.dispose()
+
+
 async def test_async_database_that_may_forget_commits_is_refused_unless_allowed(
     sqlite_ledger: SqliteLedger, coordinator: RecordingCoordinator
 ) -> None:

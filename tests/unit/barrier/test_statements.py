@@ -13,7 +13,7 @@ from twophase.core.errors import ConfigurationError
 
 DIALECTS = pytest.mark.parametrize("dialect", [SQLITE, POSTGRESQL, MYSQL], ids=lambda dialect: dialect.name)
 COMMON = (
-    "insert_producer insert_branch insert_check_back verify write_branches read_identity read_meta read_durability"
+    "insert_producer insert_branch insert_check_back verify write_branches read_identity read_meta"
     " create_table create_meta insert_identity list_columns add_token add_body add_prepared_at"
     " now clean_page clean_horizon clean_delete"
 )
@@ -23,6 +23,11 @@ COMMON = (
 @pytest.mark.parametrize("statement", COMMON.split())
 def test_every_database_has_every_common_statement(dialect: Dialect, statement: str) -> None:
     assert dialect.has(statement)
+
+
+@DIALECTS
+def test_every_database_is_asked_whether_it_keeps_what_it_confirms(dialect: Dialect) -> None:
+    assert dialect.has("read_durability") is not dialect.has("read_own_durability")
 
 
 @DIALECTS

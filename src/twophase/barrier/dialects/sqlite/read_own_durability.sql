@@ -1,4 +1,5 @@
--- What would make a confirmed commit forgettable, in words; a database without a file has nothing to forget.
+-- What would make a confirmed commit forgettable, in words; a database without a file has nothing to forget. Both are
+-- settings of this one connection, so whoever commits looks for himself.
 select case
          when journal.journal_mode in ('off', 'memory')
            then 'SQLite keeps no rollback journal on disk (journal_mode ' || journal.journal_mode || ')'

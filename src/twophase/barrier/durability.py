@@ -1,0 +1,54 @@
+"""Whether a business database keeps what it has confirmed (correctness rule 8).
+
+A producer is refused where it does not: nothing was begun yet. A check-back and a branch cannot be, because the
+transaction that they serve may be committed: they say it aloud, once an engine.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from twophase.barrier.by_engine import ByEngine
+from twophase.barrier.dialect import Dialect, split_table
+from twophase.barrier.transaction import Steps, say
+from twophase.core.errors import UnsafeDatabase
+
+_log = logging.getLogger("twophase.barrier")
+_ASKED: Final = ByEngine[bool]()
+OF_THE_CONNECTION: Final = "read_own_durability"
+"""The statement of a database where it is the connection that decides."""
+
+
+def require_durability(dialect: Dialect, table: str) -> Steps[None]:
+    """Refuse a database that confirms commits before they are on disk.
+
+    Raises:
+        UnsafeDatabase: naming the setting.
+    """
+    statement = OF_THE_CONNECTION if dialect.has(OF_THE_CONNECTION) else "read_durability"
+    schema, name = split_table(table)
+    rows = yield say(dialect, statement, table, schema=schema, name=name)
+    dangers = [str(row[0]) for row in rows if row[0]]
+    if dangers:
+        raise UnsafeDatabase(f"A crash could take back a confirmed commit: {'; '.join(dangers)}.")
+
+
+def warn_once(engine: Any, dialect: Dialect, table: str) -> Steps[None]:
+    """Log what `require_durability` would refuse, the first time that this engine is used.
+
+    Inside the transaction at hand, behind its first statements: what can be set at its beginning only is set by then.
+
+    Arguments:
+        engine: what lasts (`ask_engine`); of connections lent for one use, and of Django's aliases, the first of a kind
+            stands for all.
+    """
+    if _ASKED.get(engine, table) or _ASKED.get(type(engine), table):
+        return
+    try:
+        yield from require_durability(dialect, table)
+    except UnsafeDatabase as danger:
+        _log.error("%s %s", danger.message, danger.remedy, extra={"code": danger.code})
+    _ASKED.remember(engine, table, True)
+    if not _ASKED.get(engine, table):
+        _ASKED.remember(type(engine), table, True)
