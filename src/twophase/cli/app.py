@@ -29,18 +29,30 @@ class LazyCommand(NamedTuple):
 
 COMMANDS: Final[tuple[LazyCommand, ...]] = (
     LazyCommand("server", "twophase.cli.server", "app", "server", "Run the coordinator."),
-    LazyCommand("migrate", "twophase.cli.migrate", "app", "server", "Make or upgrade the schema of the store."),
+    LazyCommand("migrate", "twophase.cli.migrate", "app", "server", "Create or upgrade the schema of the store."),
     LazyCommand("limits", "twophase.cli.limits", "app", "server", "Print every limit of the protocol."),
-    LazyCommand("messages", "twophase.cli.operating.messages", "app", "server", "Look for messages, and unblock them."),
+    LazyCommand("messages", "twophase.cli.operating.messages", "app", "server", "Find messages, and unblock them."),
     LazyCommand(
-        "explain", "twophase.cli.operating.explain", "app", "server", "Tell in words what a message waits for."
+        "explain",
+        "twophase.cli.operating.explain",
+        "app",
+        "server",
+        "Say in plain words what a message is waiting for.",
     ),
-    LazyCommand("topic", "twophase.cli.operating.topic", "app", "server", "Who is called for topic://NAME."),
     LazyCommand(
-        "import", "twophase.cli.operating.import_dtm", "app", "server", "Copy unfinished messages and topics from dtm."
+        "topic", "twophase.cli.operating.topic", "app", "server", "Show and change who is called for topic://NAME."
+    ),
+    LazyCommand(
+        "import",
+        "twophase.cli.operating.import_dtm",
+        "app",
+        "server",
+        "Import unfinished messages and topics from dtm.",
     ),
     LazyCommand("barrier", "twophase.cli.barrier", "app", "sqlalchemy", "Install and clean barrier tables."),
-    LazyCommand("bench", "twophase.cli.bench", "app", "server", "Measure a server of dtm's HTTP or gRPC API."),
+    LazyCommand(
+        "bench", "twophase.cli.bench", "app", "server", "Benchmark a server that speaks dtm's HTTP or gRPC API."
+    ),
     LazyCommand(
         "spark", "twophase.cli.spark.commands", "app", "spark", "Audit, archive, query and publish with Spark."
     ),

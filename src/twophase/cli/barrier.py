@@ -19,7 +19,7 @@ from twophase.core.errors import ConfigurationError, TwophaseError
 
 app = typer.Typer(
     name="barrier",
-    help="The barrier table of a business database.",
+    help="Install and clean the barrier table of a business database.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -38,9 +38,9 @@ def install(
     url: Annotated[str, typer.Argument(help="SQLAlchemy URL of the business database.", envvar="TWOPHASE_BARRIER_URL")],
     table: Annotated[str, typer.Option(help="Name of the table, or schema.name.")] = DEFAULT_TABLE,
     *,
-    print_only: Annotated[bool, typer.Option("--print", help="Print the statements; execute nothing.")] = False,
+    print_only: Annotated[bool, typer.Option("--print", help="Print the SQL statements; execute nothing.")] = False,
 ) -> None:
-    """Create the barrier table, or complete one that dtm made. May be repeated."""
+    """Create the barrier table, or complete one that dtm made. Safe to repeat."""
     try:
         validate_table(table)
         if print_only:
@@ -76,22 +76,22 @@ Examples:
   twophase barrier clean postgresql://host/bank --coordinator http://pay:36789 --coordinator http://mail:36789
 
 Name every coordinator whose messages are prepared from this database, or whose branches are called in it; of
-several nodes on one store, any one. When one of them does not answer, nothing is removed (exit code 3)."""
+several nodes on one store, any one will do. If one of them does not answer, nothing is removed (exit code 3)."""
 
 
 @app.command(epilog=_CLEAN_EXAMPLES)
 def clean(
     url: Annotated[str, typer.Argument(help="SQLAlchemy URL of the business database.", envvar="TWOPHASE_BARRIER_URL")],
     coordinator: Annotated[list[str], typer.Option(help="A coordinator that uses this table; may be repeated.")],
-    keep: Annotated[float, typer.Option(help="Days that rows are kept in any case; at least 1.")] = KEEP_MS / DAY_MS,
+    keep: Annotated[float, typer.Option(help="Days to keep rows in any case; at least 1.")] = KEEP_MS / DAY_MS,
     table: Annotated[str, typer.Option(help="Name of the table, or schema.name.")] = DEFAULT_TABLE,
     check_url: Annotated[
-        str, typer.Option(metavar="PREFIX", help="Wait only for messages whose check address begins so.")
+        str, typer.Option(metavar="PREFIX", help="Only wait for messages whose check address begins with this.")
     ] = "",
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing; say what would be.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing; say what would be removed.")] = False,
 ) -> None:
-    """Remove barrier rows that no verdict and no call can need any more. May be repeated, and run at any time."""
+    """Remove barrier rows that no verdict and no call can need any more. Safe to repeat, at any time."""
     try:
         validate_table(table)
         known = for_sync(read_url(url))

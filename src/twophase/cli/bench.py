@@ -90,34 +90,38 @@ class _Subject(msgspec.Struct, frozen=True):
 @app.command(epilog=_EXAMPLES)
 def bench(
     context: typer.Context,
-    server: Annotated[str | None, typer.Option(help="A running server of the dtm HTTP API.")] = None,
-    setup: Annotated[str | None, typer.Option(help=f"Start a server on {' or '.join(SETUPS)}.")] = None,
-    mode: Annotated[Mode, typer.Option(help="What a message is.")] = Mode.PAIR,
+    server: Annotated[str | None, typer.Option(help="A running server that speaks dtm's HTTP or gRPC API.")] = None,
+    setup: Annotated[str | None, typer.Option(help=f"Start a server on {' or '.join(SETUPS)} to measure.")] = None,
+    mode: Annotated[Mode, typer.Option(help="What is sent for each message.")] = Mode.PAIR,
     connections: Annotated[
         int | None,
         typer.Option(help=f"Connections that produce ({_CONNECTIONS}), or transfers at a time ({_TRANSFERS})."),
     ] = None,
     rate: Annotated[
-        list[float] | None, typer.Option(help="Messages a second, open loop; several are run in turn.")
+        list[float] | None, typer.Option(help="Messages a second, open loop; if repeated, one run for each.")
     ] = None,
     seconds: Annotated[float, typer.Option(help="Seconds measured, after the warm-up.")] = 5,
-    warmup: Annotated[float, typer.Option(help="Seconds before that.")] = 1,
+    warmup: Annotated[float, typer.Option(help="Seconds of warm-up.")] = 1,
     payload: Annotated[int, typer.Option(help="Bytes of each branch's payload.")] = 28,
     branches: Annotated[int, typer.Option(help="Branches of each message.")] = 1,
     durability: Annotated[str, typer.Option(help="submit or check-back; the server's default when empty.")] = "",
     scenario: Annotated[str | None, typer.Option(help="Play a scenario instead; `list` names them.")] = None,
-    size: Annotated[int, typer.Option(help="Messages or rows of a scenario; 0: its own.")] = 0,
+    size: Annotated[int, typer.Option(help="Messages or rows of a scenario; 0: its default.")] = 0,
     rounds: Annotated[int, typer.Option(min=1, help="Runs of each.")] = 1,
     protocol: Annotated[
         started.Scheme, typer.Option(help="How prepare and submit are sent; branches are called over HTTP.")
     ] = started.Scheme.HTTP,
-    database: Annotated[str | None, typer.Option(help="--mode app: PostgreSQL URL; one is started without.")] = None,
-    directory: Annotated[Path | None, typer.Option(help="Where --setup keeps its data, for the time it runs.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write everything that was found to this file.")] = None,
+    database: Annotated[
+        str | None, typer.Option(help="--mode app: PostgreSQL URL; without it, one is started.")
+    ] = None,
+    directory: Annotated[Path | None, typer.Option(help="Where --setup keeps its data while it runs.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write all results to this file.")] = None,
     plots_to: Annotated[Path | None, typer.Option("--plots", help="Write plots (SVG) into this directory.")] = None,
     *,
     null: Annotated[bool, typer.Option("--null", help="Measure only the server that keeps nothing.")] = False,
-    beside_null: Annotated[bool, typer.Option("--ratio/--no-ratio", help="Run against null beside each run.")] = True,
+    beside_null: Annotated[
+        bool, typer.Option("--ratio/--no-ratio", help="Repeat each run against the server that keeps nothing.")
+    ] = True,
 ) -> None:
     """Measure a server of dtm's HTTP or gRPC API: throughput at the branch, latencies, CPU, memory, lost messages.
 

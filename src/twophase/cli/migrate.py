@@ -26,10 +26,10 @@ def migrate(
     store: Annotated[str, typer.Option(help="Store URL.", envvar="TWOPHASE_STORE")] = "sqlite:///twophase.db",
     *,
     print_only: Annotated[
-        bool, typer.Option("--print", help="Print the statements that make a new store; connect to nothing.")
+        bool, typer.Option("--print", help="Print the statements that create a new store; connect to nothing.")
     ] = False,
 ) -> None:
-    """Create or upgrade the schema of the coordinator's store. May be repeated; versions only go forward.
+    """Create or upgrade the schema of the coordinator's store. Safe to repeat; versions only go forward.
 
     A server does this by itself at its start when its user may create tables.
     """

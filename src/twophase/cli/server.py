@@ -30,9 +30,9 @@ def _end() -> str:
         _EXAMPLES,
         "",
         "\b",
-        "Every setting can stand on the command line (--set name=value), in the",
+        "Every setting can be given on the command line (--set name=value), in the",
         f"environment, or in the --config file (TOML, also named by {CONFIG_VARIABLE});",
-        "the nearest wins. Names end in their unit.",
+        "the first of these that has it wins. Names end in their unit.",
     ]
     for setting in describe():
         lines += ["", "\b", f"{setting.variable} (default {setting.default})", f"    {setting.description}"]
@@ -44,15 +44,17 @@ def server(
     store: Annotated[str | None, typer.Option(help="Store URL, such as sqlite:///twophase.db.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     http_port: Annotated[
-        int | None, typer.Option("--http-port", "--port", help="HTTP port; 0 takes a free one.")
+        int | None, typer.Option("--http-port", "--port", help="HTTP port; 0 picks a free one.")
     ] = None,
     grpc_port: Annotated[
-        str | None, typer.Option(metavar="PORT", help="gRPC port; 0 takes a free one, off is none.")
+        str | None, typer.Option(metavar="PORT", help="gRPC port; 0 picks a free one, off disables gRPC.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
     log_level: Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
-    drain_timeout_ms: Annotated[int | None, typer.Option(help="Bound of a graceful stop.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting.")] = None,
+    drain_timeout_ms: Annotated[int | None, typer.Option(help="Time limit of a graceful stop.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; may be repeated.")
+    ] = None,
 ) -> None:
     """Run the coordinator until SIGTERM or SIGINT.
 

@@ -35,11 +35,11 @@ from twophase.server.formats.shown import ManyMessages
 
 _PAGE_ROWS: Final = 500
 
-GidsArgument = Annotated[list[str] | None, typer.Argument(metavar="[GID]...", help="Messages' names.")]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; recorded with the message.")]
-ByOption = Annotated[str, typer.Option("--by", help="Who does it; recorded. Default: you, at this machine.")]
-AllOption = Annotated[bool, typer.Option("--all", help="Every message that fits the filters.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before.")]
+GidsArgument = Annotated[list[str] | None, typer.Argument(metavar="[GID]...", help="The messages' gids.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why you do it; recorded with the message.")]
+ByOption = Annotated[str, typer.Option("--by", help="Who does it; recorded. Default: your user name and this machine.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Every message that matches the filters.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 class Asked(msgspec.Struct, frozen=True):

@@ -21,12 +21,12 @@ Examples:
 
 @app.command(name="explain", epilog=_EXAMPLES)
 def explain_one(
-    gid: Annotated[str, typer.Argument(help="The message's name.")],
+    gid: Annotated[str, typer.Argument(help="The message's gid.")],
     server: ServerOption = DEFAULT_SERVER,
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what happened to a message, who decided, what blocks it, what comes next, and what to do."""
+    """Explain what happened to a message, who decided, what blocks it, what comes next, and what to do."""
     found = Api(server).get(path_of("messages", gid), OneMessage)
     explanation = explain(found.message, found.now_ms)
     if as_json:

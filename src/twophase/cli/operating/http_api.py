@@ -25,9 +25,11 @@ _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 ServerOption = Annotated[
     str,
-    typer.Option("--server", help="Address of a server's HTTP port; of several nodes, any.", envvar=SERVER_VARIABLE),
+    typer.Option(
+        "--server", help="Address of the server's HTTP port; with several nodes, any of them.", envvar=SERVER_VARIABLE
+    ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead, for programs.")]
 
 T = TypeVar("T")
 

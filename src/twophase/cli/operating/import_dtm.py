@@ -58,24 +58,22 @@ def dtm(
         str, typer.Argument(help="dtm's store: mysql://, postgresql:// or redis://.", envvar="DTM_STORE_URL")
     ],
     server: ServerOption = DEFAULT_SERVER,
-    prefix: Annotated[str, typer.Option(help="Redis: dtm's setting Store.RedisPrefix.")] = "{a}",
+    prefix: Annotated[str, typer.Option(help="Redis only: dtm's setting Store.RedisPrefix.")] = "{a}",
     time_zone: Annotated[
         str,
-        typer.Option(help="MySQL, PostgreSQL: zone of dtm's machine, where it is not the database's (Asia/Shanghai)."),
+        typer.Option(help="MySQL, PostgreSQL: time zone of dtm's machine, if not the database's (Asia/Shanghai)."),
     ] = "",
-    watch: Annotated[float, typer.Option(help="Seconds to look whether dtm still works on its rows.")] = WATCH_S,
+    watch: Annotated[float, typer.Option(help="Seconds to watch whether dtm is still changing its rows.")] = WATCH_S,
     *,
-    apply: Annotated[bool, typer.Option("--apply", help="Copy. Without it, only say what would be copied.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Copy. Without it, only report what would be copied.")] = False,
     never_imported: Annotated[
         bool,
-        typer.Option(
-            "--never-imported", help="Nothing was imported here before: copy also what is older than history."
-        ),
+        typer.Option("--never-imported", help="Nothing was ever imported here: also copy what is older than history."),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Copy although dtm still works on its rows.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Copy even though dtm is still changing its rows.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy dtm's unfinished messages and its topics to a running twophase server. May be repeated.
+    """Copy dtm's unfinished messages and its topics to a running twophase server. Safe to repeat.
 
     dtm's store is only read. Stop dtm before you apply: a message that both hold is delivered by both.
     """

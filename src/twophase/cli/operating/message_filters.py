@@ -17,10 +17,10 @@ _TIME: Final = "A time such as 2026-01-31T12:00 (UTC unless it says), or how lon
 StateOption = Annotated[
     list[str] | None, typer.Option("--state", help="prepared, submitted, succeed or failed; may be repeated.")
 ]
-PrefixOption = Annotated[str, typer.Option("--gid-prefix", metavar="TEXT", help="The beginning of the gid.")]
+PrefixOption = Annotated[str, typer.Option("--gid-prefix", metavar="TEXT", help="How the gid begins.")]
 DestinationOption = Annotated[
     str,
-    typer.Option("--destination", metavar="URL", help="The beginning of a branch's address, with or without http://."),
+    typer.Option("--destination", metavar="URL", help="How a branch's address begins, with or without http://."),
 ]
 AfterOption = Annotated[str, typer.Option("--created-after", metavar="WHEN", help=_TIME)]
 BeforeOption = Annotated[str, typer.Option("--created-before", metavar="WHEN", help=_TIME)]

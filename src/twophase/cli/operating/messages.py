@@ -37,14 +37,14 @@ from twophase.server.formats.shown import Acted, ManyMessages, OneMessage, Shown
 
 app = typer.Typer(
     name="messages",
-    help="Messages at a running server: look for them, see one, unblock them.",
+    help="Messages of a running server: find them, inspect one, unblock them.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
 )
 _WIDTH_BESIDE_TERMINALS: Final = 160
 
-GidArgument = Annotated[str, typer.Argument(help="The message's name.")]
+GidArgument = Annotated[str, typer.Argument(help="The message's gid.")]
 
 _LIST_EXAMPLES: Final = """\b
 Examples:
@@ -61,12 +61,12 @@ def list_messages(
     destination: DestinationOption = "",
     created_after: AfterOption = "",
     created_before: BeforeOption = "",
-    limit: Annotated[int, typer.Option(min=1, help="Rows at most.")] = 50,
-    position: Annotated[str, typer.Option(help="Where to go on: what the list before ended with.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="List at most this many.")] = 50,
+    position: Annotated[str, typer.Option(help="Continue here: the position that the previous list ended with.")] = "",
     server: ServerOption = DEFAULT_SERVER,
     *,
     parked: Annotated[
-        bool | None, typer.Option("--parked/--not-parked", help="Only those that are, or are not.")
+        bool | None, typer.Option("--parked/--not-parked", help="Only messages that are parked, or that are not.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -109,17 +109,17 @@ Examples:
   twophase messages stop order-17 --reason "cancelled by the customer"
   twophase messages stop order-17 order-18 --yes
 
-The producer of a prepared message is asked first. When its transaction has committed, the message is delivered and the
-stop refused; without an answer your word counts, and is recorded as that."""
+The producer of a prepared message is asked first. If its transaction has committed, the message is delivered and the
+stop is refused; if it gives no answer, your decision counts and is recorded as yours."""
 _STOP_EFFECTS: Final = {
-    "prepared": ": its producer is asked first; if he gives no answer it fails, although he may have committed",
-    "submitted": ": its transaction is committed, and would be delivered in part only",
+    "prepared": ": its producer is asked first; if there is no answer it fails, although it may have committed",
+    "submitted": ": its transaction is committed, and would be delivered only in part",
 }
 
 
 @app.command(epilog=_STOP_EXAMPLES)
 def stop(
-    gids: Annotated[list[str], typer.Argument(metavar="GID...", help="Messages' names.")],
+    gids: Annotated[list[str], typer.Argument(metavar="GID...", help="The messages' gids.")],
     reason: ReasonOption = "",
     by: ByOption = "",
     server: ServerOption = DEFAULT_SERVER,
@@ -127,7 +127,7 @@ def stop(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Fail messages that are not final: their branches are not called any more."""
+    """Make unfinished messages fail: their branches are not called any more."""
     api = Api(server)
     if not yes:
         for gid in gids:
@@ -144,14 +144,14 @@ Examples:
 
 @app.command(epilog=_PARK_EXAMPLES)
 def park(
-    gids: Annotated[list[str], typer.Argument(metavar="GID...", help="Messages' names.")],
+    gids: Annotated[list[str], typer.Argument(metavar="GID...", help="The messages' gids.")],
     reason: ReasonOption = "",
     by: ByOption = "",
     server: ServerOption = DEFAULT_SERVER,
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Leave messages alone until they are redriven: nobody is asked or called."""
+    """Set messages aside until they are redriven: no producer is asked and no branch is called."""
     _act(Api(server), "park", "parked", gids, Said(by or me(), reason), as_json=as_json)
 
 
@@ -165,7 +165,7 @@ Examples:
 @app.command(epilog=_REDRIVE_EXAMPLES)
 @several
 def redrive(asked: Asked) -> None:
-    """Take up parked messages again, with all their attempts; --all those that fit the filters."""
+    """Resume parked messages with all their attempts; with --all, those that match the filters."""
     api = Api(asked.server)
     chosen = asked.chosen(api, "Redrive", "parked", asked.filters(parked=True))
     _act(api, "redrive", "redriven", chosen, asked.said, as_json=asked.as_json)
@@ -176,13 +176,13 @@ Examples:
   twophase messages retry-now order-17
   twophase messages retry-now --all --state submitted --destination http://mail:8080
 
-Nothing is tried before its time: no producer is asked before timeout_to_fail, no branch is called before its delay."""
+Nothing is tried early: no producer is asked before timeout_to_fail, no branch is called before its delay."""
 
 
 @app.command(name="retry-now", epilog=_RETRY_EXAMPLES)
 @several
 def retry_now(asked: Asked) -> None:
-    """Ask or call now instead of after the pause; --all unfinished ones that fit the filters."""
+    """Retry now instead of after the pause; with --all, the unfinished ones that match the filters."""
     api = Api(asked.server)
     filters = asked.filters(parked=False, states=asked.states or ["prepared", "submitted"])
     chosen = asked.chosen(api, "Try now", "unfinished", filters)

@@ -12,7 +12,7 @@ from twophase.cli.operating.http_api import DEFAULT_SERVER, Api, JsonOption, Ser
 
 app = typer.Typer(
     name="topic",
-    help="Topics: who is called for topic://NAME.",
+    help="Topics: show and change who is called for topic://NAME.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -108,11 +108,11 @@ def subscribe(
     name: NameArgument,
     url: UrlArgument,
     server: ServerOption = DEFAULT_SERVER,
-    remark: Annotated[str, typer.Option(help="A note for people.")] = "",
+    remark: Annotated[str, typer.Option(help="A note for other people.")] = "",
     *,
     json: JsonOption = False,
 ) -> None:
-    """Add an address to a topic; the first one makes the topic."""
+    """Add an address to a topic; the first one creates the topic."""
     name, api = _name(name), Api(server)
     api.post(path_of("topics", "subscribe"), {"topic": name, "url": url, "remark": remark}, _Done)
     _print_changed(api, name, json, f"subscribed to topic://{name}: {url}")
@@ -122,7 +122,7 @@ _UNSUBSCRIBE_EXAMPLES: Final = """\b
 Examples:
   twophase topic unsubscribe rates http://bank-b:8082/rates
 
-Messages that were taken before still go to it. The topic stays, also without subscribers."""
+Messages accepted before still go to it. The topic remains, even without subscribers."""
 
 
 @app.command(epilog=_UNSUBSCRIBE_EXAMPLES)
@@ -139,7 +139,7 @@ _DELETE_EXAMPLES: Final = """\b
 Examples:
   twophase topic delete rates
 
-Messages that were taken before still go to its subscribers; new ones are refused."""
+Messages accepted before still go to its subscribers; new ones are refused."""
 
 
 @app.command(epilog=_DELETE_EXAMPLES)

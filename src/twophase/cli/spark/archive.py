@@ -50,20 +50,24 @@ def archive(
         bool | None, typer.Option("--verify", help="Read the whole lake and compare it with its manifests.")
     ] = None,
     detach: Annotated[
-        bool | None, typer.Option("--detach", help="Give the archive up: the store forgets again without it.")
+        bool | None,
+        typer.Option("--detach", help="Give the archive up: the store removes old history without it again."),
     ] = None,
     accept_gaps: Annotated[
-        bool | None, typer.Option("--accept-gaps", help="Go on although rows are gone that were never archived.")
+        bool | None,
+        typer.Option("--accept-gaps", help="Go on although some rows were removed before they were archived."),
     ] = None,
     purge: Annotated[
-        bool | None, typer.Option("--purge", help="Then remove from the store what verified files of the lake have.")
+        bool | None, typer.Option("--purge", help="Then remove from the store what verified files of the lake contain.")
     ] = None,
     older_than: Annotated[
         float | None,
-        typer.Option(metavar="DAYS", help="With --purge: what ended so long ago.", show_default=f"{OLDER_THAN_DAYS:g}"),
+        typer.Option(
+            metavar="DAYS", help="With --purge: messages that ended this long ago.", show_default=f"{OLDER_THAN_DAYS:g}"
+        ),
     ] = None,
     dry_run: Annotated[
-        bool | None, typer.Option("--dry-run", help="With --purge: only say what would go; nothing is changed.")
+        bool | None, typer.Option("--dry-run", help="With --purge: only say what would be removed; change nothing.")
     ] = None,
     memory: Annotated[int, typer.Option(min=512, help="Memory for Spark in MiB.")] = 2048,
     cores: Annotated[int, typer.Option(min=1, help="Cores for Spark.")] = min(os.cpu_count() or 1, 8),

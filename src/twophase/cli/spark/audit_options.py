@@ -30,34 +30,40 @@ Locations:
 
 Coordinator = Annotated[
     list[str] | None,
-    typer.Option(metavar="LOCATION", help="A coordinator's store; give all that call these consumers."),
+    typer.Option(metavar="LOCATION", help="A coordinator's store; name every one that calls these consumers."),
 ]
 Producer = Annotated[list[str] | None, typer.Option(metavar="LOCATION", help="A producer's barrier; may be repeated.")]
 Consumer = Annotated[list[str] | None, typer.Option(metavar="LOCATION", help="A consumer's barrier; may be repeated.")]
 Ledger = Annotated[
     list[str] | None, typer.Option(metavar="LOCATION", help="A consumer's business table; may be repeated.")
 ]
-Config = Annotated[Path | None, typer.Option(help="A TOML file with all of this; options win.")]
-Grace = Annotated[float | None, typer.Option(min=0, help="Seconds before suspects are read again.", show_default="5")]
+Config = Annotated[Path | None, typer.Option(help="A TOML file with these options; the command line wins.")]
+Grace = Annotated[
+    float | None, typer.Option(min=0, help="Seconds before suspicious messages are read again.", show_default="5")
+]
 Late = Annotated[
     float | None,
-    typer.Option(min=0, help="Seconds after which an unfinished message is late.", show_default="3600"),
+    typer.Option(min=0, help="Seconds after which an unfinished message counts as late.", show_default="3600"),
 ]
 Html = Annotated[Path | None, typer.Option(help="Write the report as a page to this file.")]
 Json = Annotated[Path | None, typer.Option(help="Write the report as JSON to this file.")]
 Junit = Annotated[Path | None, typer.Option(help="Write the report as JUnit XML to this file.")]
 Findings = Annotated[Path | None, typer.Option(help="Write every finding as Parquet to this folder.")]
-State = Annotated[Path | None, typer.Option(help="Audit what came since the run that wrote this file, and renew it.")]
-Every = Annotated[float | None, typer.Option(min=0, help="With --state: again after so many seconds, until stopped.")]
+State = Annotated[
+    Path | None, typer.Option(help="Audit only what came since the run that wrote this file, and update it.")
+]
+Every = Annotated[
+    float | None, typer.Option(min=0, help="With --state: repeat after this many seconds, until stopped.")
+]
 Follow = Annotated[
     bool | None,
-    typer.Option("--follow", help="With --state: stay, and audit what ends; at most every 10 s, or --every."),
+    typer.Option("--follow", help="With --state: keep running and audit messages as they end, every 10 s or --every."),
 ]
 Overlap = Annotated[
     float | None,
     typer.Option(min=0, help="Seconds a transaction may stay open, with --state.", show_default="900"),
 ]
-Complete = Annotated[bool | None, typer.Option("--complete", help="Exit code 2 when anything could not be checked.")]
-AllowEmpty = Annotated[bool | None, typer.Option("--allow-empty", help="Databases without any message are clean.")]
+Complete = Annotated[bool | None, typer.Option("--complete", help="Exit with 2 if anything could not be checked.")]
+AllowEmpty = Annotated[bool | None, typer.Option("--allow-empty", help="Accept databases without any message.")]
 Memory = Annotated[int | None, typer.Option(min=512, help="Memory for Spark in MiB.", show_default="2048")]
 Cores = Annotated[int | None, typer.Option(min=1, help="Cores for Spark.", show_default="all, at most 8")]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="spark",
-    help="Spark jobs: does every promise hold?",
+    help="Audit, archive, query and publish with Spark.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -110,9 +110,11 @@ app.command(epilog=BUNDLE_EXAMPLES)(bundle)
 
 @app.command()
 def doctor(
-    store: Annotated[str | None, typer.Option(metavar="URL", help="Is this store reached, from executors too?")] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Also check that this store can be reached, from executors too.")
+    ] = None,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="A cluster, spark://host:7077; else this machine.")
+        str | None, typer.Option(metavar="URL", help="A cluster such as spark://host:7077; default: this machine.")
     ] = None,
 ) -> None:
     """Look for everything Spark needs here, and run a tiny job.

@@ -47,11 +47,13 @@ class Output(enum.StrEnum):
 def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="The query.")],
     lake: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the lake.")] = None,
-    store: Annotated[str | None, typer.Option(metavar="URL", help="The coordinator's store, for what is new.")] = None,
-    output: Annotated[Output, typer.Option(help="How rows are written.")] = Output.TABLE,
-    limit: Annotated[int, typer.Option(min=1, max=_LIMIT_MAX, help="Rows at most.")] = 1000,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="The coordinator's store, for what is not in the lake yet.")
+    ] = None,
+    output: Annotated[Output, typer.Option(help="Output format.")] = Output.TABLE,
+    limit: Annotated[int, typer.Option(min=1, max=_LIMIT_MAX, help="Print at most this many rows.")] = 1000,
     payloads: Annotated[
-        bool | None, typer.Option("--payloads", help="With a column of payloads; reads more, and shows what was sent.")
+        bool | None, typer.Option("--payloads", help="Add a column with payloads; reads more, and shows what was sent.")
     ] = None,
     memory: Annotated[int, typer.Option(min=512, help="Memory for Spark in MiB.")] = 2048,
     cores: Annotated[int, typer.Option(min=1, help="Cores for Spark.")] = min(os.cpu_count() or 1, 8),

@@ -36,8 +36,8 @@ Examples:
 
 def checkback(
     ledger: Annotated[str, typer.Option(help=_LEDGER_HELP)],
-    host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any.")] = 36791,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 36791,
 ) -> None:
     """Answer the coordinator's questions about messages of the Spark sink.
 
@@ -65,15 +65,15 @@ def checkback(
 def abandon(
     ledger: Annotated[str, typer.Option(help=_LEDGER_HELP)],
     publisher: Annotated[
-        str | None, typer.Option(help="Whose batches: option publisher of the sink; without it all are listed.")
+        str | None, typer.Option(help="Whose batches (the sink's option publisher); required with --batch.")
     ] = None,
     batch: Annotated[
-        str | None, typer.Option(help="A streaming batch's number or any batch's id; without it they are listed.")
+        str | None, typer.Option(help="The batch to give up: a streaming batch's number, or any batch's id.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, max=_LIMIT_MAX, help="List so many at most.", show_default="50")
+        int | None, typer.Option(min=1, max=_LIMIT_MAX, help="List at most this many.", show_default="50")
     ] = None,
-    every: Annotated[bool | None, typer.Option("--all", help="List them all.")] = None,
+    every: Annotated[bool | None, typer.Option("--all", help="List all of them.")] = None,
 ) -> None:
     """Give a batch up: what it prepared and did not publish is rolled back, for ever.
 

@@ -36,16 +36,22 @@ _WORDS: Final = {
 
 def slo(
     coordinator: Annotated[list[str], typer.Option(metavar="LOCATION", help="A coordinator's store; may be repeated.")],
-    hours: Annotated[float | None, typer.Option(min=0, help="Only messages of so many last hours.")] = None,
-    decision_p99: Annotated[float | None, typer.Option(min=0, help="Bound of decision's 99 %, in seconds.")] = None,
-    delivery_p99: Annotated[float | None, typer.Option(min=0, help="Bound of delivery's 99 %, in seconds.")] = None,
-    attempts: Annotated[float | None, typer.Option(min=0, help="Bound of the mean of failed attempts.")] = None,
-    check_back_rate: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Bound of the share decided by check-back.")
+    hours: Annotated[float | None, typer.Option(min=0, help="Only messages of the last so many hours.")] = None,
+    decision_p99: Annotated[
+        float | None, typer.Option(min=0, help="Bound for the 99th percentile of decision latency, in seconds.")
     ] = None,
-    failed_rate: Annotated[float | None, typer.Option(min=0, max=1, help="Bound of the share that failed.")] = None,
-    oldest: Annotated[float | None, typer.Option(min=0, help="Bound of the oldest unfinished age, in seconds.")] = None,
-    at_least: Annotated[int, typer.Option(min=1, help="Groups of fewer messages raise no alert.")] = 20,
+    delivery_p99: Annotated[
+        float | None, typer.Option(min=0, help="Bound for the 99th percentile of delivery latency, in seconds.")
+    ] = None,
+    attempts: Annotated[float | None, typer.Option(min=0, help="Bound for the mean number of failed attempts.")] = None,
+    check_back_rate: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Bound for the share decided by check-back.")
+    ] = None,
+    failed_rate: Annotated[float | None, typer.Option(min=0, max=1, help="Bound for the share that failed.")] = None,
+    oldest: Annotated[
+        float | None, typer.Option(min=0, help="Bound for the age of the oldest unfinished message, in seconds.")
+    ] = None,
+    at_least: Annotated[int, typer.Option(min=1, help="Groups with fewer messages raise no alert.")] = 20,
     html: Annotated[Path | None, typer.Option(help="Write the report as a page to this file.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the report as JSON to this file.")] = None,
     memory: Annotated[int, typer.Option(min=512, help="Memory for Spark in MiB.")] = 2048,
