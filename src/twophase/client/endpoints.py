@@ -4,44 +4,42 @@ from __future__ import annotations
 
 import functools
 import ssl
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypedDict, TypeVar, Unpack, cast
 
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
-from twophase.client.identity import Identities
-from twophase.client.sync import SyncDriver
-from twophase.client.transport.exchange import Encode, Patience
-from twophase.client.transport.sync import SyncTransport, Target
-from twophase.client.transport.wire import encode_request
+from twophase.client.line import AsyncLine, Line, SyncLine
+from twophase.client.transport.exchange import Patience
 from twophase.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from twophase.client.aio import AsyncDriver
-    from twophase.client.flow import Flow
+    from datetime import datetime
+
     from twophase.client.message import Message
-    from twophase.client.transport.wire import AsyncTransport, Transport
+
+L = TypeVar("L", bound=Line)
 
 
-def speaks_grpc(url: str) -> bool:
-    """Whether a coordinator's address is one of its gRPC port."""
-    return url.startswith(("grpc://", "grpcs://"))
+class MessageOptions(TypedDict, total=False):
+    """What `TwoPhase.message` takes beside the gid; each as `Message` says."""
+
+    wait_result: bool
+    delay: float
+    deliver_at: datetime | None
+    headers: Mapping[str, str] | None
+    request_timeout: float
+    retry_interval: float
+    timeout_to_fail: float
+    attempts_max: int
+    concurrent: bool
+    open: bool
+    durability: Literal["submit", "check-back"]
 
 
-def _grpc_wire(url: str) -> Encode:
-    """How requests to `url` are written.
-
-    Raises:
-        ConfigurationError: the extra is missing, or the address is none.
-    """
-    try:
-        from twophase.client.transport import grpc_wire  # noqa: PLC0415 -- an extra
-    except ImportError as error:
-        raise ConfigurationError("grpc:// needs protobuf.", remedy="Run `pip install 'twophase[grpc]'`.") from error
-    grpc_wire.GrpcTarget(url)
-    return grpc_wire.encode_request
-
-
-class Endpoint:
+class Endpoint(Generic[L]):
     """What `TwoPhase` and `AsyncTwoPhase` share."""
+
+    _kind: ClassVar[type[Line]]
 
     def __init__(
         self,
@@ -76,35 +74,38 @@ class Endpoint:
             raise ConfigurationError("request_timeout, patience and attempts must be above zero.")
         if authorization is not None and not (authorization.isascii() and authorization.isprintable()):
             raise ConfigurationError("authorization contains a control or non-ASCII character.")
-        self.speaks_grpc = speaks_grpc(url)
-        self.encode: Encode = encode_request
-        if self.speaks_grpc:
-            self.encode = _grpc_wire(url)
-        else:
-            Target(url)
-        self.url = url
-        self.patience = Patience(
-            request_timeout_ms=max(1, round(request_timeout * 1000)),
-            attempts=attempts,
-            patience_ms=max(1, round(patience * 1000)),
+        self._line: L = cast(
+            "L",
+            self._kind(
+                url,
+                Patience(
+                    request_timeout_ms=max(1, round(request_timeout * 1000)),
+                    attempts=attempts,
+                    patience_ms=max(1, round(patience * 1000)),
+                ),
+                barrier_table=validate_table(barrier_table),
+                allow_unsafe_database=allow_unsafe_database,
+                authorization=authorization,
+                ssl_context=ssl_context,
+            ),
         )
-        self.barrier_table = validate_table(barrier_table)
-        self.allow_unsafe_database = allow_unsafe_database
-        self.identities = Identities()
-        self._headers = (("authorization", authorization),) if authorization is not None else ()
-        self._ssl_context = ssl_context
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
-    def message(self, gid: str | None = None, **options: Any) -> Message:
+    @property
+    def url(self) -> str:
+        """The coordinator's address."""
+        return self._line.url
+
+    def message(self, gid: str | None = None, **options: Unpack[MessageOptions]) -> Message:
         """A new message for this coordinator; arguments as `Message`, without the server."""
         from twophase.client.message import Message  # noqa: PLC0415 -- Message knows its endpoint, and this makes one
 
         return Message(self, gid, **options)
 
 
-class TwoPhase(Endpoint):
+class TwoPhase(Endpoint[SyncLine]):
     """A coordinator for blocking code. Threads may share it; a child may use it after a fork.
 
     >>> with TwoPhase("http://localhost:36789", patience=3) as coordinator:
@@ -113,22 +114,11 @@ class TwoPhase(Endpoint):
     'order-17'
     """
 
-    @functools.cached_property
-    def transport(self) -> Transport:
-        """The connection pool."""
-        if self.speaks_grpc:
-            from twophase.client.transport.grpc import GrpcTransport  # noqa: PLC0415 -- an extra
-
-            return GrpcTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
-        return SyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
-
-    def driver(self, flow: Flow, engine: Any = None) -> SyncDriver:
-        """What performs a flow here."""
-        return SyncDriver(flow, self.transport, self.identities, engine)
+    _kind = SyncLine
 
     def close(self) -> None:
         """Close the idle connections. Messages may still be sent: it connects again."""
-        self.transport.close()
+        self._line.transport.close()
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +127,7 @@ class TwoPhase(Endpoint):
         self.close()
 
 
-class AsyncTwoPhase(Endpoint):
+class AsyncTwoPhase(Endpoint[AsyncLine]):
     """A coordinator for asyncio. Every event loop that uses it gets connections of its own.
 
     >>> import asyncio
@@ -148,30 +138,11 @@ class AsyncTwoPhase(Endpoint):
     'order-17'
     """
 
-    @functools.cached_property
-    def transport(self) -> AsyncTransport:
-        """The connection pool."""
-        if self.speaks_grpc:
-            from twophase.client.transport.grpc import AsyncGrpcTransport  # noqa: PLC0415 -- an extra
-
-            return AsyncGrpcTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
-        from twophase.client.transport import aio as transport_async  # noqa: PLC0415 -- asyncio only where it is used
-
-        return transport_async.AsyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
-
-    def driver(self, flow: Flow, engine: Any = None) -> AsyncDriver:
-        """What performs a flow here."""
-        return self._drivers(flow, self.transport, self.identities, engine)
-
-    @functools.cached_property
-    def _drivers(self) -> type[AsyncDriver]:
-        from twophase.client.aio import AsyncDriver  # noqa: PLC0415 -- asyncio only where it is used
-
-        return AsyncDriver
+    _kind = AsyncLine
 
     async def aclose(self) -> None:
         """Close this event loop's connections. Messages may still be sent: it connects again."""
-        await self.transport.close()
+        await self._line.transport.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -180,13 +151,35 @@ class AsyncTwoPhase(Endpoint):
         await self.aclose()
 
 
-@functools.lru_cache(maxsize=128)
-def shared(url: str) -> TwoPhase:
-    """The `TwoPhase` behind every `Message(url)` of this process."""
-    return TwoPhase(url)
+def line_of(server: str | Endpoint[Any]) -> SyncLine:
+    """The line of blocking calls to a message's coordinator.
+
+    Raises:
+        ConfigurationError: it is an `AsyncTwoPhase`.
+    """
+    if isinstance(server, str):
+        return _shared(server)
+    if isinstance(server, TwoPhase):
+        return server._line  # noqa: SLF001 -- of this module, and of nobody who uses it
+    raise ConfigurationError("This message was made for AsyncTwoPhase: use the a… methods, or a TwoPhase.")
+
+
+def aline_of(server: str | Endpoint[Any]) -> AsyncLine:
+    """`line_of` for asyncio."""
+    if isinstance(server, str):
+        return _ashared(server)
+    if isinstance(server, AsyncTwoPhase):
+        return server._line  # noqa: SLF001 -- the same
+    raise ConfigurationError("This message was made for TwoPhase: use the methods without a…, or an AsyncTwoPhase.")
 
 
 @functools.lru_cache(maxsize=128)
-def ashared(url: str) -> AsyncTwoPhase:
-    """The `AsyncTwoPhase` behind every `Message(url)` of this process."""
-    return AsyncTwoPhase(url)
+def _shared(url: str) -> SyncLine:
+    """The line behind every `Message(url)` of this process."""
+    return TwoPhase(url)._line  # noqa: SLF001 -- the same
+
+
+@functools.lru_cache(maxsize=128)
+def _ashared(url: str) -> AsyncLine:
+    """The line behind every `Message(url)` of this process on asyncio."""
+    return AsyncTwoPhase(url)._line  # noqa: SLF001 -- the same

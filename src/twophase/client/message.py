@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from twophase.barrier.effect import require_awaitable, require_blocking, require_ended
 from twophase.client import by_hand, flow
 from twophase.client.draft import Draft, Progress, checked_headers, count, milliseconds, time_ms
-from twophase.client.endpoints import AsyncTwoPhase, Endpoint, TwoPhase, ashared, shared, speaks_grpc
+from twophase.client.endpoints import Endpoint, aline_of, line_of
 from twophase.client.joined import ajoin, join
+from twophase.client.line import Line, speaks_grpc
 from twophase.client.sync import SURROUNDINGS
 from twophase.client.transaction import Transaction
 from twophase.core import limits
-from twophase.core.errors import ConfigurationError, InvalidRequest
+from twophase.core.errors import InvalidRequest
 from twophase.core.gid import fresh_gid, validate_gid
 from twophase.core.message import Branch, Durability, Options
 
@@ -51,7 +52,7 @@ class Message:
 
     def __init__(
         self,
-        server: str | Endpoint,
+        server: str | Endpoint[Any],
         gid: str | None = None,
         *,
         wait_result: bool = False,
@@ -173,7 +174,7 @@ class Message:
                 a Django alias; with `async with` an AsyncEngine, AsyncConnection or AsyncSession, or asyncpg's Pool
                 or Connection. This library begins and commits.
             check: the address of the check-back route that answers for this database.
-            table: the barrier table, `name` or `schema.name`; the endpoint's by default.
+            table: the barrier table, `name` or `schema.name`; by default that of the `TwoPhase`.
             explicit_verdict: False for a check-back route of another library that reads the same barrier table, such as
                 a Go service of dtm's. Then whatever answers 200 at this address says "committed", a login page, too.
 
@@ -184,12 +185,12 @@ class Message:
         """
 
         def driver() -> SyncDriver:
-            endpoint = self._endpoint()
-            return endpoint.driver(flow.transaction(self._course(endpoint, table, explicit_verdict), check), engine)
+            line = line_of(self._server)
+            return line.driver(flow.transaction(self._course(line, table, explicit_verdict), check), engine)
 
         def adriver() -> AsyncDriver:
-            endpoint = self._aendpoint()
-            return endpoint.driver(flow.transaction(self._course(endpoint, table, explicit_verdict), check), engine)
+            line = aline_of(self._server)
+            return line.driver(flow.transaction(self._course(line, table, explicit_verdict), check), engine)
 
         return Transaction(engine, driver, adriver)
 
@@ -237,15 +238,15 @@ class Message:
         Raises: what `transaction` raises when entered; `session.commit()` and `session.rollback()` then raise what it
             raises when left.
         """
-        endpoint = self._endpoint()
-        join(self._course(endpoint, table, explicit_verdict), check, session, endpoint.transport, endpoint.identities)
+        line = line_of(self._server)
+        join(self._course(line, table, explicit_verdict), check, session, line.transport, line.identities)
         return self
 
     async def ajoin(self, session: Any, check: str, *, table: str | None = None, explicit_verdict: bool = True) -> Self:
         """`join` for an AsyncSession."""
-        endpoint = self._aendpoint()
-        course = self._course(endpoint, table, explicit_verdict)
-        await ajoin(course, check, session, endpoint.transport, endpoint.identities)
+        line = aline_of(self._server)
+        course = self._course(line, table, explicit_verdict)
+        await ajoin(course, check, session, line.transport, line.identities)
         return self
 
     def prepare(self, check: str, *, explicit_verdict: bool = True) -> Self:
@@ -261,8 +262,8 @@ class Message:
             CoordinatorUnreachable: not known whether it arrived; repeating is safe.
             ContentConflict, StateConflict, Overloaded, ShuttingDown, …: what the coordinator refuses with.
         """
-        endpoint = self._endpoint()
-        endpoint.driver(by_hand.prepare(self._course(endpoint), check, explicit_verdict=explicit_verdict)).start()
+        line = line_of(self._server)
+        line.driver(by_hand.prepare(self._course(line), check, explicit_verdict=explicit_verdict)).start()
         return self
 
     def submit(self) -> Self:
@@ -276,8 +277,8 @@ class Message:
             ContraryDecision: the coordinator holds it failed.
             ContentConflict, ForgottenMessage, Overloaded, …: what else the coordinator refuses with.
         """
-        endpoint = self._endpoint()
-        endpoint.driver(by_hand.submit(self._course(endpoint))).start()
+        line = line_of(self._server)
+        line.driver(by_hand.submit(self._course(line))).start()
         return self
 
     def abort(self) -> Self:
@@ -289,55 +290,41 @@ class Message:
             ContraryDecision: it is submitted.
             CoordinatorUnreachable: not known whether it arrived; repeating is safe.
         """
-        endpoint = self._endpoint()
-        endpoint.driver(by_hand.abort(self._course(endpoint))).start()
+        line = line_of(self._server)
+        line.driver(by_hand.abort(self._course(line))).start()
         return self
 
     async def aprepare(self, check: str, *, explicit_verdict: bool = True) -> Self:
         """`prepare` for asyncio; raises the same."""
-        endpoint = self._aendpoint()
-        await endpoint.driver(by_hand.prepare(self._course(endpoint), check, explicit_verdict=explicit_verdict)).start()
+        line = aline_of(self._server)
+        await line.driver(by_hand.prepare(self._course(line), check, explicit_verdict=explicit_verdict)).start()
         return self
 
     async def asubmit(self) -> Self:
         """`submit` for asyncio; raises the same."""
-        endpoint = self._aendpoint()
-        await endpoint.driver(by_hand.submit(self._course(endpoint))).start()
+        line = aline_of(self._server)
+        await line.driver(by_hand.submit(self._course(line))).start()
         return self
 
     async def aabort(self) -> Self:
         """`abort` for asyncio; raises the same."""
-        endpoint = self._aendpoint()
-        await endpoint.driver(by_hand.abort(self._course(endpoint))).start()
+        line = aline_of(self._server)
+        await line.driver(by_hand.abort(self._course(line))).start()
         return self
-
-    def _endpoint(self) -> TwoPhase:
-        if isinstance(self._server, str):
-            return shared(self._server)
-        if isinstance(self._server, TwoPhase):
-            return self._server
-        raise ConfigurationError("This message was made for AsyncTwoPhase: use the a… methods, or a TwoPhase.")
-
-    def _aendpoint(self) -> AsyncTwoPhase:
-        if isinstance(self._server, str):
-            return ashared(self._server)
-        if isinstance(self._server, AsyncTwoPhase):
-            return self._server
-        raise ConfigurationError("This message was made for TwoPhase: use the methods without a…, or an AsyncTwoPhase.")
 
     def _course(
         self,
-        endpoint: Endpoint,
+        line: Line,
         table: str | None = None,
         explicit_verdict: bool = True,  # noqa: FBT001, FBT002 -- handed on
     ) -> flow.Course:
         return flow.Course(
             self._draft,
-            endpoint.patience,
+            line.patience,
             SURROUNDINGS,
-            table or endpoint.barrier_table,
-            endpoint.allow_unsafe_database,
-            endpoint.encode,
+            table or line.barrier_table,
+            line.allow_unsafe_database,
+            line.encode,
             explicit_verdict,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 
 import twophase
 from twophase import AsyncTwoPhase, ConfigurationError, InvalidRequest, LimitExceeded, Message, TwoPhase
+from twophase.client.endpoints import MessageOptions
 from twophase.client.identity import Identities
 from twophase.core.gid import born_ms
 from twophase.core.limits import BRANCHES_MAX
@@ -183,6 +185,18 @@ def test_repr_names_gid_and_state_but_no_payload() -> None:
 
 def test_repr_of_a_coordinator_keeps_its_authorization_to_itself() -> None:
     assert "secret" not in repr(TwoPhase(SERVER, authorization="Bearer secret"))
+
+
+@pytest.mark.parametrize("kind", [TwoPhase, AsyncTwoPhase])
+def test_a_coordinator_shows_only_what_its_users_need(kind: type[TwoPhase | AsyncTwoPhase]) -> None:
+    shown = {name for name in dir(kind(SERVER)) if not name.startswith("_")}
+    assert shown == {"url", "message", "close" if kind is TwoPhase else "aclose"}
+
+
+def test_a_coordinators_message_takes_the_options_of_a_message() -> None:
+    parameters = inspect.signature(Message.__init__).parameters.values()
+    taken = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    assert list(MessageOptions.__annotations__) == taken
 
 
 def test_public_names_are_all_there() -> None:
