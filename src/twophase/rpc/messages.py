@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from importlib.resources import files
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 SERVICE: Final = "dtmgimp.Dtm"
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """`DtmRequest` with its options beside it. Times without a unit in their name are in seconds."""
 
     gid: str = ""
@@ -30,11 +31,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     payloads: list[bytes] = []
     query_prepared: str = ""
     custom_data: str = ""
+    # From here on as in `DtmTransOptions`, the map first: `parse_request` relies on the order.
+    branch_headers: dict[str, str] = {}
     wait_result: bool = False
     timeout_to_fail: int = 0
     retry_interval: int = 0
     request_timeout: int = 0
-    branch_headers: dict[str, str] = {}
     concurrent: bool = False
     delay_ms: int = 0
     timeout_to_fail_ms: int = 0
@@ -72,6 +74,8 @@ _IN_REQUEST: Final = {
     "custom_data": "CustomedData",
 }
 _IN_OPTIONS: Final = {name: _pascal(name) for name in Request.__struct_fields__ if name not in _IN_REQUEST}
+_OPTIONS: Final = "TransOptions"
+_values: Final = attrgetter(*(field for name, field in _IN_OPTIONS.items() if name != "branch_headers"))
 
 
 @functools.cache
@@ -110,35 +114,11 @@ def parse_request(raw: bytes) -> Request:
     7
     """
     said = _parse("DtmRequest", raw)
-    request = Request(
-        gid=said.Gid,
-        trans_type=said.TransType,
-        steps=said.Steps,
-        payloads=list(said.BinPayloads),
-        query_prepared=said.QueryPrepared,
-        custom_data=said.CustomedData,
-    )
-    if not said.HasField("TransOptions"):
-        return request
+    head = said.Gid, said.TransType, said.Steps, list(said.BinPayloads), said.QueryPrepared, said.CustomedData
+    if not said.HasField(_OPTIONS):
+        return Request(*head)
     options = said.TransOptions
-    return msgspec.structs.replace(
-        request,
-        wait_result=options.WaitResult,
-        timeout_to_fail=options.TimeoutToFail,
-        retry_interval=options.RetryInterval,
-        request_timeout=options.RequestTimeout,
-        branch_headers=dict(options.BranchHeaders),
-        concurrent=options.Concurrent,
-        delay_ms=options.DelayMs,
-        timeout_to_fail_ms=options.TimeoutToFailMs,
-        request_timeout_ms=options.RequestTimeoutMs,
-        retry_interval_ms=options.RetryIntervalMs,
-        explicit_verdict=options.ExplicitVerdict,
-        open=options.Open,
-        durability=options.Durability,
-        next_cron_time=options.NextCronTime,
-        attempts_max=options.AttemptsMax,
-    )
+    return Request(*head, dict(options.BranchHeaders), *_values(options))
 
 
 def encode_request(request: Request) -> bytes:
@@ -150,9 +130,7 @@ def encode_request(request: Request) -> bytes:
     said = msgspec.to_builtins(request, builtin_types=(bytes,))
     options = {_IN_OPTIONS[name]: value for name, value in said.items() if name in _IN_OPTIONS}
     message = {_IN_REQUEST[name]: value for name, value in said.items() if name in _IN_REQUEST}
-    encoded: bytes = _class("DtmRequest")(
-        **message, **({"TransOptions": options} if options else {})
-    ).SerializeToString()
+    encoded: bytes = _class("DtmRequest")(**message, **({_OPTIONS: options} if options else {})).SerializeToString()
     return encoded
 
 

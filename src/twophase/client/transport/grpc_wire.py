@@ -1,4 +1,4 @@
-"""The coordinator's gRPC requests and answers as bytes and the answers of HTTP; sans-IO (dtm-wire §2).
+"""The coordinator's gRPC requests as bytes, and its answers as those of HTTP; sans-IO (dtm-wire §2).
 
 A gRPC status becomes the HTTP answer that says the same, so that what an answer means for the caller is decided in one
 place (`wire.read_answer`) for both. The way back of `server/doors/dtm_grpc`; a coordinator of dtm's is understood too.
@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure, time_text
+from twophase.client.transport.fields import option_fields
+from twophase.client.transport.wire import HttpAnswer, Operation, Reply, TransportFailure
 from twophase.core.errors import ConfigurationError, InvalidRequest
 from twophase.core.limits import BODY_BYTES_MAX, require
-from twophase.core.message import Durability, Message
-from twophase.core.schedule import whole_seconds
+from twophase.core.message import Message
 from twophase.http.address import parse_address
 from twophase.http.outcome import HttpError
 from twophase.rpc.messages import SERVICE, Request
@@ -29,14 +29,6 @@ _ABORTED, _OUT_OF_RANGE, _UNIMPLEMENTED, _UNAVAILABLE = 10, 11, 12, 14
 _STATUSES: Final = {_INVALID: 400, _NOT_FOUND: 500, _UNKNOWN: 500, _ABORTED: 409, _OUT_OF_RANGE: 410}
 
 _encode = msgspec.json.Encoder().encode
-
-
-class _Reply(msgspec.Struct, omit_defaults=True):
-    dtm_result: str = ""
-    message: str = ""
-    code: str = ""
-    state: str = ""
-    prepared_at: int = 0
 
 
 class GrpcTarget:
@@ -80,7 +72,6 @@ def encode_request(message: Message, operation: Operation) -> bytes:
     """
     if operation is Operation.ABORT:
         return encode_protobuf(Request(gid=message.gid, trans_type="msg"))
-    options = message.options
     try:
         body = encode_protobuf(
             Request(
@@ -89,22 +80,7 @@ def encode_request(message: Message, operation: Operation) -> bytes:
                 steps=_encode([{"action": branch.url} for branch in message.branches]).decode(),
                 payloads=[branch.payload for branch in message.branches],
                 query_prepared=message.check_url,
-                custom_data=f'{{"delay":{whole_seconds(options.delay_ms)}}}' if options.delay_ms else "",
-                wait_result=options.wait_result,
-                timeout_to_fail=whole_seconds(options.timeout_to_fail_ms),
-                retry_interval=whole_seconds(options.retry_interval_ms),
-                request_timeout=whole_seconds(options.request_timeout_ms),
-                branch_headers=dict(options.headers),
-                concurrent=options.concurrent,
-                delay_ms=options.delay_ms,
-                timeout_to_fail_ms=options.timeout_to_fail_ms,
-                request_timeout_ms=options.request_timeout_ms,
-                retry_interval_ms=options.retry_interval_ms,
-                explicit_verdict=options.explicit_verdict,
-                open=options.open,
-                durability="check-back" if options.durability is Durability.CHECK_BACK else "",
-                next_cron_time=time_text(options.not_before_ms),
-                attempts_max=options.attempts_max,
+                **option_fields(message.options),
             )
         )
     except (ValueError, TypeError) as error:
@@ -119,24 +95,24 @@ def answer_of(code: int, details: str, metadata: Mapping[str, str]) -> HttpAnswe
     Raises:
         TransportFailure: no coordinator answered.
 
-    >>> answer_of(0, "", {"twophase-prepared-at": "17"}).body
-    b'{"dtm_result":"SUCCESS","prepared_at":17}'
+    >>> answer_of(0, "", {"twophase-prepared-at": "17"}).reply.prepared_at
+    17
     >>> answer_of(10, "current status 'failed', cannot sumbmit. FAILURE", {"twophase-state": "failed"}).status
     409
     """
     if code == 0:
         prepared_at = metadata.get("twophase-prepared-at", "")
-        return HttpAnswer(
-            200, _encode(_Reply("SUCCESS", prepared_at=int(prepared_at) if prepared_at.isdecimal() else 0))
-        )
+        time_ms = int(prepared_at) if prepared_at.isdecimal() else 0
+        return HttpAnswer(200, b"", reply=Reply("SUCCESS", prepared_at=time_ms))
     named = metadata.get("twophase-code", "")
     if code in {_CANCELLED, _DEADLINE, _EXHAUSTED} or (code == _UNAVAILABLE and not named):
         raise TransportFailure(details or f"gRPC status {code}")
-    reply = _Reply("FAILURE" if code == _ABORTED else "", details, named, metadata.get("twophase-state", ""))
+    said = details.encode()
+    if code == _UNIMPLEMENTED and not named:
+        return HttpAnswer(501, said, reply=Reply())  # whoever listens there is no coordinator
+    reply = Reply("FAILURE" if code == _ABORTED else "", details, named, metadata.get("twophase-state", ""))
     if code == _UNAVAILABLE:
         pushback_ms = metadata.get("grpc-retry-pushback-ms", "")
         retry_after = str(int(pushback_ms) / 1000) if pushback_ms.isdecimal() else "1"
-        return HttpAnswer(503, _encode(reply), retry_after)
-    if code == _UNIMPLEMENTED and not named:
-        return HttpAnswer(501, details.encode())  # whoever listens there is no coordinator
-    return HttpAnswer(_STATUSES.get(code, 400), _encode(reply))
+        return HttpAnswer(503, said, retry_after, reply)
+    return HttpAnswer(_STATUSES.get(code, 400), said, reply=reply)

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -40,7 +41,7 @@ from twophase.rpc.unary import UnaryCall
 from twophase.server.doors.grpc_operators import Operators
 from twophase.server.formats.decode import Decoder
 from twophase.server.formats.encode import RETRY_AFTER_S, Refusal, Route, refusal
-from twophase.server.formats.wire import WireRequest, parse_steps
+from twophase.server.formats.wire import OPTION_FIELDS, WireRequest, parse_steps
 from twophase.server.hot.listener import Requests
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ _NOT_SERVED: Final = {
     "RegisterBranch": "branches of SAGA and TCC transactions are not served here, only 2-phase messages.",
     "PrepareWorkflow": "workflow transactions are not served here, only 2-phase messages.",
 }
+_values_of_options: Final = attrgetter(*OPTION_FIELDS)
 _GOING_AWAY: Final = Ended(Status.UNAVAILABLE, "the server is going away.")
 _FAREWELL_S: Final = 0.1
 """Who watches hears that it goes away; a stream may go on for ever, so it is then ended."""
@@ -291,29 +293,9 @@ def _read_topic(raw: bytes) -> Topic:
 
 
 def _wire(said: Request) -> WireRequest:
-    return WireRequest(
-        gid=said.gid,
-        trans_type=said.trans_type,
-        steps=parse_steps(said.steps),
-        query_prepared=said.query_prepared,
-        protocol="grpc",
-        custom_data=said.custom_data,
-        wait_result=said.wait_result,
-        timeout_to_fail=said.timeout_to_fail,
-        request_timeout=said.request_timeout,
-        retry_interval=said.retry_interval,
-        branch_headers=dict(said.branch_headers),
-        concurrent=said.concurrent,
-        delay_ms=said.delay_ms or None,
-        timeout_to_fail_ms=said.timeout_to_fail_ms or None,
-        request_timeout_ms=said.request_timeout_ms or None,
-        retry_interval_ms=said.retry_interval_ms or None,
-        explicit_verdict=said.explicit_verdict,
-        open=said.open,
-        durability=said.durability,
-        next_cron_time=said.next_cron_time,
-        attempts_max=said.attempts_max,
-    )
+    """The same request as over HTTP. What is empty or zero is not said: protobuf cannot tell the two apart."""
+    options: list[Any] = [value or None for value in _values_of_options(said)]
+    return WireRequest(said.gid, said.trans_type, parse_steps(said.steps), None, said.query_prepared, "grpc", *options)
 
 
 def _refusal(error: TwophaseError, said: Refusal, code: Status | None = None) -> Reply:

@@ -180,6 +180,7 @@ def _branches(view: MessageView) -> list[Branch]:
 
 def _transaction(view: MessageView) -> Transaction:
     message, options = view.message, view.message.options
+    said = _said(options)
     return Transaction(
         id=small_id(message.gid),
         create_time=timestamp(view.created_ms),
@@ -192,17 +193,11 @@ def _transaction(view: MessageView) -> Transaction:
         finish_time=timestamp(view.finished_ms) if view.state is State.SUCCEEDED else "",
         rollback_time=timestamp(view.finished_ms) if view.state is State.FAILED else "",
         rollback_reason=view.reason if view.state is State.FAILED else "",
-        options=_options(options),
+        options=_encoder.encode(said).decode(),
         custom_data=f'{{"delay":{options.delay_ms / 1000:g}}}' if options.delay_ms else "",
         not_before=timestamp(options.not_before_ms),
         attempts_max=options.attempts_max,
         next_cron_time=timestamp(view.due_ms),
-        wait_result=options.wait_result,
-        timeout_to_fail=whole_seconds(options.timeout_to_fail_ms),
-        request_timeout=whole_seconds(options.request_timeout_ms),
-        retry_interval=whole_seconds(options.retry_interval_ms),
-        branch_headers=dict(options.headers),
-        concurrent=options.concurrent,
         decided_by=view.decided_by,
         decided_time=timestamp(view.decided_ms),
         reason=view.reason,
@@ -221,12 +216,13 @@ def _transaction(view: MessageView) -> Transaction:
             )
             for one in view.log
         ],
+        **msgspec.structs.asdict(said),
     )
 
 
-def _options(options: Options) -> str:
-    """dtm's column of options: a JSON text, without what was not said but for `concurrent`."""
-    said = SaidOptions(
+def _said(options: Options) -> SaidOptions:
+    """dtm's column of options, without what was not said but for `concurrent`."""
+    return SaidOptions(
         wait_result=options.wait_result,
         timeout_to_fail=whole_seconds(options.timeout_to_fail_ms),
         request_timeout=whole_seconds(options.request_timeout_ms),
@@ -234,4 +230,3 @@ def _options(options: Options) -> str:
         branch_headers=dict(options.headers),
         concurrent=options.concurrent,
     )
-    return _encoder.encode(said).decode()

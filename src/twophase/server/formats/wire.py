@@ -8,6 +8,8 @@ branch silently lost. Source: dtm-wire §1.2.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from twophase.core.errors import InvalidRequest
@@ -52,6 +54,13 @@ class WireRequest(msgspec.Struct, forbid_unknown_fields=True):
     rollback_reason: msgspec.Raw = msgspec.Raw()
     passthrough_headers: msgspec.Raw = msgspec.Raw()
 
+
+_NO_OPTIONS: Final = frozenset({"gid", "trans_type", "steps", "payloads", "query_prepared", "protocol"})
+_WITHOUT_MEANING: Final = frozenset({"retry_limit", "retry_count", "rollback_reason", "passthrough_headers"})
+OPTION_FIELDS: Final = tuple(
+    name for name in WireRequest.__struct_fields__ if name not in _NO_OPTIONS | _WITHOUT_MEANING
+)
+"""What says how a message wants to be delivered, in the struct's order: one row of fields behind `protocol`."""
 
 _decoder = msgspec.json.Decoder(WireRequest)
 _pieces_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])

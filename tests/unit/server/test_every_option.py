@@ -1,0 +1,100 @@
+"""No option of a message is lost on any way: each alone, and all at once, as it was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from twophase import Message as Producers
+from twophase.client.transport import grpc_wire, wire
+from twophase.client.transport.wire import Operation
+from twophase.core.message import Branch, Durability, Message, Options, decode, encode
+from twophase.rpc.messages import Request
+from twophase.server.doors.dtm_grpc import _read
+from twophase.server.formats.decode import Decoder
+from twophase.server.formats.options import says_nothing
+from twophase.server.formats.wire import OPTION_FIELDS, WireRequest
+
+OTHERWISE: dict[str, Any] = {
+    "concurrent": True,
+    "wait_result": True,
+    "delay_ms": 1_500,
+    "timeout_to_fail_ms": 7_001,
+    "request_timeout_ms": 3,
+    "retry_interval_ms": 4,
+    "headers": (("x-tenant", "blue"),),
+    "explicit_verdict": True,
+    "open": True,
+    "durability": Durability.CHECK_BACK,
+    "not_before_ms": 1_700_000_000_123,
+    "attempts_max": 9,
+    "trace": (("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),),
+}
+"""Of every option a value that is not its default."""
+
+_decoder = Decoder(lambda url: None)
+
+
+def _over_http(message: Message) -> Options:
+    return _decoder.message(wire.encode_request(message, Operation.PREPARE), message.options.trace).options
+
+
+def _over_grpc(message: Message) -> Options:
+    raw = grpc_wire.encode_request(message, Operation.PREPARE)
+    return _decoder.message_of(*_read(raw), message.options.trace).options
+
+
+def _in_a_row(message: Message) -> Options:
+    return decode(encode(message)).options
+
+
+WAYS = [_over_http, _over_grpc, _in_a_row]
+
+
+def test_every_option_is_looked_at_here() -> None:
+    assert tuple(OTHERWISE) == Options.__struct_fields__
+    assert all(value != getattr(Options(), name) for name, value in OTHERWISE.items())
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("names", [(), *((name,) for name in OTHERWISE), tuple(OTHERWISE)])
+def test_an_option_arrives_as_it_was_asked_for(way: Callable[[Message], Options], names: tuple[str, ...]) -> None:
+    options = Options(**{name: OTHERWISE[name] for name in names})
+    branches = (Branch("http://b/in", b"{}"),)
+    assert way(Message("g", branches, "http://a/check", options)) == options
+
+
+def test_a_producer_can_ask_for_every_option_but_what_is_not_its_to_ask() -> None:
+    """`explicit_verdict` is asked for by `transaction` and its kin; `trace` is what a request brings along."""
+    asked = Producers(
+        "http://localhost",
+        concurrent=True,
+        wait_result=True,
+        delay=1,
+        timeout_to_fail=1,
+        request_timeout=1,
+        retry_interval=1,
+        headers={"x-tenant": "blue"},
+        open=True,
+        durability="check-back",
+        deliver_at=datetime.now(UTC) + timedelta(days=1),
+        attempts_max=1,
+    )._draft.options
+    said = {name for name in Options.__struct_fields__ if getattr(asked, name) != getattr(Options(), name)}
+    assert said == set(Options.__struct_fields__) - {"explicit_verdict", "trace"}
+
+
+@pytest.mark.parametrize("name", OPTION_FIELDS)
+def test_a_request_that_says_one_thing_does_not_say_nothing(name: str) -> None:
+    assert says_nothing(WireRequest())
+    one: dict[str, Any] = {name: "x"}
+    assert not says_nothing(WireRequest(**one))
+
+
+def test_both_wires_have_the_same_fields_for_options() -> None:
+    said = set(wire._Request.__struct_fields__)
+    assert set(OPTION_FIELDS) == said - {"gid", "trans_type", "steps", "payloads", "query_prepared", "protocol"}
+    assert set(Request.__struct_fields__) == said - {"protocol"}
