@@ -46,7 +46,7 @@ async def test_a_read_only_disk_ends_the_start(disk: Path) -> None:
 
     assert "TP-4003" in told
     assert "twophase.db" in told
-    assert "Give the server's user the right to write" in told
+    assert "Give the server's user write permission" in told
     remount(disk, "rw")
     async with serving(disk) as server:
         assert await server.state("g1") == "prepared"

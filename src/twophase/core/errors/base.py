@@ -10,7 +10,7 @@ class Fate(enum.Enum):
     """What an error means for the message it speaks of."""
 
     UNCHANGED = "unchanged"
-    """Nothing happened to any message because of this request."""
+    """No message was changed by this request."""
     NOT_STARTED = "not started"
     """The local transaction did not run; nothing will be delivered."""
     ROLLED_BACK = "rolled back"
@@ -18,9 +18,9 @@ class Fate(enum.Enum):
     COMMITTED = "committed"
     """The local transaction is committed; the branches are or will be called."""
     UNDECIDED = "undecided"
-    """Not known yet. The check-back decides. Do not repeat the business under a new gid."""
+    """Not known yet. The check-back decides. Do not repeat the operation under a new gid."""
     CONTRADICTED = "contradicted"
-    """One side holds it committed, the other failed: somebody broke a rule, and a person must look."""
+    """One side says committed, the other failed: somebody broke a rule, and a person must look."""
 
 
 class TwophaseError(Exception):

@@ -23,7 +23,7 @@ class CannotRead(AuditError):
     """A database of the audit, or of a Spark source, cannot be read."""
 
     code = "TP-8002"
-    remedy = "Correct the URL, table or rights and run it again; nothing was changed."
+    remedy = "Correct the URL, table or privileges and run it again; nothing was changed."
 
 
 class HistoryGap(AuditError):
@@ -31,8 +31,8 @@ class HistoryGap(AuditError):
 
     code = "TP-8003"
     remedy = (
-        "Read the missing rows from the archive if there is one, then let the stream go on with option onGap=report, "
-        "which says what is missing in rows of its own; run it more often than retention removes."
+        "Read the missing rows from the archive if there is one, then continue the stream with option onGap=report, "
+        "which reports what is missing in rows of its own; run it more often than retention removes rows."
     )
 
 
@@ -44,7 +44,7 @@ class ArchiveRefused(AuditError):
 
 
 class LakeDamaged(AuditError):
-    """Files of a lake are not what its manifests say, or what was written differs from the store."""
+    """Files of a lake do not match its manifests, or what was written differs from the store."""
 
     code = "TP-8011"
     remedy = "Run `twophase spark archive --lake DIR --verify`, and restore the files it names from a backup."
@@ -55,28 +55,28 @@ class PublishError(TwophaseError):
 
     code = "TP-8100"
     fate = Fate.UNDECIDED
-    remedy = "Correct the cause and run it again: what is published already is not published twice."
+    remedy = "Correct the cause and run it again: what is already published is not published twice."
 
 
 class RowRefused(PublishError):
     """A row cannot be a message; nothing of its batch is published."""
 
     code = "TP-8101"
-    remedy = "Correct the rows and run it again; what is published already is not published twice."
+    remedy = "Correct the rows and run it again; what is already published is not published twice."
 
 
 class RowChanged(PublishError):
-    """A row has the key of a message with another content, which is prepared already."""
+    """A row has the same key as a message that is already prepared, with different content."""
 
     code = "TP-8102"
     remedy = (
-        "Make the query give the same row for a key whenever it runs (no random values, no current time), or give the "
-        "changed row a key of its own."
+        "Make the query return the same row for a key whenever it runs (no random values, no current time), or give "
+        "the changed row a key of its own."
     )
 
 
 class RowGivenUp(PublishError):
-    """A row has the key of a message that was given up, and rolled back for ever."""
+    """A row has the same key as a message that was given up, and is rolled back for ever."""
 
     code = "TP-8103"
     remedy = "Set option onAbandoned=skip to leave such rows out, or give them keys of their own."
@@ -86,11 +86,13 @@ class LedgerUnavailable(PublishError):
     """The publisher's ledger cannot be used."""
 
     code = "TP-8104"
-    remedy = "See that the database of option ledger runs, may be written to, and is reached from every executor."
+    remedy = (
+        "Make sure that the database named by option ledger runs, is writable, and can be reached from every executor."
+    )
 
 
 class BenchmarkFailed(TwophaseError):
     """Nothing could be measured."""
 
     code = "TP-9000"
-    remedy = "See that the server runs and that --server names it; `curl URL/api/ping` must answer."
+    remedy = "Make sure that the server runs and that --server names it; `curl URL/api/ping` must answer."

@@ -13,10 +13,10 @@ class InvalidRequest(TwophaseError):
 
 
 class LimitExceeded(InvalidRequest):
-    """A documented limit was passed."""
+    """A documented limit was exceeded."""
 
     code = "TP-1001"
-    remedy = "Keep to the limit named here (`twophase limits` prints them all); nothing was stored."
+    remedy = "Stay within the limit named here (`twophase limits` prints them all); nothing was stored."
 
 
 class UnsupportedType(InvalidRequest):
@@ -34,14 +34,14 @@ class TopicNotFound(InvalidRequest):
 
 
 class TopicRefused(InvalidRequest):
-    """A topic does not stand as the change of it supposes."""
+    """The topic is not in the state that this change expects."""
 
     code = "TP-1004"
     remedy = "See `twophase topic list` and `twophase topic show NAME`; nothing was changed."
 
 
 class Refused(TwophaseError):
-    """The lifecycle refuses the request."""
+    """The message's lifecycle does not allow the request."""
 
     code = "TP-2000"
     remedy = "Run `twophase explain GID` to see its state, and why."
@@ -61,7 +61,7 @@ class ContentConflict(Refused):
 
 
 class ContraryDecision(Refused):
-    """The opposite was decided before."""
+    """The opposite has already been decided."""
 
     code = "TP-2003"
     fate = Fate.CONTRADICTED
@@ -69,18 +69,18 @@ class ContraryDecision(Refused):
 
 
 class UnknownMessage(Refused):
-    """There is no message of that gid."""
+    """There is no message with that gid."""
 
     code = "TP-2004"
     remedy = "Check the gid and the coordinator's address."
 
 
 class ForgottenMessage(Refused):
-    """The gid was born before the oldest history kept, so nobody can tell whether it was decided."""
+    """The gid is older than the oldest history kept, so nobody can tell whether it was decided."""
 
     code = "TP-2005"
     fate = Fate.UNDECIDED
-    remedy = "Do not repeat it. Look into the archive, then send it under a new gid if it never happened."
+    remedy = "Do not repeat it. Look in the archive; if it never happened, send it under a new gid."
 
 
 class NotYetDelivered(Refused):
@@ -88,7 +88,7 @@ class NotYetDelivered(Refused):
 
     code = "TP-2006"
     fate = Fate.COMMITTED
-    remedy = "Do not repeat it: the coordinator goes on calling. `twophase explain GID` shows its progress."
+    remedy = "Do not repeat it: the coordinator keeps calling. `twophase explain GID` shows its progress."
 
 
 class Unavailable(TwophaseError):
@@ -100,7 +100,7 @@ class Unavailable(TwophaseError):
 
 
 class Overloaded(Unavailable):
-    """The coordinator has reached a bound and takes no more work for now."""
+    """The coordinator has reached a limit and accepts no more work for now."""
 
     code = "TP-3001"
     fate = Fate.UNCHANGED
@@ -123,15 +123,15 @@ class CoordinatorUnreachable(Unavailable):
 
 
 class NotPrepared(CoordinatorUnreachable):
-    """No usable answer came to prepare, so the local transaction was not started."""
+    """Prepare got no usable answer, so the local transaction was not started."""
 
     code = "TP-3004"
     fate = Fate.NOT_STARTED
-    remedy = "Repeat the business with a new message once the coordinator answers; the check-back bars this one."
+    remedy = "Repeat the operation with a new message once the coordinator answers; the check-back bars this one."
 
 
 class ServerFault(Unavailable):
-    """The server failed on a fault of its own; whether the request took effect is not known."""
+    """The server failed because of an internal fault; whether the request took effect is not known."""
 
     code = "TP-3005"
-    remedy = "Send the same request with the same gid again; repeating is safe. The server's log has the trace."
+    remedy = "Send the same request with the same gid again; repeating is safe. The server's log has the traceback."

@@ -10,7 +10,7 @@ class StoreError(TwophaseError):
 
     code = "TP-4000"
     fate = Fate.UNDECIDED
-    remedy = "Nothing acknowledged is lost. See the cause; unfinished messages go on at the next start."
+    remedy = "Nothing acknowledged is lost. See the cause; unfinished messages continue at the next start."
 
 
 class StoreLocked(StoreError):
@@ -29,25 +29,25 @@ class StoreCorrupt(StoreError):
 
 
 class NotAStore(StoreCorrupt):
-    """The file is something else than a twophase store, and was not touched."""
+    """The file is not a twophase store, and was not touched."""
 
     code = "TP-4008"
     fate = Fate.UNCHANGED
-    remedy = "Name another file as --store; if this once was the store, restore it from a backup."
+    remedy = "Give another file as --store; if this one used to be the store, restore it from a backup."
 
 
 class StoreReadOnly(StoreError):
     """The store cannot be written."""
 
     code = "TP-4003"
-    remedy = "Give the server's user the right to write the file and its folder."
+    remedy = "Give the server's user write permission for the file and its folder."
 
 
 class StoreFull(StoreError):
-    """No space is left for the store."""
+    """There is no space left for the store."""
 
     code = "TP-4004"
-    remedy = "Free space on the store's disk. The request that met this was not acknowledged."
+    remedy = "Free space on the store's disk. The request that failed was not acknowledged."
 
 
 class SchemaTooNew(StoreError):
@@ -63,8 +63,8 @@ class StoreFenced(StoreError):
 
     code = "TP-4006"
     remedy = (
-        "Send again, to any node; repeating is safe. On a shared database this node takes a new place by itself, on a "
-        "file of its own the process stops; who took over finishes its messages."
+        "Send again, to any node; repeating is safe. On a shared database this node takes a new place by itself; on a "
+        "file of its own the process stops. Whoever took over finishes its messages."
     )
 
 
@@ -80,7 +80,7 @@ class StoreUnavailable(StoreError):
     """The store's database cannot be reached, or does not answer in time."""
 
     code = "TP-4009"
-    remedy = "See that the database runs and takes connections. The server goes on by itself when it does; retry then."
+    remedy = "Make sure that the database runs and accepts connections. The server then recovers by itself; retry."
 
 
 class SchemaMissing(StoreError):
@@ -92,8 +92,8 @@ class SchemaMissing(StoreError):
 
 
 class StoreDenied(StoreError):
-    """The database refuses this user: a wrong password, or a right is missing."""
+    """The database refuses this user: the password is wrong, or a privilege is missing."""
 
     code = "TP-4011"
     fate = Fate.UNCHANGED
-    remedy = "Correct the user and password of --store, or grant the right that the message names."
+    remedy = "Correct the user and password in --store, or grant the privilege that the message names."

@@ -16,14 +16,14 @@ class RolledBack(TransactionError):
 
     code = "TP-5001"
     fate = Fate.ROLLED_BACK
-    remedy = "Repeat the business with a new message if it is still wanted."
+    remedy = "Repeat the operation with a new message if it is still wanted."
 
 
 class CheckBackCameFirst(RolledBack):
-    """The coordinator asked before this transaction began, so it may not begin any more."""
+    """The coordinator asked before this transaction began, so the transaction can no longer begin."""
 
     code = "TP-5002"
-    remedy = "Repeat the business with a new message; begin sooner after prepare, or raise timeout_to_fail."
+    remedy = "Repeat the operation with a new message; begin sooner after prepare, or raise timeout_to_fail."
 
 
 class Undecided(TransactionError):
@@ -31,19 +31,19 @@ class Undecided(TransactionError):
 
     code = "TP-5003"
     fate = Fate.UNDECIDED
-    remedy = "Do not repeat the business with a new gid. Run `twophase explain GID`, or wait for the check-back."
+    remedy = "Do not repeat the operation with a new gid. Run `twophase explain GID`, or wait for the check-back."
 
 
 class CommittedDespiteError(TransactionError):
-    """An error was seen, yet the local transaction is committed and its branches will be called."""
+    """There was an error, but the local transaction is committed and its branches will be called."""
 
     code = "TP-5004"
     fate = Fate.COMMITTED
-    remedy = "Do not repeat the business. Look at the chained cause."
+    remedy = "Do not repeat the operation. Look at the chained cause."
 
 
 class OpenTransaction(TransactionError):
-    """The connection is already in a transaction, whose end this library could not see."""
+    """The connection is already in a transaction, and this library could not see how that ends."""
 
     code = "TP-5005"
     fate = Fate.NOT_STARTED
@@ -54,7 +54,7 @@ class OpenTransaction(TransactionError):
 
 
 class AutocommitRefused(TransactionError):
-    """The engine commits every statement by itself, so barrier row and business rows could be parted."""
+    """The engine commits every statement by itself, so the barrier row could be committed without the business rows."""
 
     code = "TP-5006"
     fate = Fate.NOT_STARTED
@@ -65,7 +65,7 @@ class BeginDeadlinePassed(RolledBack):
     """The message was prepared too long ago for its transaction to begin safely."""
 
     code = "TP-5007"
-    remedy = "Begin within the hour after prepare; repeat the business with a new message."
+    remedy = "Begin within an hour after prepare; repeat the operation with a new message."
 
 
 class MessageUsedTwice(TransactionError):
@@ -80,7 +80,7 @@ class TransactionLost(TransactionError):
 
     code = "TP-5009"
     fate = Fate.UNDECIDED
-    remedy = "Inside the block: no commit, no rollback, no statement with an implicit commit, no swallowed error."
+    remedy = "Inside the block, do not commit, roll back, run statements that commit implicitly, or swallow errors."
 
 
 class FunctionRefused(TransactionError):
@@ -107,7 +107,7 @@ class BarrierTableMissing(BarrierError):
 
 
 class WrongDatabase(BarrierError):
-    """The check-back looks at another database than the producer's transaction."""
+    """The check-back looks at a different database from the producer's transaction."""
 
     code = "TP-6002"
     fate = Fate.UNDECIDED
@@ -120,13 +120,13 @@ class UnsafeDatabase(BarrierError):
     code = "TP-6003"
     fate = Fate.NOT_STARTED
     remedy = (
-        "Set the database to flush on commit, as the message says; or, where losing a commit is no harm, send through "
+        "Set the database to flush on commit, as the message says; or, if losing a commit does no harm, send through "
         "TwoPhase(url, allow_unsafe_database=True)."
     )
 
 
 class UnsupportedEngine(BarrierError):
-    """This is not an engine, pool, session or connection that twophase knows."""
+    """This is not an engine, pool, session or connection that twophase supports."""
 
     code = "TP-6004"
     fate = Fate.NOT_STARTED
@@ -134,7 +134,7 @@ class UnsupportedEngine(BarrierError):
 
 
 class ConfigurationError(TwophaseError):
-    """A setting cannot work."""
+    """A setting cannot be used."""
 
     code = "TP-7000"
     remedy = "Correct what is named here, and try again."
@@ -144,4 +144,4 @@ class SourceError(ConfigurationError):
     """The store that messages are imported from cannot be read."""
 
     code = "TP-7001"
-    remedy = "Correct what is named here and run the import again; what was copied stays copied, once."
+    remedy = "Correct what is named here and run the import again; what was copied is not copied twice."
