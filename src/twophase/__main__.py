@@ -1,6 +1,6 @@
 """`python -m twophase` is the `twophase` command."""
 
-from twophase.cli.app import main
+from twophase.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from twophase.cli import app as command_line
+from twophase.cli import entry
 from twophase.core.limits import LIMITS
 from twophase.server.settings import describe
+
+ROOT = Path(__file__).parents[3]
 
 runner = CliRunner()
 
@@ -29,6 +34,25 @@ def test_help_lists_every_command_without_importing_any() -> None:
         assert command.name in done.stdout
         assert command.summary in done.stdout
     assert done.stdout.rstrip().endswith("[]")
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["from twophase.cli import entry; entry.main()", "import runpy; runpy.run_module('twophase', run_name='__main__')"],
+)
+def test_the_base_installation_says_which_extra_brings_the_command(start: str) -> None:
+    script = f"import sys; sys.modules['typer'] = None; {start}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "twophase: the command needs the package 'typer'. Run: pip install 'twophase[server]',"
+        " or 'twophase[sqlalchemy]' for `twophase barrier` alone"
+    ]
+
+
+def test_the_script_is_the_entry_that_needs_no_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["scripts"] == {"twophase": f"{entry.__name__}:{entry.main.__name__}"}
 
 
 @pytest.mark.parametrize("command", command_line.COMMANDS, ids=lambda command: command.name)

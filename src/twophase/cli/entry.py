@@ -1,0 +1,27 @@
+"""Entry point of the `twophase` command: it needs nothing that the base installation has not.
+
+The script is always installed, the library that it reads its arguments with comes with the extras.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+_EXIT_INCOMPLETE: Final = 2
+"""As for a command whose libraries are missing (`cli.app`)."""
+
+
+def main() -> None:
+    """Run the command; without its library say which extra brings it."""
+    try:
+        from twophase.cli import app  # noqa: PLC0415 -- needs typer, an extra
+    except ModuleNotFoundError as error:
+        if error.name != "typer":
+            raise
+        sys.stderr.write(
+            "twophase: the command needs the package 'typer'. Run: pip install 'twophase[server]',"
+            " or 'twophase[sqlalchemy]' for `twophase barrier` alone\n"
+        )
+        raise SystemExit(_EXIT_INCOMPLETE) from error
+    app.main()
