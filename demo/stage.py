@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.banks import processes, schema
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 
 OPENING_BALANCE = 100_000
 TOTAL = 2 * OPENING_BALANCE

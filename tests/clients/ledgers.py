@@ -13,7 +13,7 @@ from pymysql.cursors import Cursor
 from tests.clients.wish import PAYEE, PAYER, TABLE
 from tests.servers.database import Database
 from tests.servers.redis import connected
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 
 REDIS_OPENS_WITH = 1000
 _SCHEMA = TABLE.split(".", maxsplit=1)[0]

@@ -26,7 +26,7 @@ def barrier_insert_missing() -> None:
 
 def check_back_reads_only() -> None:
     """The check-back answers from what it reads, and bars nothing."""
-    from twophase.barrier.check_back import CheckBackAnswer, check_back
+    from twophase.barrier.asking import CheckBackAnswer, check_back
     from twophase.core.verdict import Verdict
 
     original = check_back

@@ -20,7 +20,7 @@ from sqlalchemy import make_url
 
 from examples.banks import processes, schema
 from tests.crash.checker import Acknowledged, Findings, check, live, rows
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 
 if TYPE_CHECKING:
     from twophase.spark.locations import Location

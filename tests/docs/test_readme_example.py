@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from tests.docs.pages import ROOT, examples
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 
 _EXAMPLES = examples(ROOT / "README.md")
 _DEADLINE_S = 60.0

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tests.spark.cases import BRANCH, IDENTITY, Case
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options, encode
 from twophase.stores.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, schema

@@ -19,7 +19,7 @@ import pytest
 from tests.servers.database import Database as ServerDatabase
 from tests.spark.cases import IDENTITY, Case
 from tests.spark.plant import System, make_system, plant
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 from twophase.core.errors import CannotRead
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message

@@ -20,7 +20,7 @@ import pymysql
 
 from tests.spark.cases import BROKEN, IDENTITY, IN_ORDER, MOVING, NOW_MS, UNKNOWABLE, Case
 from tests.spark.plant import body_of
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 from twophase.core.lifecycle import State
 from twophase.stores.postgres.migrating import migrate_database
 from twophase.stores.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, schema

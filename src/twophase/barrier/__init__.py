@@ -3,20 +3,26 @@
 barrier.install(url)                              once per database
 barrier.check_back(engine, gid)                   what a check-back route answers with
 barrier.once(engine, request, function)           a branch that takes effect at most once
+barrier.clean(engine, …)                          removes rows that nobody can need any more
+
+With an a in front for async engines; cleaning has no such form, and takes a blocking one.
 """
 
+from twophase.barrier.asking import CheckBackAnswer, acheck_back, check_back
 from twophase.barrier.branch import BranchOngoing, BranchRefused, aonce, once
-from twophase.barrier.check_back import CheckBackAnswer, acheck_back, check_back
-from twophase.barrier.install import ainstall, install
+from twophase.barrier.cleaning import Cleaned, clean
+from twophase.barrier.installing import ainstall, install
 
 __all__ = [
     "BranchOngoing",
     "BranchRefused",
     "CheckBackAnswer",
+    "Cleaned",
     "acheck_back",
     "ainstall",
     "aonce",
     "check_back",
+    "clean",
     "install",
     "once",
 ]

@@ -132,7 +132,7 @@ def once(
         TransactionLost: the block ended the transaction itself; nothing may be confirmed.
         Whatever `function` raised, after the rollback.
 
-    >>> import sqlite3; from twophase.barrier.install import install
+    >>> import sqlite3; from twophase.barrier import install
     >>> bank = sqlite3.connect(":memory:"); _ = install(bank)
     >>> call = {"gid": "g", "branch_id": "01", "op": "action", "trans_type": "msg"}
     >>> [once(bank, call, lambda connection: "done") for _ in range(2)]

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from twophase.barrier.check_back import CLOCK_SKEW_MS, LOCK_TIMEOUT_MS, begin_bounded
+from twophase.barrier.asking import CLOCK_SKEW_MS, LOCK_TIMEOUT_MS, begin_bounded
 from twophase.barrier.dialect import DEFAULT_TABLE, Dialect, validate_table
 from twophase.barrier.fault import Fault, fault_of
 from twophase.barrier.open import open_transaction
@@ -101,7 +101,7 @@ def clean(
         BarrierTableMissing: `install` has not been run here.
         Whatever the database raises: what was removed before stays removed, and the horizon with it.
 
-    >>> import sqlite3; from twophase.barrier.install import install
+    >>> import sqlite3; from twophase.barrier import install
     >>> bank = sqlite3.connect(":memory:"); _ = install(bank)
     >>> clean(bank, undecided_ms=None, unfinished_ms=None).producer_rows
     0

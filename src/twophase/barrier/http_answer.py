@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from twophase.barrier.asking import CheckBackAnswer, CheckBackQuestion, acheck_back, check_back
 from twophase.barrier.branch import BranchOngoing, BranchRefused, read_gid
-from twophase.barrier.check_back import CheckBackAnswer, CheckBackQuestion, acheck_back, check_back
 from twophase.barrier.fault import Fault, fault_of
 from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, TwophaseError, UnsupportedType, WrongDatabase

@@ -11,8 +11,8 @@ import typer
 from twophase.barrier.cleaning import DAY_MS, KEEP_MS, Cleaned, database_now_ms, identity_of
 from twophase.barrier.cleaning import clean as clean_barrier
 from twophase.barrier.dialect import DEFAULT_TABLE, dialect_named, validate_table
-from twophase.barrier.install import install as install_barrier
-from twophase.barrier.install import script
+from twophase.barrier.installing import install as install_barrier
+from twophase.barrier.installing import script
 from twophase.cli.database_url import for_sync, read_url, sqlite_file, why_refused
 from twophase.cli.horizons import Frozen, agree
 from twophase.core.errors import ConfigurationError, TwophaseError

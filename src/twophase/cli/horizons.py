@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from twophase.barrier.check_back import CLOCK_SKEW_MS
+from twophase.barrier.asking import CLOCK_SKEW_MS
 from twophase.core.errors import TwophaseError
 
 _TIMEOUT_S: Final = 10.0

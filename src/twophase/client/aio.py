@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from twophase.barrier.check_back import acheck_back
+from twophase.barrier.asking import acheck_back
 from twophase.barrier.open import aopen_transaction, ask_engine
 from twophase.barrier.producer import read_identity
 from twophase.barrier.transaction import aperform

@@ -41,7 +41,7 @@ from twophase.core.message import Message as Content
 from twophase.core.verdict import Verdict
 
 if TYPE_CHECKING:
-    from twophase.barrier.check_back import CheckBackAnswer
+    from twophase.barrier.asking import CheckBackAnswer
     from twophase.barrier.dialect import Dialect
 
 log = logging.getLogger("twophase.client")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from twophase.barrier.check_back import check_back
+from twophase.barrier.asking import check_back
 from twophase.barrier.open import ask_engine, open_transaction
 from twophase.barrier.producer import read_identity
 from twophase.barrier.transaction import perform

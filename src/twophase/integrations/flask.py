@@ -15,7 +15,7 @@ from typing import Any
 from flask import Blueprint, Response, request
 
 from twophase.barrier import branch
-from twophase.barrier.check_back import LOCK_TIMEOUT_MS
+from twophase.barrier.asking import LOCK_TIMEOUT_MS
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, answer_branch, answer_check_back
 

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 import grpc
 
 from twophase.barrier import branch
-from twophase.barrier.check_back import LOCK_TIMEOUT_MS
+from twophase.barrier.asking import LOCK_TIMEOUT_MS
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.http_answer import (
     CheckBackPolicy,

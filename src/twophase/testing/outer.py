@@ -36,8 +36,8 @@ def outer_transaction(outer: Any) -> Iterator[None]:
         OpenTransaction: there is no transaction open, which would be rolled back.
         UnsupportedEngine: none of these.
 
-    >>> from sqlalchemy import create_engine, text; from twophase.barrier.install import install
-    >>> from twophase.barrier.check_back import check_back
+    >>> from sqlalchemy import create_engine, text; from twophase.barrier import install
+    >>> from twophase.barrier import check_back
     >>> bank = create_engine("sqlite://"); _ = install(bank)
     >>> with bank.connect() as connection, connection.begin() as test:
     ...     with outer_transaction(connection):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.crash.nodes.ledger import Ledger
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 
 if TYPE_CHECKING:
     from twophase.spark.locations import Location

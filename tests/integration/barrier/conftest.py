@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.barrier.banks import ASYNC_WAYS, SYNC_WAYS, Bank
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 
 MARKS = {"sqlite": (), "postgresql": (pytest.mark.postgres,), "mysql": (pytest.mark.mariadb,)}
 SERVERS = {"postgresql": "postgres_server", "mysql": "mariadb_server"}

@@ -10,9 +10,9 @@ import pytest
 
 from tests.integration.barrier.banks import SPEND, Bank, abegin, arun, averify, begin, new_gid
 from tests.integration.barrier.test_check_back import MARGIN_S
+from twophase.barrier.asking import acheck_back
 from twophase.barrier.branch import aonce
-from twophase.barrier.check_back import acheck_back
-from twophase.barrier.install import ainstall
+from twophase.barrier.installing import ainstall
 from twophase.barrier.open import aopen_transaction, ask_engine, is_async, open_transaction
 from twophase.barrier.producer import read_identity, write_branches
 from twophase.barrier.transaction import AsyncTransaction, aperform

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.integration.barrier.banks import SPEND, Bank, new_gid, run
+from twophase.barrier.asking import check_back
 from twophase.barrier.branch import aonce, once
-from twophase.barrier.check_back import check_back
 from twophase.core.errors import BarrierTableMissing, FunctionRefused, TransactionLost
 from twophase.core.verdict import Verdict
 

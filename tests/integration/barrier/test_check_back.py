@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run, verify
 from tests.servers.mariadb import lock_waits
-from twophase.barrier.check_back import (
+from twophase.barrier.asking import (
     CLOCK_SKEW_MS,
     CheckBackAnswer,
     CheckBackQuestion,

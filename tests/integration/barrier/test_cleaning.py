@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run
+from twophase.barrier.asking import CLOCK_SKEW_MS, CheckBackAnswer, check_back
 from twophase.barrier.branch import once
-from twophase.barrier.check_back import CLOCK_SKEW_MS, CheckBackAnswer, check_back
 from twophase.barrier.cleaning import (
     BRANCH_HORIZON,
     DAY_MS,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.barrier.banks import Bank, begin, verify
 from tests.integration.barrier.test_cleaning import NOW_MS, OLD_MS, TIMES, clean_bank
-from twophase.barrier.check_back import check_back
+from twophase.barrier.asking import check_back
 from twophase.barrier.fault import Fault, fault_of
 from twophase.barrier.open import open_transaction
 from twophase.core.errors import BeginDeadlinePassed, CheckBackCameFirst

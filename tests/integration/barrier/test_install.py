@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from tests.integration.barrier.banks import SYNC_WAYS, Bank, begin, new_gid, verify
 from tests.integration.barrier.conftest import MARKS, empty_bank
+from twophase.barrier.asking import check_back
 from twophase.barrier.branch import once
-from twophase.barrier.check_back import check_back
 from twophase.barrier.dialect import dialect_named
-from twophase.barrier.install import install, script
+from twophase.barrier.installing import install, script
 from twophase.barrier.open import join_transaction, open_transaction
 from twophase.barrier.producer import read_identity
 from twophase.barrier.transaction import Statement, perform, say

@@ -12,8 +12,8 @@ import pymysql
 from pymysql.connections import Connection
 
 from tests.servers.database import Database
-from twophase.barrier.check_back import CheckBackAnswer, check_back
-from twophase.barrier.install import install
+from twophase.barrier.asking import CheckBackAnswer, check_back
+from twophase.barrier.installing import install
 
 CREATE = "create table account (id varchar(8) primary key, balance integer not null)"
 RESET = (

@@ -15,7 +15,7 @@ import pytest
 
 from tests.integration.client.coordinator import RecordingCoordinator
 from twophase import InvalidRequest, Message
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 from twophase.client import flow
 from twophase.testing import InProcessCoordinator, State
 

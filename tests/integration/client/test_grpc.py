@@ -36,7 +36,7 @@ from twophase import (
     UnknownMessage,
 )
 from twophase.barrier.branch import BranchRefused
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 from twophase.client.transport import grpc as transport_grpc
 from twophase.client.transport.wire import Operation, TransportFailure
 from twophase.integrations.grpc import check_handler, once

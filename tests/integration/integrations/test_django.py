@@ -20,9 +20,9 @@ from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run, ve
 from tests.integration.client.coordinator import RecordingCoordinator
 from tests.integration.integrations.test_fastapi import branch_query, check_query
 from twophase import Message
+from twophase.barrier.asking import check_back
 from twophase.barrier.branch import BranchRefused
-from twophase.barrier.check_back import check_back
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 from twophase.barrier.open import open_transaction
 from twophase.core.errors import OpenTransaction, TransactionLost, UnsupportedEngine
 from twophase.core.verdict import Verdict

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from twophase import Message
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 from twophase.testing import InProcessCoordinator, State
 
 

@@ -15,7 +15,7 @@ from tests.integration.integrations import test_django
 from tests.integration.integrations.test_django import bank
 from tests.integration.integrations.test_fastapi import branch_query
 from twophase import Message
-from twophase.barrier.check_back import check_back
+from twophase.barrier.asking import check_back
 from twophase.barrier.open import open_transaction
 from twophase.core.errors import OpenTransaction, UnsupportedEngine
 from twophase.core.verdict import Verdict

@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from tests.integration.barrier.banks import Bank
 from tests.integration.client.coordinator import CUT, RecordingCoordinator
 from twophase import Message
+from twophase.barrier.asking import acheck_back, check_back
 from twophase.barrier.branch import once
-from twophase.barrier.check_back import acheck_back, check_back
 from twophase.barrier.open import open_transaction
 from twophase.core.errors import CheckBackCameFirst, CommittedDespiteError, OpenTransaction, UnsupportedEngine
 from twophase.core.verdict import Verdict

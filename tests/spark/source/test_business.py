@@ -15,7 +15,7 @@ from sqlalchemy.engine import Engine
 
 from tests.servers.database import Database
 from tests.spark.source import reads
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 from twophase.core.errors import CannotRead
 
 MANY = 300

@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 from tests.servers.database import Database
 from tests.spark.source import reads
 from tests.spark.source.stores import StoreUnderTest, add_history, fail, finish, gid_of, history_row, live, remove
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 from twophase.core.errors import ConfigurationError
 from twophase.spark import consistent_cut
 

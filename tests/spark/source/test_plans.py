@@ -11,7 +11,7 @@ import pytest
 
 from tests.spark.source import reads
 from tests.spark.source.stores import SqliteUnderTest, fail, finish, gid_of, live
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 from twophase.spark.datasource.asked.choosing import schema_of, target_of
 from twophase.spark.datasource.asked.wanted import parse
 from twophase.spark.datasource.tasks.parts import Part, Range

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tests.spark.source.stores import PostgresUnderTest, finish
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(400)]
 

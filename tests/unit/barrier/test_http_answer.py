@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from twophase.barrier.asking import CheckBackAnswer, CheckBackQuestion
 from twophase.barrier.branch import BranchCall, BranchOngoing, BranchRefused, read_call
-from twophase.barrier.check_back import CheckBackAnswer, CheckBackQuestion
 from twophase.barrier.http_answer import CheckBackPolicy, answer_branch, answer_check_back, answer_of, parse_query
 from twophase.core.errors import InvalidRequest
 from twophase.core.verdict import Verdict, interpret_branch, interpret_check_back

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 
 import pytest
 
-from twophase.barrier.check_back import CheckBackAnswer, CheckBackQuestion, check_back_rule
+from twophase import barrier
+from twophase.barrier.asking import CheckBackAnswer, CheckBackQuestion, check_back_rule
 from twophase.barrier.dialect import MYSQL, POSTGRESQL, SQLITE, Dialect
-from twophase.barrier.producer import begin_producer, require_durability, verify_producer
+from twophase.barrier.durability import require_durability
+from twophase.barrier.producer import begin_producer, verify_producer
 from twophase.barrier.transaction import Row, Statement, Steps
 from twophase.core.errors import BeginDeadlinePassed, LimitExceeded, TransactionLost, UnsafeDatabase
 from twophase.core.limits import BEGIN_DEADLINE_MS
@@ -16,6 +19,10 @@ from twophase.core.verdict import Verdict
 
 DIALECTS = pytest.mark.parametrize("dialect", [SQLITE, POSTGRESQL, MYSQL], ids=lambda dialect: dialect.name)
 PREPARED_MS = 1_000_000_000
+
+
+def test_no_name_of_the_package_hides_a_module_of_it() -> None:
+    assert [name for name in barrier.__all__ if importlib.util.find_spec(f"twophase.barrier.{name}")] == []
 
 
 class Script:

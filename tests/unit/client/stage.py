@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from twophase.barrier.check_back import CheckBackAnswer
+from twophase.barrier.asking import CheckBackAnswer
 from twophase.barrier.dialect import SQLITE
 from twophase.client import flow
 from twophase.client.draft import Draft

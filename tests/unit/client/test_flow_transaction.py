@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.unit.client.stage import Stage, course
-from twophase.barrier.check_back import CheckBackAnswer
+from twophase.barrier.asking import CheckBackAnswer
 from twophase.client import flow
 from twophase.client.draft import Progress
 from twophase.client.transport.grpc_wire import answer_of

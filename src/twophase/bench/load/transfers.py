@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from twophase.barrier.install import ainstall
+from twophase.barrier.installing import ainstall
 from twophase.bench.load.ledger import Ledger
 from twophase.bench.load.measurement import Measurement
 from twophase.bench.load.sink import Sink

@@ -12,7 +12,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET
 
 from twophase.barrier import branch
-from twophase.barrier.check_back import LOCK_TIMEOUT_MS
+from twophase.barrier.asking import LOCK_TIMEOUT_MS
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, answer_branch, answer_check_back
 

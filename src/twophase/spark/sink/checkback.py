@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from sqlalchemy import Engine
 
-from twophase.barrier.check_back import CheckBackAnswer
+from twophase.barrier.asking import CheckBackAnswer
 from twophase.barrier.http_answer import HttpReply, answer_of, parse_query
 from twophase.core.errors import InvalidRequest, LedgerUnavailable, WrongDatabase
 from twophase.core.verdict import Verdict

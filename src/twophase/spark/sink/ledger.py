@@ -20,7 +20,7 @@ import msgspec
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
-from twophase.barrier.check_back import check_back
+from twophase.barrier.asking import check_back
 from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.barrier.open import open_transaction
 from twophase.barrier.producer import begin_producer, verify_producer

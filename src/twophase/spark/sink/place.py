@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, TextClause
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from twophase.barrier.fault import code_of
-from twophase.barrier.install import install
+from twophase.barrier.installing import install
 from twophase.core.errors import ConfigurationError, LedgerUnavailable
 from twophase.spark.datasource.asked.address import locate, require_no_secret
 

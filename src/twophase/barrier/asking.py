@@ -159,7 +159,7 @@ def check_back(
         InvalidRequest: the gid cannot be one.
         ConfigurationError: the table's name cannot be one.
 
-    >>> import sqlite3; from twophase.barrier.install import install
+    >>> import sqlite3; from twophase.barrier import install
     >>> bank = sqlite3.connect(":memory:"); _ = install(bank)
     >>> check_back(bank, "never-began").verdict
     <Verdict.ROLLED_BACK: 'rolled_back'>
