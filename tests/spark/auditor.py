@@ -22,6 +22,8 @@ from twophase.spark.reports.report import Report
 from twophase.spark.session import SessionSettings, open_session
 
 POINT, SECONDS_WAITED_MAX = "verified", 60
+GO_ON = "go-on"
+"""The file that lets it go on behind its first report, when all that the next round is to find stands there."""
 
 
 def plan_of(system: System, coordinator: str = "") -> Plan:
@@ -48,6 +50,10 @@ def main(folder: Path, coordinator: str) -> int:
 
     def show(report: Report) -> None:
         print(f"shown: {report.result.messages} {report.verdict} {sorted(report.result.primary)}", flush=True)
+        ends = time.monotonic() + SECONDS_WAITED_MAX
+        while not (folder / GO_ON).exists():
+            assert time.monotonic() < ends, "nobody lets it go on"
+            time.sleep(0.05)
 
     with open_session(SessionSettings(cores=1, memory_mb=512, name="auditor", short=True)) as spark:
         following = Following(
