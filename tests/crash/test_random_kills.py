@@ -16,7 +16,7 @@ from tests.crash.failpoints import databases
 from tests.crash.scene import Scene, build
 from tests.spark.plugin import SharedSpark
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
 TRANSFERS = 2_000
 KILLS = 10
@@ -43,11 +43,11 @@ def test_random_kills_under_load_keep_every_promise(tmp_path: Path, shared_spark
     scene = build(tmp_path, *databases(tmp_path))
     seed = random.randrange(2**32)
     chance = random.Random(seed)
-    done, enough = threading.Event(), threading.Event()
+    done, enough, broken_off = threading.Event(), threading.Event(), threading.Event()
 
     def customers_come() -> None:
         try:
-            _until_committed(scene, enough)
+            _until_committed(scene, enough, broken_off)
         finally:
             done.set()
 
@@ -61,6 +61,7 @@ def test_random_kills_under_load_keep_every_promise(tmp_path: Path, shared_spark
         scene.wait_rest(60)
         findings = scene.check()
     finally:
+        broken_off.set()  # or the customers would come for ever after a failure
         done.set()
         scene.stop()
 
@@ -73,9 +74,9 @@ def test_random_kills_under_load_keep_every_promise(tmp_path: Path, shared_spark
     assert_agree(shared_spark.session(), scene.locations(), findings)
 
 
-def _until_committed(scene: Scene, enough: threading.Event) -> None:
+def _until_committed(scene: Scene, enough: threading.Event, broken_off: threading.Event) -> None:
     committed = 0
-    while committed < TRANSFERS or not enough.is_set():
+    while not broken_off.is_set() and (committed < TRANSFERS or not enough.is_set()):
         before = len(scene.told)
         scene.transfers(200, customers=CUSTOMERS)
         committed += sum(told.outcome == "committed" for told in scene.told[before:])

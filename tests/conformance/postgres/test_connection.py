@@ -39,7 +39,10 @@ async def test_calls_beyond_the_readers_wait_and_are_all_answered(join: Join) ->
     assert {row.gid for row in rows if row} == {"g"}
 
 
-async def test_a_lock_nobody_gives_back_is_unavailable_in_time_and_leaves_nothing_behind(url: str, raw: Raw) -> None:
+async def test_a_lock_nobody_gives_back_is_unavailable_in_time_and_leaves_nothing_behind(
+    url: str, join: Join, raw: Raw
+) -> None:
+    await (await join()).stop()  # the tables are made, which takes longer than this store waits
     store = PostgresStore(url, outage_wait_ms=800)
     await store.start()
     with raw.transaction():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -35,12 +35,13 @@ def proxy(url: str) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-async def store(join: Join, url: str, proxy: Proxy) -> PostgresStore:
-    """A node behind that network, with a row to change."""
+async def store(join: Join, url: str, proxy: Proxy) -> AsyncIterator[PostgresStore]:
+    """A node behind that network, with a row to change; the network is still there when it leaves."""
     parts = urlsplit(url)
     made = await join(url=url.replace(f":{parts.port}/", f":{proxy.port}/"), outage_wait_ms=WAIT_MS)
     await flush(made, prepare("old"))
-    return made
+    yield made
+    await made.stop()
 
 
 def _node(raw: Raw) -> tuple[int, int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from urllib.parse import urlsplit
 
 import pytest
@@ -35,9 +35,11 @@ def proxy(url: str) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-async def far(join: Join, url: str, proxy: Proxy) -> PostgresStore:
-    """A node behind that network."""
-    return await _behind(proxy, join, url, wait_ms=30_000)
+async def far(join: Join, url: str, proxy: Proxy) -> AsyncIterator[PostgresStore]:
+    """A node behind that network, which is still there when it leaves."""
+    node = await _behind(proxy, join, url, wait_ms=30_000)
+    yield node
+    await node.stop()
 
 
 async def _behind(proxy: Proxy, join: Join, url: str, wait_ms: int) -> PostgresStore:
@@ -109,7 +111,9 @@ async def test_a_cut_change_that_is_committed_later_is_no_refusal(
 
 
 async def test_a_store_that_is_away_is_told_within_the_bound(join: Join, url: str, proxy: Proxy) -> None:
-    topics = _topics(await _behind(proxy, join, url, wait_ms=1_500))
+    await (await join()).stop()  # the tables are made
+    store = await _behind(proxy, join, url, wait_ms=1_500)
+    topics = _topics(store)
     proxy.partition()
 
     async with asyncio.timeout(20):
@@ -117,3 +121,4 @@ async def test_a_store_that_is_away_is_told_within_the_bound(join: Join, url: st
             await topics.subscribe("rates", URL)
     proxy.heal()
     await topics.subscribe("rates", URL)
+    await store.stop()

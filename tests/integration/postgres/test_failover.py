@@ -67,7 +67,7 @@ async def test_a_standby_that_is_behind_is_never_asked(
     with running(PostgresStandby(own_server)) as standby:
         behind = standby.database(database.name)
         execute(behind, "select pg_wal_replay_pause()")
-        store = PostgresStore(_of_all(database, proxy.port, behind.port), outage_wait_ms=700)
+        store = PostgresStore(_of_all(database, proxy.port, behind.port), outage_wait_ms=2_000)
         await store.start()
         await flush(store, prepare("g"))
         proxy.refuse()

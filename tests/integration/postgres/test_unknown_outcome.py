@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from tests.conformance.items import abort, failed_call, final, flush, live, prepare
+from tests.integration.postgres.refusals import made
 from tests.integration.postgres.watch import Watch
 from tests.servers.database import Database
 from tests.servers.proxy import Cut, Proxy, Way
@@ -31,12 +32,13 @@ async def store(dsn_through_proxy: str) -> AsyncIterator[PostgresStore]:
 
 
 @pytest.fixture
-async def hasty(dsn_through_proxy: str) -> AsyncIterator[PostgresStore]:
-    """One that soon gives up."""
-    made = PostgresStore(dsn_through_proxy, outage_wait_ms=WAIT_MS)
-    await made.start()
-    yield made
-    await made.stop()
+async def hasty(database: Database, dsn_through_proxy: str) -> AsyncIterator[PostgresStore]:
+    """One that soon gives up, and finds its tables made."""
+    await made(database)
+    store = PostgresStore(dsn_through_proxy, outage_wait_ms=WAIT_MS)
+    await store.start()
+    yield store
+    await store.stop()
 
 
 def _rows(database: Database, statement: str) -> list[tuple[object, ...]]:

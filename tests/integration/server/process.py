@@ -18,8 +18,10 @@ import msgspec
 from tests.integration.server.pretend import Client, Response, get, post
 
 _MAIN = "from twophase.cli.app import main; main()"
-_START_S = 30.0
-_STOP_S = 30.0
+_START_S = 60.0
+_STOP_S = 60.0
+_PATIENCE_S = 60.0
+"""Ends a test that hangs."""
 
 
 class ServerProcess:
@@ -80,7 +82,7 @@ class ServerProcess:
 
     async def until_state(self, gid: str, wanted: str) -> None:
         """Poll until a query shows this state."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(_PATIENCE_S):
             while await self.state(gid) != wanted:
                 await asyncio.sleep(0.02)
 
@@ -151,7 +153,7 @@ class BranchService:
 
     async def until_called(self, path: str, gid: str, *, times: int = 1) -> None:
         """Wait until this call has come so often."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(_PATIENCE_S):
             while self.calls.count((path, gid)) < times:
                 await asyncio.sleep(0.01)
 

@@ -43,14 +43,14 @@ class Running:
 
     async def until(self, gid: str, state: State) -> MessageView:
         """Poll until the message is in this state."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (view := await self.server.coordinator.query(gid)) is None or view.state is not state:
                 await asyncio.sleep(0.01)
         return view
 
     async def until_logged(self, gid: str, attempts: int = 1) -> MessageView:
         """Poll until so many failed calls are on record."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (view := await self.server.coordinator.query(gid)) is None or len(view.log) < attempts:
                 await asyncio.sleep(0.01)
         return view

@@ -48,7 +48,7 @@ class Terminal:
 
     async def until_told(self, gid: str, text: str) -> str:
         """Poll until an explanation says this."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while text not in (told := await self.type("explain", gid)):
                 await asyncio.sleep(0.05)
         return told

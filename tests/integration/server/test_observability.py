@@ -39,7 +39,7 @@ async def test_a_real_scrape_tells_what_happened(tmp_path: Path) -> None:
         assert (await server.post("prepare", gid="waits", **delivered)).status == 200
         assert (await server.post("prepare", gid="no", trans_type="saga")).status == 400
         await server.until_state("delivered", "succeed")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while "twophase_check_backs_total{verdict=in_progress}" not in (seen := await _scrape(server)):
                 await asyncio.sleep(0.02)
 

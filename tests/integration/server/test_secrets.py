@@ -95,7 +95,7 @@ async def test_nothing_that_was_entrusted_to_it_is_in_the_log(tmp_path: Path, ec
             fields = message("grpc", bank.url("In"), branch_headers={"authorization": SECRETS["header"]})
             await Dtm(channel).ask("Submit", **fields | {"payloads": [SECRETS["payload"].encode()]})
             grpc_refused: Refused = await Dtm(channel).refused("Submit", **fields | {"custom_data": SECRETS["custom"]})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while echo.calls < 8 or not await _all_is_said(server):
                 await asyncio.sleep(0.02)
         _, errors = await server.terminate()

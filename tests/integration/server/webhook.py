@@ -27,7 +27,7 @@ class Sink:
 
     async def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait for an alert of which this is true."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 found = next((alert for alert in self.alerts if holds(alert)), None)
                 if found is not None:
