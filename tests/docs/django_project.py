@@ -11,10 +11,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 import django
-from django.conf import settings
 
 
 def _configure(database: str, coordinator: str) -> None:
+    from django.conf import settings
+
     settings.configure(
         DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": database, "ATOMIC_REQUESTS": True}},
         INSTALLED_APPS=["shop"],
