@@ -43,23 +43,78 @@ async def purge_all(store: Store, before_ms: int, limit: int = 100) -> list[Purg
     return steps
 
 
+async def cleaned_up_to_now(store: Store, clock: SetClock) -> None:
+    """History is cleaned: what was born before now may be forgotten."""
+    clock.time_ms -= 1
+    await ended(store, "cleaned")
+    clock.time_ms += 1
+    steps = await purge_all(store, clock.time_ms)
+    assert steps[-1].horizon_ms == clock.time_ms
+
+
 async def test_history_older_than_the_bound_is_removed_and_younger_kept(store: Store, clock: SetClock) -> None:
     await ended(store, "old")
+    old_ms = clock.time_ms
     clock.time_ms += 1_000
     before_ms, kept_ms = clock.time_ms, clock.time_ms
     await ended(store, "young")
 
     (step,) = await purge_all(store, before_ms)
 
-    assert step == Purged(1, 0, more=False, horizon_ms=before_ms, oldest_ms=kept_ms)
+    assert step == Purged(1, 0, more=False, horizon_ms=old_ms + 1, oldest_ms=kept_ms)
     assert await store.get("old") is None
     assert (await final(store, "young")).gid == "young"
 
 
 async def test_the_horizon_is_what_purge_said_and_never_falls(store: Store, clock: SetClock) -> None:
-    assert (await store.purge(clock.time_ms, 10)).horizon_ms == clock.time_ms
-    assert (await store.purge(clock.time_ms - 500, 10)).horizon_ms == clock.time_ms
-    assert await store.history_horizon_ms() == clock.time_ms
+    await ended(store, "late")
+    late_ms, clock.time_ms = clock.time_ms, clock.time_ms - 500
+    await ended(store, "early")
+    clock.time_ms += 1_000
+
+    assert [step.horizon_ms for step in await purge_all(store, clock.time_ms, limit=1)] == [late_ms + 1] * 2
+    assert await store.history_horizon_ms() == late_ms + 1
+
+
+async def test_a_cleaning_that_removes_nothing_raises_no_horizon(store: Store, clock: SetClock) -> None:
+    """As under a clock that is months ahead, whose bound would refuse every new gid until then."""
+    await ended(store, "kept")
+
+    assert (await store.purge(clock.time_ms, 10)).horizon_ms == 0
+    assert await store.history_horizon_ms() == 0
+
+
+async def test_under_a_clock_that_is_ahead_no_gid_is_forgotten_that_is_born_after_it_is_right(
+    store: Store, clock: SetClock
+) -> None:
+    await ended(store, born(clock.time_ms), "foreign")
+    right_ms, clock.time_ms = clock.time_ms + 1, clock.time_ms + 60 * 86_400_000
+    assert sum(step.history for step in await purge_all(store, clock.time_ms - 35 * 86_400_000)) == 2
+    clock.time_ms = right_ms
+
+    result = await flush(store, prepare(born(right_ms - 1)), prepare(born(right_ms)))
+
+    assert result.refused == {0: Forgotten(right_ms)}
+
+
+async def test_what_a_clock_that_was_ahead_has_dated_hides_nothing_behind_it(store: Store, clock: SetClock) -> None:
+    right_ms, clock.time_ms = clock.time_ms, clock.time_ms + 86_400_000
+    ahead = [f"ahead{number}" for number in range(20)]
+    await ended(store, *ahead)
+    await store.flush(Batch([], [failed_call("gone", clock.time_ms) for _ in range(20)]))
+    clock.time_ms = right_ms
+    await ended(store, "behind")
+    await store.flush(Batch([], [failed_call("gone", clock.time_ms)]))
+    clock.time_ms += 1_000
+
+    steps = await purge_all(store, clock.time_ms, limit=2)
+
+    assert (sum(step.history for step in steps), sum(step.attempts for step in steps)) == (1, 1)
+    assert await store.get("behind") is None
+    assert [(await final(store, gid)).gid for gid in ahead] == ahead
+    assert await store.history_horizon_ms() == right_ms + 1
+    clock.time_ms += 2 * 86_400_000
+    assert sum(step.history for step in await purge_all(store, clock.time_ms)) == 20
 
 
 async def test_an_empty_history_has_no_oldest_row(store: Store, clock: SetClock) -> None:
@@ -146,6 +201,7 @@ async def test_nothing_an_archive_still_needs_is_removed(
     engine: Engine, store: Store, tmp_path: Path, clock: SetClock
 ) -> None:
     await ended(store, "archived")
+    archived_ms = clock.time_ms
     clock.time_ms += 1_000
     until_ms = clock.time_ms
     await ended(store, "not yet")
@@ -154,7 +210,7 @@ async def test_nothing_an_archive_still_needs_is_removed(
 
     steps = await purge_all(store, clock.time_ms)
 
-    assert steps[-1].horizon_ms == await store.history_horizon_ms() == until_ms
+    assert steps[-1].horizon_ms == await store.history_horizon_ms() == archived_ms + 1
     assert await store.get("archived") is None
     assert (await final(store, "not yet")).gid == "not yet"
 
@@ -175,7 +231,7 @@ async def test_a_gid_older_than_the_horizon_gets_no_second_life(store: Store, cl
 
 async def test_the_horizon_counts_as_it_stands_in_the_same_commit(store: Store, clock: SetClock) -> None:
     """Even for a gid that was never seen here: whether it was cannot be told."""
-    await store.purge(clock.time_ms, 10)
+    await cleaned_up_to_now(store, clock)
 
     for first, second in ((born(clock.time_ms - 1), born(clock.time_ms - 2)),):
         assert (await flush(store, prepare(first))).refused == {0: Forgotten(clock.time_ms)}
@@ -192,7 +248,7 @@ async def test_a_foreign_gid_that_looks_like_an_old_one_of_ours_is_taken(
     store: Store, clock: SetClock, gid: str
 ) -> None:
     clock.time_ms += 1_000_000_000
-    await store.purge(clock.time_ms, 10)
+    await cleaned_up_to_now(store, clock)
 
     assert (await flush(store, prepare(gid))).refused == {}
 
@@ -202,7 +258,7 @@ async def test_an_old_gid_whose_row_stands_is_refused_by_the_row(store: Store, c
     waits, ends = born(clock.time_ms), born(clock.time_ms, 1)
     await flush(store, prepare(waits), prepare(ends))
     clock.time_ms += 10_000
-    await store.purge(clock.time_ms, 10)
+    await cleaned_up_to_now(store, clock)
     await flush(store, abort(ends))
 
     result = await flush(store, prepare(waits), plain(ends))
@@ -214,7 +270,7 @@ async def test_an_old_message_that_is_live_is_decided_like_any_other(store: Stor
     gid = born(clock.time_ms)
     await flush(store, prepare(gid))
     clock.time_ms += 10_000
-    await store.purge(clock.time_ms, 10)
+    await cleaned_up_to_now(store, clock)
 
     assert (await flush(store, Decide(gid, 1, 0, DecidedBy.SUBMIT))).refused == {}
     assert (await flush(store, Reschedule(gid, 2, 5, 1, 0))).refused == {}
@@ -234,17 +290,17 @@ async def test_a_gid_born_by_a_clock_that_is_ahead_is_kept_until_the_horizon_has
 
     clock.time_ms = ahead_ms + 1_000
     assert sum(step.history for step in await purge_all(store, clock.time_ms)) == 1
-    assert (await flush(store, prepare(gid))).refused == {0: Forgotten(clock.time_ms)}
+    assert (await flush(store, prepare(gid))).refused == {0: Forgotten(ahead_ms + 1)}
 
 
 async def test_neighbours_of_a_forgotten_gid_that_is_stale_besides_are_applied(store: Store, clock: SetClock) -> None:
     await flush(store, prepare("a"), prepare("b"))
-    await store.purge(clock.time_ms, 10)
+    await cleaned_up_to_now(store, clock)
 
     result = await flush(store, prepare(born(clock.time_ms - 1)), abort("a", version=9), abort("b"), prepare("c"))
 
     assert result.refused == {0: Forgotten(clock.time_ms), 1: await live(store, "a")}
-    assert (await final(store, "b")).seq == 1
+    assert (await final(store, "b")).seq == 2
     assert (await live(store, "c")).version == 1
 
 

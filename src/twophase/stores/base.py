@@ -349,12 +349,13 @@ class Store(Protocol):
         ...
 
     async def purge(self, before_ms: int, limit: int) -> Purged:
-        """One step of cleaning: raise the history horizon to `before_ms`, then remove old rows, all in one commit.
+        """One step of cleaning: remove old rows, and raise the history horizon behind them, all in one commit.
 
         Removed are at most `limit` history rows with finished_ms < before_ms, and at most `limit` attempts with
-        at_ms < before_ms, of a live message only those that are not among its newest `ATTEMPTS_SHOWN`. The horizon
-        never falls, and never passes what an archive still needs (`store_meta` name `archived_until_ms`, when there is
-        one). Served by indexes; blocks no flush for longer than these rows take.
+        at_ms < before_ms, of a live message only those that are not among its newest `ATTEMPTS_SHOWN`; nothing that an
+        archive still needs (`store_meta` name `archived_until_ms`, when there is one). Rows dated later than now, under
+        a clock that was ahead, hide none behind them. The horizon never falls, and lies just behind the births and ends
+        of what was removed (`stores.forgetting`). Served by indexes; blocks no flush for longer than these rows take.
         """
         ...
 

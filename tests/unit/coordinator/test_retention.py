@@ -53,6 +53,27 @@ async def test_a_duplicate_is_known_as_long_as_its_history_and_refused_after(mak
     assert rig.destination.urls() == ["http://bank-b/in"]
 
 
+async def test_a_cleaning_under_a_clock_that_was_ahead_refuses_and_keeps_nothing_once_it_is_right(
+    make_rig: MakeRig,
+) -> None:
+    """The horizon stands behind what was removed, wherever the clock stood; it never falls, so it must not run ahead."""
+    rig = await make_rig(KEPT)
+    gids = await _finished(rig, 2)
+    rig.clock.advance(60 * DAY_MS)
+    await _until_gone(rig, *gids)
+    await rig.submit(message("ended ahead"))
+    await rig.until_state("ended ahead", State.SUCCEEDED)
+    rig.clock.set_back(60 * DAY_MS - 1_000)
+
+    fresh = make_gid(rig.clock.now_ms(), bytes(RANDOM_BYTES))
+    assert (await rig.prepare(message(fresh))).error is None
+    assert (await rig.abort(fresh)).error is None
+    assert isinstance((await rig.prepare(message(gids[0]))).error, ForgottenMessage)
+    rig.clock.advance(36 * DAY_MS)
+    await _until_gone(rig, fresh)
+    assert await rig.state("ended ahead") is State.SUCCEEDED
+
+
 async def test_what_is_unfinished_is_never_forgotten(make_rig: MakeRig) -> None:
     rig = await make_rig(KEPT)
     gid = make_gid(rig.clock.now_ms(), bytes(RANDOM_BYTES))

@@ -2,7 +2,9 @@
 
 Keeps I10 with the store, which raises the history horizon in the commit that deletes: a gid's duplicates are detected
 as long as its history is kept, and refused as "cannot tell" after that (correctness rule 15). Age is counted by the
-store's clock, because a node's own may be an hour off and would forget an hour too early.
+store's clock, because a node's own may be an hour off and would forget an hour too early. Under a store's clock that is
+ahead history goes too early, and nothing else outlives that clock: the horizon stands behind what went
+(`stores.forgetting`), and no cleaning waits longer than the interval, whatever the clock said at the last one.
 
 A step removes few rows and is followed by a pause several times its own length, so that flushes find the store free.
 Several nodes on one store may do it at once: the horizon only rises, and a row is removed once.
@@ -63,7 +65,9 @@ class Retention:
 
     async def _loop(self) -> None:
         while True:
-            await rest(max(0, self._next_ms - self._clock.now_ms()) / 1000, self._woken)
+            now_ms = self._clock.now_ms()
+            self._next_ms = min(self._next_ms, now_ms + self._settings.retention_interval_ms)
+            await rest(max(0, self._next_ms - now_ms) / 1000, self._woken)
             self._woken.clear()
             if self._clock.now_ms() < self._next_ms:
                 continue

@@ -2,10 +2,11 @@
 
 Keeps I10 with correctness rules 15 and 17. The search and the removal are statements of their own on a reading
 connection, so that no flush waits for them; the horizon is raised in the commit that removes. History needs no index
-for it: a node numbers its rows in the order they end, so the oldest stand first.
+for it: a node numbers its rows in the order they end, so the oldest stand first. What goes, what stays and how far the
+horizon rises is decided in `stores.forgetting`.
 
-A row is looked at once a pass: what stays (the newest attempts of a message that is still live, a gid whose birth lies
-in the future) is stepped over, and met again by the next pass. They are few: only a message that has waited since
+A row is looked at once a pass: what stays (the newest attempts of a message that is still live, what a clock that was
+ahead has dated) is stepped over, and met again by the next pass. They are few: only a message that has waited since
 before the bound, parked, delayed or tried seldom, keeps attempts that old.
 """
 
@@ -13,8 +14,8 @@ from __future__ import annotations
 
 import msgspec
 
-from twophase.core.gid import born_ms, lowest_gid
 from twophase.stores.base import ATTEMPTS_SHOWN, Purged
+from twophase.stores.forgetting import Bound, Fate, horizon_behind
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
 
@@ -24,11 +25,12 @@ _BEGINNING = (-1, -1)
 
 
 class Removable(msgspec.Struct):
-    """What one step may remove; `before_ms` is as far as the archive lets it go."""
+    """What one step may remove."""
 
-    before_ms: int
     nodes: list[int]
     seqs: list[int]
+    rows: list[tuple[str, int]]
+    """(gid, finished_ms) of each seq."""
     attempts: list[tuple[int, int]]
     """(at_ms, id)."""
     more: bool = False
@@ -46,50 +48,54 @@ class Sweep:
         self._stayed = 0
         """Attempts the last step has stepped over: the next reads as many more; each costs a look at newer ones."""
 
-    async def step(self, connection: Connection, before_ms: int, limit: int) -> Purged:
-        """Find and remove at most `limit` rows of each kind that are older than `before_ms`."""
-        found = await self._find(connection, before_ms, limit)
+    async def step(self, connection: Connection, before_ms: int, now_ms: int, limit: int) -> Purged:
+        """Find and remove at most `limit` rows of each kind that are older than `before_ms`, and no archive needs."""
+        found = await self._find(connection, before_ms, now_ms, limit)
         horizon_ms = await connection.fetchval(
             statements.FORGET,
-            *(found.before_ms, found.nodes, found.seqs),
+            *(horizon_behind(found.rows), found.nodes, found.seqs),
             *([at_ms for at_ms, _ in found.attempts], [number for _, number in found.attempts]),
         )
         oldest_ms = await self._oldest_ms(connection)
         return Purged(len(found.seqs), len(found.attempts), found.more, horizon_ms, oldest_ms)
 
-    async def _find(self, connection: Connection, before_ms: int, limit: int) -> Removable:
+    async def _find(self, connection: Connection, before_ms: int, now_ms: int, limit: int) -> Removable:
         _, archived_until_ms = await connection.fetchrow(statements.BOUNDS)
         if archived_until_ms is not None:
             before_ms = min(before_ms, archived_until_ms)
-        found = Removable(max(0, before_ms), [], [], [])
+        bound = Bound(max(0, before_ms), now_ms)
+        found = Removable([], [], [], [])
         for (node,) in await connection.fetch(statements.NODES):
-            await self._find_history(connection, node, limit, found)
+            await self._find_history(connection, node, bound, limit, found)
         if not found.more:
             self._seen.clear()
-        found.more |= await self._find_attempts(connection, limit, found)
+        found.more |= await self._find_attempts(connection, bound.before_ms, limit, found)
         return found
 
-    async def _find_history(self, connection: Connection, node: int, limit: int, found: Removable) -> None:
+    async def _find_history(
+        self, connection: Connection, node: int, bound: Bound, limit: int, found: Removable
+    ) -> None:
         seen = self._seen.get(node, self._gone.get(node, 0))
         page = limit * _LOOKED_AT_MAX
         rows = await connection.fetch(statements.OLDEST_HISTORY, node, seen, page)
-        lowest_kept = lowest_gid(found.before_ms)
         for seq, gid, finished_ms in rows:
-            if finished_ms >= found.before_ms:
+            fate = bound.fate(gid, finished_ms)
+            if fate is Fate.ENDS_PASS:
                 return
             if len(found.seqs) == limit:
                 found.more = True
                 return
             self._seen[node] = seq
-            if gid < lowest_kept or born_ms(gid) is None:
+            if fate is Fate.GOES:
                 found.nodes.append(node)
                 found.seqs.append(seq)
+                found.rows.append((gid, finished_ms))
         found.more |= len(rows) == page
 
-    async def _find_attempts(self, connection: Connection, limit: int, found: Removable) -> bool:
+    async def _find_attempts(self, connection: Connection, before_ms: int, limit: int, found: Removable) -> bool:
         page = limit + min(self._stayed, limit * (_LOOKED_AT_MAX - 1))
         self._stayed = 0
-        position = (found.before_ms, *self._attempt)
+        position = (before_ms, *self._attempt)
         rows = await connection.fetch(statements.OLDEST_ATTEMPTS, *position, ATTEMPTS_SHOWN - 1, page)
         for at_ms, number, stays in rows:
             if len(found.attempts) == limit:

@@ -153,8 +153,9 @@ class PostgresStore:
     async def purge(self, before_ms: int, limit: int) -> Purged:
         """See `Store.purge`."""
         assert limit > 0, "a step removes something"
+        now_ms = await self.now_ms()
         readers = await self._settled_readers()
-        return await readers.ask(lambda connection: self._sweep.step(connection, before_ms, limit), "cleaning")
+        return await readers.ask(lambda connection: self._sweep.step(connection, before_ms, now_ms, limit), "cleaning")
 
     async def oldest_undecided(self, before_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
         """See `Store.oldest_undecided`."""

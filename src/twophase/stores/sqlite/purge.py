@@ -2,10 +2,11 @@
 
 Keeps I10 with correctness rules 15 and 17. Rows are found on the reading connection, so that a flush never waits for
 the search; the writer only raises the horizon and deletes by primary key, in one commit. No index of its own is needed:
-history is numbered in the order it ends and attempts in the order they are written, so the oldest stand first.
+history is numbered in the order it ends and attempts in the order they are written, so the oldest stand first. What
+goes, what stays and how far the horizon rises is decided in `stores.forgetting`.
 
-A row is looked at once a pass: what stays (the newest attempts of a message that is still live, a gid whose birth lies
-in the future) is stepped over, and met again by the next pass. They are few: only a message that has waited since
+A row is looked at once a pass: what stays (the newest attempts of a message that is still live, what a clock that was
+ahead has dated) is stepped over, and met again by the next pass. They are few: only a message that has waited since
 before the bound, parked, delayed or tried seldom, keeps attempts that old.
 """
 
@@ -15,8 +16,8 @@ import sqlite3
 
 import msgspec
 
-from twophase.core.gid import born_ms, lowest_gid
 from twophase.stores.base import ATTEMPTS_SHOWN
+from twophase.stores.forgetting import Bound, Fate, horizon_behind
 from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.statements import NODE
 
@@ -27,9 +28,9 @@ _NEWER_MAX = ATTEMPTS_SHOWN - 1
 
 
 class Removable(msgspec.Struct, frozen=True):
-    """What one step may remove; `before_ms` is as far as the archive lets it go."""
+    """What one step may remove, and the least horizon that stands for it."""
 
-    before_ms: int
+    horizon_ms: int
     history: list[int]
     attempts: list[int]
     more: bool
@@ -42,43 +43,49 @@ class Sweep:
         self._seq = 0
         self._id = 0
 
-    def find(self, connection: sqlite3.Connection, before_ms: int, limit: int) -> Removable:
-        """The next `limit` rows of each kind that are older than `before_ms`, or fewer."""
+    def find(self, connection: sqlite3.Connection, before_ms: int, now_ms: int, limit: int) -> Removable:
+        """The next `limit` rows of each kind that are older than `before_ms`, or fewer; no more than an archive has."""
         _, archived_until_ms = connection.execute(statements.HORIZON).fetchone()
         if archived_until_ms is not None:
             before_ms = min(before_ms, archived_until_ms)
-        history, history_left = self._old_history(connection, before_ms, limit)
-        attempts, attempts_left = self._old_attempts(connection, before_ms, limit)
-        return Removable(before_ms, history, attempts, history_left or attempts_left)
+        bound = Bound(before_ms, now_ms)
+        history, history_left = self._old_history(connection, bound, limit)
+        attempts, attempts_left = self._old_attempts(connection, bound, limit)
+        horizon_ms = horizon_behind(history.values())
+        return Removable(horizon_ms, list(history), attempts, history_left or attempts_left)
 
-    def _old_history(self, connection: sqlite3.Connection, before_ms: int, limit: int) -> tuple[list[int], bool]:
-        lowest_kept = lowest_gid(before_ms)
-        found: list[int] = []
+    def _old_history(
+        self, connection: sqlite3.Connection, bound: Bound, limit: int
+    ) -> tuple[dict[int, tuple[str, int]], bool]:
+        """(gid, finished_ms) by seq, and whether there may be more."""
+        found: dict[int, tuple[str, int]] = {}
         rows = connection.execute(statements.OLDEST_HISTORY, (NODE, self._seq, limit * _LOOKED_AT_MAX))
         for seq, gid, finished_ms in rows:
-            if finished_ms >= before_ms:
+            fate = bound.fate(gid, finished_ms)
+            if fate is Fate.ENDS_PASS:
                 break
             if len(found) == limit:
                 return found, True
             self._seq = seq
-            if gid < lowest_kept or born_ms(gid) is None:
-                found.append(seq)
+            if fate is Fate.GOES:
+                found[seq] = gid, finished_ms
         else:
             if self._seq and self._behind(connection, statements.OLDEST_HISTORY, (NODE, self._seq, 1)):
                 return found, True
         self._seq = 0
         return found, False
 
-    def _old_attempts(self, connection: sqlite3.Connection, before_ms: int, limit: int) -> tuple[list[int], bool]:
+    def _old_attempts(self, connection: sqlite3.Connection, bound: Bound, limit: int) -> tuple[list[int], bool]:
         found: list[int] = []
         rows = connection.execute(statements.OLDEST_ATTEMPTS, (self._id, _NEWER_MAX, limit * _LOOKED_AT_MAX))
         for id_, at_ms, stays in rows:
-            if at_ms >= before_ms:
+            young = at_ms >= bound.before_ms
+            if young and bound.fate_of_young(at_ms) is Fate.ENDS_PASS:
                 break
             if len(found) == limit:
                 return found, True
             self._id = id_
-            if not stays:
+            if not young and not stays:
                 found.append(id_)
         else:
             if self._id and self._behind(connection, statements.OLDEST_ATTEMPTS, (self._id, _NEWER_MAX, 1)):

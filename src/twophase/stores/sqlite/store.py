@@ -185,7 +185,8 @@ class SqliteStore:
     async def purge(self, before_ms: int, limit: int) -> Purged:
         """See `Store.purge`. The rows are found in the reader's thread; the writer only deletes by key."""
         assert limit > 0, "a step removes something"
-        found = await self._read(lambda connection: self._sweep.find(connection, max(0, before_ms), limit))
+        now_ms = self._clock.now_ms()
+        found = await self._read(lambda connection: self._sweep.find(connection, max(0, before_ms), now_ms, limit))
         if self._write_lane is None or self._writer is None:
             raise _not_open(self._path)
         horizon_ms = await self._write_lane.call(functools.partial(self._writer.forget, found))

@@ -160,7 +160,7 @@ class Writer:
             connection = self._ready()
             try:
                 _, commit_count, _ = self._begin(connection, 0)
-                connection.execute(statements.RAISE_HORIZON, (found.before_ms,))
+                connection.execute(statements.RAISE_HORIZON, (found.horizon_ms,))
                 for statement, keys in (
                     (statements.FORGET_HISTORY, found.history),
                     (statements.FORGET_ATTEMPTS, found.attempts),

@@ -1,6 +1,6 @@
 -- Raises the horizon, which never falls, and removes rows by key, in one commit: whoever no longer sees a history row
--- sees the horizon that stands for it. No plain joins, see flush.sql. $1 horizon, $2 nodes and $3 seqs of history,
--- $4 times and $5 ids of attempts.
+-- sees the horizon that stands for it. No plain joins, see flush.sql. $1 horizon (0: no history goes), $2 nodes and
+-- $3 seqs of history, $4 times and $5 ids of attempts.
 -- Served by: the primary keys of store_meta and history, attempt_at.
 with raised as (
     update store_meta set value = greatest(value, $1) where name = 'history_horizon_ms' returning value
