@@ -247,6 +247,7 @@ def load(
     command_line: Mapping[str, object],
     environment: Mapping[str, str],
     file: Path | None = None,
+    source: str = "the command line",
 ) -> Settings:
     """The settings in force.
 
@@ -254,6 +255,7 @@ def load(
         command_line: values by setting name; None stands for not given.
         environment: usually `os.environ`.
         file: a TOML file of setting names and values; without it `TWOPHASE_CONFIG` may name one.
+        source: what an error calls the place of the values given first.
 
     Raises:
         ConfigurationError: an unknown name, or a value that cannot work; names the setting and its source.
@@ -273,7 +275,7 @@ def load(
             chosen[name] = _checked(name, environment[variable], variable)
     for name, value in command_line.items():
         if value is not None:
-            chosen[name] = _checked(name, value, "the command line")
+            chosen[name] = _checked(name, value, source)
     settings = Settings(**chosen)
     _check_together(settings)
     return settings

@@ -11,7 +11,7 @@ import asyncio
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -22,13 +22,14 @@ from twophase.coordinator.messages.view import MessageView
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import FINAL, State
 from twophase.server.app import Server
-from twophase.server.settings import Settings
+from twophase.server.settings import Settings, load
 from twophase.stores.search import Search
 from twophase.testing.clock import VirtualClock
 
 T = TypeVar("T")
 _PATIENCE_S = 30.0
 _POLL_S = 0.002
+_DRAIN_MS = 2_000
 _PAGE = 1_000
 _HINTS = {
     State.ABSENT: ": no such gid here; was it sent to this coordinator's url?",
@@ -50,20 +51,21 @@ class InProcessCoordinator:
 
         Arguments:
             store: a store URL, to find the same messages after a restart; by default a file that ends with it.
-            settings: any of the server's settings by name, such as `retry_first_ms=10`.
+            settings: any of the server's settings by name, such as `retry_first_ms=10`, but for `host` and `http_port`:
+                it listens on a free port of 127.0.0.1. The environment and a config file are not read.
 
         Raises:
-            TypeError: no such setting.
+            ConfigurationError: no such setting, one of those two, or a value that the server would refuse.
         """
+        _require_ours(settings)
         self.clock = VirtualClock()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._store = store
-        self._settings = settings
+        self._settings = load({"drain_timeout_ms": _DRAIN_MS, **settings}, {}, source="the test")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._server: Server | None = None
         self._url = ""
-        Settings(**settings)
 
     @property
     def url(self) -> str:
@@ -90,9 +92,7 @@ class InProcessCoordinator:
         if self._store is None:
             self._folder = tempfile.TemporaryDirectory(prefix="twophase-test-")
             self._store = f"sqlite:///{Path(self._folder.name) / 'coordinator.db'}"
-        settings = msgspec.structs.replace(
-            Settings(**{"drain_timeout_ms": 2_000, **self._settings}), store=self._store, host="127.0.0.1", http_port=0
-        )
+        settings = msgspec.structs.replace(self._settings, store=self._store, host="127.0.0.1", http_port=0)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="twophase coordinator", daemon=True)
         self._thread.start()
@@ -234,3 +234,12 @@ class InProcessCoordinator:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(_PATIENCE_S)
         loop.close()
+
+
+def _require_ours(settings: Mapping[str, object]) -> None:
+    for name in ("host", "http_port"):
+        if name in settings:
+            raise ConfigurationError(
+                f"{name}: a test's coordinator listens on a free port of 127.0.0.1; `url` is its address.",
+                remedy=f"Leave {name} out.",
+            )

@@ -6,12 +6,14 @@ import http.server
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from twophase import Message
 from twophase.barrier.installing import install
+from twophase.core.errors import ConfigurationError
 from twophase.testing import InProcessCoordinator, State
 
 
@@ -84,8 +86,23 @@ def test_messages_outlive_a_restart_on_the_same_store(tmp_path: Path, branch: ht
 
 
 def test_a_setting_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(ConfigurationError, match=r"retry_frist_ms: there is no such setting \(from the test\)"):
         InProcessCoordinator(retry_frist_ms=1)
+
+
+@pytest.mark.parametrize("taken", [{"host": "0.0.0.0"}, {"http_port": 8080}])
+def test_the_address_is_not_the_tests_to_choose(taken: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=f"{next(iter(taken))}: a test's coordinator listens on a free port"):
+        InProcessCoordinator(**taken)
+
+
+def test_settings_are_read_as_the_servers_are() -> None:
+    with pytest.raises(ConfigurationError, match="retry_first_ms: is greater than retry_cap_ms"):
+        InProcessCoordinator(retry_first_ms=100, retry_cap_ms=10)
+    with pytest.raises(ConfigurationError, match="retry_first_ms: expected"):
+        InProcessCoordinator(retry_first_ms=0)
+    with InProcessCoordinator(grpc_port="0") as coordinator:
+        assert coordinator.grpc_url.startswith("grpc://127.0.0.1:")
 
 
 def test_waiting_in_vain_says_what_the_message_is(

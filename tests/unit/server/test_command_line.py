@@ -44,10 +44,10 @@ def test_the_base_installation_says_which_extra_brings_the_command(start: str) -
     script = f"import sys; sys.modules['typer'] = None; {start}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.splitlines() == [
+    assert done.stderr == (
         "twophase: the command needs the package 'typer'. Run: pip install 'twophase[server]',"
-        " or 'twophase[sqlalchemy]' for `twophase barrier` alone"
-    ]
+        " or 'twophase[sqlalchemy]' for `twophase barrier` alone\n"
+    )
 
 
 def test_the_script_is_the_entry_that_needs_no_extra() -> None:
