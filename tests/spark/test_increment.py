@@ -139,6 +139,47 @@ def test_a_service_that_is_new_or_back_again_makes_the_run_a_whole_one() -> None
     assert [remark.what for remark in back.remarks] == ["consumer b is new"]
 
 
+def test_a_service_from_a_backup_makes_the_run_a_whole_one_and_is_followed_from_there() -> None:
+    first = advanced(None, [bank(Bound(1, 70, "id"))], 1_000, 500, [], RUN)
+    second = advanced(first, [bank(Bound(1, 90, "id"))], 2_000, 500, [], RUN)
+    restored = [bank(Bound(1, 80, "id"))]
+
+    increment = increment_of(restored, second, 500, 1)
+    after = advanced(second, restored, 3_000, 500, [], RUN)
+
+    assert (increment.whole, increment.sources) == (True, tuple(restored))
+    [remark] = increment.remarks
+    assert (remark.what, remark.note.startswith("it ends at id 80, and 90 was seen")) == (
+        "consumer b is older than it was",
+        True,
+    )
+    assert not increment_of([bank(Bound(1, 85, "id"))], after, 500, 1).whole
+    assert increment_of([bank(Bound(1, 85, "id"))], after, 500, 1).sources[0].slices[0].first == 81
+
+
+def test_where_all_rows_were_cleaned_the_keys_may_begin_anew() -> None:
+    first = advanced(None, [bank(Bound(1, 90, "id"))], 1_000, 500, [], RUN)
+
+    increment = increment_of([bank(Bound(1, 0, "id"))], first, 500, 1)
+    after = advanced(first, [bank(Bound(1, 0, "id"))], 2_000, 500, [], RUN)
+
+    [remark] = increment.remarks
+    assert (increment.whole, remark.what, remark.checked) == (False, "consumer b: its rows", False)
+    later = increment_of([bank(Bound(1, 3, "id"))], after, 500, 1)
+    assert (later.remarks, later.sources[0].slices[0].first) == ((), 1)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_run_that_proves_nothing_is_not_made_clean_by_the_next(spark: SparkSession, tmp_path: Path) -> None:
+    system = make_system(tmp_path)
+    plan = Plan(locations(system), grace_s=0, cores=1, state=tmp_path / "state")
+
+    assert [run(spark, plan, look_into(plan)).verdict for _ in range(2)] == [Verdict.NOTHING] * 2
+    plant(system, nowadays(GOOD))
+    assert [run(spark, plan, look_into(plan)).verdict for _ in range(2)] == [Verdict.CLEAN] * 2
+
+
 def test_with_too_much_open_the_point_stays() -> None:
     before = advanced(None, [store(Bound(1, 100, "seq", 1))], 1_000, 0, [], RUN)
     many = [str(number) for number in range(CARRIED_MAX + 1)]

@@ -42,12 +42,13 @@ from twophase.spark.readers import probe as probing
 from twophase.spark.readers.probe import Source
 from twophase.spark.reports.junit import to_junit
 from twophase.spark.reports.page import to_html
-from twophase.spark.reports.report import Report, Terms, make_report, to_json
+from twophase.spark.reports.report import Report, Terms, Verdict, make_report, to_json
 from twophase.spark.rules.comparison import Audited, compare
 from twophase.spark.rules.facts import Inputs
 from twophase.spark.rules.remembered import SEEN_SCHEMA, digest
 from twophase.spark.rules.taxonomy import OPEN, VIOLATIONS
 
+_PROVES_NOTHING = (Verdict.NOTHING, Verdict.UNCHECKED, Verdict.INCOMPLETE)
 _CARRIED = [flag.value for flag in (*VIOLATIONS, *OPEN)]
 
 
@@ -152,12 +153,27 @@ def examine(
         late_s=plan.late_s,
         complete=plan.complete,
         allow_empty=plan.allow_empty,
-        since_ms=None if state is None or chosen.whole else state.as_of_ms,
+        since_ms=None if state is None or chosen.whole or not state.proven else state.as_of_ms,
         remarks=tuple(chosen.remarks),
         runs=runs,
     )
     report = make_report(audited.result, sources, terms, duration_s=time.monotonic() - started)
-    return report, audited, after
+    return report, audited, None if after is None else _held(state, after, report.verdict, follows=arrived is not None)
+
+
+def _held(state: VerifiedPoint | None, after: VerifiedPoint, verdict: Verdict, *, follows: bool) -> VerifiedPoint:
+    """The point to keep.
+
+    A run that proves nothing leaves it where it was, because the next one would find nothing new there and call that
+    clean; what it found open is waited for all the same. A stream goes on, having told.
+    """
+    if verdict not in _PROVES_NOTHING:
+        return after
+    if follows:
+        return msgspec.structs.replace(after, proven=state is not None and state.proven)
+    before = state or VerifiedPoint(proven=False)
+    carried = tuple(sorted({*before.carried, *after.carried}))
+    return msgspec.structs.replace(before, runs=after.runs, carried=carried)
 
 
 def write_reports(report: Report, plan: Plan) -> None:

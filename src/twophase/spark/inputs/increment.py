@@ -60,7 +60,7 @@ class Seen(msgspec.Struct, frozen=True):
 class VerifiedPoint(msgspec.Struct, frozen=True):
     """The verified point. `sources`: by `role name`, the database it was; `verified`: by coordinator and node, seq.
 
-    `carried`: what was broken or open; `seen`: what was broken, by gid.
+    `carried`: what was broken or open; `seen`: what was broken, by gid; `proven`: a run has had something to say.
     `stream`, `batch`: the stream that moves it on, see `auditing.following`, and the last of its batches that is in it.
     """
 
@@ -72,6 +72,7 @@ class VerifiedPoint(msgspec.Struct, frozen=True):
     carried: tuple[str, ...] = ()
     runs: tuple[Run, ...] = ()
     seen: dict[str, Seen] = {}
+    proven: bool = True
     stream: str = ""
     batch: int = -1
 
@@ -125,7 +126,8 @@ def increment_of(sources: Sequence[Source], state: VerifiedPoint, overlap_ms: in
     """What to read beyond the verified point.
 
     A producer, consumer or ledger that no run has seen yet makes the run a whole one: what is missing in it has no row
-    there that could be new. Of a coordinator, whatever there is to compare is its own rows.
+    there that could be new. So does one whose keys end before where they ended: it came from a backup, and what it
+    lost was compared before. Of a coordinator, whatever there is to compare is its own rows.
 
     Raises:
         CannotRead: a history ends before the verified point: another store, or one from a backup.
@@ -152,6 +154,10 @@ def increment_of(sources: Sequence[Source], state: VerifiedPoint, overlap_ms: in
             remarks += gaps
             changed.append(msgspec.structs.replace(source, slices=slices))
         else:
+            fallen = _fallen_back(source, state)
+            if fallen is not None:
+                remarks.append(fallen)
+                whole |= fallen.checked
             changed.append(_since(source, before, slices_max, remarks))
     gone = sorted(state.sources.keys() - {name_of(source) for source in sources})
     remarks += [Coverage(name, checked=False, note="not given any more; it was in earlier runs") for name in gone]
@@ -176,7 +182,12 @@ def advanced(
         for source in sources
         if source.location.role is not Role.COORDINATOR and source.bounds
     }
-    marks = [*before.marks, Mark(as_of_ms, keys)]
+    # Keys that a database gives again, from a backup or behind a cleaning of all rows, are no further than it is now.
+    older = [
+        Mark(mark.as_of_ms, {name: min(key, keys.get(name, key)) for name, key in mark.keys.items()})
+        for mark in before.marks
+    ]
+    marks = [*older, Mark(as_of_ms, keys)]
     old_enough = [mark for mark in marks if mark.as_of_ms <= as_of_ms - overlap_ms]
     return VerifiedPoint(
         as_of_ms=as_of_ms,
@@ -249,6 +260,21 @@ def _history_since(
             Bound(max(bound.first, seen + 1), bound.last, "seq", bound.node), slices_max, after=True
         )
     return tuple(slices), gaps
+
+
+def _fallen_back(source: Source, state: VerifiedPoint) -> Coverage | None:
+    """What to say of a source whose keys end before where a run found them to; None when they do not."""
+    seen = state.marks[-1].keys.get(name_of(source), 0) if state.marks else 0
+    if not source.bounds or source.bounds[0].last >= seen:
+        return None
+    [bound] = source.bounds
+    if bound.first > bound.last:
+        note = (
+            f"none stands any more, and {bound.key} {seen} was seen: cleaned, or lost with a backup that was put back"
+        )
+        return Coverage(f"{name_of(source)}: its rows", checked=False, note=note)
+    note = f"it ends at {bound.key} {bound.last}, and {seen} was seen; so everything was compared from its beginning"
+    return Coverage(f"{name_of(source)} is older than it was", checked=True, note=note)
 
 
 def _since(source: Source, before: Mark | None, slices_max: int, remarks: list[Coverage]) -> Source:
