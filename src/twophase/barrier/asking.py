@@ -88,12 +88,12 @@ def begin_bounded(dialect: Dialect, lock_timeout_ms: int) -> Steps[dict[str, Any
         "lock_timeout_s": max(1, lock_timeout_ms // 1000),
         "lock_timeout_fraction": lock_timeout_ms / 1000,
     }
-    if dialect.has("check_back_isolation") and dialect.name == "postgresql":
-        yield say(dialect, "check_back_isolation")
+    if dialect.has("check_back_isolation_before_settings"):
+        yield say(dialect, "check_back_isolation_before_settings")
     if dialect.has("check_back_settings"):
         yield say(dialect, "check_back_settings", **bounds)
-    if dialect.name == "mysql":
-        yield say(dialect, "check_back_isolation")
+    if dialect.has("check_back_isolation_after_settings"):
+        yield say(dialect, "check_back_isolation_after_settings")
     return bounds
 
 

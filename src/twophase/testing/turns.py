@@ -9,7 +9,8 @@ from twophase.core.errors import OpenTransaction
 
 _WAIT_MS = 10_000
 _OF_A_REAL_TRANSACTION = (
-    "check_back_isolation",
+    "check_back_isolation_after_settings",
+    "check_back_isolation_before_settings",
     "check_back_settings",
     "read_durability",
     "read_own_durability",

@@ -185,3 +185,16 @@ def test_every_wait_is_bounded_by_the_lock_timeout() -> None:
     _, script = ask(["g", "rollback", "asker", None], dialect=POSTGRESQL)
     bounds = script.said[script.position("lock_timeout")].parameters
     assert bounds == {"lock_timeout": "1500ms", "statement_timeout": "1500ms"}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "settings"), [(POSTGRESQL, "lock_timeout"), (MYSQL, "lock_timeout_s")], ids=["postgresql", "mysql"]
+)
+def test_the_isolation_stands_where_the_database_takes_it(dialect: Dialect, settings: str) -> None:
+    """PostgreSQL wants it before any query of the transaction, MySQL before the statement that begins one."""
+    _, script = ask(["g", "rollback", "asker", None], dialect=dialect)
+    isolation = script.position("read committed")
+    if dialect is POSTGRESQL:
+        assert (isolation, script.position(settings)) == (0, 1)
+    else:
+        assert (script.position(settings), isolation, script.position("insert into")) == (0, 1, 2)
