@@ -63,12 +63,13 @@ async def test_a_message_that_succeeds_at_once_is_one_change_and_says_who_decide
 
 async def test_a_branch_that_fails_makes_the_decision_durable_and_another_node_goes_on(nodes: Nodes) -> None:
     nodes.a.destination.script[IN].append(Answer(500))
-    await nodes.a.prepare(message("g", **EARLY))
-    await nodes.a.submit(message("g", **EARLY))
+    said = message("g", retry_interval_ms=20_000, **EARLY)
+    await nodes.a.prepare(said)
+    await nodes.a.submit(said)
     await nodes.until_state("g", State.SUBMITTED)
     a_dies(nodes)
     await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)
-    nodes.clock.advance(2_000)
+    nodes.clock.advance(21_000)
     nodes.shared.renew()
     await nodes.until_state("g", State.SUCCEEDED)
     assert nodes.b.destination.urls() == [IN]

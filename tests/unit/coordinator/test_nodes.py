@@ -11,6 +11,7 @@ from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, message
 from tests.unit.coordinator.shared import LEASE_MS
 from twophase.core.errors import (
     ConfigurationError,
+    ContentConflict,
     NotYetDelivered,
     ShuttingDown,
     StateConflict,
@@ -83,6 +84,13 @@ async def test_a_prepare_repeated_at_another_node_is_the_same_and_stays_with_the
     await nodes.come_due()
     await nodes.until_state("g", State.SUCCEEDED)
     assert (nodes.a.destination.urls(), nodes.b.destination.urls()) == ([CHECK, IN], [])
+
+
+async def test_a_prepare_at_another_node_from_another_database_is_refused(nodes: Nodes) -> None:
+    await nodes.a.prepare(message("g", check_url=f"{CHECK}?barrier=one"))
+    again = await nodes.b.prepare(message("g", check_url=f"{CHECK}?barrier=two"))
+    assert isinstance(again.error, ContentConflict)
+    assert nodes.b.active == 0
 
 
 async def test_a_prepare_repeated_where_it_was_prepared_knows_what_another_node_decided(nodes: Nodes) -> None:
@@ -358,7 +366,7 @@ async def test_a_node_whose_clock_is_an_hour_off_sees_to_adopted_messages_when_t
     await wrong.coordinator.start()
     try:
         nodes.a.destination.script[IN].append(Answer(500))
-        await nodes.a.submit(message("tried"))
+        await nodes.a.submit(message("tried", retry_interval_ms=20_000))
         await nodes.until(lambda: nodes.a.rescheduled() == ["tried"])
         await nodes.a.prepare(message("g"))
         nodes.a.gates.cut = True
@@ -390,12 +398,13 @@ async def test_after_an_outage_nobody_ends_a_tenure_before_a_lease_of_contact(no
 
 async def test_what_a_stopped_node_leaves_is_taken_over_at_once(nodes: Nodes) -> None:
     nodes.a.destination.script[IN].append(Answer(500))
-    await nodes.a.submit(message("g"))
+    await nodes.a.submit(message("g", retry_interval_ms=20_000))
     await nodes.until(lambda: nodes.a.rescheduled() == ["g"])
     await nodes.a.coordinator.drain(1_000)
     await nodes.a.coordinator.stop()
     await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)
-    nodes.clock.advance(1_100)
+    nodes.clock.advance(21_000)
+    nodes.shared.renew()
     await nodes.until_state("g", State.SUCCEEDED)
     assert nodes.b.destination.urls() == [IN]
 

@@ -18,7 +18,7 @@ REFUSED = Answer(500, b"no")
 
 async def submitted_at_a(nodes: Nodes) -> None:
     nodes.a.destination.script[IN].extend([REFUSED] * 50)
-    await nodes.a.submit(message("g", retry_interval_ms=1_000))
+    await nodes.a.submit(message("g", retry_interval_ms=20_000))
     await nodes.until(lambda: len(nodes.a.destination.calls) == 1)
     await nodes.until(lambda: nodes.a.rescheduled() == ["g"])
 
