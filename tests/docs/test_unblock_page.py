@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.docs.pages import ROOT
 from twophase.cli.operating.explain import text_of
 from twophase.cli.operating.explanation import explain
-from twophase.server.formats.shown import ShownAttempt, ShownBranch, ShownMessage
+from twophase.core.operating import ShownAttempt, ShownBranch, ShownMessage
 
 _PAGE = (ROOT / "docs" / "how-to" / "unblock-a-message.md").read_text()
 _NOW_MS = 1_700_000_100_000

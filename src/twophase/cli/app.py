@@ -31,16 +31,16 @@ COMMANDS: Final[tuple[LazyCommand, ...]] = (
     LazyCommand("server", "twophase.cli.server", "app", "server", "Run the coordinator."),
     LazyCommand("migrate", "twophase.cli.migrate", "app", "server", "Create or upgrade the schema of the store."),
     LazyCommand("limits", "twophase.cli.limits", "app", "server", "Print every limit of the protocol."),
-    LazyCommand("messages", "twophase.cli.operating.messages", "app", "server", "Find messages, and unblock them."),
+    LazyCommand("messages", "twophase.cli.operating.messages", "app", "operator", "Find messages, and unblock them."),
     LazyCommand(
         "explain",
         "twophase.cli.operating.explain",
         "app",
-        "server",
+        "operator",
         "Say in plain words what a message is waiting for.",
     ),
     LazyCommand(
-        "topic", "twophase.cli.operating.topic", "app", "server", "Show and change who is called for topic://NAME."
+        "topic", "twophase.cli.operating.topic", "app", "operator", "Show and change who is called for topic://NAME."
     ),
     LazyCommand(
         "import",

@@ -9,7 +9,7 @@ import pytest
 
 from twophase.cli.operating.explain import text_of
 from twophase.cli.operating.explanation import Explanation, clock, explain
-from twophase.server.formats.shown import ShownAttempt, ShownBranch, ShownMessage
+from twophase.core.operating import ShownAttempt, ShownBranch, ShownMessage
 
 NOW = 1_700_000_100_000
 MINUTE = 60_000

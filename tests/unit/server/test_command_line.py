@@ -62,6 +62,17 @@ def test_every_command_of_the_table_exists(command: command_line.LazyCommand) ->
     assert result.exit_code == 0, result.output
 
 
+def test_an_operators_machine_needs_no_library_of_the_server() -> None:
+    script = (
+        "import sys, importlib; from twophase.cli.app import COMMANDS\n"
+        "for name in ('starlette', 'structlog', 'prometheus_client', 'twophase.server'): sys.modules[name] = None\n"
+        "for one in COMMANDS:\n"
+        "    if one.extra == 'operator': importlib.import_module(one.module); print(one.name)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["messages", "explain", "topic"]
+
+
 def test_server_help_documents_every_setting() -> None:
     result = runner.invoke(command_line.app, ["server", "--help"], terminal_width=200)
     for setting in describe():

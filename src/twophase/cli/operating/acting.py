@@ -30,8 +30,7 @@ from twophase.cli.operating.message_filters import (
     PrefixOption,
     StateOption,
 )
-from twophase.server.doors.messages_http import Said
-from twophase.server.formats.shown import ManyMessages
+from twophase.core.operating import ManyMessages, Said
 
 _PAGE_ROWS: Final = 500
 

@@ -8,7 +8,7 @@ import typer
 
 from twophase.cli.operating.explanation import Explanation, explain
 from twophase.cli.operating.http_api import DEFAULT_SERVER, Api, JsonOption, ServerOption, path_of, print_json
-from twophase.server.formats.shown import OneMessage
+from twophase.core.operating import OneMessage
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

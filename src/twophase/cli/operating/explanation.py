@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from twophase.server.formats.shown import ShownAttempt, ShownBranch, ShownMessage
+from twophase.core.operating import ShownAttempt, ShownBranch, ShownMessage
 
 _SLACK_MS: Final = 2_000
 """What is due by less than this is being done, not late."""

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.operating.explanation import clock, span
-from twophase.server.formats.shown import ShownMessage
+from twophase.core.operating import ShownMessage
 
 
 def table_of(messages: Sequence[ShownMessage], now_ms: int) -> Table:

@@ -32,8 +32,7 @@ from twophase.cli.operating.message_filters import (
     StateOption,
 )
 from twophase.cli.operating.message_tables import one_message, table_of
-from twophase.server.doors.messages_http import Said
-from twophase.server.formats.shown import Acted, ManyMessages, OneMessage, ShownMessage
+from twophase.core.operating import Acted, ManyMessages, OneMessage, Said, ShownMessage
 
 app = typer.Typer(
     name="messages",

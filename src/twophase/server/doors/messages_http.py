@@ -21,11 +21,12 @@ from twophase.core.gid import validate_gid
 from twophase.core.hooks import Clock
 from twophase.core.lifecycle import State
 from twophase.core.limits import GID_BYTES_MAX, URL_BYTES_MAX, require
+from twophase.core.operating import Acted, ManyMessages, OneMessage, Said
 from twophase.server.doors.cold import Handler, guarded
 from twophase.server.doors.dtm_operator import PAGE_ROWS_MAX, Acting, DtmOperator, Looking
 from twophase.server.formats.decode import Decoder
 from twophase.server.formats.encode import RETRY_AFTER_S, WIRE_STATES, Answer, Failure, refusal
-from twophase.server.formats.shown import Acted, Earliest, ManyMessages, OneMessage, shown
+from twophase.server.formats.operator_json import Earliest, shown
 from twophase.stores.search import Search
 
 MESSAGES: Final = "/api/twophase/messages"
@@ -33,13 +34,6 @@ _ROWS_DEFAULT: Final = 100
 _REASON_CHARACTERS_MAX: Final = 200
 _STATES: Final = {name: state for state, name in WIRE_STATES.items()} | {"succeeded": State.SUCCEEDED}
 _TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False, "": None}
-
-
-class Said(msgspec.Struct):
-    """The body of an act."""
-
-    by: str = ""
-    reason: str = ""
 
 
 _decode_said = msgspec.json.Decoder(Said).decode

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from twophase.core import many, takeover
+from twophase.core.operating import Acted, ManyMessages, OneMessage, Said
 from twophase.server.doors.many_http import PrepareMany
-from twophase.server.doors.messages_http import MESSAGES, Said
+from twophase.server.doors.messages_http import MESSAGES
 from twophase.server.doors.topics_http import OWN_PREFIX, ShownTopic, ShownTopics, Subscription
-from twophase.server.formats.shown import Acted, ManyMessages, OneMessage
 from twophase.server.openapi.operation import FORGOTTEN, NO_MESSAGE, Done, Operation, Parameter
 
 _GID: Final = Parameter("gid", "the message's name", where="path")

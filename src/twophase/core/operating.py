@@ -1,0 +1,88 @@
+"""What operators say to a server and are told, under `/api/twophase/messages`: a message as it stands, and their acts.
+
+Plain values that travel as JSON, known to the server's door and to the command line, which needs nothing of the
+server's. No payload, header or secret is in them, only addresses and sizes. Times are milliseconds since 1970 by the
+store's clock; what has no value is left out.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Said(msgspec.Struct):
+    """The body of an act: who acts, and why."""
+
+    by: str = ""
+    reason: str = ""
+
+
+class ShownBranch(msgspec.Struct, omit_defaults=True, frozen=True):
+    """One call of the message."""
+
+    branch_id: str
+    url: str = ""
+    payload_bytes: int = 0
+    done: bool = False
+
+
+class ShownAttempt(msgspec.Struct, omit_defaults=True, frozen=True):
+    """Something that went wrong, or that an operator did."""
+
+    at_ms: int
+    kind: str
+    branch_id: str = ""
+    target: str = ""
+    status: int = 0
+    latency_ms: int = 0
+    result: str = ""
+    error: str = ""
+
+
+class ShownMessage(msgspec.Struct, omit_defaults=True, frozen=True):
+    """A message. `due_ms`: when it is tried next; `earliest_ms`: not before this, whatever anybody does.
+
+    `attempts_max`: when so many rounds of branch calls have failed in a row it is parked; 0 for never.
+
+    `log` is there when one message is asked for, the newest 100, oldest first.
+    """
+
+    gid: str
+    state: str
+    created_ms: int
+    parked: bool = False
+    decided_ms: int = 0
+    decided_by: str = ""
+    finished_ms: int = 0
+    reason: str = ""
+    due_ms: int = 0
+    earliest_ms: int = 0
+    attempts: int = 0
+    attempts_max: int = 0
+    check_url: str = ""
+    protocol: str = "http"
+    check_back_durability: bool = False
+    branches: list[ShownBranch] = []
+    log: list[ShownAttempt] = []
+
+
+class OneMessage(msgspec.Struct, frozen=True):
+    """A message, and what time it is for the store."""
+
+    message: ShownMessage
+    now_ms: int
+
+
+class ManyMessages(msgspec.Struct, frozen=True):
+    """A page; `position` is where the next one begins, empty for the end. A page may be short, or even empty."""
+
+    messages: list[ShownMessage]
+    position: str
+    now_ms: int
+
+
+class Acted(msgspec.Struct, frozen=True):
+    """An operator's act is done: where the message stands now."""
+
+    gid: str
+    state: str
