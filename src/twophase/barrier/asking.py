@@ -35,11 +35,15 @@ _log = logging.getLogger("twophase.barrier")
 
 
 class CheckBackQuestion(msgspec.Struct, frozen=True):
-    """What the coordinator asks. `prepared_at_ms` and `identity` are None when it does not say."""
+    """What the coordinator asks. `prepared_at_ms` and `identity` are None when it does not say.
+
+    `lasting`: a row of this gid is written without a time of prepare, so that no cleaning ever takes it.
+    """
 
     gid: str
     prepared_at_ms: int | None = None
     identity: str | None = None
+    lasting: bool = False
 
 
 class CheckBackAnswer(msgspec.Struct, frozen=True):
@@ -107,7 +111,7 @@ def _judge(question: CheckBackQuestion, token: str, rows: Row, meta: dict[str, s
         return CheckBackAnswer(Verdict.COMMITTED, bytes(body) if body is not None else None, "the barrier row stands")
     if reason != _ROLLED_BACK_REASON:
         return _unknown("the row's reason is neither 'msg' nor 'rollback'")
-    if written_by == token and _cleaned(question.prepared_at_ms, meta):
+    if written_by == token and not question.lasting and _cleaned(question.prepared_at_ms, meta):
         # A row may have stood here and been cleaned: that none stands now proves nothing (rule 13).
         return _unknown("prepared before the horizon below which barrier rows have been cleaned")
     return CheckBackAnswer(Verdict.ROLLED_BACK, evidence="the check-back's row stands")
@@ -141,6 +145,7 @@ def check_back(
     *,
     prepared_at_ms: int | None = None,
     identity: str | None = None,
+    lasting: bool = False,
     table: str = DEFAULT_TABLE,
     lock_timeout_ms: int = LOCK_TIMEOUT_MS,
 ) -> CheckBackAnswer:
@@ -150,6 +155,7 @@ def check_back(
         engine: whatever `open_transaction` takes.
         prepared_at_ms: milliseconds since 1970, as prepare answered.
         identity: the name of the database that the producer wrote to; None leaves it unchecked.
+        lasting: a row of this gid has no time of prepare and so is never cleaned; then an absent one was never there.
 
     Returns:
         Committed or rolled back are durable and for ever; in progress when somebody holds the row or the database
@@ -164,7 +170,8 @@ def check_back(
     >>> check_back(bank, "never-began").verdict
     <Verdict.ROLLED_BACK: 'rolled_back'>
     """
-    question = CheckBackQuestion(validate_gid(gid), prepared_at_ms, identity)
+    assert not lasting or prepared_at_ms is None, "a row with a time of prepare is cleaned some day"
+    question = CheckBackQuestion(validate_gid(gid), prepared_at_ms, identity, lasting)
     validate_table(table)
     try:
         transaction = open_transaction(engine, lock_timeout_ms=lock_timeout_ms)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import subprocess
 import sys
 import urllib.error
@@ -56,6 +58,15 @@ def test_an_undecided_batch_is_in_progress_until_it_is_given_up(url: str, ledger
     assert ledger.verdict(GIDS[0]) is Verdict.ROLLED_BACK
     assert ledger.decide(group, [], 0) is Decision.GIVEN_UP
     assert ledger.begin(Batch(group, "orders", "query", 7), "id") is Decision.GIVEN_UP
+
+
+def test_a_batch_is_given_up_although_the_barrier_is_cleaned_there(url: str, ledger: Ledger) -> None:
+    begun(ledger)
+    with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database, database:
+        database.execute("insert into twophase_meta (name, value) values ('horizon_ms', '1')")
+
+    assert abandon(url, "--batch", "7")[0] == 0
+    assert ledger.verdict(GIDS[0]) is Verdict.ROLLED_BACK
 
 
 def test_what_is_published_stays_so_and_only_leftovers_are_given_up(url: str, ledger: Ledger) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from typer.testing import CliRunner
 
 from tests.spark.sink.scene import Scene
+from twophase.cli.spark.commands import app
 from twophase.client.transport.wire import Operation, encode_request
 from twophase.core.errors import ContraryDecision, PublishError
 from twophase.core.many import OneResult
@@ -68,12 +72,19 @@ def test_what_an_operator_stopped_before_is_told_once(sqlite_scene: Scene) -> No
 def test_a_coordinator_that_knows_nothing_of_it_is_told(sqlite_scene: Scene) -> None:
     winner = written(sqlite_scene, GIDS, prepared=False)
 
-    with pytest.raises(PublishError, match="TP-2004"):
+    with pytest.raises(PublishError, match="TP-2004") as refused:
         publish(parse(sqlite_scene.options()), [winner])
 
     assert not sqlite_scene.receiver.calls
     [batch] = sqlite_scene.book.batches("orders")
     assert (batch.decision, batch.published_ms) == (Decision.PUBLISHED, None)
+
+    # What delivered it has forgotten it, say: an operator says so, and the publisher goes on.
+    command = re.search(r"`twophase spark (abandon [^`]+)`", refused.value.remedy)
+    assert command is not None
+    done = CliRunner().invoke(app, [*command[1].split(), "--ledger", sqlite_scene.ledger])
+    assert (done.exit_code, "left to the check-backs" in done.output) == (0, True)
+    publish(parse(sqlite_scene.options()), [winner])
 
 
 def test_nothing_is_submitted_of_what_was_given_up_meanwhile(sqlite_scene: Scene) -> None:

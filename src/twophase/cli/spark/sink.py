@@ -126,7 +126,11 @@ def _give_up(book: Ledger, publisher: str, wanted: str, shown: int) -> int:
     if decision is Decision.GIVEN_UP:
         typer.echo("Given up: the coordinator rolls its messages back when it asks next.")
     else:
-        typer.echo("It is published; what only failed tries of it had prepared is given up.")
+        book.set_published(found[0].group, 0)
+        typer.echo(
+            "It is published; what only failed tries of it had prepared is given up, and what was not submitted yet "
+            "is left to the check-backs."
+        )
     return 0
 
 

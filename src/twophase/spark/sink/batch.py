@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import logging
+import shlex
 from collections.abc import Sequence
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from twophase.core import failpoint
-from twophase.core.errors import ContraryDecision, PublishError
+from twophase.core.errors import ContraryDecision, PublishError, UnknownMessage
 from twophase.core.many import OneResult
 from twophase.spark.sink.bulk import BulkClient
 from twophase.spark.sink.ledger import Decision, Ledger
@@ -61,6 +62,14 @@ def _submit(publishing: Publishing, ledger: Ledger, group: str) -> None:
             _reach("spark.amid_submit")
         if result.code == ContraryDecision.code:
             contrary.append(gid)
+        elif result.code == UnknownMessage.code:
+            raise PublishError(
+                f"The coordinator does not know a message of published batch {group}: {result.code}: {result.message}",
+                gid=gid,
+                remedy="Name the coordinator that it was prepared at. Or, where that one delivered it and cleaned its "
+                f"history since: `twophase spark abandon --publisher {shlex.quote(publishing.publisher)} "
+                f"--batch {group}` leaves to its check-backs what is not submitted.",
+            )
         elif result.code:
             raise PublishError(f"The coordinator refused a submit: {result.code}: {result.message}", gid=gid)
 

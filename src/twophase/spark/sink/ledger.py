@@ -207,7 +207,7 @@ class Ledger:
 
     def give_up(self, group: str) -> Decision:
         """Roll an undecided batch back, for ever; of a published one give up what it prepared and did not publish."""
-        answer = check_back(self._engine, group, lock_timeout_ms=10_000)
+        answer = check_back(self._engine, group, lasting=True, lock_timeout_ms=10_000)
         decision = {Verdict.COMMITTED: Decision.PUBLISHED, Verdict.ROLLED_BACK: Decision.GIVEN_UP}.get(answer.verdict)
         if decision is None:
             return Decision.OPEN
