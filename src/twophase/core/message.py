@@ -3,17 +3,20 @@
 A message is one value: it travels, is compared and is stored as a whole (`encode`, `decode`: one MessagePack
 array, the `body` of a stored row), because the cost of durability is counted in commits, not in bytes.
 Two requests carry the same content when their branches are equal: addresses as written (a topic's name, not
-its subscribers, where the name is known) and payload bytes; options do not count (correctness rule 5).
+its subscribers, where the name is known) and payload bytes; options do not count (correctness rule 5). Two prepares
+must name the same business database besides: one barrier decides about a gid, and the check address names it (rule 6).
 """
 
 from __future__ import annotations
 
 import enum
 from typing import Final
-from urllib.parse import unquote_plus
+from urllib.parse import parse_qs, unquote_plus
 
 import msgspec
 
+IDENTITY_PARAMETER: Final = "barrier"
+"""In a check address: the name of the producer's database, as its SDK read it there."""
 _TOPIC: Final = "topic://"  # as `core.topic`, which imports this module
 
 
@@ -124,6 +127,15 @@ def method_of(url: str) -> str:
     return next((unquote_plus(pair[7:]) for pair in query.split("&") if pair.startswith("method=")), "")
 
 
+def databases_asked(check_url: str) -> list[str]:
+    """The databases that a check address names: one, as our SDK writes it; none, where nobody's does.
+
+    >>> databases_asked("http://a/check?tenant=7&barrier=7f#top"), databases_asked("a:58080/bank.Bank/Check")
+    (['7f'], [])
+    """
+    return parse_qs(check_url.partition("#")[0].partition("?")[2]).get(IDENTITY_PARAMETER, [])
+
+
 def may_be_called_early(message: Message) -> bool:
     """Whether a submit of this prepared message may count before it is stored (correctness rule 25).
 
@@ -147,13 +159,22 @@ def same_prepared(known: Message, said: Message) -> bool:
     """Whether a *prepare* that names `known`'s gid again means the same message.
 
     Stricter than `same_content`: here nothing came late yet. A second process that prepared more branches, or fewer,
-    and then committed would find them neither in the stored message nor among those added in its barrier row.
+    and then committed would find them neither in the stored message nor among those added in its barrier row. Nor would
+    one that committed in another database than `known`'s check address asks be found there; hosts and paths may differ,
+    as those of two processes on one database do.
 
     >>> one, two = Branch("http://b/1"), Branch("http://b/2")
     >>> same_prepared(Message("g", (one,), options=Options(open=True)), Message("g", (one, two)))
     False
+    >>> asked = Message("g", (one,), "http://pod-1/check?barrier=7f")
+    >>> [same_prepared(asked, Message("g", (one,), f"http://pod-2/check?barrier={name}")) for name in ("7f", "8a")]
+    [True, False]
     """
-    return _same(known.branches, said.branches) and known.options.open == said.options.open
+    return (
+        _same(known.branches, said.branches)
+        and known.options.open == said.options.open
+        and (known.check_url == said.check_url or databases_asked(known.check_url) == databases_asked(said.check_url))
+    )
 
 
 def same_content(known: Message, said: Message, *, committed: bool = False) -> bool:

@@ -66,6 +66,20 @@ async def test_prepare_with_other_branches_under_the_same_gid_is_a_conflict(rig:
     assert isinstance(reply.error, ContentConflict)
 
 
+@pytest.mark.parametrize("database", ["http://pod-2/check?barrier=two", "http://pod-1/check", ""])
+async def test_a_second_prepare_from_another_database_is_refused_because_two_barriers_would_decide(
+    rig: Rig, database: str
+) -> None:
+    """The first one's would be asked, and say "rolled back" of what is committed in the second one's."""
+    assert (await rig.prepare(message("g", check_url="http://pod-1/check?tenant=7&barrier=one"))).error is None
+
+    other = await rig.prepare(message("g", check_url=database))
+    same = await rig.prepare(message("g", check_url="http://pod-2:8080/other/check?barrier=one#here"))
+
+    assert (type(other.error), other.state) == (ContentConflict, State.PREPARED)
+    assert same.error is None
+
+
 async def test_a_second_prepare_of_an_open_message_must_fix_the_same_branches(rig: Rig) -> None:
     await rig.prepare(message("g", IN, open=True))
     more = await rig.prepare(message("g", IN, "http://bank-c/in", open=True))

@@ -56,7 +56,7 @@ async def test_a_duplicate_is_known_as_long_as_its_history_and_refused_after(mak
 async def test_a_cleaning_under_a_clock_that_was_ahead_refuses_and_keeps_nothing_once_it_is_right(
     make_rig: MakeRig,
 ) -> None:
-    """The horizon stands behind what was removed, wherever the clock stood; it never falls, so it must not run ahead."""
+    """The horizon stands behind what was removed, wherever the clock stood: it never falls, so must not run ahead."""
     rig = await make_rig(KEPT)
     gids = await _finished(rig, 2)
     rig.clock.advance(60 * DAY_MS)

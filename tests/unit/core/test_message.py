@@ -211,3 +211,20 @@ def test_a_topic_whose_name_was_lost_with_another_store_is_whichever_its_produce
 @pytest.mark.parametrize("named", [ONE, Branch("topic://paid", b"1", ("http://b/1",))])
 def test_what_its_producer_wrote_is_no_other_topic(named: Branch) -> None:
     assert not same_content(Message("g", (named,)), Message("g", (Branch("topic://sold", b"1"),)))
+
+
+_PLACES = st.sampled_from(["http://pod-1/check", "https://pod-2:8080/a/check?tenant=7", "bank:58080/bank.Bank/Check"])
+_IDENTITIES = st.text("0123456789abcdef", min_size=1, max_size=3)
+
+
+@given(_PLACES, _PLACES, _IDENTITIES, _IDENTITIES)
+def test_two_prepares_mean_the_same_message_only_in_one_database_wherever_they_are_asked(
+    known: str, said: str, first: str, second: str
+) -> None:
+    def prepared(place: str, identity: str) -> Message:
+        joint = "&" if "?" in place else "?"
+        return Message("g", (ONE,), f"{place}{joint}barrier={identity}")
+
+    assert same_prepared(prepared(known, first), prepared(said, second)) == (first == second)
+    assert not same_prepared(prepared(known, first), Message("g", (ONE,), said))
+    assert same_prepared(Message("g", (ONE,), known), Message("g", (ONE,), said)), "nobody names one: dtm's clients"

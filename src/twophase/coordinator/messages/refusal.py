@@ -37,9 +37,10 @@ def of(entry: Entry, event: Event, reply: Reply) -> TwophaseError:
     if reply is Reply.CANNOT_TELL:
         return ForgottenMessage(gid=gid)
     if reply is Reply.CONTENT_CONFLICT:
-        return ContentConflict(
-            f"current status '{state}', cannot {verb} other branches or payloads under the same gid.", gid=gid
-        )
+        other = "other branches or payloads"
+        if event is Event.PREPARE_OTHER:
+            other += ", or from another database,"
+        return ContentConflict(f"current status '{state}', cannot {verb} {other} under the same gid.", gid=gid)
     if TRANSITIONS[entry.state, event].action is Action.INCIDENT:
         return ContraryDecision(f"current status '{state}', cannot {verb}: the opposite was decided before.", gid=gid)
     return StateConflict(f"current status '{state}', cannot {verb}.", gid=gid)

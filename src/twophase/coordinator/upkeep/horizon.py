@@ -34,21 +34,17 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import parse_qs
 
 import msgspec
 
 from twophase.coordinator.background import Background
 from twophase.core.lifecycle import State
 from twophase.core.limits import BEGIN_DEADLINE_MS
-from twophase.core.message import Durability, Message, decode, may_be_called_early
+from twophase.core.message import Durability, Message, databases_asked, decode, may_be_called_early
 from twophase.core.schedule import PAUSE_MS_MAX
 from twophase.stores.base import DUE_EVER_MS, LiveRow, Store
 
 OLDEST_HEADER: Final = "x-twophase-oldest"
-IDENTITY_PARAMETER: Final = "barrier"
-"""In a check address: the name of the producer's database, as its SDK read it there."""
-
 _PAGE_ROWS: Final = 64
 """With their bodies: few, because they may be large."""
 _PAGES_MAX: Final = 160
@@ -160,8 +156,8 @@ def _asks(row: LiveRow, check_prefix: str, identity: str) -> bool:
     url = message.check_url
     if not url or not url.startswith(check_prefix):
         return False
-    named = parse_qs(url.partition("?")[2].partition("#")[0]).get(IDENTITY_PARAMETER)
-    return not identity or named is None or identity in named
+    named = databases_asked(url)
+    return not identity or not named or identity in named
 
 
 class OldestHeader:
