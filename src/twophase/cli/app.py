@@ -18,44 +18,29 @@ from twophase.core.errors import TwophaseError
 
 
 class LazyCommand(NamedTuple):
-    """One command: where it lives, and the extra that brings its libraries."""
+    """One command: the module whose `app` it is, and the extra that brings its libraries."""
 
     name: str
     module: str
-    attribute: str
     extra: str
     summary: str
 
 
 COMMANDS: Final[tuple[LazyCommand, ...]] = (
-    LazyCommand("server", "twophase.cli.server", "app", "server", "Run the coordinator."),
-    LazyCommand("migrate", "twophase.cli.migrate", "app", "server", "Create or upgrade the schema of the store."),
-    LazyCommand("limits", "twophase.cli.limits", "app", "server", "Print every limit of the protocol."),
-    LazyCommand("messages", "twophase.cli.operating.messages", "app", "operator", "Find messages, and unblock them."),
+    LazyCommand("server", "twophase.cli.server", "server", "Run the coordinator."),
+    LazyCommand("migrate", "twophase.cli.migrate", "server", "Create or upgrade the schema of the store."),
+    LazyCommand("limits", "twophase.cli.limits", "server", "Print every limit of the protocol."),
+    LazyCommand("messages", "twophase.cli.operating.messages", "operator", "Find messages, and unblock them."),
     LazyCommand(
-        "explain",
-        "twophase.cli.operating.explain",
-        "app",
-        "operator",
-        "Say in plain words what a message is waiting for.",
+        "explain", "twophase.cli.operating.explain", "operator", "Say in plain words what a message is waiting for."
     ),
+    LazyCommand("topic", "twophase.cli.operating.topic", "operator", "Show and change who is called for topic://NAME."),
     LazyCommand(
-        "topic", "twophase.cli.operating.topic", "app", "operator", "Show and change who is called for topic://NAME."
+        "import", "twophase.cli.operating.import_dtm", "server", "Import unfinished messages and topics from dtm."
     ),
-    LazyCommand(
-        "import",
-        "twophase.cli.operating.import_dtm",
-        "app",
-        "server",
-        "Import unfinished messages and topics from dtm.",
-    ),
-    LazyCommand("barrier", "twophase.cli.barrier", "app", "sqlalchemy", "Install and clean barrier tables."),
-    LazyCommand(
-        "bench", "twophase.cli.bench", "app", "server", "Benchmark a server that speaks dtm's HTTP or gRPC API."
-    ),
-    LazyCommand(
-        "spark", "twophase.cli.spark.commands", "app", "spark", "Audit, archive, query and publish with Spark."
-    ),
+    LazyCommand("barrier", "twophase.cli.barrier", "sqlalchemy", "Install and clean barrier tables."),
+    LazyCommand("bench", "twophase.cli.bench", "server", "Benchmark a server that speaks dtm's HTTP or gRPC API."),
+    LazyCommand("spark", "twophase.cli.spark.commands", "spark", "Audit, archive, query and publish with Spark."),
 )
 EXAMPLES: Final = """\b
 Examples:
@@ -101,7 +86,7 @@ def _load(command: LazyCommand) -> Any:
         remedy = f"pip install 'twophase[{command.extra}]'"
         typer.echo(f"twophase {command.name}: {missing} is incomplete or missing. Run: {remedy}", err=True)
         raise SystemExit(EXIT_INCOMPLETE) from error
-    built = typer.main.get_command(getattr(module, command.attribute))
+    built = typer.main.get_command(module.app)
     built.name = command.name
     return built
 

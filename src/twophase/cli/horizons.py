@@ -5,7 +5,6 @@ Keeps I10: one that does not answer, or whose clock cannot be believed, has not 
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Sequence
 from typing import Final
 from urllib.error import HTTPError
@@ -14,11 +13,11 @@ from urllib.parse import urlencode
 import msgspec
 
 from twophase.barrier.asking import CLOCK_SKEW_MS
+from twophase.cli.direct import DIRECT
 from twophase.core.errors import TwophaseError
 
 _TIMEOUT_S: Final = 10.0
 _ANSWER_BYTES_MAX: Final = 64 * 1024
-_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Agreed(msgspec.Struct, frozen=True):
@@ -60,7 +59,7 @@ def _ask(server: str, check_prefix: str, identity: str, now_ms: int) -> _Answer:
         raise Frozen(f"{server!r} is no http:// or https:// address.")
     url = f"{server.rstrip('/')}/api/twophase/horizon?{urlencode({'check': check_prefix, 'barrier': identity})}"
     try:
-        with _direct.open(url, timeout=_TIMEOUT_S) as response:
+        with DIRECT.open(url, timeout=_TIMEOUT_S) as response:
             answer = msgspec.json.decode(response.read(_ANSWER_BYTES_MAX), type=_Answer)
     except HTTPError as error:
         error.close()

@@ -15,13 +15,14 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 import typer
 
+from twophase.cli.direct import DIRECT
+
 SERVER_VARIABLE: Final = "TWOPHASE_URL"
 DEFAULT_SERVER: Final = "http://localhost:36789"
 EXIT_REFUSED: Final = 1
 EXIT_UNREACHABLE: Final = 3
 _TIMEOUT_S: Final = 30.0
 _ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
-_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 ServerOption = Annotated[
     str,
@@ -72,7 +73,7 @@ class Api:
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(f"{self._server}{path}", body, headers, method=method)  # noqa: S310 -- checked
         try:
-            with _direct.open(request, timeout=_TIMEOUT_S) as response:
+            with DIRECT.open(request, timeout=_TIMEOUT_S) as response:
                 read: bytes = response.read(_ANSWER_BYTES_MAX)
         except HTTPError as error:
             with error:
