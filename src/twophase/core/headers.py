@@ -1,4 +1,5 @@
-"""Which headers a message may give its calls: any that HTTP allows, but those that belong to the connection.
+"""Which headers a message may give its calls: any that HTTP allows, but those that belong to the connection; for a gRPC
+call, any that its metadata can carry, beside the gid.
 
 Promise: what passes here, every call can carry. It is asked when a message is taken, by the client and by every door of
 the server, because a call that cannot be made would be tried for ever.
@@ -7,6 +8,7 @@ the server, because a call that cannot be made would be tried for ever.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 CONNECTION_HEADERS: Final = frozenset(
@@ -26,6 +28,8 @@ CONNECTION_HEADERS: Final = frozenset(
 """In lower case; whoever makes the call sets them, and no message does."""
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
+_METADATA_NAME: Final = re.compile(r"[0-9A-Za-z_.-]+")
+_METADATA_VALUE: Final = re.compile(r"[\x20-\x7e]*")
 _SHOWN_MAX: Final = 45
 
 
@@ -41,4 +45,21 @@ def why_no_header(name: str, value: str) -> str:
         return f"the value of {name[:_SHOWN_MAX]!r} has characters HTTP does not allow: controls, or beyond ASCII."
     if name.lower() in CONNECTION_HEADERS:
         return f"{name!r} belongs to the connection and cannot be set."
+    return ""
+
+
+def why_no_metadata(gid: str, headers: Iterable[tuple[str, str]]) -> str:
+    """Why no gRPC call can be made of a message with this gid and these headers; empty when one can.
+
+    >>> why_no_metadata("g", [("tenant", "7")]), why_no_metadata("g", [("tenant", "7\\t")])
+    ('', "branch_headers: 'tenant' or its value cannot be gRPC metadata.")
+    """
+    if not gid.isascii():
+        return "gid has characters beyond ASCII, which a gRPC call's metadata cannot carry."
+    for name, value in headers:
+        # The bytes of a name that ends so are sent encoded.
+        if not _METADATA_NAME.fullmatch(name) or not (
+            name.lower().endswith("-bin") or _METADATA_VALUE.fullmatch(value)
+        ):
+            return f"branch_headers: {name[:_SHOWN_MAX]!r} or its value cannot be gRPC metadata."
     return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twophase.core.metadata import why_no_metadata
+from twophase.core.headers import why_no_metadata
 
 
 @pytest.mark.parametrize("headers", [(), (("Tenant.Id_1-x", ""),), (("x", " ~"),), (("sign-BIN", "a\tb"),)])

@@ -20,9 +20,9 @@ from twophase.coordinator.background import Background, rest
 from twophase.coordinator.deciding.store_faults import as_store_error, told
 from twophase.coordinator.observer import Observer
 from twophase.core.errors import InvalidRequest, StoreUnavailable, TopicNotFound
+from twophase.core.headers import why_no_metadata
 from twophase.core.limits import CALLS_MAX, require
 from twophase.core.message import Branch, Message, scheme_of
-from twophase.core.metadata import why_no_metadata
 from twophase.core.topic import TOPIC_PREFIX, topic_in
 from twophase.stores.base import Store
 from twophase.stores.base import Topics as AllTopics

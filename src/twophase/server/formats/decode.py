@@ -16,9 +16,9 @@ import msgspec
 
 from twophase.core.errors import InvalidRequest, LimitExceeded, UnsupportedType
 from twophase.core.gid import validate_gid
+from twophase.core.headers import why_no_metadata
 from twophase.core.limits import BRANCHES_MAX, PAYLOAD_BYTES_MAX, URL_BYTES_MAX, Limit, require
 from twophase.core.message import Branch, Message, Options, scheme_of
-from twophase.core.metadata import why_no_metadata
 from twophase.core.topic import TOPIC_PREFIX, topic_in, validate_topic
 from twophase.server.formats.options import options_of, says_nothing
 from twophase.server.formats.trace import Trace, TraceHeaders
