@@ -12,6 +12,7 @@ from __future__ import annotations
 import binascii
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import msgspec
 
@@ -30,9 +31,12 @@ from twophase.core.verdict import Verdict, interpret_check_back
 from twophase.destinations.base import Answer, Call
 from twophase.stores.base import Attempt, AttemptKind, DecidedBy
 
-_EVENTS = {
+DECIDING: Final = {
     Verdict.COMMITTED: Event.CHECK_COMMITTED,
     Verdict.ROLLED_BACK: Event.CHECK_ROLLED_BACK,
+}
+"""The verdicts that decide a message, and how."""
+_EVENTS: Final = DECIDING | {
     Verdict.IN_PROGRESS: Event.CHECK_UNDECIDED,
     Verdict.UNKNOWN: Event.CHECK_UNDECIDED,
 }

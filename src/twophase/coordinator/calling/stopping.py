@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from twophase.coordinator.calling.checkback import CheckBack
+from twophase.coordinator.calling.checkback import DECIDING, CheckBack
 from twophase.coordinator.deciding.decisions import Decisions
 from twophase.coordinator.messages.entry import Entry, Occurrence, OnReply, ReplyOf, tell
 from twophase.coordinator.settings import CoordinatorSettings
@@ -25,10 +25,6 @@ from twophase.stores.base import DecidedBy
 
 _PLACE_WAIT_S: Final = 1.0
 """Beyond the call's own timeout: how long a question may wait for its place among others."""
-_EVENTS: Final = {
-    Verdict.COMMITTED: Event.CHECK_COMMITTED,
-    Verdict.ROLLED_BACK: Event.CHECK_ROLLED_BACK,
-}
 
 
 class Stopping:
@@ -90,7 +86,7 @@ class _Stop(msgspec.Struct, eq=False):
             error = None if entry.state in FINAL else Overloaded("the store has failed.", gid=entry.message.gid)
             tell(self.on_reply, ReplyOf(error, entry.state, entry.created_ms))
             return
-        event = _EVENTS.get(verdict)
+        event = DECIDING.get(verdict)
         if event is not None:
             verdict_told = f"the producer answered {verdict.value}"
             occurrence = Occurrence(event, said, self.on_reply, DecidedBy.CHECK_BACK, verdict_told)
