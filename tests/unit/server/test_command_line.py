@@ -135,7 +135,7 @@ def test_an_unknown_command_is_refused() -> None:
 
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark_is_missing", None)
-    missing = command_line.LazyCommand("server", "pyspark_is_missing", "app", "spark", "x")
+    missing = command_line.LazyCommand("server", "pyspark_is_missing", "spark", "x")
     monkeypatch.setattr(command_line, "_BY_NAME", {"server": missing})
     result = runner.invoke(command_line.app, ["server"])
     assert result.exit_code == 2
@@ -143,7 +143,7 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_fault_inside_a_command_is_not_taken_for_a_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = command_line.LazyCommand("server", "twophase.cli.nosuch.inner", "app", "server", "x")
+    broken = command_line.LazyCommand("server", "twophase.cli.nosuch.inner", "server", "x")
     monkeypatch.setattr(command_line, "_BY_NAME", {"server": broken})
     result = runner.invoke(command_line.app, ["server"])
     assert isinstance(result.exception, ModuleNotFoundError)
