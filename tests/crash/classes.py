@@ -59,7 +59,7 @@ class Seen:
             "duplicate_effect": len(booked) > len(set(booked)),
             "missing_effect": (self.state == SUCCEEDED and not self.branches <= effects)
             or (self.booked is not None and not self.barrier <= set(booked)),
-            "orphan": not known and bool(effects),
+            "orphan": bool(effects) if not known else not self.barrier <= self.branches,
             "contrary_verdict": (committed and failed)
             or (self.asked and barred and delivered)
             or (self.asked and self.verdict is None and failed and self.decided_by == BY_CHECK_BACK),

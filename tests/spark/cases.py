@@ -153,10 +153,11 @@ BROKEN = [
     Case("succeeded_without_the_second_branch", "missing_effect", branches=(BRANCH, ("02", "http://bank-c/in"))),
     Case("barrier_without_ledger", "missing_effect", ledger=()),
     Case("barrier_without_ledger_and_still_called", "missing_effect in_flight", _SUBMITTED, ledger=()),
-    Case("effect_of_another_branch", "missing_effect", barriers=(("bank-b", "02"),), ledger=("02",)),
+    Case("effect_of_another_branch", "missing_effect orphan", barriers=(("bank-b", "02"),), ledger=("02",)),
     Case("booked_under_another_branch", "missing_effect unguarded_effect", ledger=("02",)),
     Case("ledger_without_barrier", "unguarded_effect", barriers=_NOTHING),
     Case("effect_nobody_asked_for", "orphan", None, None),
+    Case("effect_of_a_branch_too_many", "orphan", barriers=(("bank-b", "01"), ("bank-b", "02")), ledger=("01", "02")),
     Case("committed_delivered_and_forgotten", "lost orphan", None),
     Case(
         "denied_by_check_back_without_a_row", "contrary_verdict", _FAILED, None, _NOTHING, (), decided_by="check-back"

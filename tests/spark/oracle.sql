@@ -6,6 +6,7 @@ branches as (
 ),
 expected as (
     select gid, list(branch.branch_id) filter (where not starts_with(branch.url, 'topic://')) as due,
+           list(branch.branch_id) as calls, bool_or(starts_with(branch.url, 'topic://')) as topic,
            count(*) as branch_count
     from branches group by gid
 ),
@@ -37,7 +38,7 @@ facts as (
            coalesce(m.created_ms + coalesce(m.delay_ms, 0) < {as_of_ms} - {late_ms}, false) as old,
            coalesce(v.committed, false) as committed, coalesce(v.rolled_back, false) as rolled_back,
            v.gid is not null or m.identity is null or m.identity = '{identity}' as given,
-           coalesce(e.due, []) as due, coalesce(e.branch_count, 0) as branch_count,
+           coalesce(e.due, []) as due, e.calls, coalesce(e.topic, false) as topic, coalesce(e.branch_count, 0) as branch_count,
            coalesce(b.ids, []) as barrier_ids, coalesce(b.to_book, []) as to_book,
            coalesce(l.ids, []) as ledger_ids, coalesce(b.effects, []) as effects, coalesce(l.effects, []) as bookings
     from named
@@ -62,7 +63,8 @@ judged as (
             as duplicate_effect,
         (state = 4 and len(list_filter(due, lambda x: not list_contains(barrier_ids, x) and not list_contains(ledger_ids, x))) > 0)
             or len(list_filter(to_book, lambda x: not list_contains(bookings, 'bank-b/' || x))) > 0 as missing_effect,
-        not known and has_effect as orphan,
+        (not known and has_effect)
+            or (known and not topic and len(list_filter(barrier_ids, lambda x: not list_contains(calls, x))) > 0) as orphan,
         (committed and failed and decided_by <> 'operator')
             or (rolled_back and not committed and checked and delivered)
             or (absent and checked and failed and decided_by = 'check-back') as contrary_verdict,

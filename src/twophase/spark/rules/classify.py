@@ -91,6 +91,7 @@ class _Columns(msgspec.Struct, frozen=True):
     forgotten: Column
     effects: Column
     missing: Column
+    strange: Column
     unbooked: Column
     unguarded: Column
     branches_elsewhere: Column
@@ -137,7 +138,7 @@ def _conditions(c: _Columns, scope: Scope) -> dict[Flag, Column]:
         | (F.size("barriers") > F.size(F.array_distinct(_branch_ids("barriers")))),
         Flag.MISSING_EFFECT: (c.in_state(State.SUCCEEDED) & (F.size(c.missing) > 0) & ~c.consumer_cleaned)
         | (F.size(c.unbooked) > 0),
-        Flag.ORPHAN: ~c.known & ~c.forgotten & has_effect,
+        Flag.ORPHAN: (~c.known & ~c.forgotten & has_effect) | (c.known & (F.size(c.strange) > 0)),
         Flag.CONTRARY_VERDICT: (c.committed & failed & ~by_operator)
         | (c.rolled_back & ~c.committed & c.checked & delivered)
         | (c.absent & c.checked & failed & (c.decided_by == BY_CHECK_BACK)),
@@ -186,6 +187,7 @@ def _columns(scope: Scope) -> _Columns:
         forgotten=_born_before(scope.history_horizon_ms),
         effects=effects,
         missing=F.array_except(F.transform(expected, lambda branch: branch["branch_id"]), effects),
+        strange=_strange(message["branches"]),
         unbooked=F.array().cast(_IDS_TYPE) if unbooked is None else _ids(unbooked),
         unguarded=_ids(unguarded),
         branches_elsewhere=F.size(expected) < F.size(branches) if scope.consumers else F.lit(False),
@@ -211,6 +213,13 @@ def lacking(scope: Scope) -> dict[str, Column]:
             of_class[Flag.UNGUARDED_EFFECT], F.array_except(F.array_distinct("ledger"), F.col("barriers"))
         ),
     }
+
+
+def _strange(branches: Column) -> Column:
+    """Barrier rows of branches that the message has not; none where not all of its calls can be named."""
+    named = branches.isNotNull() & ~F.exists(branches_of(branches), lambda branch: branch["url"].startswith("topic://"))
+    none = F.array().cast(_IDS_TYPE)
+    return F.when(named, F.array_except(_branch_ids("barriers"), _ids(branches_of(branches)))).otherwise(none)
 
 
 def _unbooked(scope: Scope) -> Column | None:

@@ -72,7 +72,7 @@ MEANINGS: tuple[Meaning, ...] = (
         Flag.ORPHAN,
         "orphan effect",
         True,
-        "A branch took effect for a message that no given coordinator knows.",
+        "A branch took effect for a message that no given coordinator knows, or that has no such branch.",
         "Name every coordinator that calls these consumers; otherwise somebody called the branch by hand.",
     ),
     Meaning(
