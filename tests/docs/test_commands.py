@@ -46,7 +46,8 @@ def test_documented_commands_exist() -> None:
         text = page.read_text()
         named.update(inline.findall(text), *(code.findall(block) for block in fences(text)))
     unknown = {name for name in named if not any(f"{name} ".startswith(f"{known} ") for known in COMMANDS)}
-    assert unknown - {"twophase barrier", "twophase spark"} == set()
+    groups = {name.rpartition(" ")[0] for name in COMMANDS} - {"twophase"}
+    assert unknown - groups == set()
 
 
 def test_every_make_target_explains_itself_and_documented_ones_exist() -> None:
