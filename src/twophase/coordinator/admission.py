@@ -51,10 +51,31 @@ class Admission:
         self._settings = settings
         self._observer = observer
         self._lookups: set[asyncio.Task[None]] = set()
-        self.is_open = False
+        self._is_open = False
+        self._draining = False
+
+    def open(self) -> None:
+        """Take requests from now on."""
+        self._is_open = True
+
+    def close(self) -> None:
+        """Take none until `open`."""
+        self._is_open = False
+
+    def drain(self) -> None:
+        """Take none any more: the coordinator ends."""
+        self._draining = True
+        self._is_open = False
+
+    @property
+    def is_open(self) -> bool:
         """Whether requests are taken."""
-        self.draining = False
+        return self._is_open
+
+    @property
+    def draining(self) -> bool:
         """Whether they never will be again."""
+        return self._draining
 
     @property
     def looking_up(self) -> int:
@@ -106,8 +127,8 @@ class Admission:
 
     def _turned_away(self, gid: str, entry: Entry | None, on_reply: OnReply) -> bool:
         settings = self._settings
-        if not self.is_open:
-            error: TwophaseError = ShuttingDown(gid=gid) if self.draining else StoreFenced(gid=gid)
+        if not self._is_open:
+            error: TwophaseError = ShuttingDown(gid=gid) if self._draining else StoreFenced(gid=gid)
         elif (
             self._committer.waiting + len(self._lookups) >= settings.waiting_max
             or self._active.full

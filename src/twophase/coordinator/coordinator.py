@@ -14,7 +14,7 @@ from typing import Final
 from twophase.coordinator.calling.alerts import Alerts
 from twophase.coordinator.engine import Engine
 from twophase.coordinator.gauges import Gauges
-from twophase.coordinator.messages.entry import Occurrence, OnReply, ReplyOf
+from twophase.coordinator.messages.entry import Entry, Occurrence, OnReply, ReplyOf
 from twophase.coordinator.messages.looking import page_of
 from twophase.coordinator.messages.view import MessageView, view_of
 from twophase.coordinator.nodes.membership import Membership
@@ -90,6 +90,7 @@ class Coordinator:
             on_lost=self._lost,
             on_fault=self._fault,
             on_fenced=self._fenced,
+            on_due=self._sift if store.shared else None,
         )
         self.topics = engine.topics
         self._active = engine.active
@@ -108,8 +109,6 @@ class Coordinator:
             on_done=engine.decisions.settle,
             on_fenced=self._fenced,
         )
-        if store.shared:
-            engine.on_due = self._moved.sift
         self._node = Node(engine, self._moved, self._recovery, self.tick)
         self._membership = Membership(
             store, self._node, self._store_clock, settings, chance, observer, self._recovery.hurry
@@ -129,7 +128,7 @@ class Coordinator:
         asked_ms = self._store_clock.own_ms()
         self._store_clock.follow(await self._store.now_ms(), asked_ms)
         await self.topics.start()
-        self._admission.is_open = True
+        self._admission.open()
         await self._recovery.start()
         self._membership.start()
         await self._oldest_header.start()
@@ -164,8 +163,7 @@ class Coordinator:
             await self._store.stop()
 
     async def _end_work(self) -> None:
-        self._admission.draining = True
-        self._admission.is_open = False
+        self._admission.drain()
         self._engine.timers.stop()
         self._engine.drain()
         await self._moved.stop()
@@ -267,6 +265,9 @@ class Coordinator:
             check_backs.waiting,
             *self._store.place,
         )
+
+    def _sift(self, entry: Entry) -> None:
+        self._moved.sift(entry)
 
     def _lost(self, due_ms: int) -> None:
         self._recovery.note(due_ms)

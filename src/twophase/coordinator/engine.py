@@ -41,6 +41,8 @@ class Engine:
         on_lost: told the due time of an unfinished message that leaves memory.
         on_fault: the store has failed, and what it holds of some messages is not known.
         on_fenced: the store says that this node has lost its place.
+        on_due: what is done with a message that is due, instead of `see_to`: who shares the store finds out first
+            whose it is.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Engine:
         on_lost: Callable[[int], None],
         on_fault: Callable[[], None],
         on_fenced: Callable[[StoreFenced], None],
+        on_due: Callable[[Entry], None] | None = None,
     ) -> None:
         self._clock = clock
         self._observer = observer
@@ -87,8 +90,7 @@ class Engine:
         self._delivery = Delivery(self.topics, self.branch_calls, self.decisions, alerts, settings, clock, observer)
         self._check_back = CheckBack(self.check_calls, self.decisions, alerts, settings, clock, observer)
         self._stopping = Stopping(self._check_back, self.decisions, settings)
-        self.on_due: Callable[[Entry], None] = self.see_to
-        """What is done with a message that is due: who shares the store finds out first whose it is."""
+        self._on_due = on_due or self.see_to
 
     @property
     def calling(self) -> int:
@@ -107,7 +109,7 @@ class Engine:
 
     def carry(self, header: tuple[str, str]) -> None:
         """What every branch call carries from now on."""
-        self._delivery.headers = (header,)
+        self._delivery.carry(header)
 
     def see_to(self, entry: Entry) -> None:
         """Ask its producer, or call its branches."""
@@ -124,7 +126,7 @@ class Engine:
             self.timers.schedule(entry, self._clock.now_ms() + _BUSY_MS)
             return
         if entry.state is State.PREPARED or entry.state is State.SUBMITTED:
-            self.on_due(entry)
+            self._on_due(entry)
 
     def _stop_prepared(self, entry: Entry, on_reply: OnReply, reason: str) -> None:
         self._stopping.begin(entry, on_reply, reason)

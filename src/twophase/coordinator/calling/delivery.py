@@ -77,8 +77,11 @@ class Delivery:
         self._strict = settings.strict
         self._clock = clock
         self._observer = observer
-        self.headers: tuple[tuple[str, str], ...] = ()
-        """What every call carries beside its message's own headers."""
+        self._carried: tuple[tuple[str, str], ...] = ()
+
+    def carry(self, *headers: tuple[str, str]) -> None:
+        """What every call carries from now on beside its message's own headers."""
+        self._carried = headers
 
     def begin(self, entry: Entry) -> None:
         """Start a round for a submitted message that has none."""
@@ -137,7 +140,7 @@ class Delivery:
                 ("trans_type", "msg"),
             ),
             branch.payload,
-            options.headers + options.trace + self.headers if options.headers or options.trace else self.headers,
+            options.headers + options.trace + self._carried if options.headers or options.trace else self._carried,
             options.request_timeout_ms or self._settings.request_timeout_ms,
         )
 

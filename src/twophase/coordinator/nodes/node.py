@@ -44,7 +44,7 @@ class Node:
 
     def halt(self) -> None:
         """At once: accept nothing, begin nothing, write nothing."""
-        self._admission.is_open = False
+        self._admission.close()
         self._engine.drain()
         self._decisions.committer.halt()
 
@@ -60,7 +60,7 @@ class Node:
             return
         self._engine.resume()
         self._decisions.committer.resume()
-        self._admission.is_open = True
+        self._admission.open()
         self._recovery.restart()
 
     def adopted(self) -> None:
@@ -69,7 +69,7 @@ class Node:
 
     def fail(self, error: StoreError) -> None:
         """This node cannot go on."""
-        self._admission.is_open = False
+        self._admission.close()
         self._engine.timers.stop()
         self._engine.drain()
         if self._fatal is not None and not self._fatal.done():
