@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.unit.coordinator.silent import NullObserver
@@ -16,7 +16,7 @@ from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options
 from twophase.core.schedule import Schedule
 from twophase.destinations.base import Answer, Call
-from twophase.stores.base import Batch, FlushResult, Purged
+from twophase.stores.base import Batch, FlushResult, LiveRow, Purged
 from twophase.stores.sqlite.store import SqliteStore
 from twophase.testing.clock import VirtualClock
 
@@ -99,6 +99,8 @@ class GatedStore(SqliteStore):
         self.open = asyncio.Event()
         self.open.set()
         self.held_flushes = 0
+        self.reads_under_way = 0
+        """How many pages of due rows are being read."""
         self.failures: deque[Exception] = deque()
         self.batches: list[Batch] = []
 
@@ -110,6 +112,13 @@ class GatedStore(SqliteStore):
             raise self.failures.popleft()
         self.batches.append(batch)
         return await super().flush(batch)
+
+    async def due(self, until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
+        self.reads_under_way += 1
+        try:
+            return await super().due(until_ms, after, limit)
+        finally:
+            self.reads_under_way -= 1
 
 
 class Watcher(NullObserver):
@@ -212,9 +221,9 @@ class Rig:
         async with asyncio.timeout(PATIENCE_S):
             while quiet < 5:
                 gauges = self.coordinator.gauges()
-                busy = gauges.waiting_for_store or (
-                    gauges.branch_calls + gauges.check_backs and not self.destination.held
-                )
+                calls = gauges.branch_calls + gauges.check_backs
+                held = sum(map(len, self.destination.held.values()))
+                busy = gauges.waiting_for_store or self.store.reads_under_way or calls > held
                 quiet = 0 if busy else quiet + 1
                 await asyncio.sleep(0.002)
 
