@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -77,6 +78,13 @@ class Occurrence(msgspec.Struct, eq=False):
     pause_ms: int = 0
 
 
+class Round(Protocol):
+    """One pass over the branches; whose it is, `calling.delivery`, knows the rest."""
+
+    outstanding: int
+    """Calls that have not been answered yet."""
+
+
 class Entry:
     """One message in memory. Times in milliseconds since 1970.
 
@@ -88,6 +96,12 @@ class Entry:
     `early`: SUBMITTED here, while the row still says PREPARED, because the message chose check-back durability.
     `mine`: this node owns the row. Another's is in memory only while a request or an answer here concerns it: it has
     no timer, no delivery round and no check-back, until a change from here has made it ours.
+    `parked`: nothing is tried until an operator redrives it.
+    `busy`: a change of it, or its look-up, is with the store; `queue` holds what happened meanwhile.
+    `calls`: answers that are awaited for it, of branches, producers and the store; it stays in memory for them.
+    `round`: the delivery round under way. `waiters`: the wait_result requests that its end answers.
+    `bucket`: where the timers keep it, negative for nowhere.
+    `detached`: no longer in memory; an answer that comes late changes nothing through it.
     """
 
     __slots__ = (
@@ -137,7 +151,7 @@ class Entry:
         self.waiters: list[OnReply] | None = None
         self.bucket: int = -1
         self.calls = 0
-        self.round: object | None = None
+        self.round: Round | None = None
 
     def crowded_by(self, waiting_max: int) -> bool:
         """Whether this many occurrences, or this many wait_result requests, wait for it already."""

@@ -39,7 +39,7 @@ class Columns:
         inserts: list[Insert] = []
         places: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
         for index, item in items:
-            kind = type(item)
+            kind = type(item)  # asked once; type checkers do not follow that it says what `item` is
             if kind is Insert:
                 inserts.append(item)  # type: ignore[arg-type]
                 places[3].append(index)
