@@ -8,11 +8,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import core, grpc, http, page, record, standard, store
+from benchmarks import core, grpc, http, page, record, sdk, standard, store
 from benchmarks.measure import heading
 from twophase.core.errors import TwophaseError
 
-PARTS = {"core": core.results, "store": store.results, "http": http.results, "grpc": grpc.results}
+PARTS = {"core": core.results, "store": store.results, "http": http.results, "grpc": grpc.results, "sdk": sdk.results}
 DOCS = Path(__file__).parents[1] / "docs"
 
 
