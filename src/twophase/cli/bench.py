@@ -130,7 +130,7 @@ def bench(
     """
     console = Console()
     signal.signal(signal.SIGTERM, _end)
-    with _told():
+    with _exit_on_error():
         _check_given(context, mode, scenario)
     if scenario is not None:
         given = seconds if _was_given(context, "seconds") else 0.0
@@ -141,7 +141,7 @@ def bench(
         Workload(mode, producers, one, seconds, warmup, payload, branches, durability) for one in rate or [0.0]
     ]
     subject = _Subject(server, setup, null, beside_null, directory, database, protocol)
-    with _told():
+    with _exit_on_error():
         subject.check(mode)
         for workload in workloads:
             workload.check()
@@ -150,7 +150,7 @@ def bench(
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _exit_on_error() -> Iterator[None]:
     """What cannot be measured is one clear line."""
     try:
         yield
@@ -193,7 +193,7 @@ def _play(console: Console, name: str, stage: Stage, json: Path | None) -> None:
             console.print(f"{known:<14} {one.summary}", markup=False)
         return
     entry = SCENARIOS[name]
-    with _told():
+    with _exit_on_error():
         figures = entry.play(stage)
     machine = this_machine()
     report.show_figures(console, machine, f"{name}, {stage.kind}" if entry.stores else name, figures)

@@ -15,7 +15,7 @@ from twophase.coordinator.calling.alerts import Alerts
 from twophase.coordinator.engine import Engine
 from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.messages.entry import Entry, Occurrence, OnReply, ReplyOf
-from twophase.coordinator.messages.looking import page_of
+from twophase.coordinator.messages.search_page import page_of
 from twophase.coordinator.messages.view import MessageView, view_of
 from twophase.coordinator.nodes.membership import Membership
 from twophase.coordinator.nodes.moved import Moved

@@ -45,10 +45,10 @@ from twophase.server.doors.topics_http import TopicRoutes
 from twophase.server.formats.decode import Decoder
 from twophase.server.formats.trace import TraceHeaders, names_of
 from twophase.server.hot.listener import Listener
+from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics
 from twophase.server.settings import Settings, unknown_variables
 from twophase.server.stores import open_store
-from twophase.server.told import CountedAndTold, Told
 
 EXIT_CLEAN: Final = 0
 EXIT_CONFIGURATION: Final = 2
@@ -84,7 +84,7 @@ class Server:
         clock = clock or WallClock()
         self._destinations = destinations or _destinations(settings)
         self.metrics = Metrics()
-        observer = CountedAndTold(self.metrics, Told())
+        observer = CountedAndLogged(self.metrics, LogObserver())
         alerts = alerts_of(settings, observer)
         self.coordinator = Coordinator(
             open_store(settings.store, clock, lease_ms=settings.lease_ms),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import structlog
 
+from twophase.server.log_observer import LogObserver
 from twophase.server.logs import RateLimit
-from twophase.server.told import Told
 from twophase.stores.base import Attempt, AttemptKind
 
 IN = "http://bank-b/in"
@@ -18,7 +18,7 @@ def attempt(kind: AttemptKind, result: str, status: int, error: str) -> Attempt:
 
 def test_a_branch_that_fails_is_a_warning_that_names_target_gid_and_status() -> None:
     with structlog.testing.capture_logs() as lines:
-        Told().not_done(attempt(AttemptKind.BRANCH, "error", 404, "the answer's text"))
+        LogObserver().not_done(attempt(AttemptKind.BRANCH, "error", 404, "the answer's text"))
     [line] = lines
     assert line["log_level"] == "warning"
     assert (line["target"], line["gid"], line["status"]) == (IN, "g", 404)
@@ -27,7 +27,7 @@ def test_a_branch_that_fails_is_a_warning_that_names_target_gid_and_status() -> 
 
 def test_a_call_without_answer_says_why() -> None:
     with structlog.testing.capture_logs() as lines:
-        Told().not_done(attempt(AttemptKind.CHECK_BACK, "unknown", 0, "connect: refused"))
+        LogObserver().not_done(attempt(AttemptKind.CHECK_BACK, "unknown", 0, "connect: refused"))
     assert lines[0]["error"] == "connect: refused"
     assert lines[0]["event"].startswith("check-back without a verdict")
 
@@ -35,7 +35,7 @@ def test_a_call_without_answer_says_why() -> None:
 @pytest.mark.parametrize(("kind", "result"), [(AttemptKind.BRANCH, "ongoing"), (AttemptKind.CHECK_BACK, "in_progress")])
 def test_whoever_asks_for_patience_is_no_warning(kind: AttemptKind, result: str) -> None:
     with structlog.testing.capture_logs() as lines:
-        Told().not_done(attempt(kind, result, 425, ""))
+        LogObserver().not_done(attempt(kind, result, 425, ""))
     assert lines[0]["log_level"] == "info"
 
 

@@ -8,8 +8,8 @@ import structlog
 from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.observer import Observer
 from twophase.core.lifecycle import State
+from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics, Snapshot
-from twophase.server.told import CountedAndTold, Told
 from twophase.stores.base import Overview, Purged
 
 NOW_MS = 1_700_000_010_000
@@ -26,7 +26,7 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 def observer(metrics: Metrics) -> Observer:
-    return CountedAndTold(metrics, Told())
+    return CountedAndLogged(metrics, LogObserver())
 
 
 def test_messages_are_shown_by_state_with_the_age_of_the_oldest(metrics: Metrics) -> None:

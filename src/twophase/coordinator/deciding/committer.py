@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from twophase.coordinator.deciding.store_faults import as_store_error, told
+from twophase.coordinator.deciding.store_faults import as_store_error, log_text
 from twophase.coordinator.messages.entry import Entry, Occurrence
 from twophase.coordinator.observer import Observer
 from twophase.core import failpoint
@@ -206,7 +206,7 @@ class Committer:
                 self._on_failed(entry, occurrence, as_store_error(cause))
 
     def _failed(self, error: StoreError, about: list[tuple[Entry, Occurrence]]) -> None:
-        self._observer.flush_failed(error.code, told(error))
+        self._observer.flush_failed(error.code, log_text(error))
         self._report_failed(error, about)
         if isinstance(error, StoreFenced):
             self._on_fenced(error)

@@ -25,7 +25,7 @@ def as_store_error(cause: Exception) -> StoreError:
     return error
 
 
-def told(cause: Exception) -> str:
+def log_text(cause: Exception) -> str:
     """The same for a log line: what happened, and what to do."""
     error = as_store_error(cause)
     return f"{error.message} {error.remedy}"

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from twophase.coordinator.background import Background, rest
-from twophase.coordinator.deciding.store_faults import as_store_error, told
+from twophase.coordinator.deciding.store_faults import as_store_error, log_text
 from twophase.coordinator.observer import Observer
 from twophase.core.errors import InvalidRequest, StoreUnavailable, TopicNotFound
 from twophase.core.headers import why_no_metadata
@@ -76,7 +76,7 @@ class Topics:
             try:
                 await self.refresh()
             except Exception as error:  # noqa: BLE001 -- whatever it is, the next round asks again
-                self._observer.topics_failed(as_store_error(error).code, told(error))
+                self._observer.topics_failed(as_store_error(error).code, log_text(error))
 
     async def refresh(self) -> AllTopics:
         """All topics as the store has them now, which memory has from now on.

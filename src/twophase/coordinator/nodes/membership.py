@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from twophase.coordinator.background import end
-from twophase.coordinator.deciding.store_faults import as_store_error, told
+from twophase.coordinator.deciding.store_faults import as_store_error, log_text
 from twophase.coordinator.nodes.store_clock import StoreClock
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
@@ -202,7 +202,7 @@ class Membership:
         if isinstance(error, StoreFenced):
             self.fenced(error)
         else:
-            self._observer.heartbeat_failed(error.code, told(error))
+            self._observer.heartbeat_failed(error.code, log_text(error))
 
     async def _begin_anew(self, error: StoreFenced) -> None:
         try:
@@ -225,7 +225,7 @@ class Membership:
             except Exception as cause:  # noqa: BLE001 -- whatever it is, a node without a place does nothing else
                 failures += 1
                 error_code = cause.code if isinstance(cause, TwophaseError) else as_store_error(cause).code
-                self._observer.heartbeat_failed(error_code, told(cause))
+                self._observer.heartbeat_failed(error_code, log_text(cause))
                 await asyncio.sleep(pauses.pause_ms(failures, self._chance()) / 1000)
                 continue
             if not self._leaving:  # which may have begun while the store was asked; stopping it gives the place back

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from twophase.coordinator.background import end
-from twophase.coordinator.deciding.store_faults import as_store_error, told
+from twophase.coordinator.deciding.store_faults import as_store_error, log_text
 from twophase.coordinator.messages.active import Active
 from twophase.coordinator.messages.entry import Entry
 from twophase.coordinator.messages.timers import Timers
@@ -90,7 +90,7 @@ class Moved:
                 try:
                     left += self._tell(entry, version, entry.message.gid in moved)
                 except Exception as cause:  # noqa: BLE001 -- one message's fault never stops its neighbours
-                    self._observer.flush_failed(as_store_error(cause).code, told(cause))
+                    self._observer.flush_failed(as_store_error(cause).code, log_text(cause))
                     self._later(entry)
             if left:
                 self._observer.moved(left)

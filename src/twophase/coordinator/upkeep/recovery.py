@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 
 from twophase.coordinator.background import Background, rest
-from twophase.coordinator.deciding.store_faults import as_store_error, told
+from twophase.coordinator.deciding.store_faults import as_store_error, log_text
 from twophase.coordinator.messages.active import Active
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
@@ -111,7 +111,7 @@ class Recovery:
             try:
                 everything = await self._read_pages(pages_max=1_000_000)
             except Exception as error:  # noqa: BLE001 -- whatever it is, paging must go on: I2 hangs on it
-                self._observer.flush_failed(as_store_error(error).code, told(error))
+                self._observer.flush_failed(as_store_error(error).code, log_text(error))
                 self.fault()
                 continue
             if not everything:

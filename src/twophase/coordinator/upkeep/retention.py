@@ -16,7 +16,7 @@ import asyncio
 import time
 
 from twophase.coordinator.background import Background, rest
-from twophase.coordinator.deciding.store_faults import as_store_error, told
+from twophase.coordinator.deciding.store_faults import as_store_error, log_text
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import StoreError, StoreFenced
@@ -77,7 +77,7 @@ class Retention:
             except StoreFenced:
                 continue  # whoever keeps the node's place sees to it; until then there is nothing of ours to clean
             except Exception as error:  # noqa: BLE001 -- whatever it is, the next run tries again
-                self._observer.cleaning_failed(as_store_error(error).code, told(error))
+                self._observer.cleaning_failed(as_store_error(error).code, log_text(error))
 
     async def _run(self) -> None:
         """Remove what is older than the retention now; what grows older meanwhile is the next run's."""

@@ -25,10 +25,10 @@ class WrongByDtm(InvalidRequest):
     """A request that dtm answers by 500, in words that its clients' tests look for."""
 
 
-def told(error: TwophaseError) -> Answer:
+def refusal_answer(error: TwophaseError) -> Answer:
     """A refusal as dtm's clients read it.
 
-    >>> told(WrongByDtm("no gid specified")).status, told(InvalidRequest()).status
+    >>> refusal_answer(WrongByDtm("no gid specified")).status, refusal_answer(InvalidRequest()).status
     (500, 400)
     """
     answer = failure(error)
@@ -36,13 +36,13 @@ def told(error: TwophaseError) -> Answer:
 
 
 def guarded(
-    handler: Handler, on_refused: Callable[[str], None], told: Callable[[TwophaseError], Answer] = told
+    handler: Handler, on_refused: Callable[[str], None], refuse: Callable[[TwophaseError], Answer] = refusal_answer
 ) -> Endpoint:
     """A handler as starlette calls it.
 
     Arguments:
         on_refused: hears the error code of each request that the handler refuses.
-        told: the answer to an error.
+        refuse: the answer to an error.
     """
 
     async def endpoint(request: Request) -> Response:
@@ -52,7 +52,7 @@ def guarded(
             return Response(status_code=400)
         except TwophaseError as error:
             on_refused(error.code)
-            answer = told(error)
+            answer = refuse(error)
         return respond(answer)
 
     return endpoint

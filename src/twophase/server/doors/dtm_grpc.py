@@ -173,7 +173,7 @@ class GrpcDoor:
         if self._topics is not None:
             cold |= _topic_methods(self._topics)
         for name, answer in cold.items():
-            services.coroutine(f"/{SERVICE}/{name}", self._told(answer))
+            services.coroutine(f"/{SERVICE}/{name}", self._guarded_coroutine(answer))
         self._operators.serve(services)
         return services
 
@@ -187,15 +187,15 @@ class GrpcDoor:
 
         return guarded
 
-    def _told(self, method: UnaryCoroutine) -> UnaryCoroutine:
-        async def told(call: UnaryCall, raw: bytes) -> bytes:
+    def _guarded_coroutine(self, method: UnaryCoroutine) -> UnaryCoroutine:
+        async def guarded(call: UnaryCall, raw: bytes) -> bytes:
             try:
                 return await method(call, raw)
             except TwophaseError as error:
                 self._refused(error.code)
                 raise _ended(error, refusal(error)) from error
 
-        return told
+        return guarded
 
     def _prepare(self, call: UnaryCall, raw: bytes) -> None:
         message = self._decoder.message_of(*_read(raw), call.head.kept)

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from twophase.coordinator.deciding.store_faults import as_store_error, told
+from twophase.coordinator.deciding.store_faults import as_store_error, log_text
 from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.messages.view import MessageView
 from twophase.coordinator.upkeep.horizon import Horizon
@@ -145,7 +145,7 @@ class ColdRoutes:
         try:
             overview = await self._questions.overview()
         except Exception as error:  # noqa: BLE001 -- whatever it is, the other figures are wanted now: store_up is 0
-            _log.warning("the store did not answer a scrape", code=as_store_error(error).code, what=told(error))
+            _log.warning("the store did not answer a scrape", code=as_store_error(error).code, what=log_text(error))
         snapshot = Snapshot(
             overview, self._questions.gauges(), self._connections(), self._clock.now_ms(), self._questions.ready
         )

@@ -59,7 +59,7 @@ class _Outcomes:
         if not count:
             self.complete.set_result(None)
 
-    def told(self, index: int, result: OneResult) -> None:
+    def set_result(self, index: int, result: OneResult) -> None:
         self.results[index] = result
         self._missing -= 1
         if not self._missing and not self.complete.done():
@@ -96,7 +96,7 @@ class ManyDoor:
                 message = self._decoder.message_of(one, _size_bytes(one))
             except TwophaseError as error:
                 self._on_refused(error.code)
-                outcomes.told(index, _failed(error, State.ABSENT))
+                outcomes.set_result(index, _failed(error, State.ABSENT))
             else:
                 self._requests.prepare(message, _Prepared(outcomes, index))
         await outcomes.complete
@@ -121,7 +121,7 @@ class _Prepared:
         self._index = index
 
     def __call__(self, reply: ReplyOf) -> None:
-        self._outcomes.told(self._index, _DONE if reply.error is None else _failed(reply.error, reply.state))
+        self._outcomes.set_result(self._index, _DONE if reply.error is None else _failed(reply.error, reply.state))
 
 
 class _Confirmed:
@@ -137,7 +137,7 @@ class _Confirmed:
 
     def __call__(self, reply: ReplyOf) -> None:
         error = reply.error or self._contrary(reply.state)
-        self._outcomes.told(self._index, _DONE if error is None else _failed(error, reply.state))
+        self._outcomes.set_result(self._index, _DONE if error is None else _failed(error, reply.state))
 
     def _contrary(self, state: State) -> TwophaseError | None:
         """Why a message that stands so is not submitted."""

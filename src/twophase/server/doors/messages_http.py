@@ -86,7 +86,7 @@ class MessagesDoor:
 
     def routes(self) -> list[Route]:
         """The acts first: a gid may hold slashes."""
-        refusing = partial(guarded, on_refused=self._on_refused, told=_told)
+        refusing = partial(guarded, on_refused=self._on_refused, refuse=_refusal_answer)
         return [
             *(
                 Route(f"{MESSAGES}/{{gid:path}}/{name}", refusing(self._act(name)), methods=["POST"])
@@ -116,7 +116,7 @@ class MessagesDoor:
             gid = validate_gid(request.path_params["gid"])
             reply = await act(gid, _said(await request.body()))
             if reply.error is not None:
-                return _told(reply.error, reply.state)
+                return _refusal_answer(reply.error, reply.state)
             return _json(Acted(gid, WIRE_STATES.get(reply.state, "")))
 
         return handle
@@ -177,7 +177,7 @@ def _json(value: msgspec.Struct) -> Answer:
     return Answer(200, msgspec.json.encode(value))
 
 
-def _told(error: TwophaseError, state: State = State.ABSENT) -> Answer:
+def _refusal_answer(error: TwophaseError, state: State = State.ABSENT) -> Answer:
     said = refusal(error, state=state)
     status = 404 if isinstance(error, UnknownMessage) else said.status
     body = Failure(error.message, code=said.code, state=said.state, remedy=said.remedy)

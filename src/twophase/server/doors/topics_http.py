@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from twophase.coordinator.deciding.topic_changes import ChangeableTopics
 from twophase.core.errors import InvalidRequest, TopicNotFound, TopicRefused, TwophaseError
-from twophase.server.doors.cold import DTM_PREFIX, guarded, told
+from twophase.server.doors.cold import DTM_PREFIX, guarded, refusal_answer
 from twophase.server.formats.encode import Answer, harmless
 from twophase.server.formats.query import timestamp
 from twophase.stores.base import Topic
@@ -116,7 +116,7 @@ class TopicRoutes:
             ("/{name:path}", self._delete, "DELETE"),
         ]
         by_dtm = partial(guarded, on_refused=self._on_refused)
-        by_us = partial(guarded, on_refused=self._on_refused, told=_told)
+        by_us = partial(guarded, on_refused=self._on_refused, refuse=_refusal_answer)
         return [
             *(Route(f"{DTM_PREFIX}/{path}", by_dtm(one), methods=[method]) for path, one, method in dtms),
             *(Route(f"{OWN_PREFIX}{path}", by_us(one), methods=[method]) for path, one, method in ours),
@@ -177,9 +177,9 @@ class TopicRoutes:
         return _SUCCESS
 
 
-def _told(error: TwophaseError) -> Answer:
+def _refusal_answer(error: TwophaseError) -> Answer:
     """What dtm answers by 500, and HTTP has better words for."""
-    answer = told(error)
+    answer = refusal_answer(error)
     match error:
         case TopicNotFound():
             return Answer(404, answer.body)

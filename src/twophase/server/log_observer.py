@@ -1,6 +1,6 @@
 """What a person must see of what the coordinator reports: incidents, outages, what waits for an operator, as log lines.
 
-Together with `metrics` it is the coordinator's observer: what happens is counted there, and some of it told here.
+Together with `metrics` it is the coordinator's observer: what happens is counted there, and some of it logged here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from twophase.stores.base import Attempt, AttemptKind, Purged
 _log = structlog.get_logger("twophase.coordinator")
 
 
-class Told:
+class LogObserver:
     """The lines, by the event of `coordinator.observer.Observer` that they are for."""
 
     def __init__(self) -> None:
@@ -93,68 +93,68 @@ class Told:
         _log.warning("the store did not say whether topics have changed; it is asked again", code=code, what=what)
 
 
-class CountedAndTold:
+class CountedAndLogged:
     """The coordinator's observer. What comes on the hot path goes straight to where it is counted."""
 
-    def __init__(self, metrics: Metrics, told: Told) -> None:
+    def __init__(self, metrics: Metrics, log: LogObserver) -> None:
         self._metrics = metrics
-        self._told = told
+        self._log = log
         self.flushed = metrics.flushed
         self.check_back_answered = metrics.check_back_answered
         self.branch_answered = metrics.branch_answered
         self.refused = metrics.refused
         self.finished = metrics.finished
         self.moved = metrics.moved
-        self.not_done = told.not_done
-        self.cleaned = told.cleaned
-        self.cleaning_failed = told.cleaning_failed
+        self.not_done = log.not_done
+        self.cleaned = log.cleaned
+        self.cleaning_failed = log.cleaning_failed
 
     def flush_failed(self, code: str, what: str = "") -> None:
         """See `coordinator.observer.Observer`, as for all of these."""
         self._metrics.flush_failed(code)
-        self._told.flush_failed(code, what)
+        self._log.flush_failed(code, what)
 
     def parked(self, gid: str, why: str) -> None:
         """A message waits for an operator."""
         self._metrics.parked()
-        self._told.parked(gid, why)
+        self._log.parked(gid, why)
 
     def alerted(self, result: str, place: str, what: str = "") -> None:
         """What became of an alert."""
         self._metrics.alerted(result)
-        self._told.alerted(result, place, what)
+        self._log.alerted(result, place, what)
 
     def incident(self, gid: str, what: str) -> None:
         """A contrary decision."""
         self._metrics.incident()
-        self._told.incident(gid, what)
+        self._log.incident(gid, what)
 
     def purged(self, step: Purged) -> None:
         """One step of cleaning."""
         self._metrics.purged(step)
-        self._told.purged(step)
+        self._log.purged(step)
 
     def joined(self, node: int, epoch: int) -> None:
         """This node has taken a place on a shared store."""
         self._metrics.joined()
-        self._told.joined(node, epoch)
+        self._log.joined(node, epoch)
 
     def fenced(self, node: int, epoch: int) -> None:
         """Another node has ended this node's tenure."""
         self._metrics.fenced()
-        self._told.fenced(node, epoch)
+        self._log.fenced(node, epoch)
 
     def adopted(self, messages: int) -> None:
         """Messages of nodes that are gone."""
         self._metrics.adopted(messages)
-        self._told.adopted(messages)
+        self._log.adopted(messages)
 
     def heartbeat_failed(self, code: str, what: str = "") -> None:
         """The lease was not renewed."""
         self._metrics.heartbeat_failed(code)
-        self._told.heartbeat_failed(code, what)
+        self._log.heartbeat_failed(code, what)
 
     def topics_failed(self, code: str, what: str = "") -> None:
         """The store was not asked for its topics with success."""
         self._metrics.topics_failed(code)
-        self._told.topics_failed(code, what)
+        self._log.topics_failed(code, what)
