@@ -399,6 +399,9 @@ class Store(Protocol):
     async def heartbeat(self) -> int:
         """Renew the lease; returns the store's clock.
 
+        Whoever was last seen later than that, by a clock that has fallen back since, counts as seen now: a clock that
+        falls back makes no dead node live longer than a lease.
+
         Raises:
             StoreFenced: another node has ended this node's tenure; `rejoin`, or stop.
         """

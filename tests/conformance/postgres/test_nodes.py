@@ -111,6 +111,23 @@ async def test_heartbeat_flush_and_adoption_renew_the_lease(join: Join, clock: S
     assert (await flush(one, abort("a"))).refused == {}
 
 
+async def test_a_clock_that_falls_back_keeps_a_dead_node_alive_for_one_lease_only(join: Join, clock: SetClock) -> None:
+    """As with a failover to a host whose clock is behind: else it would be dead only when that one has caught up."""
+    one, two, three = await join(), await join(), await join()
+    await flush(one, prepare("a"))
+    await flush(three, prepare("c"))
+    clock.time_ms -= 20 * 60_000
+    await two.heartbeat()
+    clock.time_ms += LEASE_MS
+    await three.heartbeat()
+    assert await two.adopt(ALL) == 0
+    clock.time_ms += 1
+
+    assert await two.adopt(ALL) == 1
+    assert await due(two) == ["a"]
+    assert (await flush(three, abort("c"))).refused == {}
+
+
 async def test_who_was_away_itself_ends_no_tenure(join: Join, clock: SetClock) -> None:
     one, two = await join(), await join()
     await flush(one, prepare("a"))

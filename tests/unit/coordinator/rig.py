@@ -43,11 +43,12 @@ class StillClock(VirtualClock):
     def now_ms(self) -> int:
         return super().now_ms() if self.runs else self._began_ms + self._offset_ms
 
-    def set_back(self, ms: int) -> None:
-        """It was ahead; then tell the watchers."""
-        self._offset_ms -= ms
-        for watcher in self._watchers:
-            watcher()
+
+def set_back(clock: VirtualClock, ms: int) -> None:
+    """It was ahead, or is another one; then tell its watchers."""
+    clock._offset_ms -= ms
+    for watcher in clock._watchers:
+        watcher()
 
 
 class ScriptedDestination:

@@ -202,7 +202,9 @@ class SharedFileStore:
     async def heartbeat(self) -> int:
         self.gates.beats += 1
         self._pass_fence()
-        return self._all.clock.now_ms()
+        now_ms = self._all.clock.now_ms()
+        self._all.seen_ms = {node: min(seen_ms, now_ms) for node, seen_ms in self._all.seen_ms.items()}
+        return now_ms
 
     async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:
         self._pass_fence()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.unit.coordinator.nodes import Node, Nodes
-from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, message
+from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, message, set_back
 from tests.unit.coordinator.shared import LEASE_MS
 from twophase.core.errors import (
     ConfigurationError,
@@ -201,6 +201,20 @@ async def test_a_silent_nodes_messages_are_taken_over_after_the_lease(nodes: Nod
     await nodes.come_due()
     await nodes.until_state("p", State.SUCCEEDED)
     assert nodes.b.destination.urls() == [IN, CHECK, IN]
+
+
+async def test_a_silent_nodes_messages_are_taken_over_after_the_lease_though_the_clock_has_fallen_back(
+    nodes: Nodes,
+) -> None:
+    await nodes.a.prepare(message("g"))
+    await nodes.beats(1)
+    nodes.a.gates.cut = True
+    set_back(nodes.clock, 20 * 60_000)
+    await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)
+    assert "fenced" not in nodes.b.watcher.told
+    nodes.clock.advance(20 * 60_000)  # what is due waits for the clock, and for nothing else
+    await nodes.come_due()
+    await nodes.until_state("g", State.SUCCEEDED)
 
 
 async def test_a_fenced_node_forgets_everything_and_rejoins(nodes: Nodes) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from tests.unit.coordinator.rig import PATIENCE_S, QUICK, Rig, message
+from tests.unit.coordinator.rig import PATIENCE_S, QUICK, Rig, message, set_back
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.upkeep.retention import Retention
 from twophase.core.errors import ForgottenMessage, StateConflict, StoreError
@@ -63,7 +63,7 @@ async def test_a_cleaning_under_a_clock_that_was_ahead_refuses_and_keeps_nothing
     await _until_gone(rig, *gids)
     await rig.submit(message("ended ahead"))
     await rig.until_state("ended ahead", State.SUCCEEDED)
-    rig.clock.set_back(60 * DAY_MS - 1_000)
+    set_back(rig.clock, 60 * DAY_MS - 1_000)
 
     fresh = make_gid(rig.clock.now_ms(), bytes(RANDOM_BYTES))
     assert (await rig.prepare(message(fresh))).error is None

@@ -4,6 +4,10 @@ A place is a row of `node`, held by a lease in the database's clock. Whoever tak
 that nothing the holder before has begun can be written any more (correctness 19), and goes on with its history numbers
 and with its rows, as far as no other node has adopted them: those carry the same (node, epoch).
 
+Nobody is seen later than now: when the database's clock has fallen back, the next heartbeat of any node counts the
+others as seen at that moment, and those that live say so again. A dead node's lease would else last until the clock has
+caught up, and its rows wait as long (I9).
+
 Nobody takes an expired place: after an outage of the database every lease has run out, and every holder is about to
 report. Adoption makes it vacant, after a whole lease of contact; so vacant places come back, and their number stays
 bounded.
