@@ -65,7 +65,7 @@ async def test_a_message_that_fails_is_explained_and_unblocked(terminal: Termina
     await terminal.submit("order-17")
 
     told = await terminal.until_told("order-17", "fails: status 500")
-    assert "order-17 is submitted: 1 branch of 1 left" in told
+    assert "order-17 is submitted: 1 branch of 1 yet to succeed" in told
     command = f"twophase messages retry-now order-17 --server {terminal.url}"
     assert command in told
 

@@ -91,7 +91,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         "prepared, check-back durability",
         message(due_ms=NOW + 9_000, check_back_durability=True),
         PREPARED,
-        "its submit may have come",
+        "it may have been submitted",
         "",
         "in 9 s",
         [],
@@ -126,7 +126,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
     (
         "submitted, being delivered",
         message("submitted", due_ms=NOW - 1),
-        "order-17 is submitted: 2 branches of 2 left to be called with success.",
+        "order-17 is submitted: 2 branches of 2 yet to succeed.",
         "The producer submitted it at 2023-11-14 22:14:10 UTC (50 s ago): its local transaction is committed.",
         "",
         "being called now",
@@ -159,10 +159,10 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
             branches=[ShownBranch("01", IN, done=True), ShownBranch("02", MAIL)],
             log=[called("01", "error", 502), called("02", "error", 500, "no such box", MAIL)],
         ),
-        "order-17 is submitted: 1 branch of 2 left to be called with success.",
+        "order-17 is submitted: 1 branch of 2 yet to succeed.",
         "Succeeded so far: 01.",
         f'Branch 02 ({MAIL}) fails: status 500, "no such box", at 2023-11-14 22:14:55 UTC (5 s ago).',
-        "called again at 2023-11-14 22:15:30 UTC (in 30 s), and for ever after until it succeeds",
+        "called again at 2023-11-14 22:15:30 UTC (in 30 s), and then again and again until it succeeds",
         [RETRY, STOP],
     ),
     (
@@ -206,7 +206,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         message("submitted", parked=True, attempts=5, log=[called("01", "error", 500, "down")]),
         "order-17",
         "",
-        "It is parked: its branches have failed as often in a row as allowed.",
+        "It is parked: its branches have failed as many times in a row as attempts_max allows.",
         "Nothing happens by itself",
         [REDRIVE, STOP],
     ),
@@ -223,7 +223,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         "succeeded",
         message("succeed", decided_by="submit"),
         "order-17 has succeeded: 2 branches delivered.",
-        "Every branch had succeeded at 2023-11-14 22:14:20 UTC (40 s ago), 20 s after it was first heard of.",
+        "Every branch had succeeded at 2023-11-14 22:14:20 UTC (40 s ago), 20 s after it first arrived.",
         "",
         "Nothing: it is final.",
         [],
@@ -255,7 +255,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
             branches=[ShownBranch("01", IN, done=True), ShownBranch("02", MAIL)],
         ),
         "order-17 has failed",
-        "Branches 01 had succeeded before, and stay so; the others are not called.",
+        "Branches 01 had already succeeded, and stay that way; the others are not called.",
         "",
         "final",
         [],
@@ -264,7 +264,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         "stopped by an operator, perhaps while the first call was under way",
         message("failed", decided_by="operator", reason="stopped by eve"),
         "order-17 has failed",
-        "one that was under way then may have had an effect",
+        "one that was in progress at the time may have had an effect",
         "",
         "final",
         [],
@@ -335,7 +335,7 @@ def test_the_text_has_the_four_questions_and_names_the_server() -> None:
         "What comes next",
         "What to do",
     ]
-    assert f"  {REDRIVE} --server http://pay:36789\n      when the cause is repaired" in text
+    assert f"  {REDRIVE} --server http://pay:36789\n      once the cause is fixed" in text
     assert "--server" not in text_of(told)
     assert "What blocks it\n  Nothing." in text_of(explain(message(due_ms=NOW + 9_000), NOW))
 

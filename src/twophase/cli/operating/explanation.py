@@ -84,8 +84,8 @@ def _prepared(message: ShownMessage, now_ms: int) -> Explanation:
     happened = [f"The producer prepared it at {clock(message.created_ms, now_ms)}.", *_history(message, now_ms)]
     if message.check_back_durability:
         happened.append(
-            "It chose check-back durability: its submit may have come, and its branches may be under way. That is "
-            "stored when they have succeeded, or one has not."
+            "It uses check-back durability: it may have been submitted, and its branches may be in progress. That is "
+            "stored once they have all succeeded, or one has failed."
         )
     headline = f"{message.gid} is prepared: its producer has not said yet whether the local transaction committed."
     asked = [one for one in message.log if one.kind == "check-back"]
@@ -99,7 +99,7 @@ def _prepared(message: ShownMessage, now_ms: int) -> Explanation:
 def _submitted(message: ShownMessage, now_ms: int) -> Explanation:
     happened = [_decided(message, now_ms), *_progress(message), *_history(message, now_ms)]
     left = [one for one in message.branches if not one.done]
-    headline = f"{message.gid} is submitted: {_count(left)} of {len(message.branches)} left to be called with success."
+    headline = f"{message.gid} is submitted: {_count(left)} of {len(message.branches)} yet to succeed."
     if message.parked:
         return Explanation(headline, happened, _parked(message), [_RESTS], _remedies(message, now_ms))
     blocked = [_failing(branch, last, now_ms) for branch, last in _last_failures(message, left)]
@@ -107,14 +107,14 @@ def _submitted(message: ShownMessage, now_ms: int) -> Explanation:
         then = [f"Its branches are called at {clock(message.earliest_ms, now_ms)}: it was sent with a delay."]
         return Explanation(headline, happened, [], then, [_stop(message, "to give it up; nothing has been called")])
     if message.due_ms > now_ms + _SLACK_MS or (blocked and message.due_ms > now_ms):
-        then = [f"What is left is called again at {clock(message.due_ms, now_ms)}, {_until(message)}."]
+        then = [f"What is left will be called again at {clock(message.due_ms, now_ms)}, {_until(message)}."]
     else:
-        then = ["What is left is being called now, or waits for its place among other calls to the same consumer."]
+        then = ["What is left is being called now, or is queued behind other calls to the same consumer."]
     return Explanation(headline, happened, blocked, then, _remedies(message, now_ms) if blocked else [])
 
 
 def _succeeded(message: ShownMessage, now_ms: int) -> Explanation:
-    took = f"{span(message.finished_ms - message.created_ms)} after it was first heard of"
+    took = f"{span(message.finished_ms - message.created_ms)} after it first arrived"
     happened = [
         _decided(message, now_ms),
         f"Every branch had succeeded at {clock(message.finished_ms, now_ms)}, {took}.",
@@ -133,26 +133,26 @@ def _failed(message: ShownMessage, now_ms: int) -> Explanation:
     }.get(message.decided_by, "It was decided")
     done = [one.branch_id for one in message.branches if one.done]
     if done:
-        effect = f"Branches {', '.join(done)} had succeeded before, and stay so; the others are not called."
+        effect = f"Branches {', '.join(done)} had already succeeded, and stay that way; the others are not called."
     elif any(one.kind == "branch" for one in message.log):
-        effect = "No branch is on record as succeeded; calls were tried, and may have had an effect."
+        effect = "No branch is recorded as succeeded; calls were made, and may have had an effect."
     elif message.decided_by == "operator":
-        effect = "No call of a branch is on record; one that was under way then may have had an effect."
+        effect = "No branch call is recorded; one that was in progress at the time may have had an effect."
     else:
         effect = "No branch was called."
     happened = [f"{who} at {clock(message.finished_ms, now_ms)}: {why}.", effect, *_history(message, now_ms)]
-    then = ["Nothing: it is final. What should happen after all needs a new message, with a gid of its own."]
+    then = ["Nothing: it is final. If the operation should happen after all, send a new message with a new gid."]
     return Explanation(f"{message.gid} has failed: its branches are not called.", happened, [], then)
 
 
-_RESTS: Final = "Nothing happens by itself: a parked message waits for somebody."
+_RESTS: Final = "Nothing happens by itself: a parked message waits for a person."
 
 
 def _decided(message: ShownMessage, now_ms: int) -> str:
     at = clock(message.decided_ms, now_ms)
     return {
         "submit": f"The producer submitted it at {at}: its local transaction is committed.",
-        "check-back": f"The check-back decided it at {at}: its producer, asked, answered committed.",
+        "check-back": f"The check-back decided it at {at}: the producer, when asked, answered committed.",
     }.get(message.decided_by, f"It was decided by {message.decided_by or 'nobody known'} at {at}.")
 
 
@@ -169,7 +169,7 @@ def _history(message: ShownMessage, now_ms: int) -> list[str]:
         if one.kind == "operator":
             told.append(f"{one.error[:1].upper()}{one.error[1:]}, at {clock(one.at_ms, now_ms)}.")
         elif one.kind == "incident":
-            told.append(f"Incident at {clock(one.at_ms, now_ms)}: {one.error}. Somebody broke a promise: look at it.")
+            told.append(f"Incident at {clock(one.at_ms, now_ms)}: {one.error}. Somebody broke a promise: investigate.")
         elif "arrived late" in one.error:
             told.append(f"At {clock(one.at_ms, now_ms)}: {one.error}.")
     return told
@@ -183,7 +183,7 @@ def _parked(message: ShownMessage) -> list[str]:
         return [f"It is {acts[-1].error}."]
     left = [one for one in message.branches if not one.done]
     return [
-        "It is parked: its branches have failed as often in a row as allowed.",
+        "It is parked: its branches have failed as many times in a row as attempts_max allows.",
         *(_failing(branch, last, 0) for branch, last in _last_failures(message, left)),
     ]
 
@@ -191,7 +191,7 @@ def _parked(message: ShownMessage) -> list[str]:
 def _until(message: ShownMessage) -> str:
     if message.attempts_max:
         return f"until it succeeds, or {message.attempts_max} rounds have failed in a row, and it is parked"
-    return "and for ever after until it succeeds"
+    return "and then again and again until it succeeds"
 
 
 def _next_question(message: ShownMessage, now_ms: int) -> str:
@@ -199,7 +199,7 @@ def _next_question(message: ShownMessage, now_ms: int) -> str:
         return f"At {clock(message.due_ms, now_ms)} it is parked, because it has no check-back address."
     if message.due_ms > now_ms:
         return f"Its producer is asked at {clock(message.due_ms, now_ms)}, and again until there is a verdict."
-    return "Its producer is being asked now, or the question waits for its place among others."
+    return "Its producer is being asked now, or the question is queued behind others."
 
 
 def _no_verdict(message: ShownMessage, last: ShownAttempt, now_ms: int) -> str:
@@ -242,12 +242,16 @@ def _remedies(message: ShownMessage, now_ms: int) -> list[Remedy]:
     gid = shlex.quote(message.gid)
     found = []
     if message.parked and (message.state == "submitted" or message.check_url):
-        found.append(Remedy(f"twophase messages redrive {gid}", "when the cause is repaired"))
+        found.append(Remedy(f"twophase messages redrive {gid}", "once the cause is fixed"))
     elif not message.parked and message.due_ms > now_ms + _SLACK_MS:
-        found.append(Remedy(f"twophase messages retry-now {gid}", "when the cause is repaired, instead of waiting"))
+        found.append(Remedy(f"twophase messages retry-now {gid}", "once the cause is fixed, instead of waiting"))
     if message.state == "prepared":
         found.append(
-            _stop(message, "to fail it; its producer is asked first: committed wins, and without an answer it fails")
+            _stop(
+                message,
+                "to make it fail; its producer is asked first: if it committed, the message is delivered; "
+                "without an answer it fails",
+            )
         )
     else:
         found.append(_stop(message, "to give it up although its transaction is committed"))
