@@ -22,7 +22,7 @@ from twophase.client.transaction import Transaction
 from twophase.core import limits
 from twophase.core.errors import InvalidRequest
 from twophase.core.gid import fresh_gid, validate_gid
-from twophase.core.message import Branch, Durability, Options
+from twophase.core.message import DURABILITIES, Branch, Durability, Options
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -34,7 +34,6 @@ T = TypeVar("T")
 
 _USUAL = Options()
 """Of nearly every message."""
-_DURABILITIES = {"submit": Durability.SUBMIT, "check-back": Durability.CHECK_BACK}
 
 
 class Message:
@@ -334,6 +333,6 @@ def _span_ms(name: str, seconds: float, limit: limits.Limit) -> int:
 
 
 def _durability(word: str) -> Durability:
-    if word not in _DURABILITIES:
+    if word not in DURABILITIES:
         raise InvalidRequest(f"durability is {word!r}; 'submit' or 'check-back' is needed.")
-    return _DURABILITIES[word]
+    return DURABILITIES[word]

@@ -10,6 +10,7 @@ must name the same business database besides: one barrier decides about a gid, a
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qs, unquote_plus
 
@@ -38,6 +39,10 @@ class Durability(enum.IntEnum):
 
     SUBMIT = 0
     CHECK_BACK = 1
+
+
+DURABILITIES: Final[Mapping[str, Durability]] = {"submit": Durability.SUBMIT, "check-back": Durability.CHECK_BACK}
+"""By the words that producers and requests have for them."""
 
 
 class Options(msgspec.Struct, frozen=True, array_like=True):

@@ -7,7 +7,6 @@ others of its kind.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Final
 
@@ -27,11 +26,10 @@ from twophase.core.limits import (
     Limit,
     require,
 )
-from twophase.core.message import Durability, Options
+from twophase.core.message import DURABILITIES, Durability, Options
 from twophase.server.formats.trace import Trace
 from twophase.server.formats.wire import WireRequest
 
-_DURABILITIES: Final[Mapping[str, Durability]] = {"submit": Durability.SUBMIT, "check-back": Durability.CHECK_BACK}
 _SECONDS_MAX: Final = 253_402_300_800
 """The end of the year 9999."""
 _TIME_WANTED: Final = "give RFC 3339 with a zone (2030-01-31T08:00:00Z), or seconds since 1970"
@@ -177,7 +175,7 @@ def _headers(headers: dict[str, str | None] | list[msgspec.Raw], gid: str) -> tu
 
 
 def _durability(durability: str, check_url: str, gid: str) -> Durability:
-    chosen = _DURABILITIES.get(durability)
+    chosen = DURABILITIES.get(durability)
     if chosen is None:
         raise InvalidRequest(f"durability is {durability[:45]!r}, 'submit' or 'check-back' is needed.", gid=gid)
     if chosen is Durability.CHECK_BACK and not check_url:
