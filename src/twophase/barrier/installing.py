@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from twophase.barrier.dialect import DEFAULT_TABLE, Dialect, split_table, validate_table
+from twophase.barrier.dialect import DEFAULT_TABLE, META_TABLE, Dialect, split_table, validate_table
 from twophase.barrier.open import aopen_transaction, is_async, open_transaction
 from twophase.barrier.transaction import Row, Statement, Steps, aperform, perform, say
 from twophase.core.database_drivers import driver_missing, extra_of, with_driver
@@ -86,8 +86,7 @@ def install_rule(dialect: Dialect, table: str, identity: str) -> Steps[list[str]
             yield from change(say(dialect, "create_table", table))
         else:
             yield from _complete(dialect, table, columns, executed)
-        _, meta_name = split_table("twophase_meta")
-        if not (yield say(dialect, "list_columns", table, schema=schema, name=meta_name)):
+        if not (yield say(dialect, "list_columns", table, schema=schema, name=META_TABLE)):
             yield from change(say(dialect, "create_meta", table))
         known = yield say(dialect, "read_meta", table)
         if not any(row[0] == "identity" for row in known):

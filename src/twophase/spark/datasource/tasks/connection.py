@@ -23,7 +23,6 @@ ROWS_PER_BATCH = 65_536
 BYTES_PER_BATCH = 1024 * 1024
 """Of PostgreSQL, whose driver would wait for 16 MiB before it hands anything on."""
 ADBC_MODULES = {"sqlite": "adbc_driver_sqlite", "postgresql": "adbc_driver_postgresql"}
-ADBC_EXTRAS = {"sqlite": "spark-sqlite", "postgresql": "spark-postgres"}
 
 Types = Mapping[str, pa.DataType]
 Run = Callable[[str, Types], Iterator[pa.RecordBatch]]
