@@ -12,7 +12,7 @@ SECONDS_BETWEEN = 5.0
 
 
 @contextlib.contextmanager
-def told(spark: SparkSession, say: Callable[[str], None]) -> Iterator[None]:
+def progress_shown(spark: SparkSession, say: Callable[[str], None]) -> Iterator[None]:
     """Say how many tasks are done, every few seconds, while the block runs; nothing of what is over sooner."""
     over = threading.Event()
     tracker = spark.sparkContext.statusTracker()

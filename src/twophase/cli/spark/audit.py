@@ -78,7 +78,7 @@ def perform(order: Order, files: ReportFiles, say: Say, show: Show) -> int:
         TwophaseError: it could not be made; of many rounds, only the first one's failure.
     """
     from twophase.spark.auditing.run import look_into, run  # noqa: PLC0415 -- the same
-    from twophase.spark.progress import told  # noqa: PLC0415 -- PySpark is slow to import: arguments first
+    from twophase.spark.progress import progress_shown  # noqa: PLC0415 -- PySpark is slow to import: arguments first
     from twophase.spark.readers.probe import is_small  # noqa: PLC0415 -- the same
     from twophase.spark.session import SessionSettings, open_session  # noqa: PLC0415 -- the same
 
@@ -91,7 +91,7 @@ def perform(order: Order, files: ReportFiles, say: Say, show: Show) -> int:
     say("starting Spark")
     with open_session(settings) as spark:
         if order.every_s is None:
-            with told(spark, say):
+            with progress_shown(spark, say):
                 report = run(spark, plan, sources, say)
             files.made = True
             show(report, plan.html)
@@ -143,7 +143,7 @@ def _rounds(spark: SparkSession, order: Order, files: ReportFiles, say: Say, sho
     One that waits for the grace time is given up: what it would call a violation may only be late to arrive.
     """
     from twophase.spark.auditing.run import look_into, run  # noqa: PLC0415 -- the same
-    from twophase.spark.progress import told  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase.spark.progress import progress_shown  # noqa: PLC0415 -- PySpark is slow to import
 
     assert order.every_s is not None, "called for many rounds only"
     code = EXIT_NOT_CHECKED
@@ -157,7 +157,7 @@ def _rounds(spark: SparkSession, order: Order, files: ReportFiles, say: Say, sho
             started = time.monotonic()
             files.made = False
             try:
-                with told(spark, say):
+                with progress_shown(spark, say):
                     report = run(spark, order.plan, look_into(order.plan), say, pause=wait)
                 files.made = True
                 show(report, order.plan.html)

@@ -88,7 +88,7 @@ def slo(
 
 def _measured(locations: list[Location], hours: float | None, memory_mb: int, cores: int) -> Measured:
     from twophase.spark.inputs.source import read_all, reference_skew_ms  # noqa: PLC0415 -- the same
-    from twophase.spark.progress import told  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase.spark.progress import progress_shown  # noqa: PLC0415 -- PySpark is slow to import
     from twophase.spark.readers.probe import is_small, probe  # noqa: PLC0415 -- the same
     from twophase.spark.session import SessionSettings, open_session  # noqa: PLC0415 -- the same
     from twophase.spark.slo import measure  # noqa: PLC0415 -- the same
@@ -100,7 +100,7 @@ def _measured(locations: list[Location], hours: float | None, memory_mb: int, co
     settings = SessionSettings(cores=cores, memory_mb=memory_mb, name="twophase slo", short=all(map(is_small, sources)))
     with open_session(settings) as spark:
         say(f"measuring {len(sources)} coordinators")
-        with told(spark, say):
+        with progress_shown(spark, say):
             return measure(read_all(spark, sources).journal, as_of_ms, since_ms)
 
 

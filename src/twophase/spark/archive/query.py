@@ -23,7 +23,7 @@ from twophase.spark.archive.lake import Lake
 from twophase.spark.archive.views import Sources
 from twophase.spark.datasource.asked.address import locate
 from twophase.spark.datasource.cut import consistent_cut
-from twophase.spark.progress import told
+from twophase.spark.progress import progress_shown
 
 SMALL_ROWS_MAX = 100_000
 _READS = re.compile(r"\s*\(*\s*(select|with|values|from|table|describe|desc|show|explain)\b", re.IGNORECASE)
@@ -110,7 +110,7 @@ def _rounds(lake: Lake | None) -> int:
 
 def _asked(spark: SparkSession, sources: Sources, question: Question, say: Callable[[str], None]) -> Answer:
     sources.make_views()
-    with told(spark, say):
+    with progress_shown(spark, say):
         try:
             found = _query(spark, question.sql)
             table: pa.Table = found.limit(question.limit + 1).toArrow()
