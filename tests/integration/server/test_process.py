@@ -59,7 +59,7 @@ async def test_a_file_that_is_no_store_is_refused_and_left_as_it_is(tmp_path: Pa
     code, errors = await _refused(tmp_path)
     assert code == EXIT_STORE
     assert errors.count("TP-4008") == 1
-    assert "Fate: unchanged. Name another file" in errors
+    assert "Fate: unchanged. Give another file" in errors
     assert "Traceback" not in errors
     assert (tmp_path / "twophase.db").read_bytes() == damaged
 
