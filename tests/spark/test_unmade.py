@@ -141,7 +141,7 @@ def test_a_report_that_could_not_be_shown_stands(files: ReportFiles, monkeypatch
     stop: list[str] = []
     monkeypatch.setattr("twophase.spark.auditing.run.run", lambda *_, **__: None)
     monkeypatch.setattr("twophase.spark.auditing.run.look_into", lambda _: [])
-    monkeypatch.setattr("twophase.spark.progress.told", lambda _spark, _say: contextlib.nullcontext())
+    monkeypatch.setattr("twophase.spark.progress.progress_shown", lambda _spark, _say: contextlib.nullcontext())
     nothing: Any = None
 
     def show(*_: object) -> None:
@@ -178,7 +178,7 @@ def order_of(files: ReportFiles) -> spark_audit.Order:
 
 def test_a_round_that_could_not_be_made(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("twophase.spark.auditing.run.run", fail)
-    monkeypatch.setattr("twophase.spark.progress.told", lambda _spark, _say: contextlib.nullcontext())
+    monkeypatch.setattr("twophase.spark.progress.progress_shown", lambda _spark, _say: contextlib.nullcontext())
     nothing: Any = None
 
     def say(text: str) -> None:
