@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 
 from tests.unit.coordinator.rig import Rig, message
-from twophase.coordinator.messages import looking
+from twophase.coordinator.messages import search_page
 from twophase.stores.base import LiveRow
 from twophase.stores.search import Search
 
@@ -39,7 +39,7 @@ async def test_large_messages_end_a_page_early_and_none_is_left_out(rig: Rig, mo
         await rig.submit(message(gid, delay_ms=HOUR_MS))
     stored = await rig.store.get(gids[0])
     assert isinstance(stored, LiveRow)
-    monkeypatch.setattr(looking, "PAGE_BYTES_MAX", 30 * len(stored.body))
+    monkeypatch.setattr(search_page, "PAGE_BYTES_MAX", 30 * len(stored.body))
 
     found = await pages(rig, 50)
 
