@@ -229,11 +229,11 @@ class Draft:
         "_branches_bytes",
         "branches",
         "check_url",
+        "encoded",
         "fixed",
         "gid",
         "gid_is_ours",
         "options",
-        "prepared",
         "prepared_at_ms",
         "progress",
         "takes_bytes",
@@ -256,8 +256,8 @@ class Draft:
         self._branches_bytes = 0
         self.check_url = ""
         self.fixed: int | None = None
-        self.prepared: tuple[Content, bytes] | None = None
-        """What prepare said, and in which bytes; kept until submit."""
+        self.encoded: tuple[Content, bytes] | None = None
+        """What was said last, or is to be said by submit, and in which bytes; kept until then."""
         self.prepared_at_ms = 0
         self.progress = Progress.NEW
 

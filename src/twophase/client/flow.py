@@ -126,12 +126,12 @@ class Course(msgspec.Struct, frozen=True):
     def _encode_once(self, content: Content, operation: Operation) -> bytes:
         """The body of a request: a submit nearly always says what its prepare said, and so in the same bytes."""
         draft = self.draft
-        prepared, draft.prepared = draft.prepared, None
-        if operation is _SUBMIT and prepared is not None and prepared[0] == content:
-            return prepared[1]
+        encoded, draft.encoded = draft.encoded, None
+        if operation is _SUBMIT and encoded is not None and encoded[0] == content:
+            return encoded[1]
         body = self.encode(content, operation)
         if operation is _PREPARE:
-            draft.prepared = (content, body)
+            draft.encoded = (content, body)
         return body
 
 
@@ -238,7 +238,8 @@ class Attempt:
         added = draft.added_branches()
         if added:
             # What could not be submitted must not be committed: no check-back would get it through either.
-            self.course.encode(draft.content(), Operation.SUBMIT)
+            content = draft.content()
+            draft.encoded = (content, self.course.encode(content, _SUBMIT))
             yield Rule(write_branches(dialect, table, draft.gid, token, encode_branches(added)))
         yield Rule(verify_producer(dialect, table, draft.gid, token))
         if failpoint.ARMED:

@@ -416,7 +416,7 @@ def test_abandoned_flow_ends_quietly() -> None:
     steps.close()
 
 
-@pytest.mark.parametrize(("added", "encoded"), [(0, ["prepare"]), (1, ["prepare", "submit", "submit"])])
+@pytest.mark.parametrize(("added", "encoded"), [(0, ["prepare"]), (1, ["prepare", "submit"])])
 def test_submit_is_encoded_anew_only_where_it_says_more_than_prepare(added: int, encoded: list[str]) -> None:
     stage = Stage()
     seen: list[str] = []
