@@ -107,8 +107,8 @@ def test_what_was_removed_and_how_far_history_reaches_can_be_seen(branch: Any) -
 
         assert seen['twophase_rows_removed_total{table="history"}'] == 1
         assert seen["twophase_oldest_history_seconds"] == pytest.approx(6 * 86_400, abs=120)
-        horizon_s = coordinator.clock.now_ms() / 1000 - 35 * 86_400
-        assert seen["twophase_history_horizon_seconds"] == pytest.approx(horizon_s, abs=120)
+        ended_s = coordinator.clock.now_ms() / 1000 - 36 * 86_400
+        assert seen["twophase_history_horizon_seconds"] == pytest.approx(ended_s, abs=120)
 
 
 def test_a_branch_call_tells_the_oldest_unfinished_time(branch: Any) -> None:
