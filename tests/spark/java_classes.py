@@ -60,9 +60,12 @@ gateway.proc.wait()
 
 
 def use() -> None:
-    """Have every Java started from here on map the classes, if they are kept; one they are not for passes them over."""
+    """Have every Java started from here on map the classes, if they are kept; one they are not for passes them over.
+
+    None lives long enough to win back what the second of Java's compilers costs, so none uses it.
+    """
     if NOTE.exists() and ARCHIVE.exists():
-        os.environ.setdefault(OPTIONS, NOTE.read_text().splitlines()[1])
+        os.environ.setdefault(OPTIONS, f"{NOTE.read_text().splitlines()[1]} -XX:TieredStopAtLevel=1")
 
 
 def write() -> None:
