@@ -57,9 +57,10 @@ def seeded(reference: str) -> Engine:
     return engine
 
 
-@pytest.fixture
-def sqlite_ledger(tmp_path: Path) -> Iterator[Engine]:
-    engine = seeded(f"sqlite:///{tmp_path / 'ledger.db'}")
+@pytest.fixture(scope="module")
+def sqlite_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """For all statements: what they are asked is their plan, which changes nothing."""
+    engine = seeded(f"sqlite:///{tmp_path_factory.mktemp('plans') / 'ledger.db'}")
     yield engine
     engine.dispose()
 
