@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.http.conftest import MakeClient
 from tests.integration.http.scripted import OK, Peer, answering, serving
+from tests.servers.ports import nobodys_port
 from twophase.http import HttpClient, HttpError, HttpErrorKind, Outcome
 
 
@@ -122,9 +123,7 @@ async def test_a_call_that_waits_for_a_connection(make_client: MakeClient) -> No
 
 
 async def test_a_port_where_nobody_listens(client: HttpClient) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = nobodys_port()
     error = await _error(client, f"http://127.0.0.1:{port}/secret?gid=secret", timeout_ms=20_000)
     assert error.kind is HttpErrorKind.CONNECT
     assert f"http://127.0.0.1:{port}: " in str(error)
