@@ -7,6 +7,8 @@ import contextlib
 from types import TracebackType
 
 _LOOK_S = 0.02
+_LATE_S_MAX = 10.0
+"""More is no busy machine: something in the block has held the loop."""
 
 
 class Watch:
@@ -28,6 +30,8 @@ class Watch:
         self._looking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._looking
+        if error is None:
+            assert self._late_s < _LATE_S_MAX, f"the loop could not run for {self._late_s:.1f} s"
 
     async def _look(self) -> None:
         time = asyncio.get_running_loop().time
