@@ -23,7 +23,7 @@ pytestmark = [
     # A child that only archives and dies; a process started anew would take seconds to import all.
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
 ]
-POINTS = ("claimed", "copied", "checked", "linked", "committed", "moved", "published", "released")
+POINTS = ("claimed", "taken", "copied", "checked", "linked", "committed", "moved", "published", "released")
 PASSAGES = (1, 2)
 
 
@@ -53,7 +53,7 @@ def killed(archive: Archive, store: SqliteUnderTest, point: str, passage: int) -
 
 
 def _cut_short(reached: Callable[[str], None]) -> None:
-    """Two more points, inside a step of the lake: between link and unlink, and between two moves of files."""
+    """Points inside a step of the lake: between link and unlink, and between two moves of files, either time."""
     unlink, rename = Path.unlink, Path.rename
 
     def unlink_later(self: Path, missing_ok: bool = False) -> None:
@@ -62,8 +62,8 @@ def _cut_short(reached: Callable[[str], None]) -> None:
 
     def rename_and_tell(self: Path, target: Path) -> Path:
         moved = rename(self, target)
-        if self.suffix == ".parquet" and "_staging" not in target.parts:
-            reached("moved")
+        if self.suffix == ".parquet":
+            reached("taken" if "_staging" in target.parts else "moved")
         return moved
 
     setattr(Path, "unlink", unlink_later)  # noqa: B010 -- in a process that is about to end
