@@ -1,9 +1,26 @@
 """Long tests are begun first, so that no worker is left alone with one at the end of a run."""
 
+import os
+
 import pytest
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put those marked `long` in front; each half keeps its order, which every worker finds alike."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    """Deal those marked `long` to the heads of the stretches that the workers begin with.
+
+    xdist's worksteal cuts the list into as many stretches as there are workers, and a worker begins at the head of its
+    own; what is stolen is taken from a tail. Among the rest, and among the long ones, the order stays, which every
+    worker finds alike.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    long = [item for item in items if item.get_closest_marker("long") is not None]
+    rest = [item for item in items if item.get_closest_marker("long") is None]
+    dealt: list[pytest.Item] = []
+    for worker in range(workers):
+        size = (len(items) - len(dealt)) // (workers - worker)
+        dealt += long[worker::workers]
+        taken = max(0, size - len(long[worker::workers]))
+        dealt += rest[:taken]
+        rest = rest[taken:]
+    items[:] = [*dealt, *rest]

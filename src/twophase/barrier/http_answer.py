@@ -52,8 +52,9 @@ def parse_query(parameters: Mapping[str, str]) -> CheckBackQuestion:
         InvalidRequest: `gid` is missing or impossible, `op` or `branch_id` is another than a check-back's,
             `prepared_at` is no number of milliseconds.
 
-    >>> parse_query({"gid": "g", "trans_type": "msg", "op": "msg", "branch_id": "00", "prepared_at": "17"})
-    CheckBackQuestion(gid='g', prepared_at_ms=17, identity=None)
+    >>> asked = parse_query({"gid": "g", "trans_type": "msg", "op": "msg", "branch_id": "00", "prepared_at": "17"})
+    >>> asked.gid, asked.prepared_at_ms, asked.identity
+    ('g', 17, None)
     """
     if parameters.get("trans_type", "msg") != "msg":
         raise UnsupportedType("trans_type must be 'msg'.")

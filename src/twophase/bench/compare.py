@@ -105,7 +105,10 @@ def measure(
 
 
 def _told(on_step: OnStep | None, name: str) -> OnProgress:
-    return silent if on_step is None else partial(on_step, name)
+    if on_step is None:
+        return silent
+    on_step(name, 0.0, 0)  # a run begins: on a busy machine its first word may be its last
+    return partial(on_step, name)
 
 
 def _run(work: Coroutine[None, None, Measurement]) -> Measurement:

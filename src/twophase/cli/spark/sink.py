@@ -78,7 +78,7 @@ def abandon(
     """Give a batch up: what it prepared and did not publish is rolled back, for ever.
 
     Of an undecided batch that is all of it; a later try of it publishes nothing. Of a published one it is what only
-    failed tries had prepared.
+    failed tries had prepared; what of it was not submitted yet is left to the check-backs.
 
     Without --batch, batches are listed: undecided ones first, then the latest.
 

@@ -238,7 +238,8 @@ class Follower:
             if following.stop.wait(seconds):
                 raise Stopped
 
-        report = run(spark, self._plan, look_into(self._plan), pause=wait, arrived=arrived, say=_unsaid)
+        sources = look_into(self._plan)
+        report = run(spark, self._plan, sources, pause=wait, arrived=arrived, say=_unsaid, follows=True)
         self._last = time.monotonic()
         self._code = report.verdict.exit_code
         state = read_state(self._state_path)

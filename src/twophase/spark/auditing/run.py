@@ -48,7 +48,6 @@ from twophase.spark.rules.facts import Inputs
 from twophase.spark.rules.remembered import SEEN_SCHEMA, digest
 from twophase.spark.rules.taxonomy import OPEN, VIOLATIONS
 
-_PROVES_NOTHING = (Verdict.NOTHING, Verdict.UNCHECKED, Verdict.INCOMPLETE)
 _CARRIED = [flag.value for flag in (*VIOLATIONS, *OPEN)]
 
 
@@ -81,6 +80,8 @@ def run(
     say: Callable[[str], None] = lambda _: None,
     pause: Callable[[float], None] = time.sleep,
     arrived: Arrived | None = None,
+    *,
+    follows: bool = False,
 ) -> Report:
     """Audit once, write the reports, and move the verified point.
 
@@ -91,12 +92,13 @@ def run(
         say: is told what goes on.
         pause: lets the grace time pass; what it raises ends the audit before anything is written.
         arrived: the history that came since the verified point; None looks for it.
+        follows: a stream goes on from where this ends, whatever it proves.
 
     Raises:
         CannotRead: a database cannot be read, or is not the one that was verified.
         ConfigurationError: the state file is none.
     """
-    report, audited, after = examine(spark, plan, sources, say, pause, arrived)
+    report, audited, after = examine(spark, plan, sources, say, pause, arrived, follows=follows)
     try:
         write_reports(report, plan)
         if plan.findings is not None:
@@ -115,6 +117,8 @@ def examine(
     say: Callable[[str], None] = lambda _: None,
     pause: Callable[[float], None] = time.sleep,
     arrived: Arrived | None = None,
+    *,
+    follows: bool = False,
 ) -> tuple[Report, Audited, VerifiedPoint | None]:
     """The same without writing anything: the report, the findings, and where the verified point would be."""
     started = time.monotonic()
@@ -158,22 +162,25 @@ def examine(
         runs=runs,
     )
     report = make_report(audited.result, sources, terms, duration_s=time.monotonic() - started)
-    return report, audited, None if after is None else _held(state, after, report.verdict, follows=arrived is not None)
+    return report, audited, None if after is None else _held(state, after, report, follows=follows)
 
 
-def _held(state: VerifiedPoint | None, after: VerifiedPoint, verdict: Verdict, *, follows: bool) -> VerifiedPoint:
+def _held(state: VerifiedPoint | None, after: VerifiedPoint, report: Report, *, follows: bool) -> VerifiedPoint:
     """The point to keep.
 
-    A run that proves nothing leaves it where it was, because the next one would find nothing new there and call that
-    clean; what it found open is waited for all the same. A stream goes on, having told.
+    A run that could tell nothing of some message, and so proves nothing of it, leaves the point where it was, because
+    the next one would find nothing new there and call that clean; what it found open is waited for all the same. What
+    is incomplete for another reason is so in the next run, too. A stream goes on, having told.
     """
-    if verdict not in _PROVES_NOTHING:
+    verdict = report.verdict
+    untold = verdict in {Verdict.NOTHING, Verdict.UNCHECKED}
+    if not (untold or (verdict is Verdict.INCOMPLETE and report.result.unchecked)):
         return after
     if follows:
-        return msgspec.structs.replace(after, proven=state is not None and state.proven)
-    before = state or VerifiedPoint(proven=False)
-    carried = tuple(sorted({*before.carried, *after.carried}))
-    return msgspec.structs.replace(before, runs=after.runs, carried=carried)
+        proven = (state is not None and state.proven) or verdict is not Verdict.NOTHING
+        return msgspec.structs.replace(after, proven=proven)
+    # What was carried was looked for in this run: what of it is still open or broken is among what this one carries.
+    return msgspec.structs.replace(state or VerifiedPoint(proven=False), runs=after.runs, carried=after.carried)
 
 
 def write_reports(report: Report, plan: Plan) -> None:

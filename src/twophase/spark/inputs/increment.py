@@ -268,7 +268,7 @@ def _fallen_back(source: Source, state: VerifiedPoint) -> Coverage | None:
     if not source.bounds or source.bounds[0].last >= seen:
         return None
     [bound] = source.bounds
-    if bound.first > bound.last:
+    if bound.first > bound.last and source.horizon_ms:
         note = (
             f"none stands any more, and {bound.key} {seen} was seen: cleaned, or lost with a backup that was put back"
         )

@@ -90,6 +90,9 @@ def _steps(flag: Flag, gid: str, message: Mapping[str, Any], evidence: Evidence)
         return [("who decided, and why", explain)]
     if flag in {Flag.GHOST, Flag.ORPHAN}:
         why = "what has to be undone, by your own means"
+        own = [branch["branch_id"] for branch in message.get("branches") or ()]
+        if flag is Flag.ORPHAN and own:
+            why += f"; not of {', '.join(own)}, which the message has"
         return [("what became of it", explain), *((why, command) for command in _rows(gid, evidence))]
     if flag is Flag.DUPLICATE_EFFECT:
         why = "which rows are too many: undo all but one of each branch"
