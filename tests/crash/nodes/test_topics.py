@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -31,6 +31,8 @@ BUSY_S = 1.5
 """What a busy machine may add, most of the time."""
 AT_MOST_S = BOUND_S + AGE_MS_MAX / 1000
 """Whoever has not looked for so long refuses messages to topics."""
+ASK_S, PAUSE_S = 0.05, 0.02
+"""What asking once takes a machine that is not busy, and how long is waited before asking again."""
 KILLS = 6
 TOPICS = 8
 SUBSCRIBERS = 50
@@ -115,34 +117,55 @@ def _submit(node: Node, gid: str, topic: str) -> int:
     return _ask(node, "/api/dtmsvr/submit", body)[0]
 
 
-def _until(node: Node, topic: str, status: int) -> float:
-    """Seconds until a message to the topic is answered with `status` at a node."""
-    began_s = time.monotonic()
+class Took(NamedTuple):
+    """Seconds until something was so. `prompt_s`: without what asking, and waiting to ask, took beyond its due."""
+
+    whole_s: float
+    prompt_s: float
+
+
+def _until(node: Node, topic: str, status: int) -> Took:
+    """Ask until a message to the topic is answered with `status` at a node."""
+    began_s = asked_s = time.monotonic()
+    prompt_s = 0.0
     for number in itertools.count():
-        if _submit(node, f"{topic}-{node.number}-{status}-{number}", topic) == status:
-            return time.monotonic() - began_s
-        assert time.monotonic() - began_s < 60, "it never comes"
-        pause(0.02)
+        is_so = _submit(node, f"{topic}-{node.number}-{status}-{number}", topic) == status
+        if not is_so:
+            pause(PAUSE_S)
+        now_s = time.monotonic()
+        prompt_s += min(now_s - asked_s, ASK_S + PAUSE_S)
+        asked_s = now_s
+        if is_so:
+            return Took(now_s - began_s, prompt_s)
+        assert now_s - began_s < 60, "it never comes"
     raise AssertionError
 
 
 def test_what_one_node_changes_the_others_use_within_the_bound(nodes: Cluster, subscriber: Subscriber) -> None:
-    took_s: list[float] = []
+    """Most of them in any case; nine in ten when what the machine was late does not count.
+
+    Never all: a look that was due may wait for a processor in a node or in the database, which nobody outside sees.
+    """
+    took: list[Took] = []
     for number, (first, *others) in enumerate(itertools.islice(itertools.permutations(nodes.nodes), 6)):
         topic = f"t{number}"
         assert _subscribe(first, topic, f"{subscriber.url}/{topic}")[0] == 200
         assert _submit(first, f"{topic}-at-once", topic) == 200, "the node that changed it knows at once"
-        took_s += [_until(node, topic, 200) for node in others]
+        took += [_until(node, topic, 200) for node in others]
         gone = urllib.request.Request(f"{first.service.url}/api/dtmsvr/topic/{topic}", method="DELETE")
         with urllib.request.urlopen(gone, timeout=15) as answer:
             assert answer.status == 200
-        took_s += [_until(node, topic, 500) for node in others]
+        took += [_until(node, topic, 500) for node in others]
         assert f"gid={topic}-at-once" in subscriber.wait_called(f"/{topic}")
 
-    mean_s = sum(took_s) / len(took_s)
-    print(f"\na change was used elsewhere after {max(took_s):.2f} s at most, {mean_s:.2f} s on average")
-    assert statistics.median(took_s) < BOUND_S + BUSY_S
-    assert max(took_s) < AT_MOST_S
+    whole_s = sorted(one.whole_s for one in took)
+    prompt_s = sorted(one.prompt_s for one in took)
+    nine_tenths_s = prompt_s[len(prompt_s) * 9 // 10]
+    mean_s = statistics.mean(whole_s)
+    print(f"\na change was used elsewhere after {whole_s[-1]:.2f} s at most, {mean_s:.2f} s on average")
+    assert statistics.median(whole_s) < BOUND_S + BUSY_S
+    assert nine_tenths_s < BOUND_S + BUSY_S
+    assert whole_s[-1] < AT_MOST_S
     nodes.wait_rest(20)
     assert nodes.unfinished() == 0
 
