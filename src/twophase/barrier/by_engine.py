@@ -50,7 +50,8 @@ class ByEngine(Generic[V]):
             if not hasattr(engine, "acquire"):
                 return  # no pool: a connection lent for one use, or Django's alias, and what that names may change
             if id(engine) not in self._held and len(self._held) >= _HELD_MAX:
-                del self._held[next(iter(self._held))]
+                # A copy, and no matter if it is gone: threads may do the same.
+                self._held.pop(next(iter(list(self._held)), 0), None)
             self._held.setdefault(id(engine), (engine, {}))[1][table] = learnt
 
 

@@ -24,7 +24,7 @@ class Call(msgspec.Struct, frozen=True):
     headers: tuple[tuple[str, str], ...]
     timeout_ms: int
     answer_bytes_max: int = 0
-    """The longest body of an answer that is read; 0: what the destination reads of any."""
+    """The longest body of this answer, where it may be longer than what the destination reads of any."""
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
 from twophase.core.headers import CONNECTION_HEADERS
-from twophase.core.limits import ERROR_TEXT_BYTES_MAX, OPEN_ANSWER_BYTES_MAX, URL_BYTES_MAX
+from twophase.core.limits import ERROR_TEXT_BYTES_MAX, URL_BYTES_MAX
 from twophase.core.verdict import VERDICT_HEADER, status_of_grpc
 from twophase.destinations.base import Answer, Call
 from twophase.http import HttpError
@@ -143,7 +143,7 @@ class GrpcDestination:
         import grpc  # noqa: PLC0415 -- only where gRPC is spoken
 
         address = self._address(call.url)
-        channel = self._channel(address)
+        channel = self._channel(address, max(self._response_bytes_max, call.answer_bytes_max))
         channel.under_way += 1
         try:
             outgoing = channel.method(address.method)(
@@ -157,33 +157,31 @@ class GrpcDestination:
                 verdict = _verdict(error.trailing_metadata())
                 said = f"gRPC {error.code().name}: {details}"
                 return status_of_grpc(code, details), b"", verdict, said
-            bytes_max = call.answer_bytes_max or self._response_bytes_max
-            if len(reply) > bytes_max:
-                text = f"gRPC RESOURCE_EXHAUSTED: a reply of {len(reply)} bytes, at most {bytes_max} are read"
-                return status_of_grpc(grpc.StatusCode.RESOURCE_EXHAUSTED.value[0], ""), b"", None, text
             verdict = _verdict(await outgoing.trailing_metadata())
             return 200, reply if verdict is not None else b"", verdict, ""
         finally:
             channel.under_way -= 1
 
-    def _channel(self, address: _Address) -> _Channel:
-        known = self._channels.get(address.key)
+    def _channel(self, address: _Address, bytes_max: int) -> _Channel:
+        # What a channel receives is bounded for all of its calls: those that may bring more have one of their own.
+        key = address.key if bytes_max == self._response_bytes_max else f"{address.key} {bytes_max}"
+        known = self._channels.get(key)
         if known is not None:
-            self._channels.move_to_end(address.key)
+            self._channels.move_to_end(key)
             return known
         import grpc.aio  # noqa: PLC0415 -- only where gRPC is spoken
 
         from twophase.rpc.channel import channel_options, trusted_roots  # noqa: PLC0415 -- the same
 
         self._make_room()
-        options = channel_options(max(self._response_bytes_max, OPEN_ANSWER_BYTES_MAX.value))
+        options = channel_options(bytes_max)
         if address.tls:
             self._roots = self._roots or trusted_roots()
             credentials = grpc.ssl_channel_credentials(self._roots)
             opened = grpc.aio.secure_channel(address.target, credentials, options)
         else:
             opened = grpc.aio.insecure_channel(address.target, options)
-        channel = self._channels[address.key] = _Channel(opened)
+        channel = self._channels[key] = _Channel(opened)
         return channel
 
     def _make_room(self) -> None:

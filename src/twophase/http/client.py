@@ -90,7 +90,7 @@ class HttpClient:
             body: sent with its length; empty for none.
             timeout_ms: for everything from now to the last byte of the response; at least 1.
             on_done: gets the `HttpResponse`, whatever its status, or an `HttpError`.
-            response_bytes_max: the longest body of this response; 0: as of any.
+            response_bytes_max: the longest body of this response, where it may be longer than any.
 
         Returns:
             The call, for a caller who may lose interest and `cancel` it; None when it was refused.

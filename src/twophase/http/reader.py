@@ -60,9 +60,9 @@ class ResponseReader:
 
         Arguments:
             is_head: to a HEAD request, so without a body whatever its headers say.
-            body_bytes_max: the longest body of this one; 0: as of any.
+            body_bytes_max: the longest body of this one, where it may be longer than any.
         """
-        self._body_bytes_max = body_bytes_max or self._body_bytes_max_of_any
+        self._body_bytes_max = max(body_bytes_max, self._body_bytes_max_of_any)
         self.reusable = False
         """Whether the connection can carry another request, once the response is complete."""
         self._is_head = is_head

@@ -71,7 +71,7 @@ class RowChanged(PublishError):
     code = "TP-8102"
     remedy = (
         "Make the query return the same row for a key whenever it runs (no random values, no current time), or give "
-        "the changed row a key of its own."
+        "the changed row a key of its own; and keep to the ledger that its batch began with."
     )
 
 

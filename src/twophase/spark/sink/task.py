@@ -132,7 +132,7 @@ def _settled(gid: str, result: OneResult) -> None:
     if not result.code or result.state in _PUBLISHED_STATES:
         return
     if result.code == ContentConflict.code:
-        raise RowChanged(gid=gid)
+        raise RowChanged(f"A row's message is prepared already, and not as this one: {result.message}", gid=gid)
     if result.state == "failed":
         raise RowGivenUp(
             "The coordinator holds a row's message failed, and no batch here gave it up: an operator stopped it.",
