@@ -2,38 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.cases import SCOPE, Case, inputs_of
 from twophase.spark.auditing.run import _left_over, _seen_by
 from twophase.spark.inputs.increment import Seen, VerifiedPoint
-from twophase.spark.rules.comparison import Audited, compare
+from twophase.spark.rules.comparison import Audited, AuditResult
+from twophase.spark.rules.taxonomy import Flag
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 FIRST_MS, SECOND_MS = 1_000, 5_000
+COLUMNS = (
+    "gid string, message string, prepared_ms long, producers array<string>, barriers array<string>,"
+    "ledger array<string>, flags array<string>, violation boolean"
+)
 
 
-@pytest.fixture
-def audited(spark: SparkSession) -> Iterator[Audited]:
-    """Two broken messages."""
-    cases = [Case("same", "lost", None, barriers=(), ledger=()), Case("other", "orphan", None, None)]
-    one = compare(inputs_of(spark, cases), SCOPE)
-    yield one
-    one.release()
+def audited(spark: SparkSession, prepared_ms: dict[str, int]) -> Audited:
+    """Lost messages, by gid. Of the columns of real findings those that are asked for."""
+    rows: list[tuple[Any, ...]] = [
+        (gid, None, at_ms, ["msg"], [], [], [Flag.LOST.value], True) for gid, at_ms in prepared_ms.items()
+    ]
+    findings = spark.createDataFrame(rows, COLUMNS)
+    counts = {flag.value: 0 for flag in Flag} | {Flag.LOST.value: len(rows)}
+    result = AuditResult(
+        as_of_ms=0,
+        messages=len(rows),
+        clean=0,
+        violations=len(rows),
+        counts=counts,
+        primary={},
+        unknown={},
+        suspects=len(rows),
+        settled=0,
+        waited=False,
+        rows=(),
+        samples=(),
+    )
+    return Audited(result, findings, findings)
 
 
-def test_what_is_broken_is_so_since_the_run_that_first_saw_it_with_these_rows(audited: Audited) -> None:
-    carried, first = _left_over(audited, {}, FIRST_MS)
-    other = Seen(FIRST_MS, first["other"].digest ^ 1)
+def test_what_is_broken_is_so_since_the_run_that_first_saw_it_with_these_rows(spark: SparkSession) -> None:
+    _, first = _left_over(audited(spark, {"same": 1, "other": 1, "settled": 1}), {}, FIRST_MS)
 
-    _, again = _left_over(audited, {**first, "other": other, "settled": first["same"]}, SECOND_MS)
+    carried, again = _left_over(audited(spark, {"same": 1, "other": 2}), first, SECOND_MS)
 
-    assert sorted(carried) == sorted(first) == ["other", "same"]
-    assert {one.since_ms for one in first.values()} == {FIRST_MS}
-    assert again == {"same": first["same"], "other": Seen(SECOND_MS, first["other"].digest)}
+    assert {gid: one.since_ms for gid, one in first.items()} == dict.fromkeys(("same", "other", "settled"), FIRST_MS)
+    assert sorted(carried) == ["other", "same"]
+    assert {gid: one.since_ms for gid, one in again.items()} == {"same": FIRST_MS, "other": SECOND_MS}
+    assert again["same"] == first["same"]
+    assert again["other"].digest != first["other"].digest
 
 
 def test_only_what_was_broken_a_grace_time_ago_is_remembered(spark: SparkSession) -> None:
