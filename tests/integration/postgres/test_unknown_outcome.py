@@ -41,6 +41,11 @@ async def hasty(database: Database, dsn_through_proxy: str) -> AsyncIterator[Pos
     await store.stop()
 
 
+_WAITING = """
+select 1 from pg_stat_activity
+where datname = current_database() and wait_event_type = 'Lock' and query like '{}' and pid <> pg_backend_pid()"""
+
+
 def _rows(database: Database, statement: str) -> list[tuple[object, ...]]:
     with psycopg.connect(database.dsn) as connection:
         return connection.execute(statement.encode()).fetchall()
@@ -94,12 +99,12 @@ async def test_a_flush_that_is_still_under_way_without_us_is_waited_for(
     await flush(store, prepare("held"))
     with psycopg.connect(database.dsn) as other:
         other.execute("select from message where gid = 'held' for update")
-        proxy.cut_around(b"rides-along", Cut.AFTER_REQUEST)
         under_way = asyncio.create_task(flush(store, abort("held"), prepare("rides-along")))
-        # The old backend waits for the row; the fence is moved on behind it, and waits for the old backend.
-        await _until(
-            database, "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%greatest(fence%'"
-        )
+        # The old backend waits for the row: not before, because a reset may overtake the request it comes behind.
+        await _until(database, _WAITING.format("%twophase_flush%"))
+        proxy.cut()
+        # The fence is moved on behind it, and waits for the old backend.
+        await _until(database, _WAITING.format("%greatest(fence%"))
         assert not under_way.done()
 
     result = await under_way
