@@ -4,6 +4,8 @@ barrier.install(url)                              once per database
 barrier.check_back(engine, gid)                   what a check-back route answers with
 barrier.once(engine, request, function)           a branch that takes effect at most once
 barrier.clean(engine, …)                          removes rows that nobody can need any more
+barrier.metadata()                                the tables, for SQLAlchemy's and Alembic's use
+barrier.install_within(connection)                `install` inside a migration's transaction
 
 With an a in front for async engines; cleaning has no such form, and takes a blocking one.
 """
@@ -12,6 +14,7 @@ from twophase.barrier.asking import CheckBackAnswer, acheck_back, check_back
 from twophase.barrier.branch import BranchOngoing, BranchRefused, aonce, once
 from twophase.barrier.cleaning import Cleaned, clean
 from twophase.barrier.installing import ainstall, install
+from twophase.barrier.migrating import install_within, metadata
 
 __all__ = [
     "BranchOngoing",
@@ -24,5 +27,7 @@ __all__ = [
     "check_back",
     "clean",
     "install",
+    "install_within",
+    "metadata",
     "once",
 ]

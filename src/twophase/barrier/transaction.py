@@ -42,16 +42,21 @@ Steps = Generator[Statement, Sequence[Row], T]
 """A rule under way: yields statements, receives their rows, returns T."""
 
 
-class SyncTransaction(Protocol):
-    """One open local transaction on one connection, ended by exactly one `commit` or `rollback`."""
+class OpenConnection(Protocol):
+    """One connection in a transaction; enough to perform a rule that does not end it."""
 
     dialect: Dialect
-    handle: Any
-    """What the application executes its own statements on (a Connection, a Session, a cursor's connection)."""
 
     def execute(self, statement: Statement) -> Sequence[Row]:
         """Run one statement inside this transaction; rows when it returns some, else an empty sequence."""
         ...
+
+
+class SyncTransaction(OpenConnection, Protocol):
+    """One open local transaction on one connection, ended by exactly one `commit` or `rollback`."""
+
+    handle: Any
+    """What the application executes its own statements on (a Connection, a Session, a cursor's connection)."""
 
     def commit(self) -> None:
         """Commit. An exception means: outcome not known."""
@@ -81,7 +86,7 @@ class AsyncTransaction(Protocol):
     async def close(self) -> None: ...
 
 
-def perform(steps: Steps[T], transaction: SyncTransaction) -> T:
+def perform(steps: Steps[T], transaction: OpenConnection) -> T:
     """Run a rule on a sync transaction; what the database raises is raised inside the rule."""
     try:
         statement = next(steps)

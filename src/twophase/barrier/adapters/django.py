@@ -13,10 +13,23 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error
 
 from twophase.barrier.adapters.sqlite_settings import SqliteSettings
-from twophase.barrier.dialect import SQLITE, dialect_named
+from twophase.barrier.dialect import SQLITE, Dialect, dialect_named
 from twophase.barrier.placeholders import pyformat
 from twophase.barrier.transaction import Row, Statement
 from twophase.core.errors import OpenTransaction, TransactionLost, UnsupportedEngine
+
+
+def _dialect_of(connection: BaseDatabaseWrapper) -> Dialect:
+    dialect = dialect_named(connection.vendor)
+    if dialect is None:
+        raise UnsupportedEngine(f"There is no barrier for {connection.vendor!r}.")
+    return dialect
+
+
+def _execute(connection: BaseDatabaseWrapper, statement: Statement) -> list[Row]:
+    with connection.cursor() as cursor:
+        cursor.execute(pyformat(statement.sql), statement.parameters)
+        return list(cursor.fetchall()) if cursor.description else []
 
 
 class DjangoTransaction:
@@ -32,9 +45,7 @@ class DjangoTransaction:
         if alias not in connections:
             raise UnsupportedEngine(f"There is no Django database alias {alias!r}.")
         connection: BaseDatabaseWrapper = connections[alias]
-        dialect = dialect_named(connection.vendor)
-        if dialect is None:
-            raise UnsupportedEngine(f"There is no barrier for {connection.vendor!r}.")
+        dialect = _dialect_of(connection)
         if connection.in_atomic_block or not connection.get_autocommit():
             raise OpenTransaction
         self.dialect = dialect
@@ -55,9 +66,7 @@ class DjangoTransaction:
             raise
 
     def execute(self, statement: Statement) -> list[Row]:
-        with self._connection.cursor() as cursor:
-            cursor.execute(pyformat(statement.sql), statement.parameters)
-            return list(cursor.fetchall()) if cursor.description else []
+        return _execute(self._connection, statement)
 
     def commit(self) -> None:
         # Leaving `atomic` would roll back without a word.
@@ -88,3 +97,15 @@ class DjangoTransaction:
                 self._unclear = True
         if self._unclear:
             self._connection.close()
+
+
+class BorrowedConnection:
+    """A connection in a transaction that its owner ends, as a migration's."""
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        """Borrow it; raises UnsupportedEngine."""
+        self.dialect = _dialect_of(connection)
+        self._connection = connection
+
+    def execute(self, statement: Statement) -> list[Row]:
+        return _execute(self._connection, statement)

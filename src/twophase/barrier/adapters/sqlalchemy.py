@@ -218,3 +218,15 @@ class JoinedTransaction:
 
     def close(self) -> None:
         """Nothing is ours."""
+
+
+class BorrowedConnection:
+    """A Connection in a transaction that its owner ends, as a migration's."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Borrow it; raises UnsupportedEngine."""
+        self.dialect = dialect_of(connection)
+        self._connection = connection
+
+    def execute(self, statement: Statement) -> list[Row]:
+        return _execute(self._connection, statement)

@@ -1,4 +1,4 @@
 create table {meta} (
-  name varchar(64) primary key,
+  name varchar(64) not null primary key,
   value varchar(255) not null
 )
