@@ -31,6 +31,7 @@ from twophase.client.flow import (
 )
 from twophase.client.identity import require_idle
 from twophase.client.transport.exchange import Pause, Send
+from twophase.core.errors import TwophaseError
 
 if TYPE_CHECKING:
     from twophase.barrier.transaction import AsyncTransaction
@@ -98,13 +99,22 @@ class AsyncDriver:
 
     async def start(self) -> Any:
         """Run up to the business; returns the handle it works on, or None when the flow ended before."""
-        command = self._advance(None)
-        while command is not None and type(command) is not Business:
-            command = await self._step(command)
+        try:
+            command = self._advance(None)
+            while command is not None and type(command) is not Business:
+                command = await self._step(command)
+        except TwophaseError as error:
+            raise error.with_traceback(None)  # noqa: B904 -- the flow's frames would bury the message
         return None if self._transaction is None else self._transaction.handle
 
     async def finish(self, seen: BaseException | None) -> None:
         """Run from the business to the end; what it raises replaces `seen`."""
+        try:
+            await self._finish(seen)
+        except TwophaseError as error:
+            raise error.with_traceback(None)  # noqa: B904 -- as in `start`
+
+    async def _finish(self, seen: BaseException | None) -> None:
         command = self._advance(seen)
         while command is not None:
             if type(command) is Commit:

@@ -59,7 +59,9 @@ class Endpoint(Generic[L]):
             url: `http://host:port` or `https://…`; dtm's `/api/dtmsvr` behind it is allowed. Or `grpc://host:port`
                 or `grpcs://…`, by which payloads may be any bytes; needs the `grpc` extra.
             request_timeout: seconds for one try of one request.
-            attempts: tries of one request, from 1. Repeating is safe: requests are idempotent.
+            attempts: tries of one request that the coordinator leaves unanswered for `request_timeout` or is too busy
+                for, from 1. A refused or broken connection is not counted: it is tried again until `patience` ends,
+                so that a restart of the coordinator loses nothing. Repeating is safe: requests are idempotent.
             patience: seconds for all tries of one request and their pauses.
             barrier_table: the barrier's name in the business databases, `name` or `schema.name`.
             allow_unsafe_database: take business databases whose crash may undo a commit they have confirmed, for tests

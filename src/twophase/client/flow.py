@@ -167,7 +167,8 @@ def prepare_for_transaction(course: Course, check_url: str) -> Generator[Command
     try:
         said_ms: int = yield from course.request(Operation.PREPARE)
     except (CoordinatorUnreachable, ServerFault) as error:
-        raise NotPrepared(f"{error.message} The local transaction was not started.", gid=draft.gid) from error
+        text = f"{error.message} The local transaction was not started."
+        raise NotPrepared(text, gid=draft.gid) from error.__cause__
     # A coordinator of dtm's does not say when; our clock before asking is the earliest it can have been.
     draft.prepared_at_ms = said_ms or asked_ms
     if failpoint.ARMED:

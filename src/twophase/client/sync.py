@@ -28,6 +28,7 @@ from twophase.client.flow import (
 )
 from twophase.client.identity import require_idle
 from twophase.client.transport.exchange import Pause, Send, Surroundings
+from twophase.core.errors import TwophaseError
 
 if TYPE_CHECKING:
     from twophase.barrier.transaction import SyncTransaction
@@ -72,16 +73,22 @@ class SyncDriver:
 
     def start(self) -> Any:
         """Run up to the business; returns the handle it works on, or None when the flow ended before."""
-        command = self._advance(None)
-        while command is not None and type(command) is not Business:
-            command = self._step(command)
+        try:
+            command = self._advance(None)
+            while command is not None and type(command) is not Business:
+                command = self._step(command)
+        except TwophaseError as error:
+            raise error.with_traceback(None)  # noqa: B904 -- the flow's frames would bury the message
         return None if self._transaction is None else self._transaction.handle
 
     def finish(self, seen: BaseException | None) -> None:
         """Run from the business to the end; what it raises replaces `seen`."""
-        command = self._advance(seen)
-        while command is not None:
-            command = self._step(command)
+        try:
+            command = self._advance(seen)
+            while command is not None:
+                command = self._step(command)
+        except TwophaseError as error:
+            raise error.with_traceback(None)  # noqa: B904 -- as in `start`
 
     def play(self, flow: Generator[Command, Any, T]) -> T:
         """Run a flow without a business from beginning to end, on the transaction of the one before; its result."""

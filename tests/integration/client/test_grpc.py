@@ -103,11 +103,11 @@ SPEND = "insert into entry values (-30)"
 class Producer:
     """The same steps in both manners."""
 
-    def __init__(self, manner: str, server: str, bank: Bank) -> None:
+    def __init__(self, manner: str, server: str, bank: Bank, **options: Any) -> None:
         self.manner = manner
         self.bank = bank
         self.server = server
-        self._endpoint: TwoPhase | AsyncTwoPhase = TwoPhase(server) if manner == "sync" else AsyncTwoPhase(server)
+        self._endpoint: TwoPhase | AsyncTwoPhase = (TwoPhase if manner == "sync" else AsyncTwoPhase)(server, **options)
 
     def message(self, **options: Any) -> Message:
         return Message(self._endpoint, **options)
@@ -272,7 +272,7 @@ def test_many_threads_share_one_channel(bank: Bank, coordinator: InProcessCoordi
 
 @pytest.mark.parametrize("manner", ["sync", "async"])
 def test_without_a_coordinator_the_business_does_not_run(manner: str, bank: Bank) -> None:
-    producer = Producer(manner, "grpc://127.0.0.1:1", bank)
+    producer = Producer(manner, "grpc://127.0.0.1:1", bank, patience=0.2)
     message = producer.message().add(bank.branch, {})
     with pytest.raises(NotPrepared):
         producer.transact(message)
@@ -284,7 +284,7 @@ def test_a_coordinator_that_comes_back_is_found_by_the_next_attempt(bank: Bank, 
     store = f"sqlite:///{tmp_path / 'coordinator.db'}"
     with InProcessCoordinator(store, grpc_port=0) as first:
         url = first.grpc_url
-        endpoint = TwoPhase(url)
+        endpoint = TwoPhase(url, patience=0.5)
         endpoint.message().add(bank.branch, {}).submit()
     away = KeptPort(int(url.rpartition(":")[2]))
     away_until = time.monotonic() + 3  # long enough for gRPC's own pauses to grow beyond our patience
@@ -334,7 +334,7 @@ def test_tls_and_an_authorization_go_along(manner: str, bank: Bank, tmp_path: Pa
         else:
             asyncio.run(Producer._await(message.asubmit, ()))
         assert coordinator.wait_final(message.gid) is State.SUCCEEDED
-        untrusting = TwoPhase(coordinator.grpc_url, attempts=1)
+        untrusting = TwoPhase(coordinator.grpc_url, patience=0.5)
         with pytest.raises(CoordinatorUnreachable):
             Message(untrusting).add(bank.branch, {}).submit()
         untrusting.close()

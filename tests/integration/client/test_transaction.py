@@ -44,13 +44,13 @@ def transfer_message(server: str, **options: object) -> Message:
 
 
 @contextlib.asynccontextmanager
-async def message_tried_twice(bank: Bank, server: str) -> AsyncIterator[Message]:
-    """A transfer whose requests are tried twice, not four times: most of their time is the pauses in between."""
+async def impatient_message(bank: Bank, server: str) -> AsyncIterator[Message]:
+    """A transfer whose requests are given up soon: most of their time is the pauses in between."""
     if bank.kind.is_async:
-        async with AsyncTwoPhase(server, attempts=2) as coordinator:
+        async with AsyncTwoPhase(server, patience=0.1) as coordinator:
             yield coordinator.message().add(RECEIVER, {"account": "B", "amount": 30})
     else:
-        with TwoPhase(server, attempts=2) as blocking:
+        with TwoPhase(server, patience=0.1) as blocking:
             yield blocking.message().add(RECEIVER, {"account": "B", "amount": 30})
 
 
@@ -124,7 +124,7 @@ async def test_prepare_without_coordinator_means_the_business_does_not_run(bank:
         nonlocal ran
         ran = True
 
-    async with message_tried_twice(bank, unused_url()) as message:
+    async with impatient_message(bank, unused_url()) as message:
         with pytest.raises(NotPrepared):
             await bank.transact(message, business)
     assert not ran
@@ -134,7 +134,7 @@ async def test_prepare_without_coordinator_means_the_business_does_not_run(bank:
 
 async def test_submit_without_coordinator_raises_nothing(bank: Bank, coordinator: RecordingCoordinator) -> None:
     coordinator.tell("submit", CUT)
-    async with message_tried_twice(bank, coordinator.url) as message:
+    async with impatient_message(bank, coordinator.url) as message:
         await bank.transact(message, transfer)
     assert bank.ledger.balance() == 70
     assert not message.submitted
@@ -316,7 +316,7 @@ def _has_one_connection(kind: Kind) -> bool:
 
 async def test_check_back_of_a_committed_message_says_committed(bank: Bank, coordinator: RecordingCoordinator) -> None:
     coordinator.tell("submit", CUT)
-    async with message_tried_twice(bank, coordinator.url) as message:
+    async with impatient_message(bank, coordinator.url) as message:
         await bank.transact(message, transfer)
     assert bank.ledger.check_back(message.gid).verdict is Verdict.COMMITTED
 

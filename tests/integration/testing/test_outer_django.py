@@ -14,7 +14,7 @@ from tests.integration.client.coordinator import CUT, RecordingCoordinator
 from tests.integration.integrations import test_django
 from tests.integration.integrations.test_django import bank
 from tests.integration.integrations.test_fastapi import branch_query
-from twophase import Message
+from twophase import TwoPhase
 from twophase.barrier.asking import check_back
 from twophase.barrier.open import open_transaction
 from twophase.core.errors import OpenTransaction, UnsupportedEngine
@@ -42,7 +42,7 @@ class Orders(TestCase):
 
     def setUp(self) -> None:
         self.enterContext(outer_transaction("bank"))
-        self.message = Message(self.coordinator.url).add("http://bank-b/in", {"amount": 30})
+        self.message = TwoPhase(self.coordinator.url, patience=1).message().add("http://bank-b/in", {"amount": 30})
 
     def spend(self, connection: Any) -> None:
         run(connection, SPEND)

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from tests.integration.barrier.banks import Bank
 from tests.integration.client.coordinator import CUT, RecordingCoordinator
-from twophase import Message
+from twophase import Message, TwoPhase
 from twophase.barrier.asking import acheck_back, check_back
 from twophase.barrier.branch import once
 from twophase.barrier.open import open_transaction
@@ -137,7 +137,7 @@ def test_a_submit_that_gets_lost_is_found_by_the_check_back(
     connection: Connection, coordinator: RecordingCoordinator
 ) -> None:
     coordinator.tell("submit", CUT)
-    message = new_message(coordinator)
+    message = TwoPhase(coordinator.url, patience=0.1).message().add("http://bank-b/in", {"amount": 30})
     with message.transaction(connection.engine, check=CHECK) as handle:
         handle.execute(SPEND)
 

@@ -8,12 +8,13 @@ import pytest
 
 from tests.unit.client.stage import Time
 from twophase.client.transport.exchange import Patience, Pause, Send, exchange
-from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure
-from twophase.core.errors import CoordinatorUnreachable, Overloaded, ShuttingDown
+from twophase.client.transport.wire import Disconnected, HttpAnswer, Operation, TransportFailure
+from twophase.core.errors import CoordinatorUnreachable, Overloaded, ShuttingDown, Unavailable
 from twophase.core.message import Branch, Message, Options
 
 OK = HttpAnswer(200, b'{"dtm_result":"SUCCESS","prepared_at":17}')
-CUT = TransportFailure("cut")
+SILENT = TransportFailure("timed out")
+CUT = Disconnected("cut")
 MESSAGE = Message("g", (Branch("http://b/1"), Branch("http://b/2")))
 
 
@@ -59,16 +60,34 @@ def test_lost_answers_are_asked_for_again_with_growing_pauses() -> None:
     assert script.pauses == [50, 100, 200]
 
 
-def test_attempts_are_bounded() -> None:
-    script = Script(CUT)
-    with pytest.raises(CoordinatorUnreachable, match="in 3 attempts: cut") as raised:
+def test_attempts_at_a_silent_coordinator_are_bounded() -> None:
+    script = Script(SILENT)
+    with pytest.raises(CoordinatorUnreachable, match="in 3 attempts: timed out") as raised:
         script.play(attempts=3)
     assert isinstance(raised.value.__cause__, TransportFailure)
     assert len(script.timeouts) == 3
 
 
+NO_UPSTREAM = HttpAnswer(502, b"<html>no upstream</html>")
+STOPPING = HttpAnswer(503, b'{"code":"TP-3002","message":"stopping"}', "1")
+
+
+@pytest.mark.parametrize("away", [CUT, NO_UPSTREAM, STOPPING], ids=["refused", "behind a proxy", "stopping"])
+def test_a_coordinator_that_is_away_is_tried_until_the_patience_ends(away: HttpAnswer | Exception) -> None:
+    script = Script(away)
+    with pytest.raises(Unavailable):
+        script.play(attempts=1, patience_ms=10_000)
+    assert 8_000 < script.time.now_ms <= 10_000
+    assert len(script.timeouts) < 20
+
+
+def test_a_coordinator_that_comes_back_is_found_with_the_attempts_it_needs() -> None:
+    script = Script(*[CUT] * 9, SILENT, OK)
+    assert script.play(attempts=2) == 17
+
+
 def test_all_attempts_together_are_bounded() -> None:
-    script = Script(CUT, takes_ms=5_000)
+    script = Script(SILENT, takes_ms=5_000)
     with pytest.raises(CoordinatorUnreachable):
         script.play(attempts=100, patience_ms=12_000)
     assert script.time.now_ms <= 12_000

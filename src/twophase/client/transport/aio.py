@@ -13,11 +13,13 @@ from collections.abc import AsyncGenerator
 from functools import partial
 
 from twophase.client.transport.sync import ANSWER_BYTES_MAX, Target
-from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure
+from twophase.client.transport.wire import Disconnected, HttpAnswer, Operation, TransportFailure
 from twophase.http.client import HttpClient, HttpError, Outcome
+from twophase.http.outcome import HttpErrorKind
 
 CONNECTIONS_MAX = 64
 QUEUE_MAX = 10_000
+_DISCONNECTED = frozenset({HttpErrorKind.CONNECT, HttpErrorKind.CLOSED})
 
 
 def _answer(answered: asyncio.Future[Outcome], outcome: Outcome) -> None:
@@ -76,7 +78,8 @@ class AsyncTransport:
                 call.cancel()
             raise
         if isinstance(response, HttpError):
-            raise TransportFailure(f"{self._authority}: {response}") from response
+            failure = Disconnected if response.kind in _DISCONNECTED else TransportFailure
+            raise failure(f"{self._authority}: {response}") from response
         retry_after = None
         if response.status == 503:
             retry_after = next(

@@ -1,4 +1,4 @@
-"""One request to the coordinator, tried a bounded number of times within a bounded time; sans-IO.
+"""One request to the coordinator, repeated within a bounded time; sans-IO.
 
 Prepare, submit and abort are idempotent (I7), so a request whose answer was lost is simply sent again. The
 bound is what keeps a caller that has committed from hanging: the check-back finishes what a submit could not.
@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 import msgspec
 
 from twophase.client.transport.wire import (
+    Disconnected,
     HttpAnswer,
     Operation,
     TransportFailure,
@@ -18,9 +19,14 @@ from twophase.client.transport.wire import (
     pause_asked_ms,
     read_answer,
 )
-from twophase.core.errors import CoordinatorUnreachable
+from twophase.core.errors import CoordinatorUnreachable, ShuttingDown, TwophaseError
 from twophase.core.message import Message
 from twophase.core.schedule import DEFAULT_REQUEST_TIMEOUT_MS, Schedule
+
+_LATER = frozenset({502, 503, 504})
+"""Statuses that say to come again, of a coordinator or of a proxy before it."""
+_GONE = (ShuttingDown, CoordinatorUnreachable)
+"""What `_LATER` stands for where no coordinator is at work: one that ends, or a proxy with none behind it."""
 
 Encode = Callable[[Message, Operation], bytes]
 
@@ -42,7 +48,9 @@ class Pause(msgspec.Struct, frozen=True):
 class Patience(msgspec.Struct, frozen=True):
     """How long a caller waits for the coordinator.
 
-    `request_timeout_ms` bounds one try, `attempts` their number, `patience_ms` all of them with their pauses.
+    `request_timeout_ms` bounds one try, `patience_ms` all of them with their pauses. `attempts` bounds the tries that
+    a coordinator left without an answer or was too busy for. A try that met no coordinator is not counted: it costs
+    nothing, and a restart must not use all of them up.
     """
 
     request_timeout_ms: int = 5_000
@@ -89,24 +97,36 @@ def exchange(
     left_ms = patience.patience_ms + waiting_ms
     deadline_ms = surroundings.monotonic_ms() + left_ms
     timeout_ms = patience.request_timeout_ms + waiting_ms
-    attempt = 0
+    tries = counted = 0
     while True:
-        attempt += 1
-        failure: TransportFailure | None = None
-        answer: HttpAnswer | None = None
+        tries += 1
+        asked_ms: int | None = None
+        cause: BaseException | None = None
         try:
             answer = yield Send(operation, body, min(timeout_ms, left_ms))
-        except TransportFailure as error:
-            failure = error
-        if answer is not None and answer.status != 503:
-            return read_answer(operation, message.gid, answer)
-        asked_ms = pause_asked_ms(answer) if answer is not None else None
-        pause_ms = patience.backoff.pause_ms(attempt, surroundings.chance()) if asked_ms is None else asked_ms
-        if attempt >= patience.attempts or surroundings.monotonic_ms() + pause_ms >= deadline_ms:
-            if answer is not None:
+            if answer.status not in _LATER:
                 return read_answer(operation, message.gid, answer)
-            raise CoordinatorUnreachable(
-                f"{operation.value} got no answer in {attempt} attempts: {failure}.", gid=message.gid
-            ) from failure
+            asked_ms = pause_asked_ms(answer)
+            failure = _refusal(operation, message.gid, answer)
+            gone = isinstance(failure, _GONE)
+        except TransportFailure as error:
+            text = f"{operation.value} got no answer in {tries} attempts: {error}."
+            failure = CoordinatorUnreachable(text, gid=message.gid)
+            gone = isinstance(error, Disconnected)
+            # One cause, and without the frames of the transport: the failure says all that they could.
+            cause = (error.__cause__ or error).with_traceback(None)
+        counted += not gone
+        pause_ms = asked_ms or patience.backoff.pause_ms(tries, surroundings.chance())
+        if counted >= patience.attempts or surroundings.monotonic_ms() + pause_ms >= deadline_ms:
+            raise failure from cause
         yield Pause(pause_ms)
         left_ms = max(1, int(deadline_ms - surroundings.monotonic_ms()))
+
+
+def _refusal(operation: Operation, gid: str, answer: HttpAnswer) -> TwophaseError:
+    """The error that an answer of `_LATER` stands for."""
+    try:
+        read_answer(operation, gid, answer)
+    except TwophaseError as error:
+        return error
+    raise AssertionError("no such status is a success")

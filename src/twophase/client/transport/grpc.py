@@ -134,10 +134,13 @@ class AsyncGrpcTransport(_Opener):
         of_loop = self._channels.get(asyncio.get_running_loop()) or await self._connected(library)
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = of_loop.channel.unary_unary(METHODS[operation])
         call = method(body, timeout=timeout_ms / 1000, metadata=self._metadata)
+        failed: grpc.aio.AioRpcError | None = None
         try:
             await call
         except library.aio.AioRpcError as error:
-            return _answer(error.code(), error.details(), error.trailing_metadata())
+            failed = error
+        if failed is not None:
+            return _answer(failed.code(), failed.details(), failed.trailing_metadata())
         return _answer(library.StatusCode.OK, "", await call.trailing_metadata())
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from twophase.client.transport.fields import option_fields
-from twophase.client.transport.wire import HttpAnswer, Operation, Reply, TransportFailure
+from twophase.client.transport.wire import Disconnected, HttpAnswer, Operation, Reply, TransportFailure
 from twophase.core.errors import ConfigurationError, InvalidRequest
 from twophase.core.limits import BODY_BYTES_MAX, require
 from twophase.core.message import Message
@@ -105,7 +105,9 @@ def answer_of(code: int, details: str, metadata: Mapping[str, str]) -> HttpAnswe
         time_ms = int(prepared_at) if prepared_at.isdecimal() else 0
         return HttpAnswer(200, b"", reply=Reply("SUCCESS", prepared_at=time_ms))
     named = metadata.get("twophase-code", "")
-    if code in {_CANCELLED, _DEADLINE, _EXHAUSTED} or (code == _UNAVAILABLE and not named):
+    if code == _UNAVAILABLE and not named:
+        raise Disconnected(details or "gRPC status 14")
+    if code in {_CANCELLED, _DEADLINE, _EXHAUSTED}:
         raise TransportFailure(details or f"gRPC status {code}")
     said = details.encode()
     if code == _UNIMPLEMENTED and not named:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure, api_url
+from twophase.client.transport.wire import Disconnected, HttpAnswer, Operation, TransportFailure, api_url
 from twophase.core.errors import ConfigurationError
 
 ANSWER_BYTES_MAX = 1024 * 1024
@@ -93,6 +93,7 @@ class _Connection:
 
         Raises:
             OSError: broken or out of time. EOFError: closed too soon. httptools.HttpParserError: not HTTP.
+            TransportFailure: the answer is too large.
         """
         self._complete = False
         self._received = 0
@@ -105,7 +106,7 @@ class _Connection:
                 raise EOFError("the connection was closed before the answer was complete")
             self._received += len(part)
             if self._received > ANSWER_BYTES_MAX:
-                raise EOFError(f"the answer is larger than {ANSWER_BYTES_MAX} bytes")
+                raise TransportFailure(f"the answer is larger than {ANSWER_BYTES_MAX} bytes")
             self._parser.feed_data(part)
         self.answers += 1
         return HttpAnswer(self._parser.get_status_code(), b"".join(self._body), self._retry_after)
@@ -124,6 +125,12 @@ def _left(deadline: float) -> float:
     if left <= 0:
         raise TimeoutError("timed out")
     return left
+
+
+def _failure(text: str, error: Exception) -> TransportFailure:
+    """What a request failed with: a broken connection is told from a coordinator that is silent or is none."""
+    broken = isinstance(error, OSError | EOFError) and not isinstance(error, TimeoutError)
+    return Disconnected(text) if broken else TransportFailure(text)
 
 
 def _close_all(idle: deque[_Connection]) -> None:
@@ -174,7 +181,7 @@ class SyncTransport:
             try:
                 connection = self._take() or self._connect(deadline)
             except OSError as error:
-                raise TransportFailure(f"cannot connect to {self._target.authority}: {error}") from error
+                raise Disconnected(f"cannot connect to {self._target.authority}: {error}") from error
             try:
                 answer = connection.exchange(request, deadline)
             except (OSError, EOFError, httptools.HttpParserError) as error:
@@ -182,7 +189,7 @@ class SyncTransport:
                 connection.close()
                 if stale:
                     continue
-                raise TransportFailure(f"{self._target.authority}: {error or type(error).__name__}") from error
+                raise _failure(f"{self._target.authority}: {error or type(error).__name__}", error) from error
             except BaseException:
                 connection.close()
                 raise

@@ -62,6 +62,10 @@ class TransportFailure(Exception):
     """No answer came: refused, cut, timed out, or not HTTP. Raised by transports, handled by `exchange`."""
 
 
+class Disconnected(TransportFailure):
+    """No connection, or one that broke: no coordinator runs there at this moment, as during a restart."""
+
+
 class Transport(Protocol):
     """A blocking way to the coordinator."""
 

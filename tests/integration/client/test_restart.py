@@ -1,0 +1,69 @@
+"""A coordinator that is killed and started again within a producer's patience: no request is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.server.process import ServerProcess
+from tests.servers.ports import KeptPort
+from twophase import AsyncTwoPhase, Message, TwoPhase
+
+PATIENCE_S = 60.0
+
+
+class RestartedServer:
+    """A server process that is killed, and started again at the same addresses."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._http, self._grpc = KeptPort(), KeptPort()
+        self._process: ServerProcess | None = None
+
+    def url(self, scheme: str) -> str:
+        return f"{scheme}://127.0.0.1:{(self._http if scheme == 'http' else self._grpc).number}"
+
+    async def start(self) -> None:
+        words = ("--port", str(self._http.number), "--grpc-port", str(self._grpc.number))
+        self._http.release()
+        self._grpc.release()
+        self._process = await ServerProcess.spawn(*words, cwd=self._folder)
+        await self._process.until_ready()
+
+    async def kill(self) -> None:
+        assert self._process is not None
+        await self._process.kill()
+        self._http, self._grpc = KeptPort(self._http.number), KeptPort(self._grpc.number)
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[RestartedServer]:
+    one = RestartedServer(tmp_path)
+    await one.start()
+    yield one
+    await one.kill()
+
+
+async def prepare_and_submit(endpoint: Any, message: Message | None = None) -> Message:
+    message = message or endpoint.message().add("http://127.0.0.1:1/in", {})
+    if isinstance(endpoint, AsyncTwoPhase):
+        await message.aprepare("http://127.0.0.1:1/check")
+        return await message.asubmit()
+    await asyncio.to_thread(message.prepare, "http://127.0.0.1:1/check")
+    return await asyncio.to_thread(message.submit)
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+async def test_requests_made_while_the_coordinator_restarts_get_through(server: RestartedServer, scheme: str) -> None:
+    endpoints = [kind(server.url(scheme), attempts=1, patience=PATIENCE_S) for kind in (TwoPhase, AsyncTwoPhase)]
+    for endpoint in endpoints:
+        await prepare_and_submit(endpoint)  # its connection is open when the server is killed
+    await server.kill()
+    # Refused at once, while the new process has yet to load.
+    during = [asyncio.create_task(prepare_and_submit(endpoint)) for endpoint in endpoints for _ in range(2)]
+    await server.start()
+    assert all(message.submitted for message in await asyncio.gather(*during))

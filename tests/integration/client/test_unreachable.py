@@ -1,0 +1,33 @@
+"""A producer whose coordinator does not run: one error, its cause once, and few frames before the sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from typing import Any
+
+import pytest
+
+from tests.servers.ports import nobodys_port
+from twophase import AsyncTwoPhase, CoordinatorUnreachable, TwoPhase
+
+
+def submit_nowhere(endpoint: Any, scheme: str) -> None:
+    message = endpoint(f"{scheme}://127.0.0.1:{nobodys_port()}", patience=0.1).message().add("http://b/in", {})
+    if endpoint is AsyncTwoPhase:
+        asyncio.run(message.asubmit())
+    else:
+        message.submit()
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+@pytest.mark.parametrize("endpoint", [TwoPhase, AsyncTwoPhase])
+def test_the_traceback_is_one_error_with_its_cause_and_few_frames(endpoint: Any, scheme: str) -> None:
+    with pytest.raises(CoordinatorUnreachable) as raised:
+        submit_nowhere(endpoint, scheme)
+
+    shown = "".join(traceback.format_exception(raised.value))
+    ours = [frame for frame in traceback.extract_tb(raised.value.__traceback__) if "/src/twophase/" in frame.filename]
+    assert shown.count("Traceback") == 1
+    assert shown.count("direct cause") == 1
+    assert len(ours) <= 3
