@@ -15,8 +15,11 @@ import msgspec
 from twophase.barrier.asking import CheckBackAnswer, CheckBackQuestion, acheck_back, check_back
 from twophase.barrier.branch import BranchOngoing, BranchRefused, read_gid
 from twophase.barrier.fault import Fault, fault_of
+from twophase.barrier.probing import aprobe, probe
 from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, TwophaseError, UnsupportedType, WrongDatabase
+from twophase.core.gid import PROBE_GID
+from twophase.core.probe import PROBE_OP, PROBE_VERDICT, REFUSED_OP, ProbeReport
 from twophase.core.verdict import STATUS_OF_VERDICT, VERDICT_HEADER, Verdict
 
 _JSON = {"content-type": "application/json"}
@@ -60,11 +63,11 @@ def parse_query(parameters: Mapping[str, str]) -> CheckBackQuestion:
         raise UnsupportedType("trans_type must be 'msg'.")
     gid = read_gid(parameters)
     if parameters.get("op", "msg") != "msg" or parameters.get("branch_id", "00") != "00":
-        raise InvalidRequest("A check-back has op=msg and branch_id=00.", gid=gid)
+        raise InvalidRequest(REFUSED_OP, gid=gid)
     prepared_at = parameters.get("prepared_at") or None
     if prepared_at is not None and not (prepared_at.isascii() and prepared_at.isdecimal() and len(prepared_at) <= 15):
         raise InvalidRequest("prepared_at must be milliseconds since 1970.", gid=gid)
-    return CheckBackQuestion(gid, int(prepared_at) if prepared_at else None, parameters.get("barrier") or None)
+    return CheckBackQuestion(gid, int(prepared_at) if prepared_at else None, _identity_in(parameters))
 
 
 def answer_of(answer: CheckBackAnswer) -> HttpReply:
@@ -102,6 +105,8 @@ def _question(parameters: Mapping[str, str], policy: CheckBackPolicy) -> CheckBa
 
 def answer_check_back(engine: Any, parameters: Mapping[str, str], policy: CheckBackPolicy) -> HttpReply:
     """Everything a check-back route does."""
+    if _is_probe(parameters):
+        return _probed(probe(engine, _identity_in(parameters), policy.table, policy.lock_timeout_ms))
     question = _question(parameters, policy)
     if isinstance(question, HttpReply):
         return question
@@ -118,6 +123,8 @@ def answer_check_back(engine: Any, parameters: Mapping[str, str], policy: CheckB
 
 async def aanswer_check_back(engine: Any, parameters: Mapping[str, str], policy: CheckBackPolicy) -> HttpReply:
     """Everything an async check-back route does."""
+    if _is_probe(parameters):
+        return _probed(await aprobe(engine, _identity_in(parameters), policy.table, policy.lock_timeout_ms))
     question = _question(parameters, policy)
     if isinstance(question, HttpReply):
         return question
@@ -130,6 +137,19 @@ async def aanswer_check_back(engine: Any, parameters: Mapping[str, str], policy:
         lock_timeout_ms=policy.lock_timeout_ms,
     )
     return _reply(answer)
+
+
+def _is_probe(parameters: Mapping[str, str]) -> bool:
+    return parameters.get("gid") == PROBE_GID and parameters.get("op") == PROBE_OP
+
+
+def _identity_in(parameters: Mapping[str, str]) -> str | None:
+    return parameters.get("barrier") or None
+
+
+def _probed(report: ProbeReport) -> HttpReply:
+    """The reply to a probe: by its header no verdict, whoever reads it."""
+    return HttpReply(200, {**_JSON, VERDICT_HEADER: PROBE_VERDICT}, msgspec.json.encode(report))
 
 
 def _reply(answer: CheckBackAnswer) -> HttpReply:

@@ -10,10 +10,13 @@ they are: 1 to 128 bytes of UTF-8 without control characters.
 from __future__ import annotations
 
 import os
+from typing import Final
 
 from twophase.core.errors import InvalidRequest
 from twophase.core.limits import GID_BYTES_MAX, require
 
+PROBE_GID: Final = "twophase-probe"
+"""Reserved for probes of check addresses (`core.probe`): no message has it, so no row of a barrier has it either."""
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _DIGITS = frozenset(_ALPHABET)
 _PREFIX = "tp"
@@ -85,7 +88,8 @@ def validate_gid(gid: str) -> str:
     """Return `gid` when it may name a message.
 
     Raises:
-        InvalidRequest: empty, or it contains a control character, a lone surrogate, or leading or trailing space.
+        InvalidRequest: empty or reserved, or it contains a control character, a lone surrogate, or leading or trailing
+            space.
         LimitExceeded: longer than 128 bytes of UTF-8.
 
     >>> validate_gid("order-17")
@@ -103,6 +107,8 @@ def validate_gid(gid: str) -> str:
             raise InvalidRequest("gid is not valid UTF-8.") from None
         printable = gid.isprintable()
     require(GID_BYTES_MAX, size_bytes)
+    if gid == PROBE_GID:
+        raise InvalidRequest(f"gid {PROBE_GID!r} is reserved: by it a coordinator probes check addresses.")
     if not printable:
         raise InvalidRequest("gid contains a control or other unprintable character.")
     if gid[0] == " " or gid[-1] == " ":

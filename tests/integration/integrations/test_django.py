@@ -18,7 +18,7 @@ from django.urls import path
 
 from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run, verify
 from tests.integration.client.coordinator import RecordingCoordinator
-from tests.integration.integrations.test_fastapi import branch_query, check_query
+from tests.integration.integrations.test_fastapi import branch_query, check_query, probe_query
 from twophase import Message
 from twophase.barrier.asking import check_back
 from twophase.barrier.branch import BranchRefused
@@ -260,6 +260,14 @@ def test_a_branch_view_is_decorated_with_and_without_parentheses(client: Client,
     assert (response.status_code, response.content) == (200, spelling.encode())
     view = {"bare": receive_bare, "called": receive_called}[spelling]
     assert "default" in view._non_atomic_requests  # type: ignore[attr-defined]
+
+
+def test_a_probe_is_answered_and_writes_nothing(client: Client, bank: Bank) -> None:
+    before = bank.query("select * from barrier")
+    response = client.get("/twophase/check", probe_query(bank))
+    assert (response.status_code, response.headers["X-Twophase-Verdict"]) == (200, "probe")
+    assert response.json()["probe"] == "ready"
+    assert bank.query("select * from barrier") == before
 
 
 def test_a_malformed_question_is_refused(client: Client, bank: Bank) -> None:

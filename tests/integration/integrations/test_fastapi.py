@@ -16,7 +16,9 @@ from twophase.barrier.branch import BranchOngoing, BranchRefused
 from twophase.barrier.open import open_transaction
 from twophase.barrier.producer import write_branches
 from twophase.barrier.transaction import perform
+from twophase.core.gid import PROBE_GID
 from twophase.core.message import Branch, encode_branches
+from twophase.core.probe import ProbeState, interpret_probe
 from twophase.core.verdict import Verdict, interpret_check_back
 from twophase.integrations.fastapi import aonce, check_router, once
 
@@ -27,6 +29,13 @@ def check_query(bank: Bank, gid: str) -> dict[str, str]:
     """What the coordinator sends."""
     (identity,) = bank.query("select value from twophase_meta where name = 'identity'")[0]
     return {"barrier": identity, "branch_id": "00", "gid": gid, "op": "msg", "trans_type": "msg", "prepared_at": "17"}
+
+
+def probe_query(bank: Bank) -> dict[str, str]:
+    """What the coordinator sends in good times."""
+    query = check_query(bank, PROBE_GID) | {"op": "probe"}
+    del query["prepared_at"]
+    return query
 
 
 def branch_query(gid: str) -> dict[str, str]:
@@ -129,6 +138,35 @@ async def test_another_or_no_database_is_unknown(
     response = await service.get("/twophase/check", params=check_query(bank, gid) | identity)
     assert (verdict_of(response), response.status_code) == (Verdict.UNKNOWN, 500)
     assert bank.reasons(gid) == []
+
+
+async def test_a_probe_is_answered_and_writes_nothing(service: httpx.AsyncClient, bank: Bank) -> None:
+    before = bank.query("select * from barrier")
+    response = await service.get("/twophase/check", params=probe_query(bank))
+    probed = interpret_probe(response.status_code, response.headers["x-twophase-verdict"], response.content, "")
+    assert (probed.state, bank.query("select * from barrier")) == (ProbeState.READY, before)
+    assert verdict_of(response) is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("other", "state"),
+    [({"barrier": "of another shard"}, ProbeState.WRONG_DATABASE), ({"barrier": ""}, ProbeState.READY)],
+)
+async def test_a_probe_compares_the_database_when_the_address_names_one(
+    service: httpx.AsyncClient, bank: Bank, other: dict[str, str], state: ProbeState
+) -> None:
+    response = await service.get("/twophase/check", params=probe_query(bank) | other)
+    probed = interpret_probe(response.status_code, response.headers["x-twophase-verdict"], response.content, "")
+    assert probed.state is state
+    assert probed.message
+
+
+async def test_the_probes_gid_is_no_messages(service: httpx.AsyncClient, bank: Bank) -> None:
+    before = bank.query("select * from barrier")
+    asked = await service.get("/twophase/check", params=check_query(bank, PROBE_GID))
+    called = await service.post("/in", params=branch_query(PROBE_GID))
+    assert (asked.status_code, called.status_code) == (400, 400)
+    assert (bank.query("select * from barrier"), bank.balance()) == (before, 100)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from flask import Flask, Response, request
 from flask.testing import FlaskClient
 
 from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run
-from tests.integration.integrations.test_fastapi import branch_query, check_query
+from tests.integration.integrations.test_fastapi import branch_query, check_query, probe_query
 from twophase.barrier.branch import BranchRefused
 from twophase.barrier.open import open_transaction
 from twophase.integrations.flask import check_blueprint, once
@@ -61,6 +61,14 @@ def test_what_is_under_way_is_in_progress(service: FlaskClient, bank: Bank) -> N
         transaction.rollback()
         transaction.close()
     assert (response.status_code, response.headers["X-Twophase-Verdict"]) == (425, "in_progress")
+
+
+def test_a_probe_is_answered_and_writes_nothing(service: FlaskClient, bank: Bank) -> None:
+    before = bank.query("select * from barrier")
+    response = service.get("/twophase/check", query_string=probe_query(bank))
+    assert (response.status_code, response.headers["X-Twophase-Verdict"]) == (200, "probe")
+    assert response.get_json()["probe"] == "ready"
+    assert bank.query("select * from barrier") == before
 
 
 def test_a_malformed_question_is_refused(service: FlaskClient) -> None:

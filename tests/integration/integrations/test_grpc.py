@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.integration.barrier.banks import SPEND, Bank, arun, begin, new_gid, run
-from tests.integration.integrations.test_fastapi import ASYNC_DRIVERS, branch_query, check_query
+from tests.integration.integrations.test_fastapi import ASYNC_DRIVERS, branch_query, check_query, probe_query
 from twophase.barrier.branch import BranchOngoing, BranchRefused
 from twophase.barrier.open import open_transaction
 from twophase.barrier.producer import write_branches
@@ -171,6 +171,13 @@ async def test_a_coordinator_without_parameters_sends_them_with_the_method(servi
     query = check_query(bank, new_gid())
     told = await service.call(f"{CHECK_METHOD}?barrier={query.pop('barrier')}", query)
     assert (told.code, told.verdict) == (Code.ABORTED, "rolled_back")
+
+
+async def test_a_probe_is_answered_and_writes_nothing(service: Service, bank: Bank) -> None:
+    before = bank.query("select * from barrier")
+    told = await service.check(probe_query(bank))
+    assert (told.code, told.verdict, bank.query("select * from barrier")) == (Code.OK, "probe", before)
+    assert msgspec.json.decode(told.reply)["probe"] == "ready"
 
 
 async def test_a_malformed_question_is_no_verdict(service: Service) -> None:

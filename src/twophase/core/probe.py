@@ -1,0 +1,114 @@
+"""A probe of a check address: a check-back's question about no message, asked in good times, and what answers mean.
+
+Without probes, a wrong check address is noticed only after a crash, which needs it. A probe is a check-back's request
+with `op=probe` and a gid that no message can have, so a route that does not know probes refuses it and writes nothing.
+A route that knows them looks at its database, writes nothing, and answers 200 with a verdict header that is no verdict.
+Pure interpretation, as in `core.verdict`.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+from twophase.core.gid import PROBE_GID
+
+PROBE_OP: Final = "probe"
+PROBE_VERDICT: Final = "probe"
+"""The verdict header's value in the answer to a probe."""
+PROBE_QUERY: Final = (("branch_id", "00"), ("gid", PROBE_GID), ("op", PROBE_OP), ("trans_type", "msg"))
+REFUSED_OP: Final = "A check-back has op=msg and branch_id=00."
+"""By which a check-back route that knows no probes refuses one."""
+_TEXT_CHARACTERS_MAX: Final = 400
+
+
+class ProbeState(enum.StrEnum):
+    """The condition of a check address."""
+
+    READY = "ready"
+    BUSY = "busy"
+    """The route answers; its database was too busy to be looked at."""
+    UNPROBEABLE = "unprobeable"
+    """A check-back route of an earlier version, which knows no probes."""
+    UNREACHABLE = "unreachable"
+    NOT_A_ROUTE = "not_a_route"
+    """Something answers that is no check-back route."""
+    WRONG_DATABASE = "wrong_database"
+    NO_BARRIER = "no_barrier"
+    UNSAFE_DATABASE = "unsafe_database"
+    DATABASE_FAILED = "database_failed"
+
+
+_WELL: Final = frozenset({ProbeState.READY, ProbeState.BUSY, ProbeState.UNPROBEABLE})
+_ROUTE_MISSING: Final = "Serve the check-back route at this address, or correct the `check` of the transaction."
+_REACH: Final = "Give a `check` that the coordinator can reach, and run the service that it names."
+_LOGIN_ASKED: Final = "Let the coordinator's requests pass, or send what the route asks for as a header of the message."
+_NO_REDIRECTS: Final = "Redirects are not followed: write the address that they lead to as `check`."
+_LOGIN_STATUSES: Final = frozenset({401, 403, 407})
+
+
+class ProbeReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of a route's answer to a probe. `now_ms`: its database's clock; `lock_timeout_ms`: the route's own."""
+
+    probe: ProbeState
+    message: str = ""
+    remedy: str = ""
+    now_ms: int = 0
+    lock_timeout_ms: int = 0
+
+
+class Probed(msgspec.Struct, frozen=True):
+    """The result of a probe: the condition, what was seen, what to do, and the route's report where there is one."""
+
+    state: ProbeState
+    message: str = ""
+    remedy: str = ""
+    report: ProbeReport | None = None
+
+    @property
+    def well(self) -> bool:
+        """True when a check-back can be answered at this address, as far as can be told."""
+        return self.state in _WELL
+
+
+_decode = msgspec.json.Decoder(ProbeReport).decode
+
+
+def interpret_probe(status: int, verdict_header: str | None, body: bytes, error: str) -> Probed:
+    """The condition of a check address, by its answer to a probe.
+
+    Arguments:
+        status: as an HTTP status; 0 when there was no answer.
+        verdict_header: value of `X-Twophase-Verdict`, None when absent.
+        body: the answer's body.
+        error: why there was no answer, or what a gRPC status said.
+
+    >>> interpret_probe(404, None, b"not found", "").message
+    'status 404, which is not the answer of a check-back route'
+    >>> interpret_probe(200, "probe", b'{"probe":"ready"}', "").well
+    True
+    """
+    if verdict_header is not None and verdict_header.strip().lower() == PROBE_VERDICT and status == 200:
+        return _read(body)
+    if status == 400 and REFUSED_OP in f"{body[:1000].decode('utf-8', 'replace')} {error}":
+        return Probed(ProbeState.UNPROBEABLE, "the route is of a twophase version that cannot be probed")
+    if status == 0:
+        # A gRPC service that says UNAVAILABLE may have repeated anything behind it.
+        what = error.partition(":")[0] if error.startswith("gRPC ") else error
+        return Probed(ProbeState.UNREACHABLE, _line(what), _REACH)
+    remedy = _LOGIN_ASKED if status in _LOGIN_STATUSES else _NO_REDIRECTS if status // 100 == 3 else _ROUTE_MISSING
+    return Probed(ProbeState.NOT_A_ROUTE, f"status {status}, which is not the answer of a check-back route", remedy)
+
+
+def _read(body: bytes) -> Probed:
+    try:
+        report = _decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Probed(ProbeState.NOT_A_ROUTE, "the answer to the probe cannot be read", _ROUTE_MISSING)
+    return Probed(report.probe, _line(report.message), _line(report.remedy), report)
+
+
+def _line(text: str) -> str:
+    return " ".join("".join(c if c.isprintable() else " " for c in text[:_TEXT_CHARACTERS_MAX]).split())

@@ -1,0 +1,59 @@
+"""What the answer to a probe of a check address means."""
+
+from __future__ import annotations
+
+import pytest
+
+from twophase.barrier.asking import CheckBackQuestion
+from twophase.barrier.http_answer import parse_query
+from twophase.core.errors import InvalidRequest
+from twophase.core.gid import PROBE_GID, validate_gid
+from twophase.core.probe import PROBE_QUERY, ProbeState, interpret_probe
+from twophase.core.verdict import Verdict, interpret_check_back
+
+REFUSED = b'{"code":"TP-1000","message":"A check-back has op=msg and branch_id=00."}'
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "body", "error", "state"),
+    [
+        (200, "probe", b'{"probe":"ready","now_ms":17}', "", ProbeState.READY),
+        (200, "probe", b'{"probe":"busy"}', "", ProbeState.BUSY),
+        (200, "probe", b'{"probe":"no_barrier"}', "", ProbeState.NO_BARRIER),
+        (200, "probe", b"<html>", "", ProbeState.NOT_A_ROUTE),
+        (500, "probe", b'{"probe":"ready"}', "", ProbeState.NOT_A_ROUTE),
+        (200, "committed", b'{"probe":"ready"}', "", ProbeState.NOT_A_ROUTE),
+        (200, None, b'{"probe":"ready"}', "", ProbeState.NOT_A_ROUTE),
+        (200, None, b"welcome", "", ProbeState.NOT_A_ROUTE),
+        (400, None, REFUSED, "", ProbeState.UNPROBEABLE),
+        (400, None, b"", f"gRPC INVALID_ARGUMENT: {REFUSED.decode()}", ProbeState.UNPROBEABLE),
+        (400, None, b'{"code":"TP-1000"}', "", ProbeState.NOT_A_ROUTE),
+        (302, None, b"", "", ProbeState.NOT_A_ROUTE),
+        (401, None, b"", "", ProbeState.NOT_A_ROUTE),
+        (0, None, b"", "connect: refused", ProbeState.UNREACHABLE),
+    ],
+)
+def test_an_answer_tells_the_condition_of_the_address(
+    status: int, header: str | None, body: bytes, error: str, state: ProbeState
+) -> None:
+    assert interpret_probe(status, header, body, error).state is state
+
+
+def test_what_a_grpc_service_said_behind_its_status_is_left_out() -> None:
+    assert interpret_probe(0, None, b"", "gRPC UNAVAILABLE: card 4111").message == "gRPC UNAVAILABLE"
+
+
+def test_an_answer_to_a_probe_is_no_verdict() -> None:
+    assert interpret_check_back(200, "probe", b'{"probe":"ready"}', explicit=False) is Verdict.UNKNOWN
+
+
+def test_a_route_that_knows_no_probes_refuses_one_before_it_looks_at_its_database() -> None:
+    """What such a route reads of a request, but for the gid, which was anybody's then."""
+    with pytest.raises(InvalidRequest, match="op=msg"):
+        parse_query(dict(PROBE_QUERY) | {"gid": "any"})
+    assert parse_query(dict(PROBE_QUERY) | {"gid": "any", "op": "msg"}) == CheckBackQuestion("any")
+
+
+def test_the_probes_gid_names_no_message() -> None:
+    with pytest.raises(InvalidRequest, match="reserved"):
+        validate_gid(PROBE_GID)
