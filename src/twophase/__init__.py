@@ -50,6 +50,7 @@ from twophase.core.errors import (
     WrongDatabase,
 )
 from twophase.core.gid import make_gid
+from twophase.core.lifecycle import State
 from twophase.core.message import Branch
 from twophase.core.verdict import Verdict
 
@@ -81,6 +82,7 @@ __all__ = [
     "Refused",
     "RolledBack",
     "ShuttingDown",
+    "State",
     "StateConflict",
     "TopicNotFound",
     "TransactionError",

@@ -25,14 +25,17 @@ from twophase.core.errors import (
     CommittedDespiteError,
     ContraryDecision,
     CoordinatorUnreachable,
+    Fate,
     InvalidRequest,
     NotPrepared,
     NotYetDelivered,
     OpenTransaction,
     RolledBack,
     ServerFault,
+    StoreError,
     TransactionLost,
     TwophaseError,
+    Unavailable,
     Undecided,
     UnsupportedEngine,
 )
@@ -169,6 +172,9 @@ def prepare_for_transaction(course: Course, check_url: str) -> Generator[Command
     except (CoordinatorUnreachable, ServerFault) as error:
         text = f"{error.message} The local transaction was not started."
         raise NotPrepared(text, gid=draft.gid) from error.__cause__
+    except (Unavailable, StoreError) as error:
+        error.fate = Fate.NOT_STARTED
+        raise
     # A coordinator of dtm's does not say when; our clock before asking is the earliest it can have been.
     draft.prepared_at_ms = said_ms or asked_ms
     if failpoint.ARMED:

@@ -17,14 +17,18 @@ from twophase.core import errors
 from twophase.core.errors import (
     ContraryDecision,
     CoordinatorUnreachable,
+    Fate,
+    ForgottenMessage,
     InvalidRequest,
     NotYetDelivered,
     Overloaded,
+    Refused,
     StateConflict,
     TwophaseError,
     Unavailable,
     UnknownMessage,
 )
+from twophase.core.lifecycle import State
 from twophase.core.limits import BODY_BYTES_MAX, require
 from twophase.core.message import Message
 
@@ -124,6 +128,12 @@ class _Request(msgspec.Struct, frozen=True, omit_defaults=True):
 _ABORT = Operation.ABORT
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Reply, strict=False).decode
+_STATES = {
+    "prepared": State.PREPARED,
+    "submitted": State.SUBMITTED,
+    "succeed": State.SUCCEEDED,
+    "failed": State.FAILED,
+}
 _STATE_IN_MESSAGE = re.compile(r"current status '(\w+)'")
 
 
@@ -224,11 +234,24 @@ def read_answer(operation: Operation, gid: str, answer: HttpAnswer) -> int:
     state = reply.state or next(iter(_STATE_IN_MESSAGE.findall(reply.message)), "")
     if operation is Operation.SUBMIT and answer.status == 409 and state == "succeed":
         return 0
-    raise _refusal(operation, gid, answer, reply, state)
+    error = _refusal(operation, gid, answer, reply, state)
+    if isinstance(error, Refused):
+        error.state = _STATES.get(state)
+        if operation is Operation.PREPARE and not isinstance(error, ForgottenMessage):
+            error.fate = Fate.NOT_STARTED
+    raise error
+
+
+def _said(operation: Operation, answer: HttpAnswer, reply: Reply, state: str) -> str:
+    """The answer in words; dtm's own, among them FAILURE, are for its clients."""
+    if answer.status == 409 and _STATE_IN_MESSAGE.match(reply.message) and state in _STATES:
+        return f"{operation.value} is refused: the message is {_STATES[state].name.lower()}."
+    default = f"the coordinator answered {operation.value} with status {answer.status}."
+    return reply.message.removesuffix("FAILURE").rstrip() or default
 
 
 def _refusal(operation: Operation, gid: str, answer: HttpAnswer, reply: Reply, state: str) -> TwophaseError:
-    said = reply.message or f"the coordinator answered {operation.value} with status {answer.status}."
+    said = _said(operation, answer, reply, state)
     if operation is Operation.SUBMIT and state == "failed":
         return ContraryDecision(said, gid=gid)
     if operation is Operation.ABORT and state in {"submitted", "succeed"}:

@@ -12,7 +12,7 @@ class Fate(enum.Enum):
     UNCHANGED = "unchanged"
     """No message was changed by this request."""
     NOT_STARTED = "not started"
-    """The local transaction did not run; nothing will be delivered."""
+    """The local transaction did not run; it delivers nothing."""
     ROLLED_BACK = "rolled back"
     """The local transaction is rolled back for ever; no branch will be called."""
     COMMITTED = "committed"
@@ -27,7 +27,7 @@ class TwophaseError(Exception):
     """Something went wrong in twophase."""
 
     code: ClassVar[str] = "TP-0000"
-    fate: ClassVar[Fate] = Fate.UNCHANGED
+    fate: Fate = Fate.UNCHANGED
     remedy: str = "Read the message; report it if it does not say what to do."
 
     gid: str | None

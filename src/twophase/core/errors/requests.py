@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from twophase.core.errors.base import Fate, TwophaseError
+
+if TYPE_CHECKING:
+    from twophase.core.lifecycle import State
 
 
 class InvalidRequest(TwophaseError):
@@ -45,6 +50,9 @@ class Refused(TwophaseError):
 
     code = "TP-2000"
     remedy = "Run `twophase explain GID` to see its state, and why."
+
+    state: State | None = None
+    """Where the message stands, if the coordinator said so."""
 
 
 class StateConflict(Refused):
