@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.conformance.items import SetClock, abort, final, flush, live, plain, prepare
+from tests.conformance.engines import Engine
+from tests.conformance.items import SetClock, abort, failed_call, final, flush, live, plain, prepare
 from twophase.core.lifecycle import State
-from twophase.stores.base import Batch, Decide, DecidedBy, Finish, HistoryRow, LiveRow, Park, Reschedule, Store
+from twophase.stores.base import (
+    Batch,
+    Decide,
+    DecidedBy,
+    Finish,
+    HistoryRow,
+    LiveRow,
+    Park,
+    Redirect,
+    Reschedule,
+    Store,
+)
 
 
 async def test_an_insert_becomes_a_live_row_at_the_stores_time(store: Store, clock: SetClock) -> None:
@@ -77,6 +91,42 @@ async def test_parking_may_set_attempts_and_done_in_the_same_change(store: Store
     assert (await live(store, "other")).attempts == 0
 
 
+async def test_a_redirect_brings_another_body_and_all_attempts_and_leaves_the_rest(
+    store: Store, clock: SetClock
+) -> None:
+    await flush(store, plain("g", body=b"old"))
+    await flush(store, Reschedule("g", 1, 99, attempts=2, done=5))
+    await flush(store, Park("g", 2, parked=True, due_ms=99))
+
+    assert (await flush(store, Redirect("g", 3, 123, done=7, body=b"new"))).refused == {}
+
+    assert await store.get("g") == LiveRow(
+        "g", State.SUBMITTED, 4, 123, clock.time_ms, clock.time_ms, "submit", 0, True, 7, b"new"
+    )
+
+
+async def test_a_redirect_survives_a_restart_and_is_kept_in_history(
+    engine: Engine, tmp_path: Path, clock: SetClock
+) -> None:
+    store = engine.make(tmp_path, clock)
+    await store.start()
+    await flush(store, plain("g", body=b"old"))
+    attempt = failed_call("g")
+    await store.flush(Batch([Redirect("g", 1, 123, done=1, body=b"new"), prepare("beside")], [attempt]))
+    await store.stop()
+
+    again = engine.make(tmp_path, clock)
+    await again.start()
+
+    row = await live(again, "g")
+    assert (row.version, row.due_ms, row.done, row.body, row.mine) == (2, 123, 1, b"new", True)
+    assert await again.attempts("g") == [attempt]
+    assert (await live(again, "beside")).version == 1
+    await flush(again, Finish("g", 2, State.SUCCEEDED, done=1))
+    assert (await final(again, "g")).body == b"new"
+    await again.stop()
+
+
 async def test_a_finish_moves_the_row_into_history(store: Store, clock: SetClock) -> None:
     await flush(store, prepare("g"))
     born_ms, clock.time_ms = clock.time_ms, clock.time_ms + 10
@@ -102,7 +152,7 @@ async def test_a_delivered_message_keeps_who_decided_it_and_when(store: Store, c
 
 
 async def test_one_flush_applies_changes_of_every_kind(store: Store) -> None:
-    await flush(store, *(prepare(gid) for gid in "abcd"))
+    await flush(store, *(prepare(gid) for gid in "abcdf"))
 
     result = await flush(
         store,
@@ -111,10 +161,11 @@ async def test_one_flush_applies_changes_of_every_kind(store: Store) -> None:
         Reschedule("b", 1, 5, 1, 0),
         Park("c", 1, parked=True, due_ms=5),
         abort("d"),
+        Redirect("f", 1, 5, 0, b"elsewhere"),
     )
 
     assert result.refused == {}
-    assert [(await live(store, gid)).version for gid in "abce"] == [2, 2, 2, 1]
+    assert [(await live(store, gid)).version for gid in "abcef"] == [2, 2, 2, 1, 2]
     assert (await final(store, "d")).state is State.FAILED
 
 

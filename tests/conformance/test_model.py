@@ -25,6 +25,7 @@ from twophase.stores.base import (
     Item,
     LiveRow,
     Park,
+    Redirect,
     Rejected,
     Reschedule,
     Store,
@@ -44,6 +45,7 @@ _items = st.one_of(
     st.builds(Decide, _gids, _versions, _times, st.sampled_from(DecidedBy), st.none() | _bodies),
     st.builds(Reschedule, _gids, _versions, _times, _counts, _counts),
     st.builds(Park, _gids, _versions, st.booleans(), _times, st.none() | _counts, st.none() | _counts),
+    st.builds(Redirect, _gids, _versions, _times, _counts, _bodies),
     st.builds(
         Finish,
         _gids,
@@ -89,7 +91,7 @@ class Model:
             return False
         return self._change(row, item, now_ms)
 
-    def _change(self, row: LiveRow, item: Decide | Reschedule | Park | Finish, now_ms: int) -> bool:
+    def _change(self, row: LiveRow, item: Decide | Reschedule | Park | Redirect | Finish, now_ms: int) -> bool:
         match item:
             case Decide():
                 if row.state is not State.PREPARED:
@@ -115,6 +117,8 @@ class Model:
                     attempts=row.attempts if item.attempts is None else item.attempts,
                     done=row.done if item.done is None else item.done,
                 )
+            case Redirect():
+                changed = msgspec.structs.replace(row, due_ms=item.due_ms, attempts=0, done=item.done, body=item.body)
             case Finish():
                 self.seq += 1
                 self.rows[row.gid] = HistoryRow(

@@ -13,6 +13,7 @@ from twophase.stores.base import (
     Finish,
     Item,
     Park,
+    Redirect,
     Rejected,
     Reschedule,
     Store,
@@ -22,12 +23,14 @@ STALE: tuple[Item, ...] = (
     Decide("g", 9, 0, DecidedBy.SUBMIT),
     Reschedule("g", 9, 0, 0, 0),
     Park("g", 9, parked=True, due_ms=0),
+    Redirect("g", 9, 0, 0, b"new"),
     Finish("g", 9, State.FAILED, decided_by=DecidedBy.ABORT),
 )
 CURRENT: tuple[Item, ...] = (
     Decide("g", 1, 0, DecidedBy.SUBMIT),
     Reschedule("g", 1, 0, 0, 0),
     Park("g", 1, parked=True, due_ms=0),
+    Redirect("g", 1, 0, 0, b"new"),
     Finish("g", 1, State.FAILED, decided_by=DecidedBy.ABORT),
 )
 

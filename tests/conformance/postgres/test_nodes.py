@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.items import SetClock, abort, final, flush, live, prepare
 from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw, somebody_waits_for
 from twophase.core.errors import StoreFenced
-from twophase.stores.base import Decide, DecidedBy, LiveRow, Park
+from twophase.stores.base import Decide, DecidedBy, LiveRow, Park, Redirect
 from twophase.stores.postgres import PostgresStore
 
 ALL = 1_000
@@ -47,6 +47,37 @@ async def test_a_change_moves_the_row_to_whoever_made_it(join: Join) -> None:
     refused = (await flush(one, abort("a"))).refused[0]
     assert isinstance(refused, LiveRow)
     assert (refused.mine, refused.version) == (False, 2)
+
+
+async def test_a_redirect_moves_the_row_and_its_address_goes_with_whoever_adopts_it(
+    join: Join, clock: SetClock
+) -> None:
+    one, two = await join(), await join()
+    await flush(one, prepare("a"))
+
+    await flush(two, Redirect("a", 1, 5, 0, b"elsewhere"))
+
+    assert await one.moved([("a", 1)]) == {"a"}
+    refused = (await flush(one, Redirect("a", 1, 5, 0, b"too late"))).refused[0]
+    assert isinstance(refused, LiveRow)
+    assert (refused.mine, refused.version, refused.body) == (False, 2, b"elsewhere")
+    await two.stop()
+    assert await one.adopt(ALL) == 1
+    row = await live(one, "a")
+    assert (row.mine, row.body) == (True, b"elsewhere")
+
+
+async def test_a_fenced_node_redirects_nothing(join: Join, clock: SetClock) -> None:
+    one, two = await join(), await join()
+    await flush(one, prepare("a"))
+    clock.time_ms += LEASE_MS + 1
+    await two.heartbeat()
+    await two.adopt(ALL)
+
+    with pytest.raises(StoreFenced):
+        await flush(one, Redirect("a", 1, 5, 0, b"elsewhere"))
+
+    assert (await live(two, "a")).body == b"body"
 
 
 async def test_a_place_given_back_is_taken_with_its_rows(join: Join) -> None:

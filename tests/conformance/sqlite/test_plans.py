@@ -26,6 +26,7 @@ HOT = {
     statements.DECIDE: {"message"},
     statements.RESCHEDULE: {"message"},
     statements.PARK: {"message"},
+    statements.REDIRECT: {"message"},
     statements.FINISH: {"message"},
     statements.ATTEMPT: set[str](),
     statements.TAKEN: {"message", "history_gid"},

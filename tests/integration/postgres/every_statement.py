@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tests.conformance.items import abort, failed_call, plain, prepare
 from twophase.core.lifecycle import State
-from twophase.stores.base import Batch, Decide, Finish, Insert, Item, Park, Reschedule, Store, Subscriber
+from twophase.stores.base import Batch, Decide, Finish, Insert, Item, Park, Redirect, Reschedule, Store, Subscriber
 from twophase.stores.search import Search
 
 SIZES = (1, 100)
@@ -39,8 +39,9 @@ def _lives(gids: Sequence[str]) -> Iterator[list[Item]]:
     yield [prepare(gid) for gid in gids]
     yield [*(Decide(gid, 1, 0, "submit") for gid in gids[1:]), taken]
     yield [Reschedule(gid, 2, 5, 1, 0) for gid in gids]
-    yield [*(Park(gid, 3, parked=True, due_ms=9) for gid in gids[:half]), *(abort(gid, 7) for gid in gids[half:])]
-    yield [Finish(gid, 4 if number < half else 3, State.SUCCEEDED) for number, gid in enumerate(gids)]
+    yield [*(Redirect(gid, 3, 5, 0, b"new") for gid in gids), Redirect("nobody's", 1, 5, 0, b"new")]
+    yield [*(Park(gid, 4, parked=True, due_ms=9) for gid in gids[:half]), *(abort(gid, 7) for gid in gids[half:])]
+    yield [Finish(gid, 5 if number < half else 4, State.SUCCEEDED) for number, gid in enumerate(gids)]
     yield [abort(gids[0])]
     yield [Decide(gids[0], 9, 0, "submit")]
     yield [plain(gid) for gid in gids]

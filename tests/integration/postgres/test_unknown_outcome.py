@@ -14,7 +14,7 @@ from tests.integration.postgres.watch import Watch
 from tests.servers.database import Database
 from tests.servers.proxy import Cut, Proxy, Way
 from twophase.core.errors import StoreUnavailable
-from twophase.stores.base import Batch, HistoryRow, Reschedule
+from twophase.stores.base import Batch, HistoryRow, Redirect, Reschedule
 from twophase.stores.postgres import PostgresStore
 
 pytestmark = pytest.mark.postgres
@@ -81,6 +81,28 @@ async def test_a_flush_whose_answer_is_lost_is_done_exactly_once(
     await flush(store, abort("stays"), abort("waits", 2))
     assert _rows(database, "select seq from history order by seq") == [(1,), (2,), (3,)]
     assert _rows(database, "select gid from message") == [("the-new-one",)]
+
+
+@pytest.mark.parametrize("cut", Cut)
+async def test_a_redirect_whose_answer_is_lost_is_done_exactly_once(
+    store: PostgresStore, proxy: Proxy, cut: Cut
+) -> None:
+    await flush(store, prepare("moves"), prepare("stays"))
+    stays = await live(store, "stays")
+    batch = Batch(
+        [Redirect("stays", 9, 5, 0, b"never"), Redirect("moves", 1, 77, 0, b"the-new-body"), prepare("beside")],
+        [failed_call("moves")],
+    )
+    proxy.cut_around(b"the-new-body", cut)
+
+    result = await store.flush(batch)
+
+    assert proxy.has_cut.is_set()
+    assert result.refused == {0: stays}
+    row = await live(store, "moves")
+    assert (row.version, row.due_ms, row.body) == (2, 77, b"the-new-body")
+    assert await store.attempts("moves") == [failed_call("moves")]
+    assert (await live(store, "beside")).version == 1
 
 
 async def test_a_driver_that_is_surprised_by_a_closed_socket_has_lost_its_connection(store: PostgresStore) -> None:

@@ -7,11 +7,12 @@ whether it is an array itself, so columns whose values are all the same, as most
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from twophase.core.gid import GID_CHARACTERS, born_ms
 from twophase.core.lifecycle import FINAL, State
-from twophase.stores.base import Attempt, Decide, Finish, Insert, Item, Park, Reschedule
+from twophase.stores.base import Attempt, Decide, Finish, Insert, Item, Park, Redirect, Reschedule
+from twophase.stores.postgres import statements
 
 Column = list[Any] | None
 _NEVER_MS = 2**63 - 1
@@ -30,13 +31,17 @@ class Columns:
         attempts: evidence to append.
     """
 
-    __slots__ = ("arrays", "gids", "order")
+    __slots__ = ("arrays", "gids", "oldest_born_ms", "order", "redirects")
+
+    statement: ClassVar[str] = statements.FLUSH
 
     def __init__(self, items: Sequence[tuple[int, Item]], attempts: Sequence[Attempt]) -> None:
         finishes: list[Finish] = []
         decides: list[Decide] = []
         changes: list[Reschedule | Park] = []
         inserts: list[Insert] = []
+        self.redirects: set[int] = set()
+        """Items that no arrays are for: they go in a flush of their own."""
         places: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
         for index, item in items:
             kind = type(item)  # asked once; type checkers do not follow that it says what `item` is
@@ -49,6 +54,8 @@ class Columns:
             elif kind is Finish:
                 finishes.append(item)  # type: ignore[arg-type]
                 places[0].append(index)
+            elif kind is Redirect:
+                self.redirects.add(index)
             else:
                 changes.append(item)  # type: ignore[arg-type]
                 places[2].append(index)
@@ -57,11 +64,41 @@ class Columns:
         """The batch's index of the function's first, second … place."""
         self.gids: list[str] = insert_columns[0] or []
         """Of the new messages."""
+        self.oldest_born_ms = oldest_born_ms(self.gids)
         self.arrays: tuple[Column, ...] = (
             *_finish_columns(finishes),
             *_decide_columns(decides),
             *_change_columns(changes),
             *insert_columns,
+            *attempt_columns(attempts),
+        )
+
+    @property
+    def arguments(self) -> tuple[Column | int, ...]:
+        """What the statement is given behind the node's place and the clock."""
+        return (self.oldest_born_ms, *self.arrays)
+
+
+class RedirectColumns:
+    """What a flush of redirects alone is given.
+
+    Arguments:
+        items: (index in the batch, redirect).
+        attempts: evidence to append.
+    """
+
+    __slots__ = ("arguments", "order")
+
+    statement: ClassVar[str] = statements.REDIRECT
+
+    def __init__(self, items: Sequence[tuple[int, Redirect]], attempts: Sequence[Attempt]) -> None:
+        self.order: list[int] = [index for index, _ in items]
+        self.arguments: tuple[Column | int, ...] = (
+            [item.gid for _, item in items],
+            [item.version for _, item in items],
+            [item.due_ms for _, item in items],
+            [item.done for _, item in items],
+            [item.body for _, item in items],
             *attempt_columns(attempts),
         )
 

@@ -16,6 +16,7 @@ def read(name: str, folder: str = "sql") -> str:
 
 
 FLUSH: Final = read("flush")
+REDIRECT: Final = read("redirect")
 SETTLE: Final = read("settle")
 
 TAKE_PLACE: Final = read("take_place")

@@ -17,9 +17,9 @@ import msgspec
 from twophase.core.errors import StoreError, StoreFenced, StoreUnavailable
 from twophase.core.gid import born_ms
 from twophase.core.hooks import Clock
-from twophase.stores.base import Attempt, Batch, FlushResult, Forgotten, Insert, Item, NotApplied, Rejected
+from twophase.stores.base import Attempt, Batch, FlushResult, Forgotten, Insert, Item, NotApplied, Redirect, Rejected
 from twophase.stores.postgres import reader, statements
-from twophase.stores.postgres.columns import Columns, oldest_born_ms
+from twophase.stores.postgres.columns import Columns, RedirectColumns
 from twophase.stores.postgres.connection import Connection
 from twophase.stores.postgres.failures import FAILURES, FORGOTTEN, is_beaten, is_data, is_lost, store_error
 from twophase.stores.postgres.lane import Deadline, Lane
@@ -170,7 +170,9 @@ class Writer:
     ) -> Answer:
         while True:
             columns = Columns(items, attempts)
-            if oldest_born_ms(columns.gids) < self._horizon_ms:
+            if columns.redirects:
+                return await self._put_redirects_first(items, attempts, clock_ms, deadline)
+            if columns.oldest_born_ms < self._horizon_ms:
                 return await self._put_without_forgotten(items, attempts, clock_ms, deadline)
             try:
                 return await self._send(columns, clock_ms, deadline)
@@ -178,6 +180,24 @@ class Writer:
                 continue
             except _BadData as error:
                 return await self._put_in_parts(items, attempts, clock_ms, deadline, str(error))
+
+    async def _put_redirects_first(
+        self, items: Indexed, attempts: Sequence[Attempt], clock_ms: int | None, deadline: Deadline
+    ) -> Answer:
+        """Flush the redirects with the evidence, then the other items."""
+        redirects = [(index, item) for index, item in items if isinstance(item, Redirect)]
+        rest = [one for one in items if not isinstance(one[1], Redirect)]
+        try:
+            first = await self._send(RedirectColumns(redirects, attempts), clock_ms, deadline)
+        except _BadData as error:
+            if attempts or len(items) > 1:
+                return await self._put_in_parts(items, attempts, clock_ms, deadline, str(error))
+            done = await self._send(Columns((), ()), clock_ms, deadline)
+            return Answer(done.at_ms, {items[0][0]: Rejected(str(error))})
+        if not rest:
+            return first
+        then = await self._put(rest, (), first.at_ms, deadline)
+        return Answer(then.at_ms, first.refused | then.refused)
 
     async def _put_without_forgotten(
         self, items: Indexed, attempts: Sequence[Attempt], clock_ms: int | None, deadline: Deadline
@@ -209,17 +229,16 @@ class Writer:
         assert at_ms is not None, "there was something to write"
         return Answer(at_ms, refused)
 
-    async def _send(self, columns: Columns, clock_ms: int | None, deadline: Deadline) -> Answer:
+    async def _send(self, columns: Columns | RedirectColumns, clock_ms: int | None, deadline: Deadline) -> Answer:
         """One call, and as many more as it takes to know that exactly one was committed."""
         beaten = 0
-        oldest_ms = oldest_born_ms(columns.gids)
         while True:
             connection, _ = await self._ready(deadline)
             place = self._held()
-            arguments = (place.node, place.epoch, place.fence, clock_ms, oldest_ms)
+            arguments = (place.node, place.epoch, place.fence, clock_ms, *columns.arguments)
             try:
-                call = connection.fetch(statements.FLUSH, *arguments, *columns.arrays)
-                [(answer,)] = await self._lane.within(deadline, call)
+                rows = await self._lane.within(deadline, connection.fetch(columns.statement, *arguments))
+                answer = rows[0][0] if rows else None
             except asyncio.CancelledError:
                 self._unsettled = True
                 raise
@@ -326,7 +345,7 @@ class Writer:
         return self._place
 
 
-def _answer(at_ms: int, refused: Sequence[int], columns: Columns) -> Answer:
+def _answer(at_ms: int, refused: Sequence[int], columns: Columns | RedirectColumns) -> Answer:
     return Answer(at_ms, {columns.order[place - 1]: None for place in refused})
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from twophase.core.gid import born_ms, lowest_gid
 from twophase.core.lifecycle import FINAL, STORED, State
-from twophase.stores.base import Attempt, Decide, Finish, Insert, Item, Park, Rejected, Reschedule
+from twophase.stores.base import Attempt, Decide, Finish, Insert, Item, Park, Redirect, Rejected, Reschedule
 from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.statements import ROWS_MAX, Row, RowsStatement
 
@@ -32,13 +32,14 @@ class CountShort(Exception):
 class Changes:
     """The items of a batch by kind."""
 
-    __slots__ = ("decides", "finishes", "inserts", "parks", "reschedules")
+    __slots__ = ("decides", "finishes", "inserts", "parks", "redirects", "reschedules")
 
     def __init__(self) -> None:
         self.finishes: list[Change] = []
         self.decides: list[Change] = []
         self.reschedules: list[Change] = []
         self.parks: list[Change] = []
+        self.redirects: list[Change] = []
         self.inserts: list[Change] = []
 
     def without(self, indexes: set[int]) -> Changes:
@@ -81,6 +82,8 @@ def sort_by_kind(items: Sequence[Item]) -> Changes:
             case Park():
                 row = (item.gid, item.version, int(item.parked), item.due_ms, item.attempts, item.done)
                 changes.parks.append((index, row))
+            case Redirect():
+                changes.redirects.append((index, (item.gid, item.version, item.due_ms, item.done, item.body)))
     return changes
 
 
@@ -125,7 +128,7 @@ class Applying:
         expecting: list[Change] = [
             (index, (index, row[0], row[1], int(State.PREPARED))) for index, row in changes.decides
         ]
-        for kind in (changes.finishes, changes.reschedules, changes.parks):
+        for kind in (changes.finishes, changes.reschedules, changes.parks, changes.redirects):
             expecting += [(index, (index, row[0], row[1], 0)) for index, row in kind]
         self._ask(statements.UNMATCHED, expecting)
         self._ask(statements.TAKEN, [(index, (index, row[0])) for index, row in changes.inserts])
@@ -142,6 +145,7 @@ class Applying:
         self._put(statements.DECIDE, changes.decides)
         self._put(statements.RESCHEDULE, changes.reschedules)
         self._put(statements.PARK, changes.parks)
+        self._put(statements.REDIRECT, changes.redirects)
         self._put(statements.INSERT, changes.inserts)
 
     def record(self, attempts: Sequence[Attempt]) -> None:
