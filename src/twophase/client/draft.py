@@ -15,8 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 from urllib.parse import quote
 
-import msgspec
-
+from twophase.client.payload import payload_bytes
 from twophase.core import limits
 from twophase.core.errors import InvalidRequest, MessageUsedTwice
 from twophase.core.headers import why_no_header
@@ -76,8 +75,13 @@ def became(progress: Progress) -> str:
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def milliseconds(name: str, seconds: float, bound: limits.Limit) -> int:
-    """`seconds` in whole milliseconds, rounded up so that a wish above zero stays one.
+def as_seconds(span: float | timedelta) -> float:
+    """A span of time in seconds, however it was given."""
+    return span.total_seconds() if isinstance(span, timedelta) else span
+
+
+def milliseconds(name: str, span: float | timedelta, bound: limits.Limit) -> int:
+    """A span, in seconds or as a timedelta, in whole milliseconds, rounded up so that a wish above zero stays one.
 
     Raises:
         InvalidRequest: not a number of at least zero.
@@ -86,8 +90,9 @@ def milliseconds(name: str, seconds: float, bound: limits.Limit) -> int:
     >>> milliseconds("delay", 1.5, limits.DELAY_MS_MAX)
     1500
     """
+    seconds = as_seconds(span)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
-        raise InvalidRequest(f"{name} is {seconds!r}; give seconds, at least 0.")
+        raise InvalidRequest(f"{name} is {seconds!r}; give seconds or a timedelta, at least 0.")
     if math.isinf(seconds):
         raise InvalidRequest(f"{name} is infinite; at most {bound.value} {bound.unit} are allowed.")
     duration_ms = math.ceil(round(seconds * 1000, 6))
@@ -143,45 +148,6 @@ def checked_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
             raise InvalidRequest(f"headers: {why_not}")
     require(limits.HEADER_BYTES_MAX, sum(len(name) + len(value) for name, value in headers.items()))
     return tuple(headers.items())
-
-
-_encode = msgspec.json.Encoder().encode
-
-
-def payload_bytes(payload: Any, *, takes_bytes: bool = False) -> bytes:
-    """A payload as it is sent: bytes as they are, else JSON; None is empty.
-
-    Arguments:
-        takes_bytes: any bytes will do; dtm's HTTP wire is JSON text, so there they must be UTF-8.
-
-    Raises:
-        InvalidRequest: neither JSON-able nor UTF-8.
-        LimitExceeded: larger than one branch's body may be.
-
-    >>> payload_bytes({"amount": 30}), payload_bytes(b"raw"), payload_bytes(None)
-    (b'{"amount":30}', b'raw', b'')
-    """
-    if payload is None:
-        return b""
-    if isinstance(payload, bytes | bytearray | memoryview):
-        body = bytes(payload)
-        try:
-            if not takes_bytes:
-                body.decode()
-        except UnicodeDecodeError:
-            raise InvalidRequest(
-                "payload is bytes that are not UTF-8; encode them (base64) first, or use the server's grpc:// address."
-            ) from None
-    else:
-        try:
-            body = _encode(payload)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            # A pydantic model, told by its method: the library is not needed to name the way out.
-            remedy = 'Give its fields: `.model_dump(mode="json")`.' if hasattr(payload, "model_dump") else None
-            reason = str(error).rstrip(".")
-            raise InvalidRequest(f"payload cannot be written as JSON: {reason}.", remedy=remedy) from error
-    require(limits.PAYLOAD_BYTES_MAX, len(body))
-    return body
 
 
 _NO_TEXT_REMEDIES = {

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypedDict, TypeVar, Unpack, cast
 
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.client.draft import as_seconds
 from twophase.client.line import AsyncLine, Line, SyncLine
 from twophase.client.transport.exchange import Patience
 from twophase.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from twophase.client.message import Message
 
@@ -24,12 +25,12 @@ class MessageOptions(TypedDict, total=False):
     """What `TwoPhase.message` takes beside the gid; each as `Message` says."""
 
     wait_result: bool
-    delay: float
+    delay: float | timedelta
     deliver_at: datetime | None
     headers: Mapping[str, str] | None
-    request_timeout: float
-    retry_interval: float
-    timeout_to_fail: float
+    request_timeout: float | timedelta
+    retry_interval: float | timedelta
+    timeout_to_fail: float | timedelta
     attempts_max: int
     concurrent: bool
     open: bool
@@ -45,15 +46,15 @@ class Endpoint(Generic[L]):
         self,
         url: str,
         *,
-        request_timeout: float = 5.0,
+        request_timeout: float | timedelta = 5.0,
         attempts: int = 4,
-        patience: float = 10.0,
+        patience: float | timedelta = 10.0,
         barrier_table: str = DEFAULT_TABLE,
         allow_unsafe_database: bool = False,
         authorization: str | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        """Describe a coordinator; connects on first use.
+        """Describe a coordinator; connects on first use. Where seconds are asked for, a timedelta does as well.
 
         Arguments:
             url: `http://host:port` or `https://…`; dtm's `/api/dtmsvr` behind it is allowed. Or `grpc://host:port`
@@ -72,7 +73,8 @@ class Endpoint(Generic[L]):
         Raises:
             ConfigurationError: one of these cannot work.
         """
-        if not request_timeout > 0 or not patience > 0 or attempts < 1:
+        timeout_seconds, patience_seconds = as_seconds(request_timeout), as_seconds(patience)
+        if not timeout_seconds > 0 or not patience_seconds > 0 or attempts < 1:
             raise ConfigurationError("request_timeout, patience and attempts must be above zero.")
         if authorization is not None and not (authorization.isascii() and authorization.isprintable()):
             raise ConfigurationError("authorization contains a control or non-ASCII character.")
@@ -81,9 +83,9 @@ class Endpoint(Generic[L]):
             self._kind(
                 url,
                 Patience(
-                    request_timeout_ms=max(1, round(request_timeout * 1000)),
+                    request_timeout_ms=max(1, round(timeout_seconds * 1000)),
                     attempts=attempts,
-                    patience_ms=max(1, round(patience * 1000)),
+                    patience_ms=max(1, round(patience_seconds * 1000)),
                 ),
                 barrier_table=validate_table(barrier_table),
                 allow_unsafe_database=allow_unsafe_database,

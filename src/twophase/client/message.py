@@ -25,7 +25,7 @@ from twophase.core.gid import fresh_gid, validate_gid
 from twophase.core.message import DURABILITIES, Branch, Durability, Options
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from twophase.client.aio import AsyncDriver
     from twophase.client.sync import SyncDriver
@@ -55,18 +55,20 @@ class Message:
         gid: str | None = None,
         *,
         wait_result: bool = False,
-        delay: float = 0,
+        delay: float | timedelta = 0,
         deliver_at: datetime | None = None,
         headers: Mapping[str, str] | None = None,
-        request_timeout: float = 0,
-        retry_interval: float = 0,
-        timeout_to_fail: float = 0,
+        request_timeout: float | timedelta = 0,
+        retry_interval: float | timedelta = 0,
+        timeout_to_fail: float | timedelta = 0,
         attempts_max: int = 0,
         concurrent: bool = False,
         open: bool = False,  # noqa: A002 -- the wire's word, and nobody opens files here
         durability: Literal["submit", "check-back"] = "submit",
     ) -> None:
         """Begin a message; nothing is sent.
+
+        Where seconds are asked for, a timedelta does as well.
 
         Arguments:
             server: the coordinator's address, which uses connections shared by this process, or a `TwoPhase` or
@@ -328,8 +330,8 @@ class Message:
         )
 
 
-def _span_ms(name: str, seconds: float, limit: limits.Limit) -> int:
-    return milliseconds(name, seconds, limit) if seconds else 0
+def _span_ms(name: str, span: float | timedelta, limit: limits.Limit) -> int:
+    return milliseconds(name, span, limit) if span else 0
 
 
 def _durability(word: str) -> Durability:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 import twophase
 from twophase import AsyncTwoPhase, ConfigurationError, InvalidRequest, LimitExceeded, Message, TwoPhase
@@ -145,14 +144,6 @@ def test_transaction_that_is_never_entered_is_warned_of() -> None:
     transaction = Message(SERVER).add("http://b/1").transaction(object(), check="http://a/check")
     with pytest.warns(ResourceWarning, match="never entered"):
         del transaction
-
-
-def test_pydantic_model_as_payload_is_told_how_to_give_its_fields() -> None:
-    class Order(BaseModel):
-        pieces: int
-
-    with pytest.raises(InvalidRequest, match=r"unsupported\. .*`\.model_dump\(mode=\"json\"\)`\.$"):
-        Message(SERVER).add("http://b/1", Order(pieces=1))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,103 @@
+"""What becomes of a payload: the page's table, and values that JSON cannot carry."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import math
+import re
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+
+from twophase import InvalidRequest, LimitExceeded, Message, TwoPhase
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "payloads.md"
+SERVER = "http://localhost:36789"
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+
+
+class Order(pydantic.BaseModel):
+    pieces: int
+    due: dt.date
+
+
+def sent(payload: Any) -> bytes:
+    (branch,) = Message(SERVER).add("http://b/1", payload).branches
+    return branch.payload
+
+
+def rows() -> list[tuple[str, str]]:
+    """The Python value and the JSON of every line of the page's table."""
+    return re.findall(r"^\| [^|]+ \| `(.+?)` \| `(.+?)` \|", PAGE.read_text(), re.MULTILINE)
+
+
+NAMES = {
+    "Colour": Colour,
+    "Decimal": decimal.Decimal,
+    "Order": Order,
+    "Point": Point,
+    "UUID": uuid.UUID,
+    "UTC": dt.UTC,
+    **{name: getattr(dt, name) for name in ("date", "datetime", "time", "timedelta")},
+}
+
+
+@pytest.mark.parametrize(("value", "json"), rows(), ids=lambda text: text)
+def test_payload_becomes_what_the_page_says(value: str, json: str) -> None:
+    assert sent(eval(value, dict(NAMES))).decode() == json
+
+
+def test_the_page_has_a_table() -> None:
+    assert len(rows()) > 12
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    ("wrap", "path"),
+    [
+        (lambda number: number, "payload"),
+        (lambda number: {"a": None, "items": [{"price": 1.0}, {"price": number}]}, "payload['items'][1]['price']"),
+        (Point, "payload['x']"),
+        (lambda number: (1, {number}), "payload[1][0]"),
+    ],
+    ids=["alone", "in a list of dicts", "in a dataclass", "in a set"],
+)
+def test_a_number_that_json_has_not_is_refused_by_its_path(wrap: Any, path: str, number: float) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(f"{path} is {number}")):
+        sent(wrap(number))
+
+
+def test_a_number_that_json_has_not_is_found_in_a_model() -> None:
+    class Price(pydantic.BaseModel):
+        price: float
+
+    with pytest.raises(InvalidRequest, match=re.escape("payload['prices'][0]['price'] is nan")):
+        sent({"prices": [Price(price=math.nan)]})
+
+
+def test_the_word_null_in_a_text_is_no_reason_to_refuse() -> None:
+    assert sent({"null": "null", "none": None, "x": 1.5}) == b'{"null":"null","none":null,"x":1.5}'
+
+
+def test_spans_of_time_are_taken_where_seconds_are() -> None:
+    minute = dt.timedelta(minutes=1)
+    message = TwoPhase(SERVER, patience=minute, request_timeout=minute).message(delay=minute, timeout_to_fail=minute)
+    assert (message._draft.options.delay_ms, message._draft.options.timeout_to_fail_ms) == (60_000, 60_000)
+    with pytest.raises(InvalidRequest, match="delay"):
+        Message(SERVER, delay=-minute)
+    with pytest.raises(LimitExceeded):
+        Message(SERVER, delay=dt.timedelta.max)
