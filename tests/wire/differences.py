@@ -76,6 +76,17 @@ GENERAL: Final[tuple[tuple[str, str], ...]] = (
     ),
     (
         (
+            "an address whose query has `gid`, `branch_id`, `op`, `trans_type`, `prepared_at` or, in a branch's,"
+            " `barrier`, and a header `x-twophase-*`, `twophase-*` or `dtm-*`, are refused with 400"
+        ),
+        "a receiver that reads the first of two values would take one branch for another, and lose it",
+    ),
+    (
+        "a prepare that repeats a gid with another check address is refused with 409, code TP-2002",
+        "the first one's would be asked about the second one's transaction",
+    ),
+    (
+        (
             "an address that nobody could call, and a gid or header that a gRPC call cannot carry, are refused with 400"
             " when the message or subscription comes, where dtm tries for ever; so is an address with a password"
         ),

@@ -16,6 +16,7 @@ from twophase.barrier.dialect import DEFAULT_TABLE, Dialect
 from twophase.barrier.durability import warn_once
 from twophase.barrier.effect import require_awaitable, require_blocking, require_ended
 from twophase.barrier.open import aopen_transaction, ask_engine, open_transaction
+from twophase.barrier.parameters import one_value
 from twophase.barrier.producer import IDLE_IN_TRANSACTION, begin_settings, mark, table_missing, verify_row
 from twophase.barrier.transaction import Steps, aperform, perform, say
 from twophase.core import failpoint
@@ -45,13 +46,13 @@ class BranchCall(msgspec.Struct, frozen=True):
     op: str = "action"
 
 
-def read_gid(parameters: Mapping[str, str]) -> str:
+def read_gid(parameters: Mapping[str, Any]) -> str:
     """The message that a coordinator's request names.
 
     Raises:
-        InvalidRequest: none, as when a person opens the address, or an impossible one.
+        InvalidRequest: none, as when a person opens the address, two, or an impossible one.
     """
-    gid = parameters.get("gid", "")
+    gid = one_value(parameters, "gid")
     if not gid:
         raise InvalidRequest(
             "gid is missing: this route is for the coordinator: its query string needs gid, branch_id, op, trans_type."
@@ -59,25 +60,34 @@ def read_gid(parameters: Mapping[str, str]) -> str:
     return validate_gid(gid)
 
 
-def read_call(parameters: Mapping[str, str]) -> BranchCall:
+def require_message(parameters: Mapping[str, Any]) -> None:
+    """Refuse what is no message; a request without `trans_type` is taken for one.
+
+    Raises:
+        UnsupportedType: another transaction. InvalidRequest: two types.
+    """
+    if one_value(parameters, "trans_type") not in {None, "msg"}:
+        raise UnsupportedType("trans_type must be 'msg'.")
+
+
+def read_call(parameters: Mapping[str, Any]) -> BranchCall:
     """The branch that a request's query parameters name (dtm-wire §3.1).
 
     Raises:
         UnsupportedType: `trans_type` is not `msg`.
-        InvalidRequest: `gid`, `branch_id` or `op` is missing or impossible.
+        InvalidRequest: `gid`, `branch_id` or `op` is missing or impossible, or one stands there twice.
 
     >>> read_call({"gid": "g", "branch_id": "01", "op": "action", "trans_type": "msg"})
     BranchCall(gid='g', branch_id='01', op='action')
     """
-    if parameters.get("trans_type", "msg") != "msg":
-        raise UnsupportedType("trans_type must be 'msg'.")
+    require_message(parameters)
     gid = read_gid(parameters)
-    branch_id, op = parameters.get("branch_id", ""), parameters.get("op", "action")
+    branch_id, op = one_value(parameters, "branch_id") or "", one_value(parameters, "op")
     if not (0 < len(branch_id) <= 128 and branch_id.isascii() and branch_id.isprintable()) or " " in branch_id:
         raise InvalidRequest("branch_id must be 1 to 128 printable ASCII characters.", gid=gid)
-    if op != "action":
+    if op not in {None, "action"}:
         raise InvalidRequest("op must be 'action': a message has no other.", gid=gid)
-    return BranchCall(gid, branch_id, op)
+    return BranchCall(gid, branch_id)
 
 
 def begin_branch(dialect: Dialect, table: str, call: BranchCall, token: str) -> Steps[None]:
@@ -114,7 +124,7 @@ def _reach(name: str) -> None:
 
 
 def once(
-    engine: Any, request: Mapping[str, str], function: Callable[[Any], R], *, table: str = DEFAULT_TABLE
+    engine: Any, request: Mapping[str, Any], function: Callable[[Any], R], *, table: str = DEFAULT_TABLE
 ) -> R | None:
     """Run `function` in a transaction, if this branch has not taken effect yet.
 
@@ -161,7 +171,7 @@ def once(
 
 
 async def aonce(
-    engine: Any, request: Mapping[str, str], function: Callable[[Any], Awaitable[R]], *, table: str = DEFAULT_TABLE
+    engine: Any, request: Mapping[str, Any], function: Callable[[Any], Awaitable[R]], *, table: str = DEFAULT_TABLE
 ) -> R | None:
     """`once` for an async engine and an async effect."""
     call, token = read_call(request), secrets.token_hex(16)

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from twophase.barrier.asking import CheckBackAnswer, CheckBackQuestion, acheck_back, check_back
-from twophase.barrier.branch import BranchOngoing, BranchRefused, read_gid
+from twophase.barrier.branch import BranchOngoing, BranchRefused, read_gid, require_message
 from twophase.barrier.fault import Fault, fault_of
+from twophase.barrier.parameters import one_value
 from twophase.barrier.probing import aprobe, probe
 from twophase.core import failpoint
-from twophase.core.errors import InvalidRequest, TwophaseError, UnsupportedType, WrongDatabase
+from twophase.core.errors import InvalidRequest, TwophaseError, WrongDatabase
 from twophase.core.gid import PROBE_GID
 from twophase.core.probe import PROBE_OP, PROBE_VERDICT, REFUSED_OP, ProbeReport
 from twophase.core.verdict import STATUS_OF_VERDICT, VERDICT_HEADER, Verdict
@@ -47,24 +48,23 @@ class CheckBackPolicy(msgspec.Struct, frozen=True):
     require_identity: bool
 
 
-def parse_query(parameters: Mapping[str, str]) -> CheckBackQuestion:
+def parse_query(parameters: Mapping[str, Any]) -> CheckBackQuestion:
     """The question in a check-back's query parameters (dtm-wire §3.1, and our `prepared_at` and `barrier`).
 
     Raises:
         UnsupportedType: `trans_type` is not `msg`.
         InvalidRequest: `gid` is missing or impossible, `op` or `branch_id` is another than a check-back's,
-            `prepared_at` is no number of milliseconds.
+            `prepared_at` is no number of milliseconds, or one of them stands there twice.
 
     >>> asked = parse_query({"gid": "g", "trans_type": "msg", "op": "msg", "branch_id": "00", "prepared_at": "17"})
     >>> asked.gid, asked.prepared_at_ms, asked.identity
     ('g', 17, None)
     """
-    if parameters.get("trans_type", "msg") != "msg":
-        raise UnsupportedType("trans_type must be 'msg'.")
+    require_message(parameters)
     gid = read_gid(parameters)
-    if parameters.get("op", "msg") != "msg" or parameters.get("branch_id", "00") != "00":
+    if one_value(parameters, "op") not in {None, "msg"} or one_value(parameters, "branch_id") not in {None, "00"}:
         raise InvalidRequest(REFUSED_OP, gid=gid)
-    prepared_at = parameters.get("prepared_at") or None
+    prepared_at = one_value(parameters, "prepared_at") or None
     if prepared_at is not None and not (prepared_at.isascii() and prepared_at.isdecimal() and len(prepared_at) <= 15):
         raise InvalidRequest("prepared_at must be milliseconds since 1970.", gid=gid)
     return CheckBackQuestion(gid, int(prepared_at) if prepared_at else None, _identity_in(parameters))
@@ -90,8 +90,16 @@ def _refused(error: TwophaseError) -> HttpReply:
     return HttpReply(400, dict(_JSON), msgspec.json.encode(content))
 
 
-def _question(parameters: Mapping[str, str], policy: CheckBackPolicy) -> CheckBackQuestion | HttpReply:
+class _ProbeQuestion(msgspec.Struct, frozen=True):
+    """A question about no message: whether this route can answer."""
+
+    identity: str | None
+
+
+def _question(parameters: Mapping[str, Any], policy: CheckBackPolicy) -> CheckBackQuestion | _ProbeQuestion | HttpReply:
     try:
+        if _is_probe(parameters):
+            return _ProbeQuestion(_identity_in(parameters))
         question = parse_query(parameters)
     except InvalidRequest as error:
         return _refused(error)
@@ -103,13 +111,13 @@ def _question(parameters: Mapping[str, str], policy: CheckBackPolicy) -> CheckBa
     return question
 
 
-def answer_check_back(engine: Any, parameters: Mapping[str, str], policy: CheckBackPolicy) -> HttpReply:
+def answer_check_back(engine: Any, parameters: Mapping[str, Any], policy: CheckBackPolicy) -> HttpReply:
     """Everything a check-back route does."""
-    if _is_probe(parameters):
-        return _probed(probe(engine, _identity_in(parameters), policy.table, policy.lock_timeout_ms))
     question = _question(parameters, policy)
     if isinstance(question, HttpReply):
         return question
+    if isinstance(question, _ProbeQuestion):
+        return _probed(probe(engine, question.identity, policy.table, policy.lock_timeout_ms))
     answer = check_back(
         engine,
         question.gid,
@@ -121,13 +129,13 @@ def answer_check_back(engine: Any, parameters: Mapping[str, str], policy: CheckB
     return _reply(answer)
 
 
-async def aanswer_check_back(engine: Any, parameters: Mapping[str, str], policy: CheckBackPolicy) -> HttpReply:
+async def aanswer_check_back(engine: Any, parameters: Mapping[str, Any], policy: CheckBackPolicy) -> HttpReply:
     """Everything an async check-back route does."""
-    if _is_probe(parameters):
-        return _probed(await aprobe(engine, _identity_in(parameters), policy.table, policy.lock_timeout_ms))
     question = _question(parameters, policy)
     if isinstance(question, HttpReply):
         return question
+    if isinstance(question, _ProbeQuestion):
+        return _probed(await aprobe(engine, question.identity, policy.table, policy.lock_timeout_ms))
     answer = await acheck_back(
         engine,
         question.gid,
@@ -139,12 +147,12 @@ async def aanswer_check_back(engine: Any, parameters: Mapping[str, str], policy:
     return _reply(answer)
 
 
-def _is_probe(parameters: Mapping[str, str]) -> bool:
-    return parameters.get("gid") == PROBE_GID and parameters.get("op") == PROBE_OP
+def _is_probe(parameters: Mapping[str, Any]) -> bool:
+    return one_value(parameters, "gid") == PROBE_GID and one_value(parameters, "op") == PROBE_OP
 
 
-def _identity_in(parameters: Mapping[str, str]) -> str | None:
-    return parameters.get("barrier") or None
+def _identity_in(parameters: Mapping[str, Any]) -> str | None:
+    return one_value(parameters, "barrier") or None
 
 
 def _probed(report: ProbeReport) -> HttpReply:

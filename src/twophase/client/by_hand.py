@@ -27,7 +27,7 @@ def prepare(course: Course, check_url: str, *, explicit_verdict: bool) -> Flow:
     """
     draft = course.draft
     _require(draft, "prepare", _BEFORE_PREPARE)
-    draft.check_url = checked_url("check", check_url)
+    draft.check_url = checked_url("check", check_url, identities_max=1)
     if draft.options.explicit_verdict is not explicit_verdict:
         draft.options = msgspec.structs.replace(draft.options, explicit_verdict=explicit_verdict)
     draft.prepared_at_ms = yield from course.request(Operation.PREPARE)

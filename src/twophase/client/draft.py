@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from twophase.client.payload import payload_bytes
 from twophase.core import limits
+from twophase.core.address import IDENTITY_PARAMETER, why_reserved
 from twophase.core.errors import InvalidRequest, MessageUsedTwice
 from twophase.core.headers import why_no_header
 from twophase.core.limits import require
@@ -156,11 +157,14 @@ _NO_TEXT_REMEDIES = {
 _URL_REMEDIES = {"check": "Write the full http://host:port/path that the coordinator can reach."}
 
 
-def checked_url(name: str, url: str) -> str:
+def checked_url(name: str, url: str, *, identities_max: int = 0) -> str:
     """`url` when it can be an address.
 
+    Arguments:
+        identities_max: how often `barrier` may stand in its query; see `core.address`.
+
     Raises:
-        InvalidRequest: no text, no scheme, or a space or control character in it.
+        InvalidRequest: no text, no scheme, a space, a control character or a parameter of the coordinator in it.
         LimitExceeded: too long.
     """
     if not isinstance(url, str):
@@ -170,6 +174,8 @@ def checked_url(name: str, url: str) -> str:
             f"{name} {url!r} is no address; it reads scheme://…, percent-encoded.", remedy=_URL_REMEDIES.get(name)
         )
     require(limits.URL_BYTES_MAX, len(url))
+    if "?" in url and (why_not := why_reserved(url, identities_max=identities_max)):
+        raise InvalidRequest(f"{name}: {why_not}.")
     return url
 
 
@@ -182,7 +188,8 @@ def check_url_with(identity: str, check_url: str) -> str:
     """
     address, hash_sign, fragment = check_url.partition("#")
     joint = "&" if "?" in address else "?"
-    return checked_url("check", f"{address}{joint}barrier={quote(identity, safe='')}{hash_sign}{fragment}")
+    url = f"{address}{joint}{IDENTITY_PARAMETER}={quote(identity, safe='')}{hash_sign}{fragment}"
+    return checked_url("check", url, identities_max=1)
 
 
 _OPEN_PROGRESSES = frozenset({Progress.PREPARED, Progress.IN_TRANSACTION})

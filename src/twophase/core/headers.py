@@ -1,8 +1,9 @@
-"""Which headers a message may give its calls: any that HTTP allows, but those that belong to the connection; for a gRPC
-call, any that its metadata can carry, beside the gid.
+"""Headers that a message may give its calls: any that HTTP allows, but the connection's and the coordinator's own; for
+a gRPC call, any that its metadata can carry, beside the gid.
 
-Promise: what passes here, every call can carry. It is asked when a message is taken, by the client and by every door of
-the server, because a call that cannot be made would be tried for ever.
+Promise: what passes here, every call can carry, and no receiver takes it for the coordinator's word. It is asked when a
+message is taken, by the client and by every door of the server, because a call that cannot be made would be tried again
+and again.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ CONNECTION_HEADERS: Final = frozenset(
     }
 )
 """In lower case; whoever makes the call sets them, and no message does."""
+_RESERVED: Final = ("x-twophase-", "twophase-", "dtm-")
+"""What the coordinator itself says about a call begins so, in a header or in gRPC's metadata."""
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 _METADATA_NAME: Final = re.compile(r"[0-9A-Za-z_.-]+")
@@ -34,7 +37,7 @@ _SHOWN_MAX: Final = 45
 
 
 def why_no_header(name: str, value: str) -> str:
-    """Why a call cannot carry this header, without its value; empty when it can.
+    """Why no message may give its calls this header, without its value; empty when one may.
 
     >>> why_no_header("X-Tenant", "blue"), why_no_header("Keep-Alive", "timeout=5")
     ('', "'Keep-Alive' belongs to the connection and cannot be set.")
@@ -45,6 +48,8 @@ def why_no_header(name: str, value: str) -> str:
         return f"the value of {name[:_SHOWN_MAX]!r} has characters HTTP does not allow: controls, or beyond ASCII."
     if name.lower() in CONNECTION_HEADERS:
         return f"{name!r} belongs to the connection and cannot be set."
+    if name.lower().replace("_", "-").startswith(_RESERVED):  # to WSGI both signs are one
+        return f"{name[:_SHOWN_MAX]!r} is the coordinator's own: x-twophase-*, twophase-* and dtm-* cannot be set."
     return ""
 
 

@@ -4,7 +4,7 @@ A message is one value: it travels, is compared and is stored as a whole (`encod
 array, the `body` of a stored row), because the cost of durability is counted in commits, not in bytes.
 Two requests carry the same content when their branches are equal: addresses as written (a topic's name, not
 its subscribers, where the name is known) and payload bytes; options do not count (correctness rule 5). Two prepares
-must name the same business database besides: one barrier decides about a gid, and the check address names it (rule 6).
+must be asked at the same place besides: one barrier decides about a gid, and the check address names it (rule 6).
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from urllib.parse import parse_qs, unquote_plus
 
 import msgspec
 
-IDENTITY_PARAMETER: Final = "barrier"
-"""In a check address: the name of the producer's database, as its SDK read it there."""
-_TOPIC: Final = "topic://"  # as `core.topic`, which imports this module
+from twophase.core.address import IDENTITY_PARAMETER, TOPIC_PREFIX
 
 
 class Branch(msgspec.Struct, frozen=True, array_like=True):
@@ -165,21 +163,29 @@ def same_prepared(known: Message, said: Message) -> bool:
 
     Stricter than `same_content`: here nothing came late yet. A second process that prepared more branches, or fewer,
     and then committed would find them neither in the stored message nor among those added in its barrier row. Nor would
-    one that committed in another database than `known`'s check address asks be found there; hosts and paths may differ,
-    as those of two processes on one database do.
+    one that committed in another database than `known`'s check address asks be found there. And whoever prepares a gid
+    first must not choose who answers for another's: host and path must be equal. Other parameters may differ where both
+    addresses name the database.
 
     >>> one, two = Branch("http://b/1"), Branch("http://b/2")
     >>> same_prepared(Message("g", (one,), options=Options(open=True)), Message("g", (one, two)))
     False
-    >>> asked = Message("g", (one,), "http://pod-1/check?barrier=7f")
-    >>> [same_prepared(asked, Message("g", (one,), f"http://pod-2/check?barrier={name}")) for name in ("7f", "8a")]
-    [True, False]
+    >>> asked = Message("g", (one,), "http://a/check?barrier=7f")
+    >>> others = ("http://a/check?barrier=7f&pod=2", "http://a/check?barrier=8a", "http://b/check?barrier=7f")
+    >>> [same_prepared(asked, Message("g", (one,), other)) for other in others]
+    [True, False, False]
     """
     return (
         _same(known.branches, said.branches)
         and known.options.open == said.options.open
-        and (known.check_url == said.check_url or databases_asked(known.check_url) == databases_asked(said.check_url))
+        and (known.check_url == said.check_url or _same_place_asked(known.check_url, said.check_url))
     )
+
+
+def _same_place_asked(known: str, said: str) -> bool:
+    """Whether two check addresses ask the same service, at the same path, about the same named database."""
+    databases = databases_asked(known)
+    return bool(databases) and databases == databases_asked(said) and known.partition("?")[0] == said.partition("?")[0]
 
 
 def same_content(known: Message, said: Message, *, committed: bool = False) -> bool:
@@ -226,8 +232,8 @@ def _alike(known: Branch, said: Branch) -> bool:
         return False
     if known.url == said.url:
         return True
-    names_a_topic = known.url.startswith(_TOPIC) and known.url != _TOPIC
-    return known.subscribers is not None and not names_a_topic and said.url.startswith(_TOPIC)
+    names_a_topic = known.url.startswith(TOPIC_PREFIX) and known.url != TOPIC_PREFIX
+    return known.subscribers is not None and not names_a_topic and said.url.startswith(TOPIC_PREFIX)
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NoReturn, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs
 
 import grpc
 
@@ -28,6 +28,7 @@ from twophase.barrier.http_answer import (
     answer_check_back,
 )
 from twophase.barrier.open import is_async
+from twophase.barrier.parameters import one_value
 from twophase.core.verdict import GRPC_OF_STATUS, VERDICT_HEADER
 
 CHECK_METHOD: Final = "/twophase.Producer/Check"
@@ -50,12 +51,21 @@ def parameters(context: Any) -> dict[str, str]:
 
     Arguments:
         context: the call's, of `grpc` or of `grpc.aio`.
+
+    Raises:
+        InvalidRequest: one of them comes twice.
     """
-    said: dict[str, str] = {}
+    said = _every_value(context, {})
+    return {name: one_value(said, name) or "" for name in said}
+
+
+def _every_value(context: Any, also: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Every value of each parameter, in the call's metadata and in `also`: two of one name are refused later."""
+    said = {name: list(values) for name, values in also.items()}
     for key, value in context.invocation_metadata() or ():
         name = _PARAMETERS.get(key)
         if name is not None and isinstance(value, str):
-            said.setdefault(name, value)  # the coordinator's own come first, a message's headers behind
+            said.setdefault(name, []).append(value)
     return said
 
 
@@ -73,13 +83,13 @@ class _Check(grpc.GenericRpcHandler):
         method, _, query = str(handler_call_details.method).partition("?")
         if method != self._method:
             return None
-        also = dict(parse_qsl(query))
+        also = parse_qs(query)
 
         def check(_request: bytes, context: grpc.ServicerContext) -> bytes:
-            return _told(context, answer_check_back(self._engine, also | parameters(context), self._policy))
+            return _told(context, answer_check_back(self._engine, _every_value(context, also), self._policy))
 
         async def acheck(_request: bytes, context: Any) -> bytes:
-            said = also | parameters(context)
+            said = _every_value(context, also)
             if is_async(self._engine):
                 return await _atold(context, await aanswer_check_back(self._engine, said, self._policy))
             answer = await asyncio.to_thread(answer_check_back, self._engine, said, self._policy)

@@ -272,3 +272,11 @@ def test_a_probe_is_answered_and_writes_nothing(client: Client, bank: Bank) -> N
 
 def test_a_malformed_question_is_refused(client: Client, bank: Bank) -> None:
     assert client.get("/twophase/check").status_code == 400
+
+
+def test_a_parameter_that_comes_twice_is_refused_and_leaves_nothing(client: Client, bank: Bank) -> None:
+    query = "&".join(f"{name}={value}" for name, value in branch_query(new_gid()).items())
+    answers = [client.post(f"/in?{query}&{name}=0042") for name in ("gid", "branch_id", "op", "trans_type")]
+    answers.append(client.get(f"/twophase/check?gid=7&{query}"))
+    assert [(one.status_code, one.json()["code"]) for one in answers] == [(400, "TP-1000")] * 5
+    assert (bank.balance(), bank.query("select * from barrier")) == (100, [])

@@ -211,3 +211,13 @@ async def test_foreign_producers_are_answered_when_told_to(sqlite_bank: Bank) ->
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://bank") as client:
             query = {"branch_id": "00", "gid": new_gid(), "op": "msg", "trans_type": "msg"}
             assert (await client.get("/foreign", params=query)).status_code == 409
+
+
+async def test_a_parameter_that_comes_twice_is_refused_and_leaves_nothing(
+    service: httpx.AsyncClient, bank: Bank
+) -> None:
+    query = "&".join(f"{name}={value}" for name, value in branch_query(new_gid()).items())
+    answers = [await service.post(f"/in?{name}=0042&{query}") for name in ("gid", "branch_id", "op", "trans_type")]
+    answers.append(await service.get(f"/twophase/check?gid=7&{query}"))
+    assert [(one.status_code, one.json()["code"]) for one in answers] == [(400, "TP-1000")] * 5
+    assert (bank.balance(), bank.query("select * from barrier")) == (100, [])

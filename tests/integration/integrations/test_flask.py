@@ -85,3 +85,11 @@ def test_a_branch_that_refuses_leaves_nothing(service: FlaskClient, bank: Bank) 
     response = service.post("/in", query_string={**branch_query(new_gid()), "then": "refuse"})
     assert response.status_code == 409
     assert (bank.balance(), bank.query("select * from barrier")) == (100, [])
+
+
+def test_a_parameter_that_comes_twice_is_refused_and_leaves_nothing(service: FlaskClient, bank: Bank) -> None:
+    query = "&".join(f"{name}={value}" for name, value in branch_query(new_gid()).items())
+    answers = [service.post(f"/in?{name}=0042&{query}") for name in ("gid", "branch_id", "op", "trans_type")]
+    answers.append(service.get(f"/twophase/check?gid=7&{query}"))
+    assert [(one.status_code, one.get_json()["code"]) for one in answers] == [(400, "TP-1000")] * 5
+    assert (bank.balance(), bank.query("select * from barrier")) == (100, [])

@@ -19,6 +19,7 @@ from twophase.barrier.branch import BranchOngoing, BranchRefused
 from twophase.barrier.open import open_transaction
 from twophase.barrier.producer import write_branches
 from twophase.barrier.transaction import perform
+from twophase.core.errors import InvalidRequest
 from twophase.core.message import Branch, encode_branches
 from twophase.integrations.grpc import CHECK_METHOD, acheck_handler, aonce, check_handler, once, parameters
 
@@ -216,9 +217,29 @@ async def test_a_call_that_names_no_branch_is_refused(service: Service, bank: Ba
     assert (told.code, bank.balance()) == (Code.INVALID_ARGUMENT, 100)
 
 
-def test_what_the_coordinator_says_goes_before_a_messages_own_headers() -> None:
-    class Context:
-        def invocation_metadata(self) -> list[tuple[str, str | bytes]]:
-            return [("dtm-gid", "g"), ("dtm-gid", "forged"), ("dtm-dtm", ""), ("x-bin", b"1"), ("dtm-op", "action")]
+class _Context:
+    def __init__(self, *metadata: tuple[str, str | bytes]) -> None:
+        self._metadata = metadata
 
-    assert parameters(Context()) == {"gid": "g", "op": "action"}
+    def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
+        return self._metadata
+
+
+def test_what_the_coordinator_says_is_read_from_the_metadata() -> None:
+    said = _Context(("dtm-gid", "g"), ("dtm-dtm", ""), ("x-bin", b"1"), ("dtm-op", "action"))
+    assert parameters(said) == {"gid": "g", "op": "action"}
+
+
+def test_metadata_of_the_coordinator_that_comes_twice_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="gid stands twice"):
+        parameters(_Context(("dtm-gid", "g"), ("dtm-gid", "forged")))
+
+
+async def test_a_call_whose_metadata_names_two_messages_is_refused_and_leaves_nothing(
+    service: Service, bank: Bank
+) -> None:
+    forged = {"dtm-gid": "forged"}
+    told = await service.call("/bank.Bank/In", branch_query(new_gid()), **forged)
+    assert (told.code, bank.balance()) == (Code.INVALID_ARGUMENT, 100)
+    asked = await service.call(CHECK_METHOD, check_query(bank, new_gid()), **forged)
+    assert (asked.code, asked.verdict) == (Code.INVALID_ARGUMENT, None)

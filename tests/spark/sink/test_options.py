@@ -63,3 +63,19 @@ def test_a_secret_is_refused_and_not_repeated(options: dict[str, str]) -> None:
 )
 def test_what_is_none_may_stand_there(options: dict[str, str]) -> None:
     parse({**NEEDED, **options})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"url": "http://shipping/x?gid=7"},
+        {"urlTemplate": "http://shipping/${id}?%6Fp=1"},
+        {"url": "http://shipping/x?barrier=7f"},
+        {"url": "http://shipping/x", "checkUrl": "http://h/check?barrier=7f"},
+        {"url": "http://shipping/x", "branchHeaders": '{"X-Twophase-Oldest":"1"}'},
+        {"url": "http://shipping/x", "branchHeaders": '{"dtm-gid":"1"}'},
+    ],
+)
+def test_what_belongs_to_the_coordinator_is_refused_before_a_row_is_read(options: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match=r"coordinator|only a check address|twice"):
+        parse({**NEEDED, **options})

@@ -113,6 +113,12 @@ def test_bytes_are_sent_as_they_are_and_must_be_text() -> None:
         encoder(broken, payloadColumn="body").encode(broken)
 
 
+def test_a_row_whose_address_has_a_parameter_of_the_coordinator_is_refused() -> None:
+    batch = pa.RecordBatch.from_pydict({"id": [1], "to": ["http://b/in?gid=7"]})
+    with pytest.raises(RowRefused, match="'gid', which the coordinator sets"):
+        encoder(batch, url="", urlColumn="to").encode(batch)
+
+
 def test_a_request_larger_than_any_coordinator_takes() -> None:
     batch = pa.RecordBatch.from_pydict({"id": [1], "text": ["x" * BODY_BYTES_MAX.value]})
     with pytest.raises(RowRefused, match="more than"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,38 @@ def test_who_calls_without_a_query_string_is_told_whom_the_route_is_for(
 ) -> None:
     with pytest.raises(InvalidRequest, match="for the coordinator: its query string needs gid, "):
         read({})
+
+
+class _MultiDict(dict[str, list[str]]):
+    """A framework's parameters, of which `get` hands out the first value."""
+
+    def getlist(self, name: str) -> list[str]:
+        return super().get(name, [])
+
+    def __getitem__(self, name: str) -> Any:
+        return super().__getitem__(name)[0]
+
+
+class _Getall(_MultiDict):
+    """As aiohttp and WebOb spell it."""
+
+    getlist = None  # type: ignore[assignment]
+
+    def getall(self, name: str) -> list[str]:
+        return [value for key, values in self.items() if key == name for value in values]
+
+
+@pytest.mark.parametrize("kind", [dict, _MultiDict, _Getall])
+@pytest.mark.parametrize(("read", "usual"), [(parse_query, QUERY), (read_call, CALL)])
+def test_a_parameter_of_the_coordinator_that_comes_twice_is_refused_whatever_holds_it(
+    read: Callable[[Any], object], usual: dict[str, str], kind: Callable[..., Any]
+) -> None:
+    once_each = {name: [value] for name, value in usual.items()}
+    assert read(kind(once_each)) == read(usual)
+    for name, value in usual.items():
+        for other in (value, "7"):
+            with pytest.raises(InvalidRequest, match=f"{name} stands twice"):
+                read(kind({**once_each, name: [other, value]}))
 
 
 def test_an_address_without_its_database_is_answered_with_a_code() -> None:

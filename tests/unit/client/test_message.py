@@ -107,7 +107,11 @@ def test_time_that_cannot_be_is_refused_by_name(option: str, seconds: Any) -> No
 
 
 @pytest.mark.parametrize(
-    "headers", [{"": "x"}, {"a b": "x"}, {"a": "x\r\ny: z"}, {"a": "ü"}, {"Host": "x"}, {"content-length": "1"}]
+    "headers",
+    [
+        *({"": "x"}, {"a b": "x"}, {"a": "x\r\ny: z"}, {"a": "ü"}, {"Host": "x"}, {"content-length": "1"}),
+        *({"X-Twophase-Oldest": "1"}, {"dtm-gid": "1"}, {"x_twophase_verdict": "committed"}),
+    ],
 )
 def test_header_that_cannot_be_is_refused(headers: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest, match="headers"):

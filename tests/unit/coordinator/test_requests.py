@@ -50,7 +50,18 @@ async def test_a_branch_call_carries_dtms_query_headers_and_the_payload_as_it_ca
     call = rig.destination.calls[0]
     assert call.query == (("branch_id", "01"), ("gid", "g"), ("op", "action"), ("trans_type", "msg"))
     assert call.payload == b'{"amount": 1}'
-    assert call.headers[0] == ("x-tenant", "7")
+    assert call.headers[-1] == ("x-tenant", "7")
+
+
+async def test_the_coordinators_own_headers_go_before_those_of_the_message(rig: Rig) -> None:
+    """Where a message that an earlier version took has the same header, receivers read the coordinator's."""
+    rig.coordinator._engine.carry(("x-twophase-oldest", "1"))
+    forged = ("x-twophase-oldest", "9999999999999")
+    await rig.submit(message("g", headers=(forged,), trace=(("traceparent", "00-1"),)))
+    await rig.until_state("g", State.SUCCEEDED)
+    headers = rig.destination.calls[0].headers
+    assert [name for name, _ in headers] == ["x-twophase-oldest", "x-twophase-oldest", "traceparent"]
+    assert headers[0] != forged
 
 
 async def test_prepare_repeated_is_the_same_and_keeps_its_first_time(rig: Rig) -> None:
@@ -66,18 +77,29 @@ async def test_prepare_with_other_branches_under_the_same_gid_is_a_conflict(rig:
     assert isinstance(reply.error, ContentConflict)
 
 
-@pytest.mark.parametrize("database", ["http://pod-2/check?barrier=two", "http://pod-1/check", ""])
-async def test_a_second_prepare_from_another_database_is_refused_because_two_barriers_would_decide(
-    rig: Rig, database: str
+@pytest.mark.parametrize(
+    "asked", ["http://pod-1/check?barrier=two", "http://pod-1/check", "", "http://other/check?barrier=one"]
+)
+async def test_a_second_prepare_that_would_ask_elsewhere_is_refused_because_one_answer_decides(
+    rig: Rig, asked: str
 ) -> None:
-    """The first one's would be asked, and say "rolled back" of what is committed in the second one's."""
+    """The first one's barrier would be asked, and say "rolled back" of what is committed in the second one's."""
     assert (await rig.prepare(message("g", check_url="http://pod-1/check?tenant=7&barrier=one"))).error is None
 
-    other = await rig.prepare(message("g", check_url=database))
-    same = await rig.prepare(message("g", check_url="http://pod-2:8080/other/check?barrier=one#here"))
+    other = await rig.prepare(message("g", check_url=asked))
+    same = await rig.prepare(message("g", check_url="http://pod-1/check?barrier=one#here"))
 
     assert (type(other.error), other.state) == (ContentConflict, State.PREPARED)
     assert same.error is None
+
+
+async def test_a_second_prepare_of_a_client_that_names_no_database_needs_the_same_check_address(rig: Rig) -> None:
+    """Else whoever prepares a gid first would choose who is asked about another's transaction."""
+    assert (await rig.prepare(message("g", check_url="http://attacker/evil"))).error is None
+    victim = await rig.prepare(message("g", check_url="http://bank-a/check"))
+    assert (type(victim.error), victim.state) == (ContentConflict, State.PREPARED)
+    assert victim.error is not None
+    assert "another check address" in victim.error.message
 
 
 async def test_a_second_prepare_of_an_open_message_must_fix_the_same_branches(rig: Rig) -> None:

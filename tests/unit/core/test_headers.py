@@ -35,6 +35,12 @@ def test_what_cannot_be_sent_is_refused_by_name_and_not_repeated(header: tuple[s
         checked_headers({name: value})
 
 
+@pytest.mark.parametrize("name", ["x-twophase-oldest", "X-Twophase-Anything", "dtm-gid"])
+def test_a_request_cannot_pass_on_what_the_coordinator_says(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="is the coordinator's own"):
+        names_of(name)
+
+
 @pytest.mark.parametrize("name", sorted(CONNECTION_HEADERS))
 def test_a_request_cannot_pass_on_what_belongs_to_its_connection(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"trace_headers: '{name}' belongs to one request"):

@@ -218,13 +218,21 @@ _IDENTITIES = st.text("0123456789abcdef", min_size=1, max_size=3)
 
 
 @given(_PLACES, _PLACES, _IDENTITIES, _IDENTITIES)
-def test_two_prepares_mean_the_same_message_only_in_one_database_wherever_they_are_asked(
+def test_two_prepares_mean_the_same_message_only_where_the_same_place_is_asked_about_the_same_database(
     known: str, said: str, first: str, second: str
 ) -> None:
     def prepared(place: str, identity: str) -> Message:
         joint = "&" if "?" in place else "?"
         return Message("g", (ONE,), f"{place}{joint}barrier={identity}")
 
-    assert same_prepared(prepared(known, first), prepared(said, second)) == (first == second)
+    assert same_prepared(prepared(known, first), prepared(said, second)) == (first == second and known == said)
     assert not same_prepared(prepared(known, first), Message("g", (ONE,), said))
-    assert same_prepared(Message("g", (ONE,), known), Message("g", (ONE,), said)), "nobody names one: dtm's clients"
+    assert same_prepared(Message("g", (ONE,), known), Message("g", (ONE,), said)) == (known == said)
+
+
+def test_other_parameters_of_a_check_address_may_differ_where_both_name_the_database() -> None:
+    def prepared(query: str) -> Message:
+        return Message("g", (ONE,), f"http://a/check?{query}")
+
+    assert same_prepared(prepared("pod=1&barrier=7f"), prepared("pod=2&barrier=7f"))
+    assert not same_prepared(prepared("pod=1"), prepared("pod=2"))

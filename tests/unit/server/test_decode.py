@@ -304,6 +304,19 @@ def test_a_header_of_the_connection_is_refused(decoder: Decoder, name: str, prot
         decoder.message(sent)
 
 
+@pytest.mark.parametrize("name", ["x-twophase-oldest", "X_Twophase_Oldest", "twophase-barrier", "Dtm-Gid", "dtm-"])
+def test_a_header_of_the_coordinator_is_refused(decoder: Decoder, name: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"branch_headers: '{name}' is the coordinator's own"):
+        decoder.message(body(branch_headers={"x-dtm": "1", name: "1"}))
+
+
+def test_an_address_that_was_taken_as_a_check_address_is_still_refused_as_a_branch(decoder: Decoder) -> None:
+    url = "http://a/check?barrier=7f"
+    decoder.message(body(query_prepared=url))
+    with pytest.raises(InvalidRequest, match=r"steps\[0\].action: its query has the parameter 'barrier'"):
+        decoder.message(body(steps=[{"action": url}]))
+
+
 def test_an_abort_of_another_type_is_refused(decoder: Decoder) -> None:
     with pytest.raises(UnsupportedType):
         decoder.gid(b'{"gid":"g1","trans_type":"saga"}')
@@ -317,5 +330,6 @@ def test_refusals_do_not_repeat_payloads(decoder: Decoder) -> None:
 
 def test_the_memory_of_addresses_is_bounded(decoder: Decoder) -> None:
     for number in range(5_000):
-        decoder.message(body(steps=[{"action": f"http://b/{number}"}]))
+        decoder.message(body(steps=[{"action": f"http://b/{number}"}], query_prepared=f"http://a/{number}"))
     assert len(decoder._callable) <= 4096
+    assert len(decoder._askable) <= 4096

@@ -140,7 +140,7 @@ class Delivery:
                 ("trans_type", "msg"),
             ),
             branch.payload,
-            options.headers + options.trace + self._carried if options.headers or options.trace else self._carried,
+            self._carried + options.headers + options.trace if options.headers or options.trace else self._carried,
             options.request_timeout_ms or self._settings.request_timeout_ms,
         )
 

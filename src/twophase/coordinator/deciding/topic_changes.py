@@ -12,6 +12,7 @@ from typing import Final
 
 from twophase.coordinator.deciding.topics import Topics
 from twophase.coordinator.observer import Observer
+from twophase.core.address import why_reserved
 from twophase.core.errors import InvalidRequest, Overloaded, StoreUnavailable, TopicRefused
 from twophase.core.hooks import Chance
 from twophase.core.limits import REMARK_BYTES_MAX, SUBSCRIBERS_MAX, TOPICS_MAX, URL_BYTES_MAX, require
@@ -61,7 +62,8 @@ class ChangeableTopics(Topics):
         require(URL_BYTES_MAX, len(url.encode()))
         require(REMARK_BYTES_MAX, len(remark.encode()))
         why_not = self._check_address(url if "://" in url else f"grpc://{url}")
-        if why_not is not None:
+        why_not = why_not or why_reserved(url)
+        if why_not:
             raise InvalidRequest(f"url: {why_not}")
         subscriber = Subscriber(url, remark)
 

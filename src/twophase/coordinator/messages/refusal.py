@@ -38,8 +38,8 @@ def of(entry: Entry, event: Event, reply: Reply) -> TwophaseError:
         return ForgottenMessage(gid=gid)
     if reply is Reply.CONTENT_CONFLICT:
         other = "other branches or payloads"
-        if event is Event.PREPARE_OTHER:
-            other += ", or from another database,"
+        if event in {Event.PREPARE, Event.PREPARE_OTHER}:
+            other += ", or with another check address,"
         return ContentConflict(f"current status '{state}', cannot {verb} {other} under the same gid.", gid=gid)
     if TRANSITIONS[entry.state, event].action is Action.INCIDENT:
         return ContraryDecision(f"current status '{state}', cannot {verb}: the opposite was decided before.", gid=gid)

@@ -62,7 +62,7 @@ class StateConflict(Refused):
 
 
 class ContentConflict(Refused):
-    """The gid is taken by a message with other branches or payloads, or of another database."""
+    """The gid is taken by a message with other branches or payloads, or with another check address."""
 
     code = "TP-2002"
     remedy = "A gid names one message for ever: repeat it with the same content, or use a new gid."

@@ -50,7 +50,7 @@ def check_view(
     @transaction.non_atomic_requests(using=alias)
     @require_GET
     def check(request: HttpRequest) -> HttpResponse:
-        return _response(answer_check_back(alias, request.GET.dict(), policy))
+        return _response(answer_check_back(alias, request.GET, policy))
 
     return check
 
@@ -62,7 +62,7 @@ def once(
 
     The view needs `branch_view`: under ATOMIC_REQUESTS there would be a transaction already.
     """
-    return _response(answer_branch(lambda: branch.once(alias, request.GET.dict(), function, table=table)))
+    return _response(answer_branch(lambda: branch.once(alias, request.GET, function, table=table)))
 
 
 @overload

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from twophase.core.address import why_reserved
 from twophase.core.errors import InvalidRequest, LimitExceeded, UnsupportedType
 from twophase.core.gid import validate_gid
 from twophase.core.headers import why_no_metadata
@@ -49,6 +50,7 @@ class Decoder:
         self._now_ms = now_ms or _own_ms
         self.trace = trace or TraceHeaders()
         self._callable: set[str] = set()
+        self._askable: set[str] = set()
 
     def message(self, body: bytes | bytearray, trace: Trace = ()) -> Message:
         """The message a prepare or submit speaks of; `trace`: headers of the request that go on with it.
@@ -91,8 +93,8 @@ class Decoder:
         check_url = request.query_prepared or ""
         if check_url:
             address = check_url if protocol == "http" else _address(check_url, protocol)
-            if address not in self._callable:
-                self._examine("query_prepared", address, gid)
+            if address not in self._askable:
+                self._examine_check(address, gid)
         # One shared object for the usual case: a million waiting messages need not carry a million equal options.
         options = _DEFAULT_OPTIONS
         if trace or not says_nothing(request):
@@ -138,15 +140,26 @@ class Decoder:
 
     def _examine(self, field: str, url: str, gid: str) -> None:
         require(URL_BYTES_MAX, len(url.encode()), gid=gid)
-        if url.startswith(TOPIC_PREFIX) and field != "query_prepared":
+        if url.startswith(TOPIC_PREFIX):
             validate_topic(topic_in(url), field)  # whether there is one is said when the message is inserted
             return
-        reason = self._check_address(url)
-        if reason is not None:
-            raise InvalidRequest(f"{field}: {reason}", gid=gid)
-        if len(self._callable) >= _ADDRESSES_REMEMBERED_MAX:
-            self._callable.clear()
-        self._callable.add(url)
+        self._require(field, self._check_address(url) or why_reserved(url), gid)
+        _remember(self._callable, url)
+
+    def _examine_check(self, url: str, gid: str) -> None:
+        require(URL_BYTES_MAX, len(url.encode()), gid=gid)
+        self._require("query_prepared", self._check_address(url) or why_reserved(url, identities_max=1), gid)
+        _remember(self._askable, url)
+
+    def _require(self, field: str, why_not: str, gid: str) -> None:
+        if why_not:
+            raise InvalidRequest(f"{field}: {why_not}", gid=gid)
+
+
+def _remember(addresses: set[str], url: str) -> None:
+    if len(addresses) >= _ADDRESSES_REMEMBERED_MAX:
+        addresses.clear()
+    addresses.add(url)
 
 
 def _payloads_of_steps(

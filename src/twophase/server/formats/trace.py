@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from twophase.core.errors import ConfigurationError
-from twophase.core.headers import CONNECTION_HEADERS
+from twophase.core.headers import CONNECTION_HEADERS, why_no_header
 
 Trace = tuple[tuple[str, str], ...]
 
@@ -26,7 +26,7 @@ _VALUE: Final = re.compile(rb"[\x20-\x7e]+")
 _NOT_OURS_TO_PASS: Final = CONNECTION_HEADERS | frozenset(
     {
         *("accept", "accept-encoding", "authorization", "content-encoding", "content-type", "cookie"),
-        *("proxy-authorization", "user-agent", "x-twophase-oldest", "x-twophase-verdict"),
+        *("proxy-authorization", "user-agent"),
     }
 )
 
@@ -44,10 +44,13 @@ def names_of(text: str) -> tuple[str, ...]:
     if len(names) > NAMES_MAX:
         raise ConfigurationError(f"trace_headers: {len(names)} names, at most {NAMES_MAX} are allowed.")
     for name in names:
-        if not _NAME.fullmatch(name) or name.startswith(("grpc-", "dtm-")) or name.endswith("-bin"):
+        if not _NAME.fullmatch(name) or name.startswith("grpc-") or name.endswith("-bin"):
             raise ConfigurationError(f"trace_headers: {name[:45]!r} cannot be a header of every call.")
         if name in _NOT_OURS_TO_PASS:
             raise ConfigurationError(f"trace_headers: {name!r} belongs to one request and is not passed on.")
+        why_not = why_no_header(name, "")
+        if why_not:
+            raise ConfigurationError(f"trace_headers: {why_not}")
     return names
 
 

@@ -32,7 +32,7 @@ _EVIDENCE: Final = {
 _log = logging.getLogger("twophase.spark")
 
 
-def answer(engine: Engine, parameters: Mapping[str, str]) -> HttpReply:
+def answer(engine: Engine, parameters: Mapping[str, Any]) -> HttpReply:
     """The reply to a check-back: for a route of one's own, in any framework.
 
     Arguments:
@@ -94,8 +94,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if parts.path == "/health/live":
             reply = HttpReply(200, {"content-type": "application/json"}, b'{"status":"live"}')
         elif parts.path == PATH:
-            parameters = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-            reply = answer(self.server.engine, parameters)
+            reply = answer(self.server.engine, parse_qs(parts.query))
         else:
             reply = HttpReply(404, {"content-type": "text/plain"}, f"check-backs are answered at {PATH}".encode())
         self.send_response(reply.status)

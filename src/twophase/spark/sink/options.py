@@ -13,7 +13,9 @@ from typing import Final
 import msgspec
 
 from twophase.client.transport.sync import Target
+from twophase.core.address import why_reserved
 from twophase.core.errors import ConfigurationError
+from twophase.core.headers import why_no_header
 from twophase.core.limits import DELAY_MS_MAX, TIMEOUT_TO_FAIL_MS_MAX
 from twophase.core.many import MESSAGES_MAX
 from twophase.core.message import Durability
@@ -95,10 +97,10 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> Publishing:
         ledger=checked_reference(given["ledger"]),
         publisher=_publisher(given["publisher"]),
         key_columns=_columns("keyColumns", given["keyColumns"]),
-        check_url=_address("checkUrl", given["checkUrl"]),
-        url=_topic(given["topic"]) if given.get("topic") else require_no_secret_in("url", given.get("url", "")),
+        check_url=_require_unreserved("checkUrl", _address("checkUrl", given["checkUrl"])),
+        url=_topic(given["topic"]) if given.get("topic") else _branch_address("url", given.get("url", "")),
         url_column=given.get("urlColumn", ""),
-        url_template=require_no_secret_in("urlTemplate", _template("urlTemplate", given.get("urlTemplate", ""))),
+        url_template=_branch_address("urlTemplate", _template("urlTemplate", given.get("urlTemplate", ""))),
         payload_column=given.get("payloadColumn", ""),
         payload_columns=_columns("payloadColumns", given["payloadColumns"]) if given.get("payloadColumns") else (),
         payload_template=_template("payloadTemplate", given.get("payloadTemplate", "")),
@@ -145,6 +147,17 @@ def _address(option: str, url: str) -> str:
     return url
 
 
+def _branch_address(option: str, url: str) -> str:
+    return _require_unreserved(option, require_no_secret_in(option, url))
+
+
+def _require_unreserved(option: str, url: str) -> str:
+    why_not = why_reserved(url)
+    if why_not:
+        raise ConfigurationError(f"Option {option}: {why_not}.")
+    return url
+
+
 def _publisher(name: str) -> str:
     if not name.isprintable() or len(name) > _PUBLISHER_CHARACTERS_MAX:
         raise ConfigurationError(f"Option publisher is at most {_PUBLISHER_CHARACTERS_MAX} printable characters.")
@@ -180,6 +193,10 @@ def _headers(text: str) -> tuple[tuple[str, str], ...]:
         raise ConfigurationError('Option branchHeaders is a JSON object of texts: {"x-tenant":"7"}.') from None
     for name, value in headers.items():
         require_no_secret_header(name, value)
+        # A reference stands for a value that is looked up on the executors; its text is as good as any here.
+        why_not = why_no_header(name, value)
+        if why_not:
+            raise ConfigurationError(f"Option branchHeaders: {why_not}")
     return tuple(headers.items())
 
 

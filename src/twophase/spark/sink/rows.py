@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 )
 
 from twophase.client.transport.wire import Operation, encode_request
+from twophase.core.address import why_reserved
 from twophase.core.errors import ConfigurationError, RowRefused
 from twophase.core.limits import BODY_BYTES_MAX
 from twophase.core.message import Branch, Message, Options
@@ -141,6 +142,9 @@ class RowEncoder:
         before_url, before_payload, rest = self._parts
         try:
             url, payload = self._url(row), self._payload(row).decode()
+            why_not = why_reserved(url)
+            if why_not:
+                raise RowRefused(f"A row is no message: its address is refused: {why_not}.", gid=gid)
             request = b"".join(
                 (b'{"gid":"', gid.encode(), before_url, _encode(url), before_payload, _encode(payload), rest)
             )

@@ -1,0 +1,58 @@
+"""Names in an address's query that belong to the coordinator: an address that carries one is refused.
+
+The coordinator appends `gid`, `branch_id`, `op` and `trans_type` to each call, `prepared_at` to a check-back, and our
+SDK `barrier` to a check address. A framework that takes the first of two values would read the address's own: two
+branches would become one to the receiver's barrier, and the second would be lost. So no door takes such an address.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import unquote_plus
+
+TOPIC_PREFIX: Final = "topic://"
+IDENTITY_PARAMETER: Final = "barrier"
+"""In a check address: the identity of the producer's database, as its SDK read it there."""
+RESERVED_PARAMETERS: Final = frozenset({"gid", "branch_id", "op", "trans_type", "prepared_at"})
+"""Parameters that the coordinator itself gives to its calls."""
+_SEPARATOR: Final = re.compile("[&;]")  # some servers still separate parameters by semicolons
+
+
+def why_reserved(url: str, *, identities_max: int = 0) -> str:
+    """Why no message may name this address; empty when one may. A topic's name is no address.
+
+    Arguments:
+        identities_max: how often `barrier` may stand there: once in a check address, never in a branch's.
+
+    >>> why_reserved("http://b/in?tenant=7"), why_reserved("http://a/check?barrier=7f", identities_max=1)
+    ('', '')
+    >>> why_reserved("http://b/in?tenant=7&%67id=8")
+    "its query has the parameter 'gid', which the coordinator sets in each call; give it another name"
+    >>> why_reserved("http://a/check?barrier=7f&barrier=8a", identities_max=1)
+    "its query has the parameter 'barrier' twice; it names the one database that is asked"
+    """
+    if "?" not in url or url.startswith(TOPIC_PREFIX):
+        return ""  # nearly all
+    identities = 0
+    for name in parameters_of(url):
+        if name in RESERVED_PARAMETERS:
+            return (
+                f"its query has the parameter {name!r}, which the coordinator sets in each call; give it another name"
+            )
+        identities += name == IDENTITY_PARAMETER
+    if identities <= identities_max:
+        return ""
+    if identities_max:
+        return f"its query has the parameter {IDENTITY_PARAMETER!r} twice; it names the one database that is asked"
+    return f"its query has the parameter {IDENTITY_PARAMETER!r}, which only a check address has; give it another name"
+
+
+def parameters_of(url: str) -> list[str]:
+    """The names in an address's query, decoded as a server decodes them.
+
+    >>> parameters_of("http://b/in?a=1&%62=2;c#d=4")
+    ['a', 'b', 'c']
+    """
+    query = url.partition("#")[0].partition("?")[2]
+    return [unquote_plus(pair.partition("=")[0]) for pair in _SEPARATOR.split(query)]

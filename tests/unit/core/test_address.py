@@ -1,0 +1,88 @@
+"""No message names an address that carries a parameter of the coordinator's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from twophase import Message
+from twophase.client.draft import check_url_with
+from twophase.core.address import RESERVED_PARAMETERS, parameters_of, why_reserved
+from twophase.core.errors import InvalidRequest
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_PARAMETERS))
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://b/in?{}=7",
+        "http://b/in?{}",
+        "http://b/in?tenant=7&{}=8",
+        "http://b/in?tenant=7;{}=8",
+        "b:58080/bank.Bank/In?{}=7",
+    ],
+)
+def test_a_parameter_of_the_coordinator_is_refused_in_every_address(name: str, address: str) -> None:
+    url = address.format(name)
+    assert f"{name!r}" in why_reserved(url)
+    assert f"{name!r}" in why_reserved(url, identities_max=1)
+
+
+@pytest.mark.parametrize("url", ["http://b/in?%67id=7", "http://b/in?g%69%64=7", "http://b/in?branch%5Fid=7"])
+def test_an_encoded_spelling_of_a_reserved_name_counts(url: str) -> None:
+    assert why_reserved(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://b/in",
+        "http://b/gid=7",
+        "http://b/in?tenant=gid",
+        "http://b/in?my_gid=7&operation=2",
+        "http://b/in?x=1#gid=7",
+        "topic://rates?gid=7",
+    ],
+)
+def test_other_addresses_are_taken(url: str) -> None:
+    assert why_reserved(url) == ""
+
+
+def test_the_identity_stands_in_a_check_address_once_and_in_no_branch() -> None:
+    assert why_reserved("http://a/check?barrier=7f", identities_max=1) == ""
+    assert "twice" in why_reserved("http://a/check?barrier=7f&%62arrier=8a", identities_max=1)
+    assert "'barrier'" in why_reserved("http://b/in?barrier=7f")
+
+
+def test_a_producer_is_refused_a_reserved_parameter_where_it_writes_it() -> None:
+    message = Message("http://127.0.0.1:1")
+    with pytest.raises(InvalidRequest, match="url: its query has the parameter 'gid'"):
+        message.add("http://b/in?gid=7")
+    assert message.branches == ()
+    message.add("http://b/in?tenant=7")
+    with pytest.raises(InvalidRequest, match="check: its query has the parameter 'prepared_at'"):
+        message.prepare("http://a/check?prepared_at=1")
+
+
+@pytest.mark.parametrize("enter", [Message.transaction, lambda message, *rest: message.transaction(*rest)])
+def test_a_check_address_that_names_its_database_already_is_refused_before_the_message_is_used(
+    enter: Callable[..., Any],
+) -> None:
+    message = Message("http://127.0.0.1:1").add("http://b/in")
+    with (
+        pytest.raises(InvalidRequest, match="check: its query has the parameter 'barrier'"),
+        enter(message, object(), "http://a/check?barrier=7f"),
+    ):
+        pass
+    assert message.state.value == "new"
+
+
+def test_a_named_database_is_not_named_again() -> None:
+    with pytest.raises(InvalidRequest, match="twice"):
+        check_url_with("7f", "http://a/check?barrier=8a")
+
+
+def test_parameters_are_read_as_a_server_reads_them() -> None:
+    assert parameters_of("http://b/in?a=1&b+c=2&%64&e;f=#g=3") == ["a", "b c", "d", "e", "f"]
