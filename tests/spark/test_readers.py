@@ -91,6 +91,13 @@ def test_a_barrier_gives_producer_and_branch_rows_apart(system: System) -> None:
     assert everything(business(Role.CONSUMER, system.bank_b)) == [{"source": "bank", "gid": "g", "branch_id": "01"}]
 
 
+def test_a_branch_whose_transaction_ended_inside_its_block_is_no_effect(system: System) -> None:
+    plant(system, [Case("g", "")])
+    system.execute(system.bank_b, "update barrier set reason = 'unfinished'")
+
+    assert everything(business(Role.CONSUMER, system.bank_b)) == []
+
+
 def test_a_barrier_made_by_dtm_is_read(tmp_path: Path) -> None:
     file = tmp_path / "dtm.db"
     with closing(sqlite3.connect(file)) as connection, connection:

@@ -2,6 +2,9 @@
 
 `once` owns the transaction: row and effect commit together, and the reply that ends the coordinator's calls comes
 after that commit, never before (decision 6).
+
+"Done before" is read from the row, never inferred from an error, and answered only after a durable write of that row.
+The row says 'unfinished' until the last statement of the transaction: a commit inside the block stays visible as one.
 """
 
 from __future__ import annotations
@@ -12,18 +15,29 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from twophase.barrier.asking import LOCK_TIMEOUT_MS, begin_bounded
 from twophase.barrier.dialect import DEFAULT_TABLE, Dialect
 from twophase.barrier.durability import warn_once
 from twophase.barrier.effect import require_awaitable, require_blocking, require_ended
 from twophase.barrier.open import aopen_transaction, ask_engine, open_transaction
 from twophase.barrier.parameters import one_value
-from twophase.barrier.producer import IDLE_IN_TRANSACTION, begin_settings, mark, table_missing, verify_row
+from twophase.barrier.producer import (
+    IDLE_IN_TRANSACTION,
+    begin_settings,
+    mark,
+    row_refused,
+    table_missing,
+    verify_row,
+)
 from twophase.barrier.transaction import Steps, aperform, perform, say
 from twophase.core import failpoint
-from twophase.core.errors import InvalidRequest, UnsupportedType
+from twophase.core.errors import BarrierRowRefused, BranchSpoilt, InvalidRequest, UnsupportedType
 from twophase.core.gid import validate_gid
 
 R = TypeVar("R")
+
+_UNFINISHED = "unfinished"
+"""The reason of a row whose transaction has not reached its last statement; durable only if the block ended it."""
 
 
 class BranchRefused(Exception):
@@ -34,8 +48,8 @@ class BranchOngoing(Exception):
     """Raise it inside a branch to answer 425: not done yet; rolled back, and called again soon."""
 
 
-class AlreadyDone(Exception):  # an internal signal of the rules
-    """This branch has taken effect before."""
+class RowTaken(Exception):  # an internal signal of the rules
+    """The row could not be inserted, because its key or another one is taken: `confirm_branch` reads which."""
 
 
 class BranchCall(msgspec.Struct, frozen=True):
@@ -91,10 +105,10 @@ def read_call(parameters: Mapping[str, Any]) -> BranchCall:
 
 
 def begin_branch(dialect: Dialect, table: str, call: BranchCall, token: str) -> Steps[None]:
-    """First statements of a branch's transaction; raises AlreadyDone, BarrierTableMissing."""
+    """First statements of a branch's transaction; raises RowTaken, BarrierRowRefused, BarrierTableMissing."""
     yield from begin_settings(dialect)
     try:
-        yield say(
+        rows = yield say(
             dialect,
             "insert_branch",
             table,
@@ -106,16 +120,44 @@ def begin_branch(dialect: Dialect, table: str, call: BranchCall, token: str) -> 
         )
     except Exception as error:
         if dialect.is_duplicate(error):
-            raise AlreadyDone from error
+            if dialect.has("read_taken_key"):
+                raise RowTaken from error
+            raise row_refused(error, gid=call.gid) from error
         if dialect.is_missing_table(error):
             raise table_missing(table, gid=call.gid) from error
         raise
+    if not rows and not dialect.has("read_taken_key"):
+        raise RowTaken
     yield from mark(dialect)
 
 
 def verify_branch(dialect: Dialect, table: str, call: BranchCall, token: str) -> Steps[None]:
-    """Last statement before COMMIT; raises TransactionLost."""
-    yield from verify_row(dialect, table, call.gid, call.branch_id, call.op, token)
+    """Finish the row as the last statement before COMMIT; raises TransactionLost."""
+    looks = ("finish_branch", "verify") if dialect.has("read_branch") else ("finish_branch",)
+    yield from verify_row(dialect, table, call.gid, call.branch_id, call.op, token, looks=looks)
+
+
+def confirm_branch(dialect: Dialect, table: str, call: BranchCall) -> Steps[None]:
+    """Write the row that stands, so that the commit which follows makes it durable, and read it.
+
+    Raises:
+        BranchSpoilt: the transaction that wrote the row was ended inside its block.
+        BarrierRowRefused: no row of this branch stands, so it has not taken effect.
+    """
+    bounds = yield from begin_bounded(dialect, LOCK_TIMEOUT_MS)
+    key = {"gid": call.gid, "branch_id": call.branch_id, "op": call.op}
+    rows = yield say(dialect, "confirm_branch", table, **key, **bounds)
+    if dialect.has("read_branch"):
+        rows = yield say(dialect, "read_branch", table, **key)
+    # Compared here too: a collation may take another text for the same.
+    if not rows or tuple(rows[0][:2]) != (call.gid, call.branch_id):
+        raise BarrierRowRefused(gid=call.gid)
+    if rows[0][2] == _UNFINISHED:
+        raise BranchSpoilt(
+            f"An earlier call of branch {call.branch_id} ended its transaction inside the block, so part of its effect "
+            "may be committed and the rest is missing.",
+            gid=call.gid,
+        )
 
 
 def _reach(name: str) -> None:
@@ -134,10 +176,12 @@ def once(
         function: the effect; it is given what it executes its statements on, and must not end the transaction.
 
     Returns:
-        What `function` returned, committed; None when the branch had taken effect before.
+        What `function` returned, committed; None when the branch had taken effect before, durably.
 
     Raises:
         InvalidRequest: the parameters name no branch.
+        BranchSpoilt: an earlier call ended its transaction inside the block; a person must look.
+        BarrierRowRefused: another key than this branch's is taken; nothing stays.
         FunctionRefused: `function` is async, or returned what waits to be awaited; nothing stays.
         TransactionLost: the block ended the transaction itself; nothing may be confirmed.
         Whatever `function` raised, after the rollback.
@@ -149,7 +193,16 @@ def once(
     ['done', None]
     """
     require_blocking(function, "aonce")
-    call, token = read_call(request), secrets.token_hex(16)
+    call = read_call(request)
+    try:
+        return _take_effect(engine, call, function, table)
+    except RowTaken:
+        _confirm(engine, call, table)
+        return None
+
+
+def _take_effect(engine: Any, call: BranchCall, function: Callable[[Any], R], table: str) -> R:
+    token = secrets.token_hex(16)
     transaction = open_transaction(engine)
     try:
         perform(begin_branch(transaction.dialect, table, call, token), transaction)
@@ -159,9 +212,6 @@ def once(
         perform(verify_branch(transaction.dialect, table, call, token), transaction)
         transaction.commit()
         _reach("branch.after_effect")
-    except AlreadyDone:
-        transaction.rollback()
-        return None
     except BaseException:
         transaction.rollback()
         raise
@@ -170,11 +220,32 @@ def once(
     return result
 
 
+def _confirm(engine: Any, call: BranchCall, table: str) -> None:
+    transaction = open_transaction(engine, lock_timeout_ms=LOCK_TIMEOUT_MS)
+    try:
+        perform(confirm_branch(transaction.dialect, table, call), transaction)
+        transaction.commit()
+    except BaseException:
+        transaction.rollback()
+        raise
+    finally:
+        transaction.close()
+
+
 async def aonce(
     engine: Any, request: Mapping[str, Any], function: Callable[[Any], Awaitable[R]], *, table: str = DEFAULT_TABLE
 ) -> R | None:
     """`once` for an async engine and an async effect."""
-    call, token = read_call(request), secrets.token_hex(16)
+    call = read_call(request)
+    try:
+        return await _atake_effect(engine, call, function, table)
+    except RowTaken:
+        await _aconfirm(engine, call, table)
+        return None
+
+
+async def _atake_effect(engine: Any, call: BranchCall, function: Callable[[Any], Awaitable[R]], table: str) -> R:
+    token = secrets.token_hex(16)
     transaction = await aopen_transaction(engine)
     try:
         await aperform(begin_branch(transaction.dialect, table, call, token), transaction)
@@ -184,12 +255,21 @@ async def aonce(
         await aperform(verify_branch(transaction.dialect, table, call, token), transaction)
         await transaction.commit()
         _reach("branch.after_effect")
-    except AlreadyDone:
-        await transaction.rollback()
-        return None
     except BaseException:
         await transaction.rollback()
         raise
     finally:
         await transaction.close()
     return result
+
+
+async def _aconfirm(engine: Any, call: BranchCall, table: str) -> None:
+    transaction = await aopen_transaction(engine, lock_timeout_ms=LOCK_TIMEOUT_MS)
+    try:
+        await aperform(confirm_branch(transaction.dialect, table, call), transaction)
+        await transaction.commit()
+    except BaseException:
+        await transaction.rollback()
+        raise
+    finally:
+        await transaction.close()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from twophase.barrier.dialect import Dialect
 from twophase.barrier.durability import OF_THE_CONNECTION, require_durability
+from twophase.barrier.fault import code_of
 from twophase.barrier.transaction import Steps, say
 from twophase.core.errors import (
+    BarrierRowRefused,
     BarrierTableMissing,
     BeginDeadlinePassed,
     CheckBackCameFirst,
@@ -86,6 +88,7 @@ def begin_producer(
             ask the barrier which.
         BeginDeadlinePassed: prepared more than an hour ago.
         BarrierTableMissing: `install` has not been run here.
+        BarrierRowRefused: another key than the message's is taken.
     """
     validate_gid(gid)
     if not allow_unsafe and dialect.has(OF_THE_CONNECTION):
@@ -103,10 +106,15 @@ def begin_producer(
         )
     except Exception as error:
         if dialect.is_duplicate(error):
-            raise CheckBackCameFirst(gid=gid) from error
+            taken = (yield say(dialect, "read_taken_key", table, gid=gid)) if dialect.has("read_taken_key") else ()
+            if any(row[0] == gid for row in taken):
+                raise CheckBackCameFirst(gid=gid) from error
+            raise row_refused(error, gid=gid) from error
         if dialect.is_missing_table(error):
             raise table_missing(table, gid=gid) from error
         raise
+    if not rows and not dialect.has("read_taken_key"):
+        raise CheckBackCameFirst(gid=gid)
     yield from mark(dialect)
     if dialect.has("read_clock"):
         rows = yield say(dialect, "read_clock")
@@ -128,13 +136,23 @@ def verify_producer(dialect: Dialect, table: str, gid: str, token: str) -> Steps
     yield from verify_row(dialect, table, gid, PRODUCER_BRANCH, PRODUCER_OP, token)
 
 
-def verify_row(dialect: Dialect, table: str, gid: str, branch_id: str, op: str, token: str) -> Steps[None]:
-    """`verify_producer` for any row of the barrier; raises TransactionLost."""
+def verify_row(
+    dialect: Dialect,
+    table: str,
+    gid: str,
+    branch_id: str,
+    op: str,
+    token: str,
+    *,
+    looks: tuple[str, ...] = ("verify",),
+) -> Steps[None]:
+    """Verify any row of the barrier by its last statements, the last of which returns it; raises TransactionLost."""
     rows: object = ()
     try:
         if dialect.has("release_mark"):
             yield say(dialect, "release_mark")
-        rows = yield say(dialect, "verify", table, gid=gid, branch_id=branch_id, op=op, token=token)
+        for statement in looks:
+            rows = yield say(dialect, statement, table, gid=gid, branch_id=branch_id, op=op, token=token)
     except Exception as error:
         raise TransactionLost(gid=gid) from error
     if not rows:
@@ -148,6 +166,13 @@ def write_branches(dialect: Dialect, table: str, gid: str, token: str, body: byt
         body: what `core.message.encode_branches` made.
     """
     yield say(dialect, "write_branches", table, gid=gid, token=token, body=body)
+
+
+def row_refused(error: Exception, gid: str) -> BarrierRowRefused:
+    return BarrierRowRefused(
+        f"The barrier table refuses a row as a duplicate ({code_of(error)}), although no row of the same key stands.",
+        gid=gid,
+    )
 
 
 def table_missing(table: str, gid: str | None = None) -> BarrierTableMissing:

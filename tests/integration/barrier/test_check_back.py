@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run, verify
 from tests.servers.mariadb import lock_waits
@@ -202,12 +203,15 @@ def test_an_engine_s_own_isolation_level_does_not_matter(banks: dict[str, Bank],
 )
 def test_a_producer_with_an_older_snapshot_is_refused(banks: dict[str, Bank], kind: str) -> None:
     bank, gid = banks[kind], new_gid()
+    # PostgreSQL itself refuses to go on from a snapshot that does not show the row.
+    refusal = {"postgresql": DBAPIError, "mysql": CheckBackCameFirst}[kind]
     with bank.engine(isolation_level="REPEATABLE READ") as engine, bank.engine() as other:
         transaction = open_transaction(engine)
         run(transaction.handle, "select * from account")
         assert check_back(other, gid).verdict is Verdict.ROLLED_BACK
-        with pytest.raises(CheckBackCameFirst):
+        with pytest.raises(refusal) as caught:
             begin(transaction, gid)
+        assert kind == "mysql" or fault_of(caught.value) is Fault.BUSY
         transaction.rollback()
         transaction.close()
 

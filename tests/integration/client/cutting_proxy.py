@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import re
 import select
 import socket
 import threading
 from collections.abc import Iterator
+
+_COMMIT = re.compile(rb"(?<![a-z_])commit(?![a-z_])", re.IGNORECASE)
+"""The statement, not a setting that has the word in its name."""
 
 
 class Cut(enum.Enum):
@@ -68,7 +72,7 @@ class CuttingProxy:
                     part = ready.recv(65536)
                     if not part:
                         return
-                    if ready is client and self._cut is not None and b"COMMIT" in part.upper():
+                    if ready is client and self._cut is not None and _COMMIT.search(part):
                         self._cut_around(part, server)
                         return
                     (server if ready is client else client).sendall(part)

@@ -50,11 +50,13 @@ TP-5007 BeginDeadlinePassed
 TP-5008 MessageUsedTwice
 TP-5009 TransactionLost
 TP-5010 FunctionRefused
+TP-5011 BranchSpoilt
 TP-6000 BarrierError
 TP-6001 BarrierTableMissing
 TP-6002 WrongDatabase
 TP-6003 UnsafeDatabase
 TP-6004 UnsupportedEngine
+TP-6005 BarrierRowRefused
 TP-7000 ConfigurationError
 """
 """Codes are public: this list only grows."""

@@ -45,12 +45,14 @@ docstring's first line is the default text.
     │   ├── AutocommitRefused     TP-5006  the engine commits every statement by itself
     │   ├── MessageUsedTwice      TP-5008  a Message object is single-use
     │   ├── TransactionLost       TP-5009  the transaction ended before its end
-    │   └── FunctionRefused       TP-5010  an async function where nothing awaits it, or the other way round
+    │   ├── FunctionRefused       TP-5010  an async function where nothing awaits it, or the other way round
+    │   └── BranchSpoilt          TP-5011  an earlier call's effect may be there in part
     ├── BarrierError              TP-6000  the barrier in the business database
     │   ├── BarrierTableMissing   TP-6001  the table was never installed
     │   ├── WrongDatabase         TP-6002  the check-back looks at another database
     │   ├── UnsafeDatabase        TP-6003  the database may forget what it answered
-    │   └── UnsupportedEngine     TP-6004  not an engine this library knows
+    │   ├── UnsupportedEngine     TP-6004  not an engine this library knows
+    │   └── BarrierRowRefused     TP-6005  another key than the barrier's own is taken
     ├── ConfigurationError        TP-7000  a setting cannot work
     │   └── SourceError           TP-7001  the store that messages are imported from cannot be read
     ├── AuditError                TP-8000  the audit could not be made
@@ -119,8 +121,10 @@ from twophase.core.errors.store import (
 from twophase.core.errors.transaction import (
     AutocommitRefused,
     BarrierError,
+    BarrierRowRefused,
     BarrierTableMissing,
     BeginDeadlinePassed,
+    BranchSpoilt,
     CheckBackCameFirst,
     CommittedDespiteError,
     ConfigurationError,
@@ -142,9 +146,11 @@ __all__ = [
     "AuditError",
     "AutocommitRefused",
     "BarrierError",
+    "BarrierRowRefused",
     "BarrierTableMissing",
     "BeginDeadlinePassed",
     "BenchmarkFailed",
+    "BranchSpoilt",
     "CannotRead",
     "CheckBackCameFirst",
     "CommittedDespiteError",

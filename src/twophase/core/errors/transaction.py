@@ -92,6 +92,16 @@ class FunctionRefused(TransactionError):
     )
 
 
+class BranchSpoilt(TransactionError):
+    """An earlier call of this branch ended its transaction inside the block, so its effect may be there in part."""
+
+    code = "TP-5011"
+    remedy = (
+        "Take the commit out of the branch's function. Then complete the effect by hand and set the barrier row's "
+        "reason to 'action', or undo the effect and delete the row; the next call goes on from there."
+    )
+
+
 class BarrierError(TwophaseError):
     """The barrier in the business database failed."""
 
@@ -131,6 +141,17 @@ class UnsupportedEngine(BarrierError):
     code = "TP-6004"
     fate = Fate.NOT_STARTED
     remedy = "Give a SQLAlchemy 2 engine, connection or session, or a sqlite3, psycopg, PyMySQL or asyncpg connection."
+
+
+class BarrierRowRefused(BarrierError):
+    """The barrier table refuses a row as a duplicate, although no row of the same key stands in it."""
+
+    code = "TP-6005"
+    fate = Fate.NOT_STARTED
+    remedy = (
+        "Run `twophase barrier install URL`: it moves a PostgreSQL sequence that is behind the rows. If that does not "
+        "help, remove unique indexes that are not the barrier's own, and widen key columns that cut values."
+    )
 
 
 class ConfigurationError(TwophaseError):

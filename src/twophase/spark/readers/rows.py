@@ -31,7 +31,10 @@ _PRODUCER_SQL = (
     "select gid, reason, {prepared} from {table} "
     "where {where} and trans_type = 'msg' and branch_id = '00' and op = 'msg' and barrier_id = '01'"
 )
-_CONSUMER_SQL = "select gid, branch_id from {table} where {where} and trans_type = 'msg' and op = 'action'"
+_CONSUMER_SQL = (
+    "select gid, branch_id from {table} "
+    "where {where} and trans_type = 'msg' and op = 'action' and coalesce(reason, '') <> 'unfinished'"
+)
 _LEDGER_SQL = "select {gid}, {branch} from {table} where {where} and {given}"
 
 

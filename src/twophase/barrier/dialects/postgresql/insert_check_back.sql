@@ -3,5 +3,5 @@
 insert into {table} as known (trans_type, gid, branch_id, op, barrier_id, reason, token, prepared_at, create_time,
                               update_time)
 values ('msg', :gid, '00', 'msg', '01', 'rollback', :token, :prepared_at, now(), now())
-on conflict on constraint uniq_barrier do update set reason = known.reason
+on conflict (gid, branch_id, op, barrier_id) do update set reason = known.reason
 returning gid, reason, token, body

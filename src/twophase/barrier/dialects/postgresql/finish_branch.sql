@@ -1,0 +1,9 @@
+-- Only the row as this very transaction wrote it: its xmin is our transaction's id or, written inside a savepoint, a
+-- later one. The setting is repeated because the block may have changed it. Served by uniq_barrier.
+update {table}
+set reason = :op
+where gid = :gid and branch_id = :branch_id and op = :op and barrier_id = '01' and token = :token and age(xmin) <= 0
+returning
+       set_config('synchronous_commit',
+                  case current_setting('synchronous_commit') when 'remote_apply' then 'remote_apply' else 'on' end,
+                  true)
