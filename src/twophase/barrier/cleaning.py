@@ -6,19 +6,23 @@ row, raised in the transaction of the deletes, tells a check-back that comes all
 weeks) that an absent row proves nothing. A consumer's row goes when every coordinator that may call has finished all
 it had decided by then, and the retention after that has passed: no call for it is on its way.
 
+Several cleaners may overlap: a DELETE names each row by id and gid, and repeats why it may go, because between reading
+and deleting another cleaner may have removed the row, and a database may have given its id to a new one.
+
 Only rows are removed that this library wrote knowing when: of others' rows (dtm's own, those of a prepare that told no
 time) nobody can say what may still come.
 """
 
 from __future__ import annotations
 
+import enum
 import itertools
 import logging
 import string
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -51,10 +55,24 @@ _PAUSE: Final = 4
 """Times the length of a batch, before the next."""
 
 _SLOTS: Final = tuple(
-    f"id_{a}{b}" for a, b in itertools.product(string.ascii_lowercase, repeat=2)
+    f"{a}{b}" for a, b in itertools.product(string.ascii_lowercase, repeat=2)
 )[:_DELETED_AT_ONCE]  # fmt: skip
 
 _log = logging.getLogger("twophase.barrier")
+
+
+class Kind(enum.StrEnum):
+    """Whose rows go; the value names the statement that removes them."""
+
+    PRODUCERS = "clean_producers"
+    BRANCHES = "clean_branches"
+
+
+class Found(NamedTuple):
+    """A row as it was read."""
+
+    id: int
+    gid: str
 
 
 class Horizons(msgspec.Struct, frozen=True):
@@ -115,9 +133,10 @@ def clean(
     for page in _pages(engine, table, horizons):
         of_producers, of_branches = _old(page, horizons)
         if not dry_run:
-            removed = [_remove(engine, table, horizons, ids) for ids in (of_producers, of_branches)]
-            held += len(of_producers) + len(of_branches) - sum(removed)
-            producers, branches = producers + removed[0], branches + removed[1]
+            removed = _remove(engine, table, horizons, Kind.PRODUCERS, of_producers)
+            producers, held = producers + removed, held + len(of_producers) - removed
+            removed = _remove(engine, table, horizons, Kind.BRANCHES, of_branches)
+            branches, held = branches + removed, held + len(of_branches) - removed
         else:
             producers, branches = producers + len(of_producers), branches + len(of_branches)
     return Cleaned(producers, branches, held, horizons)
@@ -188,14 +207,14 @@ def _read_page(engine: Any, table: str, after: int) -> Sequence[Row]:
     return _alone(engine, table, rule)
 
 
-def _old(page: Sequence[Row], horizons: Horizons) -> tuple[list[int], list[int]]:
-    producers: list[int] = []
-    branches: list[int] = []
-    for id_, owner, prepared_ms, written_ms in page:
+def _old(page: Sequence[Row], horizons: Horizons) -> tuple[list[Found], list[Found]]:
+    producers: list[Found] = []
+    branches: list[Found] = []
+    for id_, owner, prepared_ms, written_ms, gid in page:
         if owner == "producer" and _below(prepared_ms, horizons.producer_ms):
-            producers.append(int(id_))
+            producers.append(Found(int(id_), str(gid)))
         elif owner == "branch" and _below(written_ms, horizons.branch_ms):
-            branches.append(int(id_))
+            branches.append(Found(int(id_), str(gid)))
     return producers, branches
 
 
@@ -203,14 +222,14 @@ def _below(time_ms: int | None, horizon_ms: int | None) -> bool:
     return time_ms is not None and horizon_ms is not None and time_ms < horizon_ms
 
 
-def _remove(engine: Any, table: str, horizons: Horizons, ids: list[int]) -> int:
-    """How many of these rows are gone; a batch in which somebody holds a row stays."""
+def _remove(engine: Any, table: str, horizons: Horizons, kind: Kind, rows: list[Found]) -> int:
+    """Remove these rows, and say how many are gone; a batch with a row that a transaction holds stays."""
     removed = 0
-    for start in range(0, len(ids), _DELETED_AT_ONCE):
-        part = ids[start : start + _DELETED_AT_ONCE]
+    for start in range(0, len(rows), _DELETED_AT_ONCE):
+        part = rows[start : start + _DELETED_AT_ONCE]
         began_s = time.monotonic()
         try:
-            _alone(engine, table, partial(remove_rule, table, horizons, part), commit=True)
+            _alone(engine, table, partial(remove_rule, table, horizons, kind, part), commit=True)
         except Exception as error:
             if fault_of(error) is not Fault.BUSY:
                 raise
@@ -221,20 +240,29 @@ def _remove(engine: Any, table: str, horizons: Horizons, ids: list[int]) -> int:
     return removed
 
 
-def remove_rule(table: str, horizons: Horizons, ids: list[int], dialect: Dialect) -> Steps[None]:
+def remove_rule(table: str, horizons: Horizons, kind: Kind, rows: list[Found], dialect: Dialect) -> Steps[None]:
     """One batch: the horizons first, so that whoever misses a row of it sees them."""
+    below_ms = horizons.producer_ms if kind is Kind.PRODUCERS else horizons.branch_ms
+    assert below_ms is not None, "only rows below a horizon go"
     yield from begin_bounded(dialect, LOCK_TIMEOUT_MS)
     for name, horizon_ms in ((HORIZON, horizons.producer_ms), (BRANCH_HORIZON, horizons.branch_ms)):
         if horizon_ms is not None:
             yield say(dialect, "clean_horizon", table, name=name, horizon=horizon_ms)
-    sql = dialect.sql("clean_delete", table)
+    sql = dialect.sql(kind.value, table)
     if ":ids" not in sql:
-        for id_ in ids:
-            yield Statement(sql, {"id": id_})
+        for row in rows:
+            yield Statement(sql, {"id": row.id, "gid": row.gid, "horizon": below_ms})
         return
-    filled = ids + ids[-1:] * (len(_SLOTS) - len(ids))
-    sql = sql.replace(":ids", ", ".join(f":{slot}" for slot in _SLOTS))
-    yield Statement(sql, dict(zip(_SLOTS, filled, strict=True)))
+    # Always as many, so that a database prepares one statement: the last row stands in the places that are left.
+    filled = rows + rows[-1:] * (_DELETED_AT_ONCE - len(rows))
+    ids = {f"id_{slot}": row.id for slot, row in zip(_SLOTS, filled, strict=True)}
+    gids = {f"gid_{slot}": row.gid for slot, row in zip(_SLOTS, filled, strict=True)}
+    sql = sql.replace(":ids", _places(ids)).replace(":gids", _places(gids))
+    yield Statement(sql, {**ids, **gids, "horizon": below_ms})
+
+
+def _places(names: Iterable[str]) -> str:
+    return ", ".join(f":{name}" for name in names)
 
 
 def _alone(engine: Any, table: str, rule: Callable[[Dialect], Steps[T]], *, commit: bool = False) -> T:

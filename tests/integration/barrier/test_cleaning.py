@@ -20,7 +20,9 @@ from twophase.barrier.cleaning import (
     KEEP_MS,
     LOCAL_TIME_MS,
     Cleaned,
+    Found,
     Horizons,
+    Kind,
     clean,
     database_now_ms,
     remove_rule,
@@ -79,6 +81,11 @@ def clean_bank(bank: Bank, undecided_ms: int | None = NOW_MS, unfinished_ms: int
 
 def gids(bank: Bank) -> set[str]:
     return {str(gid) for (gid,) in bank.query("select gid from barrier")}
+
+
+def found(bank: Bank) -> list[Found]:
+    """Every row, as a cleaning reads it."""
+    return [Found(int(id_), str(gid)) for id_, gid in bank.query("select id, gid from barrier")]
 
 
 def horizon(bank: Bank, name: str = HORIZON) -> int | None:
@@ -253,11 +260,11 @@ def test_a_check_back_that_comes_after_cleaning_is_no_verdict(bank: Bank) -> Non
 def test_a_check_back_that_waits_for_the_cleaner_sees_the_horizon_too(bank: Bank) -> None:
     """The row it waited for is gone, and its own insert succeeds: the horizon must be there in that very moment."""
     gid = put(bank, new_gid(), OLD_MS)
-    ids = [int(id_) for (id_,) in bank.query("select id from barrier")]
+    rows = found(bank)
     answers: list[CheckBackAnswer] = []
     with bank.engine() as engine, bank.engine() as cleaner:
         transaction = open_transaction(cleaner)
-        perform(remove_rule("barrier", Horizons(NOW_MS, None), ids, transaction.dialect), transaction)
+        perform(remove_rule("barrier", Horizons(NOW_MS, None), Kind.PRODUCERS, rows, transaction.dialect), transaction)
         asker = threading.Thread(target=lambda: answers.append(check_back(engine, gid, prepared_at_ms=OLD_MS)))
         asker.start()
         asker.join(0.3)
@@ -270,10 +277,10 @@ def test_a_check_back_that_waits_for_the_cleaner_sees_the_horizon_too(bank: Bank
 
 def test_rows_and_horizon_go_together_or_not_at_all(bank: Bank) -> None:
     gid = put(bank, new_gid(), OLD_MS)
-    ids = [int(id_) for (id_,) in bank.query("select id from barrier")]
+    rows = found(bank)
     with bank.engine() as engine:
         transaction = open_transaction(engine)
-        perform(remove_rule("barrier", Horizons(NOW_MS, None), ids, transaction.dialect), transaction)
+        perform(remove_rule("barrier", Horizons(NOW_MS, None), Kind.PRODUCERS, rows, transaction.dialect), transaction)
         transaction.rollback()
         transaction.close()
 
@@ -306,10 +313,11 @@ def test_a_fresh_begin_does_not_wait_for_the_cleaner_nor_the_cleaner_for_it(bank
         put(bank, f"old{number:02}", OLD_MS)
     before = _open(bank, "zz open before")
     next(before)
-    ids = [int(id_) for (id_,) in bank.query("select id from barrier where gid like 'old%'")]
+    rows = [row for row in found(bank) if row.gid.startswith("old")]
     with bank.engine() as cleaner:
         transaction = open_transaction(cleaner)
-        perform(remove_rule("barrier", Horizons(NOW_MS - DAY_MS, None), ids, transaction.dialect), transaction)
+        horizons = Horizons(NOW_MS - DAY_MS, None)
+        perform(remove_rule("barrier", horizons, Kind.PRODUCERS, rows, transaction.dialect), transaction)
         began_s = time.monotonic()
         with bank.engine() as engine:
             for gid in ("a begins meanwhile", "old99", "zzz"):

@@ -102,6 +102,7 @@ def _barrier(described: MetaData, name: str) -> None:
         Column("body", LargeBinary().with_variant(mysql.LONGBLOB(), *_MYSQL)),
         Column("prepared_at", BigInteger().with_variant(Integer(), "sqlite")),
         UniqueConstraint("gid", "branch_id", "op", "barrier_id", name="uniq_barrier"),
+        sqlite_autoincrement=True,
         **_IN_MYSQL,
     )
 

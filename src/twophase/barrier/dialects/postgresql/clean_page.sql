@@ -1,5 +1,5 @@
 -- A page of the table in the order of its rows' birth: id, whose row it is ('producer': also a check-back's), when
--- it was prepared, and when it was written. Rows that others wrote are nobody's: by their coordinators' rules we
+-- it was prepared, when it was written, and its gid. Rows that others wrote are nobody's: by their coordinators' rules we
 -- cannot know what may go. The table's times carry their zone, or are
 -- local in a table that dtm made, and taken for UTC.
 -- Served by the primary key.
@@ -9,7 +9,8 @@ select id,
             when branch_id <> '00' and op = 'action' and barrier_id = '01' and token is not null then 'branch'
             else '' end,
        prepared_at,
-       cast(extract(epoch from create_time) * 1000 as bigint)
+       cast(extract(epoch from create_time) * 1000 as bigint),
+       gid
 from {table}
 where id > :after
 order by id

@@ -1,5 +1,5 @@
 -- A page of the table in the order of its rows' birth: id, whose row it is ('producer': also a check-back's), when
--- it was prepared, and when it was written. Rows that others wrote are nobody's: by their coordinators' rules we
+-- it was prepared, when it was written, and its gid. Rows that others wrote are nobody's: by their coordinators' rules we
 -- cannot know what may go. The table's times are UTC.
 -- Served by the primary key.
 select id,
@@ -8,7 +8,8 @@ select id,
             when branch_id <> '00' and op = 'action' and barrier_id = '01' and token is not null then 'branch'
             else '' end,
        prepared_at,
-       cast((julianday(create_time) - 2440587.5) * 86400000 as integer)
+       cast((julianday(create_time) - 2440587.5) * 86400000 as integer),
+       gid
 from {table}
 where id > :after
 order by id

@@ -1,6 +1,6 @@
--- dtm's columns and constraint, and ours: token, body, prepared_at. Texts compare byte by byte.
+-- dtm's columns and constraint, and ours: token, body, prepared_at. Texts compare byte by byte. No id is used again.
 create table {table} (
-  id integer primary key,
+  id integer primary key autoincrement,
   trans_type text not null default '',
   gid text not null,
   branch_id text not null,
