@@ -25,6 +25,7 @@ from twophase.coordinator.observer import Observer
 from twophase.coordinator.operator import Operator
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.upkeep.horizon import Horizon, OldestHeader, horizon
+from twophase.coordinator.upkeep.probing import Probing
 from twophase.coordinator.upkeep.recovery import Recovery
 from twophase.coordinator.upkeep.retention import Retention
 from twophase.core.errors import InvalidRequest, ShuttingDown, StoreError, StoreFenced
@@ -114,6 +115,7 @@ class Coordinator:
             store, self._node, self._store_clock, settings, chance, observer, self._recovery.hurry
         )
         self._retention = Retention(store, settings, clock, chance, observer)
+        self.probing = Probing(destinations, settings, clock, observer, engine.alerts)
         self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, engine.carry)
         self.operator = Operator(store, self._decisions, clock, self._admission.find, settings.attempts_max)
 
@@ -133,6 +135,7 @@ class Coordinator:
         self._membership.start()
         await self._oldest_header.start()
         await self._retention.start()
+        self.probing.start()
 
     async def drain(self, timeout_ms: int) -> None:
         """Take no new work, cut nothing: end the calls and changes under way, within `timeout_ms`."""
@@ -170,6 +173,7 @@ class Coordinator:
         await self._recovery.stop()
         await self._oldest_header.stop()
         await self._retention.stop()
+        await self.probing.stop()
         await self.topics.stop()
 
     @property
@@ -185,6 +189,7 @@ class Coordinator:
         """Look at the clock now: a test's has moved, or the store's is another than was thought."""
         self._recovery.wake()
         self._retention.wake()
+        self.probing.wake()
         self.topics.wake()
         self._engine.timers.tick()
 
@@ -195,6 +200,7 @@ class Coordinator:
             return
         entry = self._admission.admit(message, on_reply)
         if entry is not None:
+            self.probing.notice(message)
             self._decisions.happen(entry, Occurrence(_PREPARE, message, on_reply))
 
     def submit(self, message: Message, on_reply: OnReply) -> None:
@@ -263,6 +269,8 @@ class Coordinator:
             branches.waiting,
             check_backs.in_flight,
             check_backs.waiting,
+            len(self.probing.addresses()),
+            self.probing.failing,
             *self._store.place,
         )
 

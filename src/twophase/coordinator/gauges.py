@@ -15,5 +15,7 @@ class Gauges(msgspec.Struct, frozen=True):
     branch_calls_waiting: int
     check_backs: int
     check_backs_waiting: int
+    check_addresses: int
+    check_addresses_failing: int
     node: int = 0
     epoch: int = 0

@@ -29,6 +29,15 @@ class Observer(Protocol):
     def not_done(self, attempt: Attempt) -> None:
         """A branch call or a check-back did not end the matter, and is repeated later."""
 
+    def probed(self, result: str) -> None:
+        """A check address was probed, and this is its condition."""
+
+    def check_address_failing(self, target: str, state: str, what: str, remedy: str) -> None:
+        """The check address `target` cannot answer check-backs, or fails for another reason than before."""
+
+    def check_address_well(self, target: str) -> None:
+        """A check address that was reported as failing answers again."""
+
     def refused(self, code: str) -> None:
         """A request was refused with this error code."""
 

@@ -24,6 +24,8 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     """Rounds of branch calls that may fail in a row before a message is parked, unless it says otherwise; 0: any."""
     strict: bool = False
     """Answers count by their status alone, and a message is prepared only with an address to check back."""
+    probe_check_addresses: bool = False
+    """New check addresses are probed in the background. The server's default is to do so."""
 
     in_flight_max: int = 2_048
     """Branch calls under way, all destinations together; check-backs have as many again of their own."""

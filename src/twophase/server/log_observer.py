@@ -11,6 +11,7 @@ import structlog
 
 from twophase.coordinator.calling.alerts import AlertResult
 from twophase.coordinator.messages.evidence import tellable
+from twophase.core.credentials import without_credentials
 from twophase.core.verdict import BranchResult, Verdict
 from twophase.server.formats.query import timestamp
 from twophase.server.metrics import Metrics
@@ -42,6 +43,20 @@ class LogObserver:
             status=attempt.status,
             error=tellable(attempt),
         )
+
+    def check_address_failing(self, target: str, state: str, what: str, remedy: str) -> None:
+        """Messages that a crash leaves undecided would stay so until this is mended."""
+        _log.warning(
+            "this check address cannot answer check-backs; its messages are delivered as long as nothing crashes",
+            target=target,
+            state=state,
+            what=without_credentials(what),
+            remedy=remedy,
+        )
+
+    def check_address_well(self, target: str) -> None:
+        """What was reported is over."""
+        _log.info("this check address can answer check-backs again", target=target)
 
     def parked(self, gid: str, why: str) -> None:
         """A message waits for an operator."""
@@ -105,7 +120,10 @@ class CountedAndLogged:
         self.refused = metrics.refused
         self.finished = metrics.finished
         self.moved = metrics.moved
+        self.probed = metrics.probed
         self.not_done = log.not_done
+        self.check_address_failing = log.check_address_failing
+        self.check_address_well = log.check_address_well
         self.cleaned = log.cleaned
         self.cleaning_failed = log.cleaning_failed
 

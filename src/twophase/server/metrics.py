@@ -70,6 +70,7 @@ class Metrics(Collector):
         self._flush_seconds = Histogram(SECONDS)
         self._flush_failed: Counter[str] = Counter()
         self._check_backs: Counter[str] = Counter()
+        self._probes: Counter[str] = Counter()
         self._check_back_seconds = Histogram(SECONDS)
         self._branches: Counter[tuple[str, str]] = Counter()
         self._branch_seconds: dict[str, Histogram] = {}
@@ -106,6 +107,10 @@ class Metrics(Collector):
         """A producer was asked."""
         self._check_backs[verdict] += 1
         self._check_back_seconds.add(seconds)
+
+    def probed(self, result: str) -> None:
+        """A check address was probed."""
+        self._probes[result] += 1
 
     def branch_answered(self, result: str, destination: str, seconds: float) -> None:
         """A branch was called."""
@@ -196,6 +201,7 @@ class Metrics(Collector):
         yield branches
         for name, text, label, counts in (
             ("twophase_check_backs", "Check-backs by verdict.", "verdict", self._check_backs),
+            ("twophase_probes", "Probes of check addresses by result.", "result", self._probes),
             ("twophase_refused", "Requests refused, by error code.", "code", self._refused),
             ("twophase_alerts", "Alerts to the webhook, by what became of them.", "result", self._alerts),
             ("twophase_flush_failed", "Flushes that failed, by error code.", "code", self._flush_failed),
@@ -280,6 +286,8 @@ def _asked(snapshot: Snapshot) -> Iterator[Metric]:
         ("branch_calls_waiting", "Branch calls that wait for a place.", gauges.branch_calls_waiting),
         ("check_backs_in_flight", "Check-backs under way.", gauges.check_backs),
         ("check_backs_waiting", "Check-backs that wait for a place.", gauges.check_backs_waiting),
+        ("check_addresses", "Check addresses that are probed.", gauges.check_addresses),
+        ("check_addresses_failing", "Check addresses that cannot answer.", gauges.check_addresses_failing),
     )
     for name, text, value in values:
         yield GaugeMetricFamily(f"twophase_{name}", text, value=value)

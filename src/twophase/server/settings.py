@@ -140,6 +140,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " prepare then requires query_prepared"
         ),
     ] = _BOUNDS.strict
+    probe_check_addresses: Annotated[
+        bool,
+        Meta(
+            description="ask each new check address once, in the background, whether it could answer a check-back; one"
+            " that cannot is reported in log, metric and alert"
+        ),
+    ] = True
     trace_headers: Annotated[
         str,
         Meta(description="headers of prepare and submit, comma-separated, that are passed on with the message's calls"),
@@ -207,6 +214,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             check_back=Schedule(self.check_back_first_ms, cap_ms=self.check_back_cap_ms),
             attempts_max=self.attempts_max,
             strict=self.strict,
+            probe_check_addresses=self.probe_check_addresses,
             request_timeout_ms=self.request_timeout_ms,
             timeout_to_fail_ms=self.timeout_to_fail_ms,
             in_flight_max=self.in_flight_max,

@@ -52,7 +52,8 @@ class InProcessCoordinator:
         Arguments:
             store: a store URL, to find the same messages after a restart; by default a file that ends with it.
             settings: any of the server's settings by name, such as `retry_first_ms=10`, but for `host` and `http_port`:
-                it listens on a free port of 127.0.0.1. The environment and a config file are not read.
+                it listens on a free port of 127.0.0.1. The environment and a config file are not read. Check addresses
+                are probed only with `probe_check_addresses=True`.
 
         Raises:
             ConfigurationError: no such setting, one of those two, or a value that the server would refuse.
@@ -61,7 +62,9 @@ class InProcessCoordinator:
         self.clock = VirtualClock()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._store = store
-        self._settings = load({"drain_timeout_ms": _DRAIN_MS, **settings}, {}, source="the test")
+        self._settings = load(
+            {"drain_timeout_ms": _DRAIN_MS, "probe_check_addresses": False, **settings}, {}, source="the test"
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._server: Server | None = None

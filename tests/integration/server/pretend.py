@@ -77,7 +77,7 @@ class PretendCoordinator:
         return Horizon(0, 0, 0)
 
     def gauges(self) -> Gauges:
-        return Gauges(0, 0, 0, 0, 0, 0, 0)
+        return Gauges(0, 0, 0, 0, 0, 0, 0, 0, 0)
 
     def _hear(self, what: str, gid: str, on_reply: OnReply) -> None:
         self.heard.append((what, gid))

@@ -20,6 +20,7 @@ QUICK: dict[str, Any] = {
     "check_back_first_ms": 20,
     "check_back_cap_ms": 100,
     "drain_timeout_ms": 2_000,
+    "probe_check_addresses": False,
 }
 
 

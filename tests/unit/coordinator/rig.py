@@ -123,7 +123,7 @@ class GatedStore(SqliteStore):
 
 
 class Watcher(NullObserver):
-    """Keeps incidents, what was parked, what became of alerts, and what a cleaning did."""
+    """Keeps incidents, parked messages, results of alerts, cleanings and probes of check addresses."""
 
     def __init__(self) -> None:
         self.incidents: list[tuple[str, str]] = []
@@ -131,6 +131,17 @@ class Watcher(NullObserver):
         self.cleaning_failures: list[str] = []
         self.parked_messages: list[tuple[str, str]] = []
         self.alerts: list[str] = []
+        self.probes: list[str] = []
+        self.check_addresses: list[tuple[str, str]] = []
+
+    def probed(self, result: str) -> None:
+        self.probes.append(result)
+
+    def check_address_failing(self, target: str, state: str, what: str, remedy: str) -> None:
+        self.check_addresses.append((target, state))
+
+    def check_address_well(self, target: str) -> None:
+        self.check_addresses.append((target, "well"))
 
     def parked(self, gid: str, why: str) -> None:
         self.parked_messages.append((gid, why))

@@ -16,7 +16,7 @@ NOW_MS = 1_700_000_010_000
 
 
 def text(metrics: Metrics, overview: Overview | None = None) -> str:
-    return metrics.render(Snapshot(overview, Gauges(1, 2, 3, 4, 5, 6, 7), 8, NOW_MS, ready=True)).decode()
+    return metrics.render(Snapshot(overview, Gauges(1, 2, 3, 4, 5, 6, 7, 0, 0), 8, NOW_MS, ready=True)).decode()
 
 
 @pytest.fixture

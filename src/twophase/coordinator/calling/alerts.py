@@ -1,4 +1,4 @@
-"""Tells an operator's webhook what does not get on: a branch or a check-back that keeps failing, a parked message.
+"""Tells an operator's webhook what does not get on: failing branches and check-backs, parked messages, check addresses.
 
 Promise: whatever the webhook does, nothing else waits for it. Alerts wait in a bounded queue of their own, a few are
 under way at a time, each within its own timeout; what finds no place is dropped and counted. The body is dtm's
@@ -36,6 +36,8 @@ class AlertEvent(enum.StrEnum):
     BRANCH_FAILING = "branch-failing"
     CHECK_BACK_FAILING = "check-back-failing"
     PARKED = "parked"
+    CHECK_ADDRESS_FAILING = "check-address-failing"
+    CHECK_ADDRESS_WELL = "check-address-well"
 
 
 class AlertResult(enum.StrEnum):
@@ -50,7 +52,7 @@ class Alert(msgspec.Struct, frozen=True):
     """The body of an alert: dtm's five fields, then ours. Times in milliseconds.
 
     `retry_count`: how often it has failed in a row; `branch`: the branch's id, `00` for a check-back; `target`: its
-    address without query.
+    address without query. `gid` and `status` are empty in an alert about a check address, which many messages share.
     """
 
     gid: str
@@ -122,7 +124,7 @@ class Alerts:
         self._after = after
         self._timeout_ms = timeout_ms
         self._observer = observer
-        self._waiting: dict[tuple[str, str, AlertEvent], Alert] = {}
+        self._waiting: dict[tuple[str, str, str], Alert] = {}
         self._in_flight = 0
         self._stopped = False
 
@@ -136,6 +138,12 @@ class Alerts:
         if self._webhook is not None:
             self._tell(entry, AlertEvent.PARKED, "", "", f"parked: {why}", now_ms)
 
+    def check_address(self, event: AlertEvent, target: str, error: str, failures: int, age_ms: int) -> None:
+        """A check address that messages bring cannot answer, or answers again."""
+        if self._webhook is not None:
+            # Of one address only the newest news waits.
+            self._enqueue((target, "00", ""), Alert("", "", "00", error, failures, event, target, age_ms))
+
     async def stop(self) -> None:
         """Send nothing more. Safe to call twice."""
         self._stopped = True
@@ -147,12 +155,15 @@ class Alerts:
         age_ms = max(0, now_ms - entry.created_ms)
         status = "prepared" if entry.state is State.PREPARED else "submitted"
         gid = entry.message.gid
-        key = (gid, branch, event)
+        alert = Alert(gid, status, branch, error, entry.attempts, event, target, age_ms)
+        self._enqueue((gid, branch, event), alert)
+
+    def _enqueue(self, key: tuple[str, str, str], alert: Alert) -> None:
         # One that waits still is replaced: an operator wants to know where it stands, not every step.
         if key not in self._waiting and len(self._waiting) >= WAITING_MAX:
             self._observer.alerted(AlertResult.DROPPED, self._place, "too many alerts wait for the webhook")
             return
-        self._waiting[key] = Alert(gid, status, branch, error, entry.attempts, event, target, age_ms)
+        self._waiting[key] = alert
         self._send()
 
     def _send(self) -> None:
@@ -175,7 +186,9 @@ class Alerts:
             self._observer.alerted(AlertResult.SENT, self._place)
         else:
             what = f"status {answer.status}" if answer.status else answer.error
-            self._observer.alerted(AlertResult.FAILED, self._place, f"{alert.event.value} of {alert.gid!r}: {what}")
+            self._observer.alerted(
+                AlertResult.FAILED, self._place, f"{alert.event.value} of {alert.gid or alert.target!r}: {what}"
+            )
         if not self._stopped:
             self._send()
 

@@ -1,0 +1,91 @@
+"""A service with a wrong check address is warned while all is well: by a real server, of a real application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import sqlalchemy
+from flask import Flask
+from werkzeug.serving import make_server
+
+from tests.integration.server.process import serving
+from tests.integration.server.test_observability import _scrape
+from tests.integration.server.webhook import sink
+from twophase import Message
+from twophase.barrier import install
+from twophase.coordinator.upkeep.probing import AGAIN_MS, FIRST_MS
+from twophase.integrations.flask import check_blueprint
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Iterator[sqlalchemy.Engine]:
+    """A producer's database."""
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'bank.db'}")
+    install(engine)
+    yield engine
+    engine.dispose()
+
+
+@contextlib.contextmanager
+def running(app: Flask) -> Iterator[str]:
+    """An application behind a port of its own; its address."""
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def transfer(server: str, service: str, engine: sqlalchemy.Engine) -> None:
+    """A message as a service sends it."""
+    message = Message(server).add(f"{service}/in", {})
+    with message.transaction(engine, check=f"{service}/twophase/check"):
+        pass
+
+
+async def test_a_service_without_the_route_is_told_within_a_minute(tmp_path: Path, bank: sqlalchemy.Engine) -> None:
+    app = Flask("without a check-back route")
+    app.post("/in")(lambda: "")
+    assert FIRST_MS + AGAIN_MS < 60_000
+    async with sink() as hook, serving(tmp_path, "--set", f"alert_webhook={hook.url()}") as server:
+        with running(app) as service:
+            await asyncio.to_thread(transfer, f"http://127.0.0.1:{server.port}", service, bank)
+            alert = await hook.until(lambda alert: alert["event"] == "check-address-failing")
+            seen = await _scrape(server)
+            _, errors = await server.terminate()
+    address = f"{service}/twophase/check"
+    assert (alert["target"], alert["gid"]) == (address, "")
+    assert "status 404" in alert["error"]
+    assert (seen["twophase_check_addresses{}"], seen["twophase_check_addresses_failing{}"]) == (1, 1)
+    assert seen["twophase_probes_total{result=not_a_route}"] == 2
+    [line] = [line for line in map(msgspec.json.decode, errors.splitlines()) if line.get("target") == address]
+    assert (line["level"], line["state"]) == ("warning", "not_a_route")
+    assert "Serve the check-back route" in line["remedy"]
+
+
+async def test_a_service_with_its_route_is_probed_and_nothing_is_written(
+    tmp_path: Path, bank: sqlalchemy.Engine
+) -> None:
+    app = Flask("with a check-back route")
+    app.post("/in")(lambda: "")
+    app.register_blueprint(check_blueprint(bank))
+    async with serving(tmp_path) as server:
+        with running(app) as service:
+            await asyncio.to_thread(transfer, f"http://127.0.0.1:{server.port}", service, bank)
+            async with asyncio.timeout(60):
+                while "twophase_probes_total{result=ready}" not in (seen := await _scrape(server)):
+                    await asyncio.sleep(0.02)
+    assert (seen["twophase_check_addresses{}"], seen["twophase_check_addresses_failing{}"]) == (1, 0)
+    with contextlib.closing(sqlite3.connect(tmp_path / "bank.db")) as connection:
+        assert connection.execute("select reason from barrier").fetchall() == [("msg",)]
