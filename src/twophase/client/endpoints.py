@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import ssl
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypedDict, TypeVar, Unpack, cast
 
@@ -11,7 +12,7 @@ from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.client.draft import as_seconds
 from twophase.client.line import AsyncLine, Line, SyncLine
 from twophase.client.transport.exchange import Patience
-from twophase.core.errors import ConfigurationError
+from twophase.core.errors import ConfigurationError, EventLoopBlocked
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -51,6 +52,7 @@ class Endpoint(Generic[L]):
         patience: float | timedelta = 10.0,
         barrier_table: str = DEFAULT_TABLE,
         allow_unsafe_database: bool = False,
+        allow_event_loop: bool = False,
         authorization: str | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
@@ -67,6 +69,8 @@ class Endpoint(Generic[L]):
             barrier_table: the barrier's name in the business databases, `name` or `schema.name`.
             allow_unsafe_database: take business databases whose crash may undo a commit they have confirmed, for tests
                 and for data that may be lost; refused with UnsafeDatabase otherwise.
+            allow_event_loop: take blocking calls where an event loop runs, as in a notebook; the loop stands still
+                meanwhile. Refused with EventLoopBlocked otherwise.
             authorization: sent as the `Authorization` header of every request.
             ssl_context: for https; the system's trusted roots by default. For grpcs only its trusted roots count.
 
@@ -89,6 +93,7 @@ class Endpoint(Generic[L]):
                 ),
                 barrier_table=validate_table(barrier_table),
                 allow_unsafe_database=allow_unsafe_database,
+                allow_event_loop=allow_event_loop,
                 authorization=authorization,
                 ssl_context=ssl_context,
             ),
@@ -155,17 +160,31 @@ class AsyncTwoPhase(Endpoint[AsyncLine]):
         await self.aclose()
 
 
-def line_of(server: str | Endpoint[Any]) -> SyncLine:
+def line_of(server: str | Endpoint[Any], instead: str) -> SyncLine:
     """The line of blocking calls to a message's coordinator.
+
+    Arguments:
+        instead: what to write where an event loop runs.
 
     Raises:
         ConfigurationError: it is an `AsyncTwoPhase`.
+        EventLoopBlocked: an event loop runs in this thread.
     """
     if isinstance(server, str):
-        return _shared(server)
-    if isinstance(server, TwoPhase):
-        return server._line  # noqa: SLF001 -- of this module, and of nobody who uses it
-    raise ConfigurationError("This message was made for AsyncTwoPhase: use the a… methods, or a TwoPhase.")
+        line = _shared(server)
+    elif isinstance(server, TwoPhase):
+        line = server._line  # noqa: SLF001 -- of this module, and of nobody who uses it
+    else:
+        raise ConfigurationError("This message was made for AsyncTwoPhase: use the a… methods, or a TwoPhase.")
+    # Where asyncio was never imported no loop runs, and importing it would cost more than all the rest.
+    asyncio = sys.modules.get("asyncio")
+    running = asyncio._get_running_loop() if asyncio is not None else None  # noqa: SLF001 -- the public one raises
+    if running is not None and not line.allow_event_loop:
+        raise EventLoopBlocked(
+            remedy=f"Write `{instead}`, or run the blocking call in a thread (`asyncio.to_thread`, "
+            "`run_in_threadpool`); in a notebook, TwoPhase(url, allow_event_loop=True) takes it."
+        )
+    return line
 
 
 def aline_of(server: str | Endpoint[Any]) -> AsyncLine:

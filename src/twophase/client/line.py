@@ -51,6 +51,7 @@ class Line:
         *,
         barrier_table: str,
         allow_unsafe_database: bool,
+        allow_event_loop: bool,
         authorization: str | None,
         ssl_context: ssl.SSLContext | None,
     ) -> None:
@@ -69,6 +70,7 @@ class Line:
         self.patience = patience
         self.barrier_table = barrier_table
         self.allow_unsafe_database = allow_unsafe_database
+        self.allow_event_loop = allow_event_loop
         self.identities = Identities()
         self._headers = (("authorization", authorization),) if authorization is not None else ()
         self._ssl_context = ssl_context

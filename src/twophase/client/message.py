@@ -186,7 +186,7 @@ class Message:
         """
 
         def driver() -> SyncDriver:
-            line = line_of(self._server)
+            line = line_of(self._server, "async with message.transaction(…)")
             return line.driver(flow.transaction(self._course(line, table, explicit_verdict), check), engine)
 
         def adriver() -> AsyncDriver:
@@ -239,7 +239,7 @@ class Message:
         Raises: what `transaction` raises when entered; `session.commit()` and `session.rollback()` then raise what it
             raises when left.
         """
-        line = line_of(self._server)
+        line = line_of(self._server, "await message.ajoin(…)")
         join(self._course(line, table, explicit_verdict), check, session, line.transport, line.identities)
         return self
 
@@ -263,7 +263,7 @@ class Message:
             CoordinatorUnreachable: not known whether it arrived; repeating is safe.
             ContentConflict, StateConflict, Overloaded, ShuttingDown, …: what the coordinator refuses with.
         """
-        line = line_of(self._server)
+        line = line_of(self._server, "await message.aprepare(…)")
         line.driver(by_hand.prepare(self._course(line), check, explicit_verdict=explicit_verdict)).start()
         return self
 
@@ -278,7 +278,7 @@ class Message:
             ContraryDecision: the coordinator holds it failed.
             ContentConflict, ForgottenMessage, Overloaded, …: what else the coordinator refuses with.
         """
-        line = line_of(self._server)
+        line = line_of(self._server, "await message.asubmit(…)")
         line.driver(by_hand.submit(self._course(line))).start()
         return self
 
@@ -291,7 +291,7 @@ class Message:
             ContraryDecision: it is submitted.
             CoordinatorUnreachable: not known whether it arrived; repeating is safe.
         """
-        line = line_of(self._server)
+        line = line_of(self._server, "await message.aabort(…)")
         line.driver(by_hand.abort(self._course(line))).start()
         return self
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import inspect
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -13,6 +15,17 @@ from tests.integration.client.ledgers import Ledger, MariadbLedger, PostgresLedg
 from twophase import Message
 
 CHECK = "http://bank-a/twophase/check"
+
+
+@contextlib.contextmanager
+def off_the_loop() -> Iterator[None]:
+    """Let a blocking call be made in this thread, as if no event loop ran: connections of some kinds belong to it."""
+    running = asyncio.get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(running)
 
 
 class Desk:
@@ -82,7 +95,9 @@ class Bank:
             async with message.transaction(self.engine, check=CHECK) as handle:
                 await business(Desk(handle))
         else:
-            with message.transaction(self.engine, check=CHECK) as handle:
+            with contextlib.ExitStack() as entered:
+                with off_the_loop():
+                    handle = entered.enter_context(message.transaction(self.engine, check=CHECK))
                 await business(Desk(handle))
 
     async def close(self) -> None:

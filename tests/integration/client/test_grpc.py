@@ -229,7 +229,7 @@ def test_by_hand_the_coordinator_refuses_as_over_http(
     producer.do(message, "submit")
     coordinator.wait_final(message.gid)
     again = producer.message(gid=message.gid).add(bank.branch, {})
-    with pytest.raises(StateConflict, match="current status 'succeed', cannot prepare"):
+    with pytest.raises(StateConflict, match="prepare is refused: the message is succeeded"):
         producer.do(again, "prepare", bank.check)
     producer.do(again, "submit")  # delivered is as good as submitted
     with pytest.raises(ContraryDecision):

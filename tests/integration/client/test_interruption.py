@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import text
 
-from tests.integration.client.banks import CHECK, Bank, Desk
+from tests.integration.client.banks import CHECK, Bank, Desk, off_the_loop
 from tests.integration.client.coordinator import RecordingCoordinator, Request
 from tests.integration.client.ledgers import TRANSFER, MariadbLedger, PostgresLedger, mariadb_connection
 from tests.servers.mariadb import lock_waits
@@ -226,7 +226,8 @@ async def test_do_and_submit_returns_what_the_function_returns(bank: Bank, coord
             connection.execute(text(TRANSFER))  # type: ignore[attr-defined]
             return 17
 
-        assert message.do_and_submit(CHECK, bank.engine, business) == 17
+        with off_the_loop():
+            assert message.do_and_submit(CHECK, bank.engine, business) == 17
     assert bank.ledger.balance() == 70
     assert coordinator.operations == ["prepare", "submit"]
 

@@ -49,9 +49,7 @@ def sqlite_ledger(tmp_path: Any) -> Any:
 
 
 @pytest.mark.kinds(where=lambda kind: kind.name.endswith((" connection", " session")) and not kind.is_async)
-async def test_connection_in_a_transaction_is_refused_and_stays_in_it(
-    bank: Bank, coordinator: RecordingCoordinator
-) -> None:
+def test_connection_in_a_transaction_is_refused_and_stays_in_it(bank: Bank, coordinator: RecordingCoordinator) -> None:
     bank.engine.execute(text(TRANSFER))
     refuse(coordinator, bank.engine, OpenTransaction)
     bank.engine.rollback()
@@ -60,7 +58,7 @@ async def test_connection_in_a_transaction_is_refused_and_stays_in_it(
 
 
 @pytest.mark.kinds(where=lambda kind: kind.name in {"sqlite3", "psycopg", "pymysql"})
-async def test_driver_connection_in_a_transaction_is_refused_and_stays_in_it(
+def test_driver_connection_in_a_transaction_is_refused_and_stays_in_it(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:
     cursor = bank.engine.cursor()
@@ -80,16 +78,14 @@ async def test_asyncpg_connection_in_a_transaction_is_refused(bank: Bank, coordi
 
 
 @pytest.mark.kinds(where=lambda kind: kind.name.endswith(" session") and not kind.is_async)
-async def test_session_on_a_connection_in_a_transaction_is_refused(
-    bank: Bank, coordinator: RecordingCoordinator
-) -> None:
+def test_session_on_a_connection_in_a_transaction_is_refused(bank: Bank, coordinator: RecordingCoordinator) -> None:
     engine = bank.engine.get_bind()
     with engine.connect() as connection, connection.begin(), Session(connection) as inner:
         refuse(coordinator, inner, OpenTransaction)
 
 
 @pytest.mark.kinds(where=lambda kind: kind.name.endswith(" engine") and not kind.is_async)
-async def test_autocommit_engine_is_refused(bank: Bank, coordinator: RecordingCoordinator) -> None:
+def test_autocommit_engine_is_refused(bank: Bank, coordinator: RecordingCoordinator) -> None:
     refuse(coordinator, bank.engine.execution_options(isolation_level="AUTOCOMMIT"), AutocommitRefused)
     assert bank.ledger.barrier() == []
 
@@ -104,13 +100,13 @@ async def test_autocommit_async_engine_is_refused(bank: Bank, coordinator: Recor
 
 
 @pytest.mark.kinds(where=lambda kind: kind.name == "psycopg")
-async def test_psycopg_in_autocommit_is_refused(bank: Bank, coordinator: RecordingCoordinator) -> None:
+def test_psycopg_in_autocommit_is_refused(bank: Bank, coordinator: RecordingCoordinator) -> None:
     bank.engine.autocommit = True
     refuse(coordinator, bank.engine, AutocommitRefused)
 
 
 @pytest.mark.kinds(where=lambda kind: kind.name == "pymysql")
-async def test_pymysql_in_autocommit_is_refused(bank: Bank, coordinator: RecordingCoordinator) -> None:
+def test_pymysql_in_autocommit_is_refused(bank: Bank, coordinator: RecordingCoordinator) -> None:
     bank.engine.autocommit(True)
     refuse(coordinator, bank.engine, AutocommitRefused)
 

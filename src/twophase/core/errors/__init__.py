@@ -46,7 +46,8 @@ docstring's first line is the default text.
     │   ├── MessageUsedTwice      TP-5008  a Message object is single-use
     │   ├── TransactionLost       TP-5009  the transaction ended before its end
     │   ├── FunctionRefused       TP-5010  an async function where nothing awaits it, or the other way round
-    │   └── BranchSpoilt          TP-5011  an earlier call's effect may be there in part
+    │   ├── BranchSpoilt          TP-5011  an earlier call's effect may be there in part
+    │   └── EventLoopBlocked      TP-5012  a blocking call where an event loop runs
     ├── BarrierError              TP-6000  the barrier in the business database
     │   ├── BarrierTableMissing   TP-6001  the table was never installed
     │   ├── WrongDatabase         TP-6002  the check-back looks at another database
@@ -128,6 +129,7 @@ from twophase.core.errors.transaction import (
     CheckBackCameFirst,
     CommittedDespiteError,
     ConfigurationError,
+    EventLoopBlocked,
     FunctionRefused,
     MessageUsedTwice,
     OpenTransaction,
@@ -158,6 +160,7 @@ __all__ = [
     "ContentConflict",
     "ContraryDecision",
     "CoordinatorUnreachable",
+    "EventLoopBlocked",
     "Fate",
     "ForgottenMessage",
     "FunctionRefused",

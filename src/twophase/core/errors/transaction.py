@@ -102,6 +102,14 @@ class BranchSpoilt(TransactionError):
     )
 
 
+class EventLoopBlocked(TransactionError):
+    """A blocking call was made where an event loop runs, which would stand still meanwhile; nothing was sent."""
+
+    code = "TP-5012"
+    fate = Fate.NOT_STARTED
+    remedy = "Use the call for asyncio, or run the blocking one in a thread (`asyncio.to_thread`, `run_in_threadpool`)."
+
+
 class BarrierError(TwophaseError):
     """The barrier in the business database failed."""
 
