@@ -19,6 +19,8 @@ PROBE_OP: Final = "probe"
 PROBE_VERDICT: Final = "probe"
 """The verdict header's value in the answer to a probe."""
 PROBE_QUERY: Final = (("branch_id", "00"), ("gid", PROBE_GID), ("op", PROBE_OP), ("trans_type", "msg"))
+PROBE_PATH: Final = "/api/twophase/check-addresses"
+"""At a server: GET shows the addresses it probes, POST `…/probe` has it probe one."""
 REFUSED_OP: Final = "A check-back has op=msg and branch_id=00."
 """By which a check-back route that knows no probes refuses one."""
 _TEXT_CHARACTERS_MAX: Final = 400
@@ -112,3 +114,47 @@ def _read(body: bytes) -> Probed:
 
 def _line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text[:_TEXT_CHARACTERS_MAX]).split())
+
+
+class ProbeAsked(msgspec.Struct, frozen=True):
+    """The request to probe a check address."""
+
+    url: str
+
+
+class ShownAddress(msgspec.Struct, frozen=True):
+    """A check address that a server probes, without its query; `state` is empty before its first probe."""
+
+    address: str
+    state: str
+    failing: bool
+    message: str
+    remedy: str
+    probed_ms: int
+
+
+class ShownAddresses(msgspec.Struct, frozen=True):
+    """The check addresses that a server probes; `on` is false where its setting turns that off."""
+
+    addresses: list[ShownAddress]
+    on: bool
+    now_ms: int
+
+
+class ProbeTold(msgspec.Struct, frozen=True):
+    """The result of one probe, and what belongs to its judgement.
+
+    `now_ms` is the time of the server's store when the answer came, `database_now_ms` that of the route's database;
+    `lock_timeout_ms` is the route's, `request_timeout_ms` the server's. What is not known is 0.
+    """
+
+    address: str
+    state: str
+    well: bool
+    message: str
+    remedy: str
+    latency_ms: int
+    now_ms: int
+    database_now_ms: int
+    lock_timeout_ms: int
+    request_timeout_ms: int

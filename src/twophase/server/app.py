@@ -40,6 +40,7 @@ from twophase.server.doors.dtm_jsonrpc import JsonRpcDoor
 from twophase.server.doors.grpc_port import GrpcPort
 from twophase.server.doors.many_http import ManyDoor
 from twophase.server.doors.messages_http import operator_routes
+from twophase.server.doors.probes_http import ProbesDoor
 from twophase.server.doors.takeover import TakeoverDoor
 from twophase.server.doors.topics_http import TopicRoutes
 from twophase.server.formats.decode import Decoder
@@ -103,11 +104,20 @@ class Server:
         takeover = TakeoverDoor(self.coordinator, decoder, self.metrics.refused)
         operators = operator_routes(self.coordinator, decoder, settings.timeout_to_fail_ms, self.metrics.refused)
         many = ManyDoor(self.coordinator, decoder, self.metrics.refused)
+        probes = ProbesDoor(
+            self.coordinator.probing, self._why_not_callable, settings.request_timeout_ms, clock, self.metrics.refused
+        )
         self.listener = Listener(
             self.coordinator,
             decoder,
             cold.application(
-                json_rpc.route(), takeover.route(), openapi.route(), *topics.routes(), *operators, *many.routes()
+                json_rpc.route(),
+                takeover.route(),
+                openapi.route(),
+                *topics.routes(),
+                *operators,
+                *many.routes(),
+                *probes.routes(),
             ),
             on_refused=self.metrics.refused,
             timeouts=settings.timeouts(),

@@ -15,12 +15,14 @@ import sqlalchemy
 from flask import Flask
 from werkzeug.serving import make_server
 
-from tests.integration.server.process import serving
+from tests.integration.server.pretend import get, post
+from tests.integration.server.process import ServerProcess, serving
 from tests.integration.server.test_observability import _scrape
 from tests.integration.server.webhook import sink
 from twophase import Message
 from twophase.barrier import install
 from twophase.coordinator.upkeep.probing import AGAIN_MS, FIRST_MS
+from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeTold, ShownAddresses
 from twophase.integrations.flask import check_blueprint
 
 
@@ -72,6 +74,33 @@ async def test_a_service_without_the_route_is_told_within_a_minute(tmp_path: Pat
     [line] = [line for line in map(msgspec.json.decode, errors.splitlines()) if line.get("target") == address]
     assert (line["level"], line["state"]) == ("warning", "not_a_route")
     assert "Serve the check-back route" in line["remedy"]
+
+
+async def test_the_server_probes_an_address_on_request_and_shows_those_it_knows(
+    tmp_path: Path, bank: sqlalchemy.Engine
+) -> None:
+    app = Flask("with a check-back route")
+    app.post("/in")(lambda: "")
+    app.register_blueprint(check_blueprint(bank, lock_timeout_ms=700))
+    async with serving(tmp_path) as server:
+        with running(app) as service:
+            address = f"{service}/twophase/check"
+            there = await _probe(server, f"{address}?barrier=another")
+            unnamed = await _probe(server, address)
+            itself = await _probe(server, f"http://127.0.0.1:{server.port}{PROBE_PATH}/probe")
+            refused = await server.ask(post(f"{PROBE_PATH}/probe", b'{"url":"queue://bank"}'))
+            await asyncio.to_thread(transfer, f"http://127.0.0.1:{server.port}", service, bank)
+            shown = msgspec.json.decode((await server.ask(get(PROBE_PATH))).body, type=ShownAddresses)
+    assert (there.state, there.well, there.address) == ("wrong_database", False, address)
+    assert (unnamed.state, unnamed.well, unnamed.lock_timeout_ms) == ("ready", True, 700)
+    assert abs(unnamed.database_now_ms - unnamed.now_ms) < 60_000
+    assert (itself.state, refused.status) == ("not_a_route", 400)
+    assert [(one.address, one.failing) for one in shown.addresses] == [(address, False)]
+
+
+async def _probe(server: ServerProcess, url: str) -> ProbeTold:
+    reply = await server.ask(post(f"{PROBE_PATH}/probe", msgspec.json.encode(ProbeAsked(url))))
+    return msgspec.json.decode(reply.body, type=ProbeTold)
 
 
 async def test_a_service_with_its_route_is_probed_and_nothing_is_written(

@@ -125,6 +125,11 @@ class Probing:
             self._watch(message)
 
     @property
+    def on(self) -> bool:
+        """True where addresses are probed."""
+        return self._on
+
+    @property
     def failing(self) -> int:
         """The number of addresses that were reported, and do not answer yet."""
         return sum(known.told is not None for known in self._known.values())

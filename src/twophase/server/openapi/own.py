@@ -6,6 +6,7 @@ from typing import Final
 
 from twophase.core import many, takeover
 from twophase.core.operating import Acted, ManyMessages, OneMessage, Said
+from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeTold, ShownAddresses
 from twophase.server.doors.many_http import PrepareMany
 from twophase.server.doors.messages_http import MESSAGES
 from twophase.server.doors.topics_http import OWN_PREFIX, ShownTopic, ShownTopics, Subscription
@@ -134,4 +135,22 @@ MANY: Final = (
     ),
 )
 
-OWN: Final = (*OPERATORS, *TOPICS, *MOVING, *MANY)
+PROBES: Final = (
+    Operation(
+        path=PROBE_PATH,
+        tag="operators",
+        summary="The check addresses that this node probes, failing ones first",
+        answer=ShownAddresses,
+    ),
+    Operation(
+        path=f"{PROBE_PATH}/probe",
+        methods=("post",),
+        tag="operators",
+        summary="Probe a check address from this node now",
+        description="Nothing is written, here or there; at most four such requests are served at once.",
+        request=ProbeAsked,
+        answer=ProbeTold,
+    ),
+)
+
+OWN: Final = (*OPERATORS, *TOPICS, *MOVING, *MANY, *PROBES)

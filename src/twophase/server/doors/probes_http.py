@@ -1,0 +1,95 @@
+"""Check addresses on the HTTP port: those that this node probes, and a probe of one on request.
+
+A probe on request cannot run in a circle: it is begun by a POST and is itself a GET, which begins none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from starlette.requests import Request
+from starlette.routing import Route
+
+from twophase.coordinator.upkeep.probing import CheckAddress, Probing
+from twophase.core.errors import InvalidRequest
+from twophase.core.hooks import Clock
+from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeReport, ProbeTold, ShownAddress, ShownAddresses
+from twophase.server.doors.cold import guarded
+from twophase.server.formats.encode import Answer, harmless
+
+_decode = msgspec.json.Decoder(ProbeAsked).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class ProbesDoor:
+    """The handlers.
+
+    Arguments:
+        probing: the coordinator's.
+        why_not_callable: None for an address that can be called; else the reason.
+        request_timeout_ms: how long a check-back may take, for comparison with the route's own bound.
+        clock: the time of the store.
+        on_refused: hears the error code of each request refused here.
+    """
+
+    def __init__(
+        self,
+        probing: Probing,
+        why_not_callable: Callable[[str], str | None],
+        request_timeout_ms: int,
+        clock: Clock,
+        on_refused: Callable[[str], None],
+    ) -> None:
+        self._probing = probing
+        self._why_not_callable = why_not_callable
+        self._request_timeout_ms = request_timeout_ms
+        self._clock = clock
+        self._on_refused = on_refused
+
+    def routes(self) -> list[Route]:
+        """The endpoints."""
+        return [
+            Route(PROBE_PATH, guarded(self._list, self._on_refused)),
+            Route(f"{PROBE_PATH}/probe", guarded(self._probe, self._on_refused), methods=["POST"]),
+        ]
+
+    async def _list(self, _request: Request) -> Answer:
+        addresses = [_shown(one) for one in self._probing.addresses()]
+        return _json(ShownAddresses(addresses, self._probing.on, self._clock.now_ms()))
+
+    async def _probe(self, request: Request) -> Answer:
+        try:
+            url = _decode(await request.body()).url
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidRequest(f'a JSON object {{"url"}} is needed: {error}.') from error
+        wrong = self._why_not_callable(url) if url else "it is empty."
+        if wrong is not None:
+            raise InvalidRequest(f"url: {wrong}")
+        probed, latency_ms = await self._probing.probe(url)
+        report = probed.report or ProbeReport(probed.state)
+        return _json(
+            ProbeTold(
+                url.partition("?")[0],
+                probed.state.value,
+                probed.well,
+                probed.message,
+                probed.remedy,
+                latency_ms,
+                self._clock.now_ms(),
+                report.now_ms,
+                report.lock_timeout_ms,
+                self._request_timeout_ms,
+            )
+        )
+
+
+def _shown(one: CheckAddress) -> ShownAddress:
+    probed = one.probed
+    if probed is None:
+        return ShownAddress(one.target, "", one.failing, "", "", 0)
+    return ShownAddress(one.target, probed.state.value, one.failing, probed.message, probed.remedy, one.probed_ms)
+
+
+def _json(value: msgspec.Struct) -> Answer:
+    return Answer(200, harmless(_encode(value)))
