@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -231,22 +232,47 @@ def test_a_sqlite_journal_in_memory_is_refused_unless_allowed(sqlite_bank: Bank)
         assert identity_of(engine, allow_unsafe=True) == identity
 
 
-def test_a_joined_session_of_a_careless_engine_is_refused(sqlite_bank: Bank) -> None:
+@pytest.mark.parametrize(
+    ("journal_mode", "synchronous", "refused"),
+    [
+        ("delete", "extra", ""),
+        ("delete", "full", "EXTRA"),
+        ("truncate", "full", ""),
+        ("truncate", "normal", "FULL"),
+        ("persist", "full", ""),
+        ("wal", "full", ""),
+        ("wal", "normal", "FULL"),
+    ],
+)
+def test_a_session_that_has_written_is_joined_only_if_its_sqlite_connection_keeps_commits(
+    sqlite_bank: Bank, journal_mode: str, synchronous: str, refused: str
+) -> None:
     with sqlite_bank.engine() as engine, Session(engine) as session:
-        session.connection().exec_driver_sql("pragma journal_mode = wal")
-        session.connection().exec_driver_sql("pragma synchronous = normal")
+        session.connection().exec_driver_sql(f"pragma journal_mode = {journal_mode}")
+        session.connection().exec_driver_sql(f"pragma synchronous = {synchronous}")
+        session.execute(sqlalchemy.text("update account set balance = 99"))
         joined = join_transaction(session)
-        with pytest.raises(UnsafeDatabase, match="synchronous"):
+        with pytest.raises(UnsafeDatabase, match=refused) if refused else contextlib.nullcontext():
             perform(read_identity(joined.dialect, "barrier"), joined)
         session.rollback()
     sqlite_bank.query("pragma journal_mode = delete")
+
+
+def test_a_session_that_has_only_read_is_made_durable_when_joined(sqlite_bank: Bank) -> None:
+    with sqlite_bank.engine() as engine, Session(engine) as session:
+        session.execute(sqlalchemy.text("select * from account")).all()
+        joined = join_transaction(session)
+        perform(read_identity(joined.dialect, "barrier"), joined)
+        assert [tuple(row) for row in joined.execute(Statement("pragma synchronous", {}))] == [(3,)]
+        session.rollback()
 
 
 @pytest.mark.parametrize(
     ("kind", "safe", "unsafe"),
     [
         pytest.param("postgresql", "= 'off'", "= 'on'", marks=pytest.mark.postgres),
-        pytest.param("mysql", "<> 1", "= 1", marks=pytest.mark.mariadb),
+        pytest.param("mysql", "not in (1, 3)", "in (1, 3)", marks=pytest.mark.mariadb),
+        pytest.param("mysql", "log_bin = 1", "log_bin = 0", marks=pytest.mark.mariadb, id="mysql-binlog"),
     ],
 )
 def test_a_server_setting_is_really_looked_at(banks: dict[str, Bank], kind: str, safe: str, unsafe: str) -> None:
@@ -279,7 +305,7 @@ def test_a_database_that_forgets_is_told_of_once_by_those_who_cannot_refuse(
 
         @sqlalchemy.event.listens_for(engine, "connect")
         def _careless(raw: Any, _: object) -> None:
-            raw.execute("pragma synchronous = off")
+            raw.execute("pragma journal_mode = memory")
 
         call = {"gid": "g", "branch_id": "01", "op": "action", "trans_type": "msg"}
         with Session(engine) as session:
@@ -288,7 +314,8 @@ def test_a_database_that_forgets_is_told_of_once_by_those_who_cannot_refuse(
             assert check_back(session, "h").verdict is Verdict.ROLLED_BACK
     [warning] = [record for record in caplog.records if record.name == "twophase.barrier"]
     assert warning.__dict__["code"] == "TP-6003"
-    assert "synchronous is below FULL" in warning.getMessage()
+    assert "journal_mode memory" in warning.getMessage()
+    sqlite_bank.query("pragma journal_mode = delete")
 
 
 @pytest.mark.parametrize("name", ["sqlite", "postgresql", "mysql"])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Engine, event, text
 from sqlalchemy.orm import Session
 
 from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, verify
@@ -13,9 +14,20 @@ from twophase.barrier.open import join_transaction
 from twophase.core.errors import AutocommitRefused, TransactionLost, UnsupportedEngine
 
 
+def _durable(engine: Engine) -> Engine:
+    """An application that writes before it joins must set SQLite's durability itself."""
+
+    @event.listens_for(engine, "connect")
+    def _extra(connection: Any, _: object) -> None:
+        if engine.dialect.name == "sqlite":
+            connection.execute("pragma synchronous = extra")
+
+    return engine
+
+
 def test_the_row_shares_the_session_s_fate(bank: Bank) -> None:
     kept, dropped = new_gid(), new_gid()
-    with bank.engine() as engine, Session(engine) as session:
+    with bank.engine() as engine, Session(_durable(engine)) as session:
         for gid in (kept, dropped):
             session.execute(text(SPEND))
             begin(join_transaction(session), gid)
@@ -29,7 +41,7 @@ def test_the_row_shares_the_session_s_fate(bank: Bank) -> None:
 
 def test_a_row_inside_a_savepoint_counts_while_the_savepoint_does(bank: Bank) -> None:
     gid = new_gid()
-    with bank.engine() as engine, Session(engine) as session:
+    with bank.engine() as engine, Session(_durable(engine)) as session:
         session.execute(text(SPEND))
         with session.begin_nested():
             begin(join_transaction(session), gid)
@@ -42,7 +54,7 @@ def test_a_row_inside_a_savepoint_counts_while_the_savepoint_does(bank: Bank) ->
 
 def test_a_row_whose_savepoint_is_rolled_back_is_missed(bank: Bank) -> None:
     gid = new_gid()
-    with bank.engine() as engine, Session(engine) as session:
+    with bank.engine() as engine, Session(_durable(engine)) as session:
         session.execute(text(SPEND))
         with contextlib.suppress(LookupError), session.begin_nested():
             begin(join_transaction(session), gid)

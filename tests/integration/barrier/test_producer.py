@@ -396,4 +396,4 @@ def test_sqlite_waits_for_the_disk_whatever_the_connection_says(sqlite_bank: Ban
         cursor.close()
         if way == "engine":
             raw.close()
-    assert ([tuple(row) for row in during], after) == ([(2,)], [(0,)])
+    assert ([tuple(row) for row in during], after) == ([(3,)], [(0,)])

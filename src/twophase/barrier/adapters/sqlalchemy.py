@@ -164,6 +164,8 @@ class SessionTransaction:
             self._connection = session.connection()
             if self.dialect is SQLITE:
                 self._settings.bound_wait(lock_timeout_ms)
+                if not _driver(self._connection).in_transaction:
+                    self._settings.make_durable()
             _begin_on_driver(self._connection, self.dialect)
         except BaseException:
             self.rollback()
@@ -203,7 +205,10 @@ class JoinedTransaction:
         self.handle: Any = session
         self._session = session
         self._connection = session.connection()
+        if self.dialect is SQLITE and not _driver(self._connection).in_transaction:
+            SqliteSettings(lambda sql: _run_below(self._connection, sql)).make_durable()
         _begin_on_driver(self._connection, self.dialect)
+        session.flush()  # here, so that an error of the application's pending objects is taken for nothing of ours
         self._root = session.get_transaction()
 
     def execute(self, statement: Statement) -> list[Row]:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from twophase.barrier.transaction import Row
 
-_FULL = 2
+_EXTRA = 3
+"""In journal_mode delete only this syncs the directory behind a commit; in the other modes it is as much as FULL."""
 
 
 class SqliteSettings:
@@ -24,13 +25,23 @@ class SqliteSettings:
     def prepare(self, lock_timeout_ms: int | None) -> None:
         """Before the transaction: bound the wait for the writer when `lock_timeout_ms` is given; make it durable."""
         self.bound_wait(lock_timeout_ms)  # first: even to look at `synchronous` may wait for a writer
+        before = self.make_durable()
+        if before < _EXTRA:
+            self._restore.append(f"pragma synchronous = {before}")
+
+    def make_durable(self) -> int:
+        """Before the transaction, for good: let commits wait for the disk; return what `synchronous` was.
+
+        SQLite refuses the change inside a transaction, so where the connection is given back with the end of its
+        transaction, the stronger setting stays.
+        """
         (synchronous,) = self._run("pragma synchronous")[0]
-        if synchronous < _FULL:
-            self._run(f"pragma synchronous = {_FULL}")
-            self._restore.append(f"pragma synchronous = {synchronous}")
+        if synchronous < _EXTRA:
+            self._run(f"pragma synchronous = {_EXTRA}")
+        return int(synchronous)
 
     def bound_wait(self, lock_timeout_ms: int | None) -> None:
-        """The one half of `prepare` that may be put back inside a transaction."""
+        """Bound the wait for the writer; this may be put back inside a transaction."""
         if lock_timeout_ms is not None:
             (busy_timeout,) = self._run("pragma busy_timeout")[0]
             self._run(f"pragma busy_timeout = {int(lock_timeout_ms)}")

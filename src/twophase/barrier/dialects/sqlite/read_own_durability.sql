@@ -1,10 +1,14 @@
--- What would make a confirmed commit forgettable, in words; a database without a file has nothing to forget. Both are
--- settings of this one connection, so whoever commits looks for himself.
+-- What would make a confirmed commit forgettable, in words; no row when nothing would. A database without a file has
+-- nothing to forget. Both are settings of this one connection, so each connection that commits is asked. In journal_mode
+-- delete only EXTRA (3) syncs the directory after the journal is unlinked: without that the journal may come back after
+-- a power loss and roll the commit back. Truncate and persist sync the journal itself.
 select case
          when journal.journal_mode in ('off', 'memory')
            then 'SQLite keeps no rollback journal on disk (journal_mode ' || journal.journal_mode || ')'
-         when sync.synchronous < 1 or (sync.synchronous = 1 and journal.journal_mode = 'wal')
+         when sync.synchronous < 2
            then 'SQLite commits without waiting for the disk (synchronous is below FULL)'
+         when sync.synchronous < 3 and journal.journal_mode = 'delete'
+           then 'SQLite may take a commit back after a power loss (synchronous is below EXTRA in journal_mode delete)'
        end
 from pragma_journal_mode as journal, pragma_synchronous as sync
 where exists (select 1 from pragma_database_list where name = 'main' and file <> '')
