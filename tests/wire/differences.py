@@ -93,6 +93,10 @@ GENERAL: Final[tuple[tuple[str, str], ...]] = (
         "who sent it can still correct it; a password belongs into a header, not into stores and logs",
     ),
     (
+        "a message with `strict` is judged by status alone; our client's messages have it, dtm's clients' do not",
+        "a 200 whose JSON holds a customer named FAILURE is a success; services written for dtm are understood as ever",
+    ),
+    (
         "dtm's admin page (`/`, `/admin/`, `/assets/`) is not served",
         "`twophase messages list` and `twophase explain` do what it does, and more",
     ),

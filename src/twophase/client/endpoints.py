@@ -36,6 +36,7 @@ class MessageOptions(TypedDict, total=False):
     concurrent: bool
     open: bool
     durability: Literal["submit", "check-back"]
+    strict: bool
 
 
 class Endpoint(Generic[L]):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_USUAL = Options()
+_USUAL = Options(strict=True)
 """Of nearly every message."""
 
 
@@ -65,6 +65,7 @@ class Message:
         concurrent: bool = False,
         open: bool = False,  # noqa: A002 -- the wire's word, and nobody opens files here
         durability: Literal["submit", "check-back"] = "submit",
+        strict: bool = True,
     ) -> None:
         """Begin a message; nothing is sent.
 
@@ -87,6 +88,8 @@ class Message:
             open: branches may be added inside the local transaction, with values it produced.
             durability: "check-back" lets the coordinator acknowledge a submit and call the branches before the
                 submit is on disk; after a crash the check-back finds it again. Only for messages with a check address.
+            strict: judge a branch's answer by its status alone. False is dtm's rule, for branches written for dtm: a
+                200 whose body contains FAILURE anywhere is a refusal, and one with ONGOING is called again.
 
         Raises:
             InvalidRequest, LimitExceeded, ConfigurationError: one of these cannot be, and the message names it.
@@ -109,7 +112,7 @@ class Message:
             open,
         )
         options = _USUAL
-        if deliver_at is not None or durability != "submit" or any(asked):
+        if deliver_at is not None or durability != "submit" or not strict or any(asked):
             options = Options(
                 concurrent=concurrent,
                 wait_result=wait_result,
@@ -122,6 +125,7 @@ class Message:
                 durability=_durability(durability),
                 not_before_ms=time_ms("deliver_at", deliver_at) if deliver_at is not None else 0,
                 attempts_max=rounds_max,
+                strict=strict,
             )
         takes_bytes = speaks_grpc(server if isinstance(server, str) else getattr(server, "url", ""))
         self._draft = Draft(gid, options, gid_is_ours=ours, takes_bytes=takes_bytes)

@@ -64,6 +64,8 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
     """Rounds of branch calls that may fail in a row before the message is parked."""
     trace: tuple[tuple[str, str], ...] = ()
     """Headers of the request that began the message, which go with its calls so that one trace shows all of it."""
+    strict: bool = False
+    """A branch's answer is judged by its status alone (our SDK), and no word in its body counts; see `core.verdict`."""
 
     def first_call_ms(self, created_ms: int) -> int:
         """When branches may be called at the earliest; 0 for at once. Of two wishes the later one counts.

@@ -7,8 +7,8 @@ The verdict decides the fate of a message, so guessing is forbidden (correctness
 * A foreign producer speaks dtm's language, status first: 425 in progress, 409 rolled back, 200 committed
   unless the body carries FAILURE or ONGOING; any other status is unknown whatever its body.
 * No answer (transport error, timeout) is unknown.
-* *Strict*, which an operator may choose, never looks for words: a 200 is a 200 whatever its body, of check-backs and
-  of branches.
+* *Strict* never looks for words: a 200 is a 200 whatever its body. A message asks for it, as those of our own SDK do,
+  and it holds for its branches; an operator may choose it for all messages, and it holds for check-backs too.
 
 gRPC and JSON-RPC say the same in codes of their own; here stands which HTTP status means the same, so that one reading
 serves all three.
@@ -113,6 +113,26 @@ def interpret_branch(status: int, body: bytes, *, strict: bool = False) -> Branc
     if b"FAILURE" in body:
         return BranchResult.FAILED
     return _SUCCEEDED
+
+
+_WORDS: Final = {
+    BranchResult.FAILED.value: "FAILURE",
+    Verdict.ROLLED_BACK.value: "FAILURE",
+    BranchResult.ONGOING.value: "ONGOING",
+    Verdict.IN_PROGRESS.value: "ONGOING",
+}
+
+
+def word_that_decided(status: int, result: str) -> str:
+    """A sentence that names the word in a 200's body by which an answer was judged; empty where the status decided.
+
+    >>> word_that_decided(200, "failed")
+    "its 200 answer contains the word FAILURE: dtm's rule; strict judges by status alone"
+    >>> word_that_decided(409, "failed")
+    ''
+    """
+    word = _WORDS.get(result, "") if status == 200 else ""
+    return f"its 200 answer contains the word {word}: dtm's rule; strict judges by status alone" if word else ""
 
 
 GRPC_OF_STATUS: dict[int, int] = {200: 0, 400: 3, 409: 10, 425: 9, 500: 2}

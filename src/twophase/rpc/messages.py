@@ -47,6 +47,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     durability: str = ""
     next_cron_time: str = ""
     attempts_max: int = 0
+    strict: bool = False
 
 
 class Topic(msgspec.Struct, frozen=True):

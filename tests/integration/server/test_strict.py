@@ -17,6 +17,7 @@ import pytest
 from tests.integration.server.pretend import Client, post
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import Code, Dtm, grpc_url, message
+from twophase import AsyncTwoPhase
 from twophase.core.lifecycle import State
 
 CHECK_DUE_MS = 35_064
@@ -147,3 +148,17 @@ async def test_prepare_without_an_address_to_check_back_is_refused_at_every_door
 async def test_a_server_that_is_not_strict_takes_it_as_dtm_does(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         assert (await _post(server, "/api/dtmsvr/prepare", _message("g", "http://127.0.0.1:1/in")))[0] == 200
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+async def test_a_message_of_our_client_is_judged_by_status_whatever_the_server_is_set_to(
+    tmp_path: Path, speaker: Speaker, scheme: str
+) -> None:
+    speaker.answers["/in"] = (200, b'{"customer":"FAILURE"}')
+    async with running(tmp_path, grpc_port=0) as server:
+        url = next(url for url in server.server.urls if url.startswith(scheme))
+        async with AsyncTwoPhase(url) as coordinator:
+            await coordinator.message("ours", wait_result=True).add(speaker.url("/in"), {}).asubmit()
+            await coordinator.message("as dtm", strict=False).add(speaker.url("/in"), {}).asubmit()
+        view = await server.until_logged("as dtm")
+    assert (view.state, view.log[0].result) == (State.SUBMITTED, "failed")

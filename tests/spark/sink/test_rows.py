@@ -66,7 +66,7 @@ def encoder(batch: pa.RecordBatch = BATCH, **options: str) -> RowEncoder:
 def said(row: dict[str, Any], url: str, payload: bytes, **options: Any) -> tuple[str, bytes]:
     """As the client would say it."""
     gid = gid_of("orders", [row["id"]])
-    wanted = Options(explicit_verdict=True, **{"timeout_to_fail_ms": 60_000, **options})
+    wanted = Options(explicit_verdict=True, strict=True, **{"timeout_to_fail_ms": 60_000, **options})
     return gid, encode_request(Message(gid, (Branch(url, payload),), CHECK, wanted), Operation.PREPARE)
 
 

@@ -355,3 +355,19 @@ def test_every_kind_of_record_is_understood() -> None:
 )
 def test_times_say_how_far_away_they_are(at_ms: int, told: str) -> None:
     assert clock(at_ms, NOW).endswith(f"UTC ({told})")
+
+
+@pytest.mark.parametrize(
+    ("state", "attempt"),
+    [
+        ("submitted", called("01", "failed", 200, '{"customer":"FAILURE"}')),
+        ("submitted", called("01", "ongoing", 200, '{"customer":"ONGOING"}')),
+        ("prepared", asked("in_progress", 200, "ONGOING")),
+    ],
+)
+def test_a_word_that_decided_is_named(state: str, attempt: ShownAttempt) -> None:
+    said = text_of(explain(message(state, log=[attempt], attempts=1), NOW))
+    assert "its 200 answer contains the word " in said
+    assert "strict judges by status alone" in said
+    plain = msgspec.structs.replace(attempt, status=409 if attempt.result == "failed" else 425)
+    assert "word" not in text_of(explain(message(state, log=[plain], attempts=1), NOW))

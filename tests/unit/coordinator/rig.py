@@ -16,7 +16,7 @@ from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options
 from twophase.core.schedule import Schedule
 from twophase.destinations.base import Answer, Call
-from twophase.stores.base import Batch, FlushResult, LiveRow, Purged
+from twophase.stores.base import Attempt, Batch, FlushResult, LiveRow, Purged
 from twophase.stores.sqlite.store import SqliteStore
 from twophase.testing.clock import VirtualClock
 
@@ -133,6 +133,7 @@ class Watcher(NullObserver):
         self.alerts: list[str] = []
         self.probes: list[str] = []
         self.check_addresses: list[tuple[str, str]] = []
+        self.not_done_attempts: list[Attempt] = []
 
     def probed(self, result: str) -> None:
         self.probes.append(result)
@@ -142,6 +143,9 @@ class Watcher(NullObserver):
 
     def check_address_well(self, target: str) -> None:
         self.check_addresses.append((target, "well"))
+
+    def not_done(self, attempt: Attempt) -> None:
+        self.not_done_attempts.append(attempt)
 
     def parked(self, gid: str, why: str) -> None:
         self.parked_messages.append((gid, why))

@@ -104,6 +104,23 @@ async def test_a_foreign_producers_plain_200_commits(rig: Rig) -> None:
     await rig.until_state("g", State.SUCCEEDED)
 
 
+async def test_a_word_that_rolled_a_foreign_message_back_is_named_in_its_history(rig: Rig) -> None:
+    rig.destination.script[CHECK].append(Answer(200, b'{"customer":"FAILURE"}'))
+    await rig.prepare(message("g", strict=True))
+    rig.clock.advance(DUE_MS)
+    await rig.until_state("g", State.FAILED)
+    view = await rig.coordinator.query("g")
+    assert view is not None
+    assert "its 200 answer contains the word FAILURE: dtm's rule" in view.reason
+
+
+async def test_a_word_in_an_explicit_answer_decides_nothing(rig: Rig) -> None:
+    rig.destination.script[CHECK].append(says("committed", 200, b'{"customer":"FAILURE"}'))
+    await rig.prepare(message("g", explicit_verdict=True, strict=True))
+    rig.clock.advance(DUE_MS)
+    await rig.until_state("g", State.SUCCEEDED)
+
+
 async def test_without_an_address_it_is_parked_and_a_submit_still_decides(rig: Rig) -> None:
     await rig.prepare(message("g", check_url=""))
     rig.clock.advance(DUE_MS)

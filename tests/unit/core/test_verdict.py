@@ -15,6 +15,7 @@ from twophase.core.verdict import (
     interpret_check_back,
     status_of_grpc,
     status_of_json_rpc,
+    word_that_decided,
 )
 
 _STATUSES = st.sampled_from([0, 200, 201, 204, 302, 404, 409, 425, 500, 502])
@@ -175,3 +176,15 @@ def test_grpc_codes_say_every_verdict_back_and_forth() -> None:
 @pytest.mark.parametrize(("code", "status"), [(-32901, 409), (-32902, 425), (-32603, 500), (0, 500)])
 def test_a_json_rpc_code_means_what_an_http_status_means(code: int, status: int) -> None:
     assert status_of_json_rpc(code) == status
+
+
+@given(_STATUSES, _BODIES)
+def test_a_word_is_named_exactly_where_it_decided(status: int, body: bytes) -> None:
+    result = interpret_branch(status, body)
+    by_status = interpret_branch(status, body, strict=True)
+    assert bool(word_that_decided(status, result)) == (result is not by_status)
+
+    verdict = interpret_check_back(status, None, body, explicit=False)
+    assert bool(word_that_decided(status, verdict.value)) == (
+        verdict is not interpret_check_back(status, None, body, explicit=False, strict=True)
+    )

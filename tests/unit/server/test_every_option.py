@@ -15,7 +15,7 @@ from twophase.core.message import Branch, Durability, Message, Options, decode, 
 from twophase.rpc.messages import Request
 from twophase.server.doors.dtm_grpc import _read
 from twophase.server.formats.decode import Decoder
-from twophase.server.formats.options import says_nothing
+from twophase.server.formats.options import judged_as, says_nothing
 from twophase.server.formats.wire import OPTION_FIELDS, WireRequest
 
 OTHERWISE: dict[str, Any] = {
@@ -32,6 +32,7 @@ OTHERWISE: dict[str, Any] = {
     "not_before_ms": 1_700_000_000_123,
     "attempts_max": 9,
     "trace": (("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),),
+    "strict": True,
 }
 """Of every option a value that is not its default."""
 
@@ -87,7 +88,28 @@ def test_a_producer_can_ask_for_every_option_but_what_is_not_its_to_ask() -> Non
     assert said == set(Options.__struct_fields__) - {"explicit_verdict", "trace"}
 
 
-@pytest.mark.parametrize("name", OPTION_FIELDS)
+JUDGED = {"explicit_verdict", "strict"}
+
+
+@pytest.mark.parametrize("name", sorted(JUDGED))
+def test_how_answers_are_judged_is_said_by_one_object_for_all_messages(name: str) -> None:
+    asked = WireRequest(**{name: True})
+    assert says_nothing(asked)
+    assert judged_as(asked) == Options(**{name: True})
+    assert judged_as(asked) is judged_as(WireRequest(**{name: True, "gid": "g"}))
+
+
+def test_a_producer_asks_for_status_alone_unless_it_says_otherwise() -> None:
+    def said(**options: Any) -> bytes:
+        draft = Producers("http://localhost", "g", **options).add("http://b/in")._draft
+        return wire.encode_request(draft.content(), Operation.SUBMIT)
+
+    assert b'"strict":true' in said()
+    assert b'"strict":true' in said(delay=1)
+    assert b"strict" not in said(strict=False)
+
+
+@pytest.mark.parametrize("name", [name for name in OPTION_FIELDS if name not in JUDGED])
 def test_a_request_that_says_one_thing_does_not_say_nothing(name: str) -> None:
     assert says_nothing(WireRequest())
     one: dict[str, Any] = {name: "x"}

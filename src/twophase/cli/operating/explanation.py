@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from twophase.core.operating import ShownAttempt, ShownBranch, ShownMessage
+from twophase.core.verdict import word_that_decided
 
 _SLACK_MS: Final = 2_000
 """What is due by less than this is being done, not late."""
@@ -206,16 +207,22 @@ def _no_verdict(message: ShownMessage, last: ShownAttempt, now_ms: int) -> str:
     who = f"its producer ({last.target or 'no address'})"
     times = f" {message.attempts} questions brought no verdict." if message.attempts > 1 else ""
     if last.result == "in_progress":
-        return f"At {clock(last.at_ms, now_ms)} {who} answered that the transaction is still open.{times}"
+        return f"At {clock(last.at_ms, now_ms)} {who} answered that the transaction is still open{_word(last)}.{times}"
     return f"At {clock(last.at_ms, now_ms)} {who} gave no verdict: {_what(last)}.{times}"
 
 
 def _failing(branch: ShownBranch, last: ShownAttempt, now_ms: int) -> str:
     when = f", at {clock(last.at_ms, now_ms)}" if now_ms else ""
     if last.result == "ongoing":
-        return f"Branch {branch.branch_id} ({last.target}) asked to be called again later{when}."
+        return f"Branch {branch.branch_id} ({last.target}) asked to be called again later{when}{_word(last)}."
     refusal = " It refused (409), but a committed transaction cannot be taken back." if last.status == 409 else ""
-    return f"Branch {branch.branch_id} ({last.target}) fails: {_what(last)}{when}.{refusal}"
+    return f"Branch {branch.branch_id} ({last.target}) fails: {_what(last)}{when}{_word(last)}.{refusal}"
+
+
+def _word(one: ShownAttempt) -> str:
+    """What to add where a word in the answer's body decided, which nobody expects who knows only HTTP."""
+    word = word_that_decided(one.status, one.result)
+    return f"; {word}" if word else ""
 
 
 def _what(one: ShownAttempt) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from twophase.core.message import Durability, Options
 from twophase.core.schedule import whole_seconds
 
-USUAL_OPTIONS: Final = (Options(explicit_verdict=True), Options())
+USUAL_OPTIONS: Final = (Options(explicit_verdict=True, strict=True), Options(strict=True))
 
 
 def option_fields(options: Options) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def option_fields(options: Options) -> dict[str, Any]:
     ('{"delay":2}', 1500, {'x-tenant': 'blue'})
     """
     if options in USUAL_OPTIONS:
-        return {"explicit_verdict": options.explicit_verdict}
+        return {"explicit_verdict": options.explicit_verdict, "strict": options.strict}
     return {
         # A coordinator of dtm's reads the delay here.
         "custom_data": f'{{"delay":{whole_seconds(options.delay_ms)}}}' if options.delay_ms else "",
@@ -44,6 +44,7 @@ def option_fields(options: Options) -> dict[str, Any]:
         "durability": "check-back" if options.durability is Durability.CHECK_BACK else "",
         "next_cron_time": time_text(options.not_before_ms),
         "attempts_max": options.attempts_max,
+        "strict": options.strict,
     }
 
 

@@ -123,6 +123,7 @@ class _Request(msgspec.Struct, frozen=True, omit_defaults=True):
     durability: str = ""
     next_cron_time: str = ""
     attempts_max: int = 0
+    strict: bool = False
 
 
 _ABORT = Operation.ABORT
@@ -191,6 +192,7 @@ def _request(message: Message, steps: list[_Step], payloads: list[str]) -> _Requ
             message.check_url,
             message.protocol,
             explicit_verdict=options.explicit_verdict,
+            strict=options.strict,
         )
     return _Request(message.gid, "msg", steps, payloads, message.check_url, message.protocol, **option_fields(options))
 

@@ -200,5 +200,6 @@ class Alerts:
 def _what(attempt: Attempt) -> str:
     """What happened, without any text of the answer."""
     if attempt.status:
-        return f"{attempt.result}: answered with status {attempt.status}"
+        word = tellable(attempt)
+        return f"{attempt.result}: answered with status {attempt.status}{f'; {word}' if word else ''}"
     return without_credentials(f"{attempt.result}: {tellable(attempt)}")

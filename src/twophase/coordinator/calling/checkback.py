@@ -27,7 +27,7 @@ from twophase.core.hooks import Clock
 from twophase.core.lifecycle import FINAL, Event, State
 from twophase.core.limits import BRANCHES_MAX, OPEN_ANSWER_BYTES_MAX
 from twophase.core.message import Branch, Message, decode_branches
-from twophase.core.verdict import Verdict, interpret_check_back
+from twophase.core.verdict import Verdict, interpret_check_back, word_that_decided
 from twophase.destinations.base import Answer, Call
 from twophase.stores.base import Attempt, AttemptKind, DecidedBy
 
@@ -145,7 +145,7 @@ class CheckBack:
                 self._alerts.failing(entry, attempt, AlertEvent.CHECK_BACK_FAILING)
         self._decisions.happen(
             entry,
-            Occurrence(event, said, None, DecidedBy.CHECK_BACK, f"the producer answered {verdict.value}"),
+            Occurrence(event, said, None, DecidedBy.CHECK_BACK, _reason(answer, verdict)),
         )
 
     def _note(self, entry: Entry, answer: Answer, verdict: Verdict) -> Attempt:
@@ -161,6 +161,11 @@ class CheckBack:
         )
         self._decisions.committer.record(attempt)
         return attempt
+
+
+def _reason(answer: Answer, verdict: Verdict) -> str:
+    word = word_that_decided(answer.status, verdict.value)
+    return f"the producer answered {verdict.value}{f': {word}' if word else ''}"
 
 
 def _with_added_branches(message: Message, body: bytes) -> Message | None:

@@ -147,7 +147,7 @@ class Delivery:
     def _answered(self, entry: Entry, round_: _Round, index: int, key: str, answer: Answer) -> None:
         if failpoint.ARMED:
             failpoint.reach("coordinator.after_branch_call")
-        result = interpret_branch(answer.status, answer.body, strict=self._strict)
+        result = interpret_branch(answer.status, answer.body, strict=self._strict or entry.message.options.strict)
         self._observer.branch_answered(result, key, answer.latency_ms / 1000)
         if entry.detached:
             self._note_late(entry, entry.call_id(index), entry.calls_to[index].url, answer, result)
@@ -185,7 +185,7 @@ class Delivery:
     ) -> None:
         if failpoint.ARMED:
             failpoint.reach("coordinator.after_branch_call")
-        result = interpret_branch(answer.status, answer.body, strict=self._strict)
+        result = interpret_branch(answer.status, answer.body, strict=self._strict or entry.message.options.strict)
         self._observer.branch_answered(result, key, answer.latency_ms / 1000)
         if entry.detached:
             self._note_late(entry, branch_id, url, answer, result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX
+from twophase.core.verdict import word_that_decided
 from twophase.destinations.base import Answer
 from twophase.stores.base import Attempt, AttemptKind
 
@@ -28,12 +29,13 @@ def attempt_of(
 
 
 def tellable(attempt: Attempt) -> str:
-    """The error that may leave the store, for a log or an alert: what this side saw, never a word of the answer.
+    """The error that may leave the store, for a log or an alert: what this side saw, never a text of the answer.
 
-    An answer's text may repeat the payload. A gRPC service that says UNAVAILABLE gave none, but may have said why.
+    Of the answer only dtm's own words are named, where one of them decided: its text may repeat the payload. A gRPC
+    service that says UNAVAILABLE gave none, but may have said why.
     """
     if attempt.status:
-        return ""
+        return word_that_decided(attempt.status, attempt.result)
     return attempt.error.partition(":")[0] if attempt.error.startswith("gRPC ") else attempt.error
 
 

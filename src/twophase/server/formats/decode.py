@@ -19,15 +19,14 @@ from twophase.core.errors import InvalidRequest, LimitExceeded, UnsupportedType
 from twophase.core.gid import validate_gid
 from twophase.core.headers import why_no_metadata
 from twophase.core.limits import BRANCHES_MAX, PAYLOAD_BYTES_MAX, URL_BYTES_MAX, Limit, require
-from twophase.core.message import Branch, Message, Options, scheme_of
+from twophase.core.message import Branch, Message, scheme_of
 from twophase.core.topic import TOPIC_PREFIX, topic_in, validate_topic
-from twophase.server.formats.options import options_of, says_nothing
+from twophase.server.formats.options import judged_as, options_of, says_nothing
 from twophase.server.formats.trace import Trace, TraceHeaders
 from twophase.server.formats.wire import WireRequest, WireStep, parse_request
 
 _PROTOCOLS: Final = frozenset({"http", "grpc", "json-rpc"})
 _ADDRESSES_REMEMBERED_MAX: Final = 4096
-_DEFAULT_OPTIONS: Final = Options()
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -96,9 +95,10 @@ class Decoder:
             if address not in self._askable:
                 self._examine_check(address, gid)
         # One shared object for the usual case: a million waiting messages need not carry a million equal options.
-        options = _DEFAULT_OPTIONS
         if trace or not says_nothing(request):
             options = options_of(request, check_url, gid, self._now_ms() if request.next_cron_time else 0, trace)
+        else:
+            options = judged_as(request)
         return Message(gid, branches, check_url, options, protocol)
 
     def gid(self, body: bytes | bytearray) -> str:

@@ -42,6 +42,11 @@ class _CustomData(msgspec.Struct):
     delay: int | float | None = None
 
 
+_JUDGED: Final = {
+    (explicit, strict): Options(explicit_verdict=explicit, strict=strict)
+    for explicit in (False, True)
+    for strict in (False, True)
+}
 _custom_data_decoder = msgspec.json.Decoder(_CustomData | None)
 
 
@@ -69,11 +74,12 @@ def options_of(request: WireRequest, check_url: str, gid: str, now_ms: int, trac
         not_before_ms=not_before_ms(request.next_cron_time, now_ms, gid),
         attempts_max=_count(ATTEMPTS_MAX, request.attempts_max, gid),
         trace=_not_named(trace, request),
+        strict=bool(request.strict),
     )
 
 
 def says_nothing(request: WireRequest) -> bool:
-    """Whether a request leaves every option to its default."""
+    """Whether a request leaves every option to its default, but how answers are judged (`judged_as`)."""
     return not (
         request.custom_data
         or request.wait_result
@@ -86,12 +92,16 @@ def says_nothing(request: WireRequest) -> bool:
         or request.timeout_to_fail_ms
         or request.request_timeout_ms
         or request.retry_interval_ms
-        or request.explicit_verdict
         or request.open
         or request.durability
         or request.next_cron_time
         or request.attempts_max
     )
+
+
+def judged_as(request: WireRequest) -> Options:
+    """The options of a request that `says_nothing`: one object for all of its kind."""
+    return _JUDGED[bool(request.explicit_verdict), bool(request.strict)]
 
 
 def not_before_ms(said: str | float | None, now_ms: int, gid: str) -> int:

@@ -48,6 +48,7 @@ class WireRequest(msgspec.Struct, forbid_unknown_fields=True):
     durability: str | None = None
     next_cron_time: str | int | float | None = None
     attempts_max: int | None = None
+    strict: bool | None = None
     # accepted and without a meaning for a message: SAGA's, and what some clients always send along
     retry_limit: msgspec.Raw = msgspec.Raw()
     retry_count: msgspec.Raw = msgspec.Raw()

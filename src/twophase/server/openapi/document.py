@@ -70,6 +70,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "durability": "`submit` (the default) or `check-back`",
     "next_cron_time": "RFC 3339, or seconds since 1970: no delivery before",
     "attempts_max": "park after so many failed rounds in a row; 0 is the setting",
+    "strict": "judge a branch's answer by its status alone, and look for no words in its body",
     "retry_limit": "ignored",
     "retry_count": "ignored",
     "rollback_reason": "ignored",

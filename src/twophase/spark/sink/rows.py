@@ -105,6 +105,7 @@ class RowEncoder:
         options = Options(
             headers=headers,
             explicit_verdict=True,
+            strict=True,
             delay_ms=publishing.delay_ms,
             timeout_to_fail_ms=publishing.check_after_ms,
             durability=publishing.durability,
