@@ -41,11 +41,17 @@ _UNFINISHED = "unfinished"
 
 
 class BranchRefused(Exception):
-    """Raise it inside a branch to answer 409: not possible now; rolled back, and called again later."""
+    """Raise it inside a branch to answer 409: not possible now; rolled back, and called again later.
+
+    Its text goes into the answer: `raise BranchRefused("no stock")` is what `twophase explain` then shows.
+    """
 
 
 class BranchOngoing(Exception):
-    """Raise it inside a branch to answer 425: not done yet; rolled back, and called again soon."""
+    """Raise it inside a branch to answer 425: not done yet; rolled back, and called again soon.
+
+    Its text goes into the answer.
+    """
 
 
 class RowTaken(Exception):  # an internal signal of the rules

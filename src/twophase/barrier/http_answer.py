@@ -7,6 +7,7 @@ accident, and once more in status and body for coordinators that speak dtm (corr
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -30,6 +31,11 @@ _DTM_RESULT = {
     Verdict.IN_PROGRESS: "ONGOING",
     Verdict.UNKNOWN: "UNKNOWN",
 }
+
+
+REASON_CHARACTERS_MAX = 500
+
+_log = logging.getLogger("twophase.barrier")
 
 
 class HttpReply(NamedTuple):
@@ -177,17 +183,37 @@ def _branch_failed(error: Exception) -> HttpReply | None:
     if isinstance(error, InvalidRequest):
         return _refused(error)
     if isinstance(error, BranchRefused):
-        return HttpReply(409, dict(_JSON), b'{"dtm_result":"FAILURE"}')
-    if isinstance(error, BranchOngoing) or fault_of(error) is Fault.BUSY:
-        return HttpReply(425, dict(_JSON), b'{"dtm_result":"ONGOING"}')
+        return _failed(409, "FAILURE", str(error))
+    if isinstance(error, BranchOngoing):
+        return _failed(425, "ONGOING", str(error))
+    if fault_of(error) is Fault.BUSY:
+        return _failed(425, "ONGOING", "")
+    if isinstance(error, TwophaseError):
+        _log.error("a branch call fails: %s", error, exc_info=error)
+        return HttpReply(500, dict(_JSON), msgspec.json.encode({"code": error.code, "message": _text(error.message)}))
     return None
+
+
+def _failed(status: int, dtm_result: str, why: str) -> HttpReply:
+    """The reply to a branch that did not take effect; the reason is for `twophase explain`."""
+    content: dict[str, object] = {"dtm_result": dtm_result}
+    if why:
+        content["message"] = _text(why)
+    return HttpReply(status, dict(_JSON), msgspec.json.encode(content))
+
+
+def _text(why: str) -> msgspec.Raw:
+    """A reason as JSON, without the words that a coordinator of dtm's looks for anywhere in a body."""
+    json = msgspec.json.encode(why[:REASON_CHARACTERS_MAX])
+    return msgspec.Raw(json.replace(b"FAILURE", b"FAILUR\\u0045").replace(b"ONGOING", b"ONGOIN\\u0047"))
 
 
 def answer_branch(effect: Callable[[], object]) -> HttpReply:
     """The reply to a branch call whose `effect` is a call of `once`.
 
-    200 after its commit, also when it had taken effect before; 409 for `BranchRefused`; 425 for `BranchOngoing` and
-    for a busy database; 400 when the request names no branch; anything else is raised.
+    200 after its commit, also when it had taken effect before; 409 for `BranchRefused` and 425 for `BranchOngoing`,
+    with their text; 425 for a busy database; 400 when the request names no branch; 500 with code and message for any
+    other error of this library; anything else is raised.
     """
     try:
         effect()

@@ -3,19 +3,28 @@
 app.include_router(check_router(engine))
 
 @app.post("/transfer-in")
-def transfer_in(request: Request, transfer: Transfer) -> Response:
-    return once(engine, request, lambda connection: receive(connection, transfer))
+@branch(engine)
+def transfer_in(connection: Connection, transfer: Transfer) -> None:
+    receive(connection, transfer)
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, Protocol, overload
 
-from fastapi import APIRouter, Request, Response
+from twophase.integrations.functions import is_coroutine_branch, missing_extra
 
-from twophase.barrier import branch
+try:
+    from fastapi import APIRouter, FastAPI, Request, Response
+except ModuleNotFoundError as error:
+    raise missing_extra("fastapi", error) from None
+
+from twophase.barrier import branch as rule
 from twophase.barrier.asking import LOCK_TIMEOUT_MS
+from twophase.barrier.branch import BranchOngoing, BranchRefused
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.http_answer import (
     CheckBackPolicy,
@@ -26,6 +35,22 @@ from twophase.barrier.http_answer import (
     answer_check_back,
 )
 from twophase.barrier.open import is_async
+from twophase.core.errors import StoreError, Unavailable
+from twophase.integrations.unavailable import reply_to
+
+__all__ = [
+    "BranchOngoing",
+    "BranchRefused",
+    "answer_unavailable",
+    "aonce",
+    "branch",
+    "check_router",
+    "once",
+]
+
+P = ParamSpec("P")
+
+_REQUEST = "twophase_request"
 
 
 def _response(answer: HttpReply) -> Response:
@@ -69,11 +94,104 @@ def check_router(
 
 def once(engine: Any, request: Request, function: Callable[[Any], object], *, table: str = DEFAULT_TABLE) -> Response:
     """Run a branch's effect once and reply as the coordinator understands; see `barrier.once`. For `def` routes."""
-    return _response(answer_branch(lambda: branch.once(engine, request.query_params, function, table=table)))
+    return _response(answer_branch(lambda: rule.once(engine, request.query_params, function, table=table)))
 
 
 async def aonce(
     engine: Any, request: Request, function: Callable[[Any], Awaitable[object]], *, table: str = DEFAULT_TABLE
 ) -> Response:
     """`once` for `async def` routes with an async engine."""
-    return _response(await aanswer_branch(lambda: branch.aonce(engine, request.query_params, function, table=table)))
+    return _response(await aanswer_branch(lambda: rule.aonce(engine, request.query_params, function, table=table)))
+
+
+class BranchDecorator(Protocol):
+    """Makes a route of a function whose first argument is the transaction's connection."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Any, P], Awaitable[object]], /
+    ) -> Callable[P, Coroutine[Any, Any, Response]]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], object], /) -> Callable[P, Response]: ...
+
+
+def branch(engine: Any, *, table: str = DEFAULT_TABLE) -> BranchDecorator:
+    """Make a branch's route of one function, which takes effect once.
+
+    The function is given the transaction's connection first, then what FastAPI injects: models, path parameters,
+    dependencies. An async engine takes an `async def`. What it returns is not sent: a commit is answered with 200.
+
+    Arguments:
+        engine: the database of the effect.
+        table: the barrier's name in that database, `name` or `schema.name`.
+
+    Raises:
+        FunctionRefused: the function is async and the engine is not, or the other way round.
+        ConfigurationError: the table's name cannot be one.
+    """
+    validate_table(table)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        view: Callable[..., Any]
+        if is_coroutine_branch(engine, function):
+
+            async def aview(*args: Any, **injected: Any) -> Response:
+                request = injected.pop(_REQUEST)
+                effect = functools.partial(_called, function, args, injected)
+                return await aonce(engine, request, effect, table=table)
+
+            view = aview
+        else:
+
+            def sync_view(*args: Any, **injected: Any) -> Response:
+                request = injected.pop(_REQUEST)
+                effect = functools.partial(_called, function, args, injected)
+                return once(engine, request, effect, table=table)
+
+            view = sync_view
+        functools.update_wrapper(view, function)
+        vars(view)["__signature__"] = _signature(function)
+        return view
+
+    return decorate
+
+
+def _called(function: Callable[..., Any], args: tuple[Any, ...], injected: dict[str, Any], connection: Any) -> Any:
+    return function(connection, *args, **injected)
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """What FastAPI injects: the function's parameters behind the connection, and the request."""
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    _, *parameters = (
+        parameter.replace(annotation=_evaluated(parameter.annotation, names))
+        for parameter in inspect.signature(function).parameters.values()
+    )
+    request = inspect.Parameter(_REQUEST, inspect.Parameter.KEYWORD_ONLY, annotation=Request)
+    return inspect.Signature([*parameters, request], return_annotation=Response)
+
+
+def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
+    """An annotation that `from __future__ import annotations` left as text, where its names are known."""
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, names)  # noqa: S307 -- the service's own annotation, as FastAPI itself reads it
+    except NameError:
+        return annotation
+
+
+def answer_unavailable(app: FastAPI) -> None:
+    """Answer 503 with Retry-After when no coordinator could be asked and so nothing was started.
+
+    Errors after a commit are not touched: a caller must not repeat what is committed.
+    """
+
+    def answer(_request: Request, error: Exception) -> Response:
+        reply = reply_to(error)
+        if reply is None:
+            raise error
+        return _response(reply)
+
+    app.add_exception_handler(Unavailable, answer)
+    app.add_exception_handler(StoreError, answer)

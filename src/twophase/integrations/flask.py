@@ -3,21 +3,43 @@
 app.register_blueprint(check_blueprint(engine))
 
 @app.post("/transfer-in")
-def transfer_in() -> Response:
-    return once(engine, lambda connection: receive(connection, request.get_json()))
+@branch(engine)
+def transfer_in(connection: Connection) -> None:
+    receive(connection, request.get_json())
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import functools
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, Protocol, overload
 
-from flask import Blueprint, Response, request
+from twophase.integrations.functions import is_coroutine_branch, missing_extra
 
-from twophase.barrier import branch
+try:
+    from flask import Blueprint, Flask, Response, request
+except ModuleNotFoundError as error:
+    raise missing_extra("flask", error) from None
+
+from twophase.barrier import branch as rule
 from twophase.barrier.asking import LOCK_TIMEOUT_MS
+from twophase.barrier.branch import BranchOngoing, BranchRefused
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
-from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, answer_branch, answer_check_back
+from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, aanswer_branch, answer_branch, answer_check_back
+from twophase.core.errors import StoreError, Unavailable
+from twophase.integrations.unavailable import reply_to
+
+__all__ = [
+    "BranchOngoing",
+    "BranchRefused",
+    "answer_unavailable",
+    "aonce",
+    "branch",
+    "check_blueprint",
+    "once",
+]
+
+P = ParamSpec("P")
 
 
 def _response(answer: HttpReply) -> Response:
@@ -57,4 +79,70 @@ def check_blueprint(
 
 def once(engine: Any, function: Callable[[Any], object], *, table: str = DEFAULT_TABLE) -> Response:
     """Run a branch's effect once and reply as the coordinator understands; see `barrier.once`."""
-    return _response(answer_branch(lambda: branch.once(engine, request.args, function, table=table)))
+    return _response(answer_branch(lambda: rule.once(engine, request.args, function, table=table)))
+
+
+async def aonce(engine: Any, function: Callable[[Any], Awaitable[object]], *, table: str = DEFAULT_TABLE) -> Response:
+    """`once` for `async def` views, which Flask runs in an event loop each: give an async engine without a pool."""
+    return _response(await aanswer_branch(lambda: rule.aonce(engine, request.args, function, table=table)))
+
+
+class BranchDecorator(Protocol):
+    """Makes a view of a function whose first argument is the transaction's connection."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Any, P], Awaitable[object]], /
+    ) -> Callable[P, Coroutine[Any, Any, Response]]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], object], /) -> Callable[P, Response]: ...
+
+
+def branch(engine: Any, *, table: str = DEFAULT_TABLE) -> BranchDecorator:
+    """Make a branch's view of one function, which takes effect once.
+
+    The function is given the transaction's connection first, then the route's values. An async engine takes an
+    `async def`. What it returns is not sent: a commit is answered with 200.
+
+    Arguments:
+        engine: the database of the effect.
+        table: the barrier's name in that database, `name` or `schema.name`.
+
+    Raises:
+        FunctionRefused: the function is async and the engine is not, or the other way round.
+        ConfigurationError: the table's name cannot be one.
+    """
+    validate_table(table)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        if is_coroutine_branch(engine, function):
+
+            @functools.wraps(function)
+            async def aview(*args: Any, **values: Any) -> Response:
+                return await aonce(engine, lambda connection: function(connection, *args, **values), table=table)
+
+            return aview
+
+        @functools.wraps(function)
+        def view(*args: Any, **values: Any) -> Response:
+            return once(engine, lambda connection: function(connection, *args, **values), table=table)
+
+        return view
+
+    return decorate
+
+
+def answer_unavailable(app: Flask) -> None:
+    """Answer 503 with Retry-After when no coordinator could be asked and so nothing was started.
+
+    Errors after a commit are not touched: a caller must not repeat what is committed.
+    """
+
+    def answer(error: Exception) -> Response:
+        reply = reply_to(error)
+        if reply is None:
+            raise error
+        return _response(reply)
+
+    app.register_error_handler(Unavailable, answer)
+    app.register_error_handler(StoreError, answer)

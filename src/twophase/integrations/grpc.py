@@ -14,7 +14,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NoReturn, TypeVar
 from urllib.parse import parse_qs
 
-import grpc
+import msgspec
+
+from twophase.integrations.functions import missing_extra
+
+try:
+    import grpc
+except ModuleNotFoundError as error:
+    raise missing_extra("grpc", error) from None
 
 from twophase.barrier import branch
 from twophase.barrier.asking import LOCK_TIMEOUT_MS
@@ -183,8 +190,12 @@ def _verdict(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _end(answer: HttpReply) -> tuple[grpc.StatusCode, str]:
-    """Code and text for an answer that is no success; dtm's own words, where it has some."""
-    return _CODES[GRPC_OF_STATUS.get(answer.status, 2)], _DETAILS.get(answer.status) or answer.body.decode()
+    """Code and text for an answer that is no success; dtm's own word, where it has one, and the reason."""
+    code, word = _CODES[GRPC_OF_STATUS.get(answer.status, 2)], _DETAILS.get(answer.status)
+    if word is None:
+        return code, answer.body.decode()
+    why = msgspec.json.decode(answer.body).get("message", "")
+    return code, f"{word}: {why}" if why else word
 
 
 def _unreachable() -> NoReturn:

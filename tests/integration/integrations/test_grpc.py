@@ -63,7 +63,7 @@ class Service:
 def _effect(context: Any) -> None:
     match dict(context.invocation_metadata()).get("then"):
         case "refuse":
-            raise BranchRefused
+            raise BranchRefused("no stock")
         case "later":
             raise BranchOngoing
         case "fail":
@@ -198,7 +198,7 @@ async def test_a_branch_takes_effect_once(service: Service, bank: Bank) -> None:
 @pytest.mark.parametrize(
     ("then", "code", "details"),
     [
-        ("refuse", Code.ABORTED, "FAILURE"),
+        ("refuse", Code.ABORTED, "FAILURE: no stock"),
         ("later", Code.FAILED_PRECONDITION, "ONGOING"),
         ("fail", Code.UNKNOWN, ""),
     ],

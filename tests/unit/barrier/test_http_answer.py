@@ -11,7 +11,7 @@ import pytest
 from twophase.barrier.asking import CheckBackAnswer, CheckBackQuestion
 from twophase.barrier.branch import BranchCall, BranchOngoing, BranchRefused, read_call
 from twophase.barrier.http_answer import CheckBackPolicy, answer_branch, answer_check_back, answer_of, parse_query
-from twophase.core.errors import InvalidRequest
+from twophase.core.errors import InvalidRequest, TransactionLost
 from twophase.core.verdict import Verdict, interpret_branch, interpret_check_back
 
 QUERY = {"gid": "g", "trans_type": "msg", "op": "msg", "branch_id": "00", "prepared_at": "17", "barrier": "mine"}
@@ -136,6 +136,31 @@ def test_a_branch_s_failure_has_its_status(error: Exception, status: int) -> Non
         raise error
 
     assert answer_branch(effect).status == status
+
+
+@pytest.mark.parametrize(
+    ("error", "body"),
+    [
+        (BranchRefused("no stock"), b'{"dtm_result":"FAILURE","message":"no stock"}'),
+        (BranchOngoing("in an hour"), b'{"dtm_result":"ONGOING","message":"in an hour"}'),
+        (TransactionLost("gone"), b'{"code":"TP-5009","message":"gone"}'),
+        # dtm's coordinator looks for its words anywhere in a body.
+        (BranchRefused("ONGOING"), b'{"dtm_result":"FAILURE","message":"ONGOIN\\u0047"}'),
+        (TransactionLost("FAILURE"), b'{"code":"TP-5009","message":"FAILUR\\u0045"}'),
+    ],
+)
+def test_a_branch_s_failure_tells_its_reason(error: Exception, body: bytes) -> None:
+    def effect() -> None:
+        raise error
+
+    assert answer_branch(effect).body == body
+
+
+def test_a_reason_is_cut_at_a_bound() -> None:
+    def effect() -> None:
+        raise BranchRefused("x" * 10_000)
+
+    assert len(answer_branch(effect).body) < 600
 
 
 def test_an_unexpected_failure_is_the_framework_s() -> None:

@@ -2,13 +2,31 @@
 
     urlpatterns = [path("twophase/check", check_view("default"))]
 
-    @branch_view
-    def transfer_in(request: HttpRequest) -> HttpResponse:
-        return once("default", request, lambda connection: receive(request.body))
+    @branch("default")
+    def transfer_in(connection: BaseDatabaseWrapper, request: HttpRequest) -> None:
+        receive(request.body)
 
 `message.transaction("default")` takes an alias as well: the block is then the outermost `atomic` of that alias.
 """
 
-from twophase.integrations.django.views import branch_view, check_view, once
+from twophase.integrations.functions import missing_extra
 
-__all__ = ["branch_view", "check_view", "once"]
+try:
+    import django  # noqa: F401 -- looked for, so that its absence is told by the extra's name
+except ModuleNotFoundError as error:
+    raise missing_extra("django", error) from None
+
+from twophase.barrier.branch import BranchOngoing, BranchRefused
+from twophase.integrations.django.unavailable import UnavailableMiddleware
+from twophase.integrations.django.views import aonce, branch, branch_view, check_view, once
+
+__all__ = [
+    "BranchOngoing",
+    "BranchRefused",
+    "UnavailableMiddleware",
+    "aonce",
+    "branch",
+    "branch_view",
+    "check_view",
+    "once",
+]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET
 
-from twophase.barrier import branch
+from twophase.barrier import branch as rule
 from twophase.barrier.asking import LOCK_TIMEOUT_MS
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
-from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, answer_branch, answer_check_back
+from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, aanswer_branch, answer_branch, answer_check_back
+from twophase.integrations.functions import is_coroutine_branch
 
 View = Callable[..., HttpResponse]
+P = ParamSpec("P")
 V = TypeVar("V", bound=View)
 
 
@@ -62,7 +64,7 @@ def once(
 
     The view needs `branch_view`: under ATOMIC_REQUESTS there would be a transaction already.
     """
-    return _response(answer_branch(lambda: branch.once(alias, request.GET, function, table=table)))
+    return _response(answer_branch(lambda: rule.once(alias, request.GET, function, table=table)))
 
 
 @overload
@@ -83,3 +85,66 @@ def branch_view(alias: str | V = "default") -> V | Callable[[V], V]:
 def _outside(alias: str, view: V) -> V:
     outside: V = transaction.non_atomic_requests(using=alias)(csrf_exempt(view))
     return outside
+
+
+async def aonce(
+    engine: Any, request: HttpRequest, function: Callable[[Any], Awaitable[object]], *, table: str = DEFAULT_TABLE
+) -> HttpResponse:
+    """`once` for `async def` views with an async engine of SQLAlchemy or asyncpg; Django's own aliases are blocking."""
+    return _response(await aanswer_branch(lambda: rule.aonce(engine, request.GET, function, table=table)))
+
+
+class BranchDecorator(Protocol):
+    """Makes a view of a function whose first argument is the transaction's connection."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Any, HttpRequest, P], Awaitable[object]], /
+    ) -> Callable[Concatenate[HttpRequest, P], Coroutine[Any, Any, HttpResponse]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Any, HttpRequest, P], object], /
+    ) -> Callable[Concatenate[HttpRequest, P], HttpResponse]: ...
+
+
+def branch(engine: Any = "default", *, table: str = DEFAULT_TABLE) -> BranchDecorator:
+    """Make a branch's view of one function, which takes effect once; it needs no `branch_view`.
+
+    The function is given the transaction's connection first, then the request and the route's values. What it returns
+    is not sent: a commit is answered with 200.
+
+    Arguments:
+        engine: the alias of the effect's database; or an async engine, whose function is an `async def`.
+        table: the barrier's name in that database, `name` or `schema.name`.
+
+    Raises:
+        FunctionRefused: the function is async and the engine is not, or the other way round.
+        ConfigurationError: the table's name cannot be one.
+    """
+    validate_table(table)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        view: Any
+        if is_coroutine_branch(engine, function):
+
+            async def aview(request: HttpRequest, *args: Any, **values: Any) -> HttpResponse:
+                def effect(connection: Any) -> Any:
+                    return function(connection, request, *args, **values)
+
+                return await aonce(engine, request, effect, table=table)
+
+            view = aview
+        else:
+
+            def sync_view(request: HttpRequest, *args: Any, **values: Any) -> HttpResponse:
+                def effect(connection: Any) -> Any:
+                    return function(connection, request, *args, **values)
+
+                return once(engine, request, effect, table=table)
+
+            view = sync_view
+        functools.update_wrapper(view, function)
+        outside: Callable[..., Any] = _outside(engine if isinstance(engine, str) else "default", view)
+        return outside
+
+    return decorate

@@ -1,0 +1,36 @@
+"""What a function that is a branch must be, and an extra that is missing: the same for every framework."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from twophase.barrier.open import is_async
+from twophase.core.errors import FunctionRefused
+
+
+def is_coroutine_branch(engine: Any, function: Callable[..., object]) -> bool:
+    """Whether a decorated function is an `async def`, as its engine must be.
+
+    Raises:
+        FunctionRefused: one is async and the other is not.
+    """
+    if not callable(function):
+        raise FunctionRefused("branch takes an engine: write `@branch(engine)`, and put it below the route.")
+    asynchronous = inspect.iscoroutinefunction(function)
+    if asynchronous is not is_async(engine):
+        kinds = ("a plain function", "a blocking one") if is_async(engine) else ("an `async def`", "an async one")
+        name = getattr(function, "__name__", "the function")
+        raise FunctionRefused(f"{name} is {kinds[0]}; its engine must be {kinds[1]}.")
+    return asynchronous
+
+
+def missing_extra(extra: str, error: ImportError) -> ImportError:
+    """The error of an integration whose framework is not installed; `error` itself where another import failed."""
+    if (error.name or "").partition(".")[0] != extra:
+        return error
+    return ImportError(
+        f"twophase.integrations.{extra} needs the package {extra!r}. Run `pip install 'twophase[{extra}]'`.",
+        name=error.name,
+    )

@@ -1,0 +1,32 @@
+"""The answer to a caller whose request was not started because no coordinator could be asked."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from twophase.barrier.http_answer import HttpReply
+from twophase.core.errors import Fate, StoreError, TwophaseError, Unavailable
+
+RETRY_AFTER_S: Final = 1
+
+
+def reply_to(error: BaseException) -> HttpReply | None:
+    """503 with Retry-After for an error of prepare; None for everything else.
+
+    The fate tells: of these errors, only what was raised before a local transaction began says "not started".
+    The text names no address, because it goes to the service's own callers.
+
+    >>> from twophase.core.errors import CoordinatorUnreachable, NotPrepared
+    >>> reply_to(NotPrepared()).status, reply_to(CoordinatorUnreachable())
+    (503, None)
+    """
+    if not isinstance(error, Unavailable | StoreError) or error.fate is not Fate.NOT_STARTED:
+        return None
+    return HttpReply(503, {"content-type": "application/json", "retry-after": str(RETRY_AFTER_S)}, _body(error))
+
+
+def _body(error: TwophaseError) -> bytes:
+    message = "The service cannot start this now. Nothing was done; repeat the request."
+    return msgspec.json.encode({"code": error.code, "message": message})

@@ -1,0 +1,173 @@
+"""A consumer is one function on every framework, and its reasons are told; what was not started answers 503."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections, connections
+from django.test import Client, override_settings
+from sqlalchemy import NullPool, create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from tests.integration.integrations import consumers, test_django
+from tests.integration.integrations.test_fastapi import branch_query
+from twophase import FunctionRefused
+from twophase.barrier import install
+from twophase.integrations import django as on_django
+from twophase.integrations import fastapi as on_fastapi
+from twophase.integrations import flask as on_flask
+
+Post = Callable[..., tuple[int, dict[str, Any], dict[str, str]]]
+_DJANGO_SETTINGS = test_django.ENGINES  # that module configures Django
+
+
+class Shop:
+    """A service on one framework, and its database."""
+
+    def __init__(self, file: Path, post: Post) -> None:
+        self.file = file
+        self.post = post
+
+    def query(self, sql: str) -> list[Any]:
+        with contextlib.closing(sqlite3.connect(self.file)) as connection, connection:
+            return connection.execute(sql).fetchall()
+
+    def reserve(self, manner: str, gid: str, pieces: int) -> tuple[int, dict[str, Any]]:
+        status, body, _ = self.post(f"/{manner}/7", branch_query(gid), {"pieces": pieces})
+        return status, body
+
+
+def fastapi_post(engine: Any, async_engine: Any) -> Post:
+    ask = consumers.asgi_client(consumers.fastapi_app(engine, async_engine))
+
+    def post(url: str, query: dict[str, str], body: Any) -> tuple[int, dict[str, Any], dict[str, str]]:
+        answer = ask(url, params=query, json=body, headers={"x-tenant": "blue"})
+        return answer.status_code, _json(answer.content), dict(answer.headers)
+
+    return post
+
+
+def flask_post(engine: Any, async_engine: Any) -> Post:
+    client = consumers.flask_app(engine, async_engine).test_client()
+
+    def post(url: str, query: dict[str, str], body: Any) -> tuple[int, dict[str, Any], dict[str, str]]:
+        answer = client.post(url, query_string=query, json=body)
+        return answer.status_code, _json(answer.data), {name.lower(): value for name, value in answer.headers}
+
+    return post
+
+
+def django_post(_engine: Any, async_engine: Any) -> Post:
+    sys.modules["shop_urls"] = urls = types.ModuleType("shop_urls")
+    urls.urlpatterns = consumers.django_urls(async_engine)  # type: ignore[attr-defined]
+
+    def post(url: str, query: dict[str, str], body: Any) -> tuple[int, dict[str, Any], dict[str, str]]:
+        middleware = ["django.middleware.csrf.CsrfViewMiddleware", "twophase.integrations.django.UnavailableMiddleware"]
+        with override_settings(ROOT_URLCONF="shop_urls", MIDDLEWARE=middleware):
+            client = Client(enforce_csrf_checks=url not in {"/orders", "/payments"}, raise_request_exception=False)
+            answer = client.post(url, msgspec.json.encode(body), "application/json", query_params=query)
+        return (
+            answer.status_code,
+            _json(answer.content),
+            {name.lower(): value for name, value in answer.headers.items()},
+        )
+
+    return post
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return {}
+    return found
+
+
+@pytest.fixture(params=[fastapi_post, flask_post, django_post], ids=["fastapi", "flask", "django"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    """With ten pieces of article 7."""
+    file = tmp_path / "shop.db"
+    engine = create_engine(f"sqlite:///{file}", poolclass=NullPool)
+    async_engine = create_async_engine(f"sqlite+aiosqlite:///{file}", poolclass=NullPool)
+    install(engine)
+    entry = {"ENGINE": _DJANGO_SETTINGS["sqlite"], "NAME": str(file)}
+    connections.databases["shop"] = connections.configure_settings({"default": {}, "shop": entry})["shop"]
+    request_started.disconnect(close_old_connections)
+    request_finished.disconnect(close_old_connections)
+    one = Shop(file, request.param(engine, async_engine))
+    one.query("create table stock (article integer primary key, free integer)")
+    one.query("insert into stock values (7, 10)")
+    yield one
+    request_started.connect(close_old_connections)
+    request_finished.connect(close_old_connections)
+    connections["shop"].close()
+    del connections["shop"]
+    del connections.databases["shop"]
+    engine.dispose()
+
+
+MANNERS = pytest.mark.parametrize("manner", ["sync", "async"])
+
+
+@MANNERS
+def test_a_branch_is_one_function_and_takes_effect_once(shop: Shop, manner: str) -> None:
+    answers = [shop.reserve(manner, "g1", 2) for _ in range(2)]
+    assert answers == [(200, {"dtm_result": "SUCCESS"})] * 2
+    assert shop.query("select free from stock") == [(8,)]
+
+
+@MANNERS
+def test_a_refusal_is_answered_with_its_reason(shop: Shop, manner: str) -> None:
+    assert shop.reserve(manner, "g1", 200) == (409, {"dtm_result": "FAILURE", "message": "only 100 of 7"})
+    assert shop.query("select count(*) from barrier") == [(0,)]
+
+
+@MANNERS
+def test_an_error_of_the_barrier_is_answered_with_its_code(shop: Shop, manner: str) -> None:
+    shop.query("drop table barrier")
+    status, body = shop.reserve(manner, "g1", 2)
+    assert (status, body["code"]) == (500, "TP-6001")
+    assert "no complete barrier table 'barrier'" in body["message"]
+    assert shop.query("select free from stock") == [(10,)]
+
+
+def test_a_producer_whose_coordinator_is_away_answers_503(shop: Shop) -> None:
+    status, body, headers = shop.post("/orders", {}, {})
+    assert (status, body["code"], headers["retry-after"]) == (503, "TP-3004", "1")
+    assert "127.0.0.1" not in body["message"]
+
+
+def test_what_is_committed_is_never_answered_with_503(shop: Shop) -> None:
+    status, _, headers = shop.post("/payments", {}, {})
+    assert (status, "retry-after" in headers) == (500, False)
+
+
+@pytest.mark.parametrize("integration", [on_fastapi, on_flask, on_django], ids=["fastapi", "flask", "django"])
+def test_an_async_function_needs_an_async_engine(integration: Any, tmp_path: Path) -> None:
+    async def areceive(connection: Any) -> None: ...
+
+    def receive(connection: Any) -> None: ...
+
+    with pytest.raises(FunctionRefused, match="areceive is an `async def`; its engine must be an async one"):
+        integration.branch(create_engine("sqlite://"))(areceive)
+    with pytest.raises(FunctionRefused, match="receive is a plain function"):
+        integration.branch(create_async_engine("sqlite+aiosqlite://"))(receive)
+
+
+@pytest.mark.parametrize("extra", ["fastapi", "flask", "django", "grpc"])
+def test_an_integration_without_its_extra_names_it(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(f"twophase.integrations.{extra}")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, extra, None)
+    with pytest.raises(ImportError, match=rf"pip install 'twophase\[{extra}\]'") as raised:
+        __import__(f"twophase.integrations.{extra}")
+    assert raised.value.__cause__ is None
