@@ -36,6 +36,7 @@ EVENTS: dict[Event, str] = {
     Event.PARK: "retries are stopped, the message is kept",
     Event.REDRIVE: "a parked message starts again",
     Event.HURRY: "an operator wants it tried now",
+    Event.REDIRECT: "an operator gives another address",
 }
 ACTIONS: dict[Action, str] = {
     Action.NOTHING: "",
@@ -49,6 +50,7 @@ ACTIONS: dict[Action, str] = {
     Action.RECORD: "recorded",
     Action.INCIDENT: "**incident**",
     Action.HURRY: "tried now, though not before its time",
+    Action.REDIRECT: "the address is stored, and tried now, though not before its time",
 }
 REPLIES: dict[Reply, str] = {
     Reply.OK: "",

@@ -31,8 +31,8 @@ from .world import (
 Steps = Iterator[tuple[str, Moment]]
 
 _STORING = frozenset({Action.INSERT, Action.DECIDE_SUBMIT, Action.FINISH, Action.CHECK_BACK_FIRST})
-_PAUSING = frozenset({Action.RESCHEDULE, Action.PARK, Action.REDRIVE, Action.HURRY})
-_OPERATOR = frozenset({Event.FORCE_STOP, Event.PARK, Event.REDRIVE, Event.HURRY})
+_PAUSING = frozenset({Action.RESCHEDULE, Action.PARK, Action.REDRIVE, Action.HURRY, Action.REDIRECT})
+_OPERATOR = frozenset({Event.FORCE_STOP, Event.PARK, Event.REDRIVE, Event.HURRY, Event.REDIRECT})
 
 
 _NAMES = {state: f"coordinator that knows {state.name}" for state in State}

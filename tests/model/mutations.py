@@ -109,6 +109,8 @@ TABLE_MUTATIONS = (
     Mutation("retry now submits a prepared message", "I5", cell(_P, Event.HURRY, _S, _GO), _OPERATED),
     Mutation("retry now fails a submitted message", "I3", cell(_S, Event.HURRY, _F, _STOP), _OPERATED),
     Mutation("retry now delivers a failed message", "I3", cell(_F, Event.HURRY, _S, _GO), _OPERATED),
+    Mutation("redirect submits a prepared message", "I5", cell(_P, Event.REDIRECT, _S, _GO), _OPERATED),
+    Mutation("redirect ends a submitted message", "I2", cell(_S, Event.REDIRECT, _D, _STOP), _OPERATED),
     # The second line of defence: our SDK never says the contrary of a decision, a foreign one may.
     Mutation("abort on a submitted message fails it", "I3", cell(_S, Event.ABORT, _F, _STOP), _FOREIGN),
     Mutation("abort on a submitted message passes in silence", "I3", cell(_S, Event.ABORT, _S), _FOREIGN),

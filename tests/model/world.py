@@ -150,6 +150,7 @@ class Post:
             Letter("the operator's park", Event.PARK),
             Letter("the operator's redrive", Event.REDRIVE),
             Letter("the operator's retry now", Event.HURRY),
+            Letter("the operator's redirect", Event.REDIRECT),
         )
         self._places = {(letter.event, letter.attempt): place for place, letter in enumerate(self.letters)}
 

@@ -1,4 +1,4 @@
-"""What a person may do to a message: stop it, park it, redrive it, have it tried now; each act is on record.
+"""What a person may do to a message: stop, park, redrive, redirect it, have it tried now; each act is on record.
 
 Promise (rules 23 and 24): an operator goes through the lifecycle table like everybody else, whatever node he reaches; a
 message of another node is moved here by compare-and-set. Whatever he does is on record in the same commit as what it
@@ -8,7 +8,7 @@ changed: who, when, what and why, and no payload.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -16,10 +16,11 @@ import msgspec
 from twophase.coordinator.deciding.decisions import Decisions
 from twophase.coordinator.messages.entry import Entry, Occurrence, OnReply, ReplyOf, answers
 from twophase.coordinator.messages.evidence import excerpt
-from twophase.core.errors import StateConflict, UnknownMessage
+from twophase.core.errors import StateConflict, StoreCorrupt, UnknownMessage
 from twophase.core.hooks import Clock
 from twophase.core.lifecycle import Event, State
-from twophase.core.message import decode
+from twophase.core.message import Message, decode
+from twophase.core.redirect import Move, Redirection, redirect
 from twophase.stores.base import Attempt, AttemptKind, DecidedBy, LiveRow, Store
 
 LATER_ROWS_MAX: Final = 10_000
@@ -27,6 +28,8 @@ LATER_ROWS_MAX: Final = 10_000
 _PAGE_ROWS: Final = 100
 """Read at once, with their payloads."""
 _NAME_BYTES_MAX: Final = 100
+
+Validate = Callable[[Message, Sequence[Move]], None]
 
 
 class Act(msgspec.Struct, frozen=True):
@@ -139,6 +142,37 @@ class Operator:
             return False
         return self._decisions.times.earliest_ms(row.state, message, row.created_ms) < row.due_ms
 
+    async def redirect(
+        self, gid: str, wanted: Redirection, act: Act, validate: Validate, *, dry_run: bool = False
+    ) -> tuple[ReplyOf, tuple[Move, ...]]:
+        """Give open calls, or the check-back, another address, and try there; what is parked stays so.
+
+        Arguments:
+            validate: raises InvalidRequest when the message as it would be cannot be called.
+            dry_run: only say what would change.
+
+        Returns:
+            The reply, errors as for `stop`, and what changed; nothing when the message goes there already.
+        """
+        row, refused = await self._find_live(gid, "redirect")
+        if row is None:
+            return refused, ()
+        if wanted.check and row.state is not State.PREPARED:
+            status = row.state.name.lower()
+            error = StateConflict(
+                f"current status '{status}', cannot redirect: its producer is asked no more.", gid=gid
+            )
+            return ReplyOf(error, row.state, row.created_ms), ()
+        redirected, moves = redirect(_message_of(row), row.done, wanted)
+        validate(redirected, moves)
+        if dry_run or not moves:
+            return refused, moves
+        occurrence = Occurrence(
+            Event.REDIRECT, None, None, DecidedBy.OPERATOR, act.told("redirected"), redirection=wanted
+        )
+        reply = await self._happen(gid, occurrence)
+        return reply, occurrence.moves if reply.error is None else ()
+
     async def _find_live(self, gid: str, verb: str) -> tuple[LiveRow | None, ReplyOf]:
         """The message, or why nothing can be done to it."""
         row = await self._store.get(gid)
@@ -151,12 +185,26 @@ class Operator:
         return None, ReplyOf(final, row.state, row.created_ms)
 
     async def _perform(self, gid: str, event: Event, verb: str, told: str) -> ReplyOf:
+        return await self._happen(gid, Occurrence(event, None, None, DecidedBy.OPERATOR, told), verb)
+
+    async def _happen(self, gid: str, occurrence: Occurrence, verb: str = "") -> ReplyOf:
+        """Apply an operator's act, and record it under `verb`, unless its action records what it comes to."""
         future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
-        on_reply = answers(future)
-        entry = self._find(gid, on_reply)
+        occurrence.on_reply = answers(future)
+        entry = self._find(gid, occurrence.on_reply)
         if entry is not None:
-            # Recorded first, so that both go with one flush.
-            now_ms = self._clock.now_ms()
-            self._decisions.committer.record(Attempt(gid, AttemptKind.OPERATOR, "", "", now_ms, 0, 0, verb, told))
-            self._decisions.happen(entry, Occurrence(event, None, on_reply, DecidedBy.OPERATOR, told))
+            if verb:
+                # Recorded first, so that both go with one flush.
+                attempt = Attempt(
+                    gid, AttemptKind.OPERATOR, "", "", self._clock.now_ms(), 0, 0, verb, occurrence.reason
+                )
+                self._decisions.committer.record(attempt)
+            self._decisions.happen(entry, occurrence)
         return await future
+
+
+def _message_of(row: LiveRow) -> Message:
+    try:
+        return decode(row.body)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise StoreCorrupt(f"the stored body of message {row.gid!r} cannot be read.", gid=row.gid) from error

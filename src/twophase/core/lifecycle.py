@@ -49,6 +49,7 @@ class Event(enum.IntEnum):
     PARK = 11
     REDRIVE = 12
     HURRY = 13
+    REDIRECT = 14
 
 
 class Action(enum.IntEnum):
@@ -73,6 +74,8 @@ class Action(enum.IntEnum):
     """Record a contrary decision and alert: it breaks a promise someone else made."""
     HURRY = 10
     """Ask or call again now."""
+    REDIRECT = 11
+    """Store another address for open calls, or for the check-back, and try there."""
 
 
 class Reply(enum.IntEnum):
@@ -231,6 +234,15 @@ TRANSITIONS: dict[tuple[State, Event], Transition] = {
         submitted=_stay(_S, _DO.HURRY),
         succeeded=_stay(_D),
         failed=_stay(_F),
+    ),
+    **_row(
+        _E.REDIRECT,
+        absent=_stay(_A, reply=_R.NOT_FOUND),
+        forgotten=_stay(_G, reply=_R.NOT_FOUND),
+        prepared=_stay(_P, _DO.REDIRECT),
+        submitted=_stay(_S, _DO.REDIRECT),
+        succeeded=_stay(_D, reply=_R.CONFLICT),
+        failed=_stay(_F, reply=_R.CONFLICT),
     ),
 }
 

@@ -23,8 +23,9 @@ class Branch(msgspec.Struct, frozen=True, array_like=True):
     """One call that must follow the local transaction.
 
     `url` is an address whose scheme picks the destination, or `topic://name`; `payload` is the body of the
-    call, already serialised, empty for none. `subscribers` are the addresses that the topic stood for when the message
-    was inserted; None without a topic, or where it had none (see `core.topic`).
+    call, already serialised, empty for none. `subscribers` are the addresses that are called instead of `url`: those
+    that the topic stood for when the message was inserted (see `core.topic`), or the one that an operator gave (see
+    `core.redirect`). None: `url` itself.
     """
 
     url: str
@@ -81,7 +82,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     """A set of branches with options, named by its gid.
 
     `check_url` is where the coordinator asks for the verdict; empty for a plain message, which is submitted
-    without prepare.
+    without prepare. `prepared_check_url` is what the producer prepared, where an operator gave another address since.
     """
 
     gid: str
@@ -89,6 +90,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     check_url: str = ""
     options: Options = Options()
     protocol: str = "http"
+    prepared_check_url: str = ""
 
     def branch_id(self, index: int) -> str:
         """The wire's id of branch number `index` (from 0): `01`, `02`, …
@@ -177,10 +179,11 @@ def same_prepared(known: Message, said: Message) -> bool:
     >>> [same_prepared(asked, Message("g", (one,), other)) for other in others]
     [True, False, False]
     """
+    check_url = known.prepared_check_url or known.check_url
     return (
         _same(known.branches, said.branches)
         and known.options.open == said.options.open
-        and (known.check_url == said.check_url or _same_place_asked(known.check_url, said.check_url))
+        and (check_url == said.check_url or _same_place_asked(check_url, said.check_url))
     )
 
 

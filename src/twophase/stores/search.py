@@ -20,7 +20,8 @@ import msgspec
 
 from twophase.core.errors import InvalidRequest
 from twophase.core.lifecycle import FINAL, STORED, State
-from twophase.core.message import decode
+from twophase.core.message import Branch, decode
+from twophase.core.topic import TOPIC_PREFIX
 from twophase.stores.base import HistoryRow, LiveRow
 
 EXAMINED_MAX: Final = 5_000
@@ -35,7 +36,8 @@ _PAST: Final = re.compile(r"h((?:\.\d{1,9}-\d{1,19})*)")
 class Search(msgspec.Struct, frozen=True):
     """Which messages are wanted; what is left out does not restrict. Times in milliseconds since 1970.
 
-    `destination`: the beginning of a branch's address, with or without its scheme; of a topic's name or a subscriber.
+    `destination`: the beginning of an address that a branch is called at, with or without its scheme; of a topic's name
+    or a subscriber. `check`: the same of the check address.
     """
 
     states: frozenset[State] = STORED
@@ -44,6 +46,7 @@ class Search(msgspec.Struct, frozen=True):
     created_from_ms: int = 0
     created_before_ms: int = _TIME_END_MS
     destination: str = ""
+    check: str = ""
 
     @property
     def live_states(self) -> list[State]:
@@ -57,8 +60,8 @@ class Search(msgspec.Struct, frozen=True):
 
     @property
     def needle(self) -> bytes:
-        """What stands in the body of every message that calls the destination, and in few others."""
-        return self.destination.encode("utf-8", "replace")
+        """What stands in the body of every message that is wanted for its addresses, and in few others."""
+        return (self.destination or self.check).encode("utf-8", "replace")
 
     @property
     def gid_end(self) -> str:
@@ -66,17 +69,28 @@ class Search(msgspec.Struct, frozen=True):
         return self.gid_prefix + _BEYOND
 
     def calls(self, body: bytes) -> bool:
-        """Whether one of a stored message's branches is called at the destination."""
-        if not self.destination:
+        """Whether a stored message goes to the destination, and asks at the check address, that are wanted."""
+        if not self.destination and not self.check:
             return True
         try:
-            branches = decode(body).branches
+            message = decode(body)
         except (msgspec.DecodeError, msgspec.ValidationError):
             return True  # it cannot be told, and a person should see it
-        urls = [url for branch in branches for url in (branch.url, *(branch.subscribers or ()))]
-        return any(
-            url.startswith(self.destination) or url.partition("://")[2].startswith(self.destination) for url in urls
-        )
+        if self.check and not _begins(message.check_url, self.check):
+            return False
+        urls = [url for branch in message.branches for url in _addresses(branch)]
+        return not self.destination or any(_begins(url, self.destination) for url in urls)
+
+
+def _addresses(branch: Branch) -> tuple[str, ...]:
+    """Where a branch goes; not where it went before it was redirected."""
+    if branch.subscribers is None:
+        return (branch.url,)
+    return (branch.url, *branch.subscribers) if branch.url.startswith(TOPIC_PREFIX) else branch.subscribers
+
+
+def _begins(url: str, beginning: str) -> bool:
+    return url.startswith(beginning) or url.partition("://")[2].startswith(beginning)
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, message
 from twophase.coordinator.operator import Act
 from twophase.core.errors import StateConflict
 from twophase.core.lifecycle import State
+from twophase.core.message import Message
+from twophase.core.redirect import Move, Redirection
 from twophase.destinations.base import Answer
 from twophase.stores.base import AttemptKind, DecidedBy, HistoryRow
 
 EVE = Act("eve", "why not")
 REFUSED = Answer(500, b"no")
+ELSEWHERE = "http://bank-c/in"
 
 
 async def submitted_at_a(nodes: Nodes) -> None:
@@ -125,3 +129,42 @@ async def test_what_waits_at_any_node_is_tried_now(nodes: Nodes) -> None:
     await nodes.until_state("a", State.SUCCEEDED)
     await nodes.until_state("b", State.SUCCEEDED)
     assert sorted(nodes.b.destination.urls()) == ["http://a/in", "http://b/in", "http://b/in"]
+
+
+def anything(_: Message, __: Sequence[Move]) -> None:
+    """A door that lets every address pass."""
+
+
+async def test_a_redirect_at_another_node_is_done_there_and_the_owner_calls_the_old_address_no_more(
+    nodes: Nodes,
+) -> None:
+    await submitted_at_a(nodes)
+
+    reply, _ = await nodes.b.coordinator.operator.redirect("g", Redirection(ELSEWHERE), EVE, anything)
+    nodes.b.coordinator.tick()
+    await nodes.until_state("g", State.SUCCEEDED)
+    await come_due(nodes)
+    await nodes.until(lambda: nodes.a.active == 0)
+
+    assert reply.error is None
+    assert nodes.b.destination.urls() == [ELSEWHERE]
+    assert nodes.a.destination.urls() == [IN]
+
+
+async def test_a_round_of_the_owner_that_ends_well_after_a_redirect_elsewhere_ends_nothing(nodes: Nodes) -> None:
+    nodes.a.destination.hold(IN)
+    await nodes.a.submit(message("g"))
+    await nodes.until(lambda: nodes.a.destination.urls() == [IN])
+    nodes.b.destination.hold(ELSEWHERE)
+
+    await nodes.b.coordinator.operator.redirect("g", Redirection(ELSEWHERE), EVE, anything)
+    nodes.b.coordinator.tick()
+    await nodes.until(lambda: nodes.b.destination.urls() == [ELSEWHERE])
+    nodes.a.destination.release(IN)
+    await nodes.until(lambda: nodes.a.active == 0)
+
+    row = await nodes.shared.get("g")
+    assert row is not None
+    assert row.state is State.SUBMITTED, "what the old address answered does not end it"
+    nodes.b.destination.release(ELSEWHERE)
+    await nodes.until_state("g", State.SUCCEEDED)

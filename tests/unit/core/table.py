@@ -21,6 +21,7 @@ force_stop       | not_found| not_found  | check_back_first F| finish F         
 park             | not_found| not_found  | park              | park             | conflict         | conflict
 redrive          | not_found| not_found  | redrive           | redrive          | conflict         | conflict
 hurry            | not_found| not_found  | hurry             | hurry            | -                | -
+redirect         | not_found| not_found  | redirect          | redirect         | conflict         | conflict
 """
 """A row an event, a column a state. A cell: the action where there is one, the next state where it changes (P prepared,
 S submitted, D succeeded, F failed), the reply where it is not ok; - for none of them."""

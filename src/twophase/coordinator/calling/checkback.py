@@ -81,15 +81,15 @@ class CheckBack:
             self._note(entry, Answer(0, error=_NO_ADDRESS), Verdict.UNKNOWN)
             self._decisions.happen(entry, Occurrence(Event.PARK, reason=_NO_ADDRESS))
             return
-        if not self._calls.start(entry, url, self._call, partial(self._answered, entry)):
+        if not self._calls.start(entry, url, partial(self._call, url), partial(self._answered, entry, url)):
             self._decisions.put_off(entry, self._calls.waited_ms(entry, url))
 
-    def _call(self, entry: Entry) -> Call | None:
-        if entry.state is not State.PREPARED:
-            return None
+    def _call(self, url: str, entry: Entry) -> Call | None:
         message = entry.message
+        if entry.state is not State.PREPARED or message.check_url != url:
+            return None
         return Call(
-            message.check_url,
+            url,
             (
                 ("branch_id", "00"),
                 ("gid", message.gid),
@@ -108,16 +108,23 @@ class CheckBack:
 
         Nobody is told when the message has been decided before its question found a place.
         """
+        url = entry.message.check_url
 
         def answered(key: str, answer: Answer) -> None:
+            if entry.message.check_url != url and not entry.detached:
+                self.ask_for(entry, on_verdict)  # redirected meanwhile: the address before has no say
+                return
             verdict, said = self._understand(entry, key, answer)
             if verdict not in (Verdict.COMMITTED, Verdict.ROLLED_BACK):
                 self._note(entry, answer, verdict)
             on_verdict(verdict, said)
 
-        return self._calls.start(entry, entry.message.check_url, self._call, answered)
+        return self._calls.start(entry, url, partial(self._call, url), answered)
 
-    def _answered(self, entry: Entry, key: str, answer: Answer) -> None:
+    def _answered(self, entry: Entry, url: str, key: str, answer: Answer) -> None:
+        if entry.message.check_url != url and entry.state is State.PREPARED:
+            self._decisions.settle(entry)  # redirected meanwhile: the address before has no say
+            return
         verdict, said = self._understand(entry, key, answer)
         # A final entry has left memory, yet a contrary verdict about it is still an incident.
         if not entry.detached or entry.state in FINAL:
@@ -180,4 +187,4 @@ def _with_added_branches(message: Message, body: bytes) -> Message | None:
     branches = message.branches + added
     if len(branches) > BRANCHES_MAX.value:
         return None
-    return Message(message.gid, branches, message.check_url, message.options, message.protocol)
+    return msgspec.structs.replace(message, branches=branches)

@@ -120,12 +120,14 @@ class Delivery:
         if entry.call_ids is not None and url.startswith(TOPIC_PREFIX):
             self._approach_topic(entry, round_, index)
             return
-        build = partial(self._call, index)
-        if not self._calls.start(entry, url, build, partial(self._answered, entry, round_, index)):
+        build = partial(self._call, round_, index)
+        if not self._calls.start(entry, url, build, partial(self._answered, entry, round_, index, url)):
             round_.no_place_ms = max(round_.no_place_ms, self._calls.waited_ms(entry, url))
             self._take(entry, round_, index, BranchResult.ONGOING)
 
-    def _call(self, index: int, entry: Entry) -> Call:
+    def _call(self, round_: _Round, index: int, entry: Entry) -> Call | None:
+        if entry.round is not round_:
+            return None  # redirected while it waited for its place
         if failpoint.ARMED:
             failpoint.reach("coordinator.before_branch_call")
         message = entry.message
@@ -144,16 +146,16 @@ class Delivery:
             options.request_timeout_ms or self._settings.request_timeout_ms,
         )
 
-    def _answered(self, entry: Entry, round_: _Round, index: int, key: str, answer: Answer) -> None:
+    def _answered(self, entry: Entry, round_: _Round, index: int, url: str, key: str, answer: Answer) -> None:
         if failpoint.ARMED:
             failpoint.reach("coordinator.after_branch_call")
         result = interpret_branch(answer.status, answer.body, strict=self._strict or entry.message.options.strict)
         self._observer.branch_answered(result, key, answer.latency_ms / 1000)
-        if entry.detached:
-            self._note_late(entry, entry.call_id(index), entry.calls_to[index].url, answer, result)
+        if entry.detached or entry.round is not round_:
+            self._note_late(entry, entry.call_id(index), url, answer, result)
             return
         if result is not _SUCCEEDED:
-            self._note(entry, round_, entry.call_id(index), entry.calls_to[index].url, answer, result)
+            self._note(entry, round_, entry.call_id(index), url, answer, result)
         self._take(entry, round_, index, result)
 
     def _approach_topic(self, entry: Entry, round_: _Round, index: int) -> None:
@@ -169,15 +171,17 @@ class Delivery:
         late.outstanding = len(urls)
         for url in urls:
             id_ = late_id(branch_id, url)
-            build = partial(self._call_subscriber, index, id_, url)
+            build = partial(self._call_subscriber, round_, index, id_, url)
             if not self._calls.start(
                 entry, url, build, partial(self._subscriber_answered, entry, round_, index, late, id_, url)
             ):
                 round_.no_place_ms = max(round_.no_place_ms, self._calls.waited_ms(entry, url))
                 self._take_late(entry, round_, index, late, BranchResult.ONGOING)
 
-    def _call_subscriber(self, index: int, branch_id: str, url: str, entry: Entry) -> Call:
-        call = self._call(index, entry)
+    def _call_subscriber(self, round_: _Round, index: int, branch_id: str, url: str, entry: Entry) -> Call | None:
+        call = self._call(round_, index, entry)
+        if call is None:
+            return None
         return msgspec.structs.replace(call, url=url, query=(("branch_id", branch_id), *call.query[1:]))
 
     def _subscriber_answered(
@@ -187,7 +191,7 @@ class Delivery:
             failpoint.reach("coordinator.after_branch_call")
         result = interpret_branch(answer.status, answer.body, strict=self._strict or entry.message.options.strict)
         self._observer.branch_answered(result, key, answer.latency_ms / 1000)
-        if entry.detached:
+        if entry.detached or entry.round is not round_:
             self._note_late(entry, branch_id, url, answer, result)
             return
         if result is not _SUCCEEDED:
@@ -240,12 +244,17 @@ class Delivery:
             self._decisions.happen(entry, Occurrence(Event.BRANCH_NOT_DONE))
 
     def _note_late(self, entry: Entry, branch_id: str, url: str, answer: Answer, result: BranchResult) -> None:
-        """The answer to a call that was under way when the message was stopped: on record, and without effect (24)."""
-        if entry.state is not State.FAILED:
-            return  # whoever has it now records what he sees himself
-        what = f"{result.value} arrived late, the message was failed"
+        """Record the answer to a call that was under way when the message was stopped or redirected (24).
+
+        It has no effect. One that left memory otherwise is recorded by the node that has it now.
+        """
+        if entry.detached and entry.state is not State.FAILED:
+            return
+        why = "the message was failed" if entry.state is State.FAILED else "the message was redirected"
+        what = f"{result.value} arrived late, {why}"
         answer = Answer(answer.status, error=what, latency_ms=answer.latency_ms)
         self._record(entry, branch_id, url, answer, result)
+        self._decisions.settle(entry)
 
     def _note(
         self, entry: Entry, round_: _Round, branch_id: str, url: str, answer: Answer, result: BranchResult

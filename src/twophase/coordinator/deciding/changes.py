@@ -20,12 +20,13 @@ from twophase.coordinator.messages.times import Times
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core import failpoint
-from twophase.core.errors import InvalidRequest, StoreUnavailable
+from twophase.core.errors import InvalidRequest, StateConflict, StoreUnavailable
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import Action, Event, State
 from twophase.core.message import Durability, Message, encode, may_be_called_early
+from twophase.core.redirect import redirect
 from twophase.core.topic import TOPIC_PREFIX, fans_out
-from twophase.stores.base import Attempt, AttemptKind, Decide, Finish, Insert, Park, Reschedule
+from twophase.stores.base import Attempt, AttemptKind, Decide, Finish, Insert, Park, Redirect, Reschedule
 
 # Names of this module: see `decisions`.
 _PREPARED: Final = State.PREPARED
@@ -76,6 +77,7 @@ class Changes:
             Action.PARK: self._park,
             Action.REDRIVE: self._redrive,
             Action.HURRY: self._hurry,
+            Action.REDIRECT: self._redirect,
             Action.CHECK_BACK_FIRST: self._stop_prepared,
             Action.INCIDENT: self.incident,
             Action.RECORD: self._record_late,
@@ -224,6 +226,37 @@ class Changes:
             return  # this node wanted to put it off; the row is another's now
         entry.due_ms = self._times.soonest_ms(entry.state, entry.message, entry.created_ms)
         item = Reschedule(entry.message.gid, entry.version, entry.due_ms, entry.attempts, entry.done)
+        self._committer.add(entry, occurrence, item)
+
+    def _redirect(self, entry: Entry, occurrence: Occurrence, _: State) -> None:
+        wanted = occurrence.redirection
+        assert wanted is not None, "an operator says where to"
+        if entry.early:
+            self._store_early(entry, occurrence)
+            return
+        message = entry.message
+        try:
+            if wanted.check and entry.state is not _PREPARED:
+                text = f"current status '{entry.state.name.lower()}', cannot redirect: its producer is asked no more."
+                raise StateConflict(text, gid=message.gid)
+            redirected, moves = redirect(message, entry.done, wanted)
+        except (InvalidRequest, StateConflict) as error:
+            self._replies.refuse(occurrence, ReplyOf(error, entry.state, entry.created_ms))
+            occurrence.on_reply = None
+            return
+        if not moves:
+            return
+        if moves != occurrence.moves:  # once, also when the row has changed meanwhile and it is planned again
+            now_ms = self._clock.now_ms()
+            for move in moves:
+                told = f"{occurrence.reason}; now {move.after}"
+                attempt = Attempt(
+                    message.gid, AttemptKind.OPERATOR, move.branch_id, move.before, now_ms, 0, 0, "redirect", told
+                )
+                self._committer.record(attempt)
+        occurrence.moves, occurrence.merged = moves, redirected
+        entry.due_ms = self._times.soonest_ms(entry.state, redirected, entry.created_ms)
+        item = Redirect(message.gid, entry.version, entry.due_ms, entry.done, encode(redirected))
         self._committer.add(entry, occurrence, item)
 
     def _stop_prepared(self, entry: Entry, occurrence: Occurrence, next_state: State) -> None:

@@ -15,7 +15,18 @@ from twophase.coordinator.messages.entry import Entry, Occurrence
 from twophase.coordinator.observer import Observer
 from twophase.core import failpoint
 from twophase.core.errors import StoreError, StoreFenced
-from twophase.stores.base import Attempt, AttemptKind, Batch, Decide, FlushResult, Insert, Item, NotApplied, Store
+from twophase.stores.base import (
+    Attempt,
+    AttemptKind,
+    Batch,
+    Decide,
+    FlushResult,
+    Insert,
+    Item,
+    NotApplied,
+    Redirect,
+    Store,
+)
 
 _ATTEMPTS_MAX = 10_000
 _TOLD_AT_ONCE = 32
@@ -24,7 +35,7 @@ in one turn, clients stood still meanwhile, and the server did while they all an
 _NOT_DONE = frozenset({AttemptKind.BRANCH, AttemptKind.CHECK_BACK})
 _BODIES_BYTES_MAX = 16 * 1024 * 1024
 """Of one flush: with more, a statement would take longer than a store gives it, and all that is in it would fail."""
-_WITH_BODY = (Insert, Decide)
+_WITH_BODY = (Insert, Decide, Redirect)
 _LARGEST_AT_ONCE = 4
 """So many of the longest bodies are no more than that."""
 

@@ -14,7 +14,7 @@ from twophase.coordinator.observer import Observer
 from twophase.core import failpoint
 from twophase.core.hooks import Clock
 from twophase.core.lifecycle import Event, State
-from twophase.stores.base import Decide, Finish, Insert, Item, Park, Reschedule
+from twophase.stores.base import Decide, Finish, Insert, Item, Park, Redirect, Reschedule
 
 # Names of this module: see `decisions`.
 _PREPARED: Final = State.PREPARED
@@ -44,6 +44,8 @@ class Confirmed:
         elif isinstance(item, Reschedule):
             entry.stored_due_ms = item.due_ms
             self._timers.schedule(entry, item.due_ms)
+        elif isinstance(item, Redirect):
+            self._redirected(entry, occurrence, item)
         else:
             self._parked(entry, item)
 
@@ -88,6 +90,16 @@ class Confirmed:
             self._timers.cancel(entry)
         else:
             entry.attempts = 0
+            self._timers.schedule(entry, item.due_ms)
+
+    def _redirected(self, entry: Entry, occurrence: Occurrence, item: Redirect) -> None:
+        self._become(entry, occurrence)
+        entry.stored_due_ms = item.due_ms
+        entry.attempts = 0
+        entry.done = item.done
+        for outcome in entry.queue or ():
+            outcome.outdate(entry.state)
+        if not entry.parked:
             self._timers.schedule(entry, item.due_ms)
 
     def _become(self, entry: Entry, occurrence: Occurrence) -> None:

@@ -22,7 +22,7 @@ from twophase.coordinator.deciding.confirmed import Confirmed
 from twophase.coordinator.deciding.replies import Replies
 from twophase.coordinator.deciding.topics import Topics
 from twophase.coordinator.messages.active import Active
-from twophase.coordinator.messages.entry import Entry, Occurrence, OnReply, ReplyOf
+from twophase.coordinator.messages.entry import NOT_DONE, Entry, Occurrence, OnReply, ReplyOf
 from twophase.coordinator.messages.slots import Slots
 from twophase.coordinator.messages.timers import Timers
 from twophase.coordinator.messages.times import Times
@@ -56,7 +56,6 @@ _NOTHING: Final = Action.NOTHING
 _OK: Final = Reply.OK
 _NO_PLACE_MS: Final = 2_000
 _NO_PLACE_MS_MAX: Final = 30_000
-_NOT_DONE: Final = {State.PREPARED: Event.CHECK_UNDECIDED, State.SUBMITTED: Event.BRANCH_NOT_DONE}
 
 
 class Decisions:
@@ -203,7 +202,12 @@ class Decisions:
             asked_only = occurrence.event is _PREPARE and entry.version > 0
             if not (asked_only and isinstance(found, LiveRow) and found.mine and found.version == entry.version):
                 was_early, decided_by = entry.early, entry.decided_by
+                addresses = entry.calls_to, entry.message.check_url
                 self._active.mirror(entry, found)
+                if (entry.calls_to, entry.message.check_url) != addresses:
+                    # Redirected elsewhere: what was heard at the addresses before says nothing of these.
+                    for outcome in (occurrence, *(entry.queue or ())):
+                        outcome.outdate(entry.state)
                 if was_early:
                     self._keep_early(entry, decided_by)
             occurrence.confirmed = True
@@ -247,7 +251,7 @@ class Decisions:
             return
         now_ms = self._clock.now_ms()
         if self._active.crowded:
-            self.happen(entry, Occurrence(_NOT_DONE[entry.state], pause_ms=self._slots.pause_ms(now_ms)))
+            self.happen(entry, Occurrence(NOT_DONE[entry.state], pause_ms=self._slots.pause_ms(now_ms)))
         else:
             pause_ms = min(max(waited_ms, _NO_PLACE_MS), _NO_PLACE_MS_MAX)
             queues = max(1.0, len(self._active) / self._lane_waiting_max)

@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from twophase.core.errors import TwophaseError
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Branch, Message
+from twophase.core.redirect import Move, Redirection
 from twophase.core.topic import expansion_of
 from twophase.core.verdict import BranchResult
 
@@ -35,6 +36,10 @@ class ReplyOf(msgspec.Struct, frozen=True):
     prepared_at_ms: int = 0
     result: BranchResult | None = None
 
+
+NOT_DONE: Final = {State.PREPARED: Event.CHECK_UNDECIDED, State.SUBMITTED: Event.BRANCH_NOT_DONE}
+"""A try that did not end the matter, by the state in which it was made."""
+_OF_AN_ADDRESS: Final = frozenset({Event.ALL_SUCCEEDED, Event.CHECK_COMMITTED, Event.CHECK_ROLLED_BACK, Event.PARK})
 
 OnReply = Callable[[ReplyOf], None]
 
@@ -65,6 +70,7 @@ class Occurrence(msgspec.Struct, eq=False):
     `confirmed`: the store has been asked since it arrived, so that what memory says is no older than the request.
     `asked`: a force stop whose producer was asked first and gave no verdict; it is meant for a prepared message alone.
     `pause_ms`: how long until the next try; 0: what the schedule says.
+    `redirection`: the other address that an operator wants; `moves`: what it came to.
     """
 
     event: Event
@@ -76,6 +82,13 @@ class Occurrence(msgspec.Struct, eq=False):
     confirmed: bool = False
     asked: bool = False
     pause_ms: int = 0
+    redirection: Redirection | None = None
+    moves: tuple[Move, ...] = ()
+
+    def outdate(self, state: State) -> None:
+        """Be no more than a try that failed: the address that it came from is not the message's any more."""
+        if self.on_reply is None and self.event in _OF_AN_ADDRESS and state in NOT_DONE:
+            self.event, self.said = NOT_DONE[state], None
 
 
 class Round(Protocol):
@@ -173,10 +186,16 @@ class Entry:
         return self.message.branch_id(index) if self.call_ids is None else self.call_ids[index]
 
     def become(self, message: Message) -> None:
-        """Be another message of the same gid: as it was stored, or with what came late."""
+        """Be another message of the same gid: as it was stored, with what came late, or redirected.
+
+        A round that calls other addresses than these ends here; its answers count no more.
+        """
+        before = self.calls_to
         self.message = message
         expansion = expansion_of(message.branches)
         if expansion is None:
             self.calls_to, self.call_ids = message.branches, None
         else:
             self.calls_to, self.call_ids = expansion.branches, expansion.ids
+        if self.round is not None and self.calls_to != before:
+            self.round = None

@@ -35,4 +35,5 @@ def merge(known: Message, said: Message) -> Message:
     branches = known.branches + added if added else known.branches
     if options == known.options and branches is known.branches:
         return known
-    return Message(known.gid, branches, known.check_url or said.check_url, options, known.protocol)
+    check_url = known.check_url or said.check_url
+    return Message(known.gid, branches, check_url, options, known.protocol, known.prepared_check_url)

@@ -23,6 +23,7 @@ VERBS: dict[Event, str] = {
     Event.PARK: "park",
     Event.REDRIVE: "redrive",
     Event.HURRY: "retry",
+    Event.REDIRECT: "redirect",
 }
 
 

@@ -154,7 +154,8 @@ def _asks(row: LiveRow, check_prefix: str, identity: str) -> bool:
     if message is None:
         return True  # whom it would ask cannot be told, so nobody may clean what it might ask about
     url = message.check_url
-    if not url or not url.startswith(check_prefix):
+    # The barrier row of a redirected message stands where its producer prepared it.
+    if not url or not (url.startswith(check_prefix) or message.prepared_check_url.startswith(check_prefix)):
         return False
     named = databases_asked(url)
     return not identity or not named or identity in named

@@ -1,0 +1,168 @@
+"""Another address for calls of a message that is not final, or for its check-back, as an operator gives it.
+
+Promise: a redirect changes where a message goes, and nothing else. Branches keep their ids and payloads, what has
+succeeded stays so, and a repeated prepare or submit is compared with what the producer wrote: a redirected branch
+keeps its `url` and is called at its one subscriber, which gives it the id it had. A check-back goes on asking the same
+database, unless the new address itself names another.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from twophase.core.address import IDENTITY_PARAMETER, TOPIC_PREFIX
+from twophase.core.errors import InvalidRequest, StateConflict
+from twophase.core.message import Branch, Message, databases_asked
+from twophase.core.topic import subscriber_ids
+
+CHECK_BACK_ID: Final = "00"
+"""The branch id of a check-back, on the wire and on record."""
+_SHOWN_MAX: Final = 200
+
+
+class Redirection(msgspec.Struct, frozen=True):
+    """An operator's wish.
+
+    `to` replaces the whole address, or its beginning where one is given. `branch_id` names one call; `beginning` means
+    every open call whose address begins so, with or without its scheme; neither means the only open call.
+    `check` means the check address instead.
+    """
+
+    to: str
+    branch_id: str = ""
+    beginning: str = ""
+    check: bool = False
+
+
+class Move(msgspec.Struct, frozen=True):
+    """One address replaced."""
+
+    branch_id: str
+    before: str
+    after: str
+
+
+def redirect(message: Message, done: int, wanted: Redirection) -> tuple[Message, tuple[Move, ...]]:
+    """The message as an operator wants it called, and what changes; nothing when it is called there already.
+
+    Arguments:
+        message: as it stands.
+        done: its calls that have succeeded, a bit each.
+        wanted: the wish.
+
+    Raises:
+        InvalidRequest: no open call is meant, or several where one address was given.
+        StateConflict: the call that is named has succeeded.
+
+    >>> sent = Message("g", (Branch("http://old/a"), Branch("http://old/b")))
+    >>> [move.after for move in redirect(sent, 1, Redirection("http://new", beginning="http://old"))[1]]
+    ['http://new/b']
+    """
+    if wanted.check:
+        return _redirect_check(message, wanted)
+    calls = _calls(message)
+    chosen = _chosen(calls, done, wanted, message.gid)
+    moves: list[Move] = []
+    branches = list(message.branches)
+    for number, place, call_id, before in chosen:
+        after = _replaced(before, wanted)
+        if after != before:
+            moves.append(Move(call_id, before, after))
+            branches[number] = _called_at(branches[number], place, after)
+    return msgspec.structs.replace(message, branches=tuple(branches)), tuple(moves)
+
+
+def begins(url: str, beginning: str) -> bool:
+    """Whether an address begins so, up to the end of a part; with or without its scheme.
+
+    >>> begins("http://b:80/in", "b:80"), begins("http://b:8080/in", "http://b:80")
+    (True, False)
+    """
+    return _rest(url, beginning) is not None
+
+
+_Call = tuple[int, int, str, str]
+"""The branch's number from 0, the call's place in it, its id, its address."""
+
+
+def _calls(message: Message) -> list[_Call]:
+    """The calls of a message in the order of the bits of `done`."""
+    calls: list[_Call] = []
+    for number, branch in enumerate(message.branches):
+        urls = (branch.url,) if branch.subscribers is None else branch.subscribers
+        ids = [message.branch_id(number)] if len(urls) == 1 else subscriber_ids(number + 1, len(urls))
+        calls += [(number, place, id_, url) for place, (id_, url) in enumerate(zip(ids, urls, strict=True))]
+    return calls
+
+
+def _chosen(calls: list[_Call], done: int, wanted: Redirection, gid: str) -> list[_Call]:
+    is_open = [not done >> index & 1 for index in range(len(calls))]
+    left = [call for call, open_ in zip(calls, is_open, strict=True) if open_]
+    if wanted.branch_id:
+        named = [call for call in calls if call[2] == wanted.branch_id]
+        if not named:
+            ids = ", ".join(call[2] for call in calls)
+            raise InvalidRequest(f"branch: there is no {wanted.branch_id[:45]!r}; there are {ids}.", gid=gid)
+        if named[0] not in left:
+            text = f"branch {wanted.branch_id} has succeeded, and is not called again."
+            raise StateConflict(text, gid=gid, remedy="Redirect a branch that is open.")
+        left = named
+    if wanted.beginning:
+        left = [call for call in left if begins(call[3], wanted.beginning)]
+    if not left:
+        where = f" goes to {wanted.beginning[:_SHOWN_MAX]}" if wanted.beginning else " is left"
+        raise InvalidRequest(f"no open call{where}; nothing was changed.", gid=gid)
+    if len(left) > 1 and not wanted.beginning:
+        found = ", ".join(f"{call[2]} {call[3][:_SHOWN_MAX]}" for call in left[:5])
+        raise InvalidRequest(f"branch: {len(left)} calls are open, name one: {found}.", gid=gid)
+    return left
+
+
+def _called_at(branch: Branch, place: int, url: str) -> Branch:
+    if branch.subscribers is None:
+        return Branch(branch.url, branch.payload, (url,))
+    urls = (*branch.subscribers[:place], url, *branch.subscribers[place + 1 :])
+    is_as_sent = urls == (branch.url,) and not branch.url.startswith(TOPIC_PREFIX)
+    return Branch(branch.url, branch.payload, None if is_as_sent else urls)
+
+
+def _redirect_check(message: Message, wanted: Redirection) -> tuple[Message, tuple[Move, ...]]:
+    before = message.check_url
+    if wanted.beginning and not begins(before, wanted.beginning):
+        text = f"its producer is asked at {before[:_SHOWN_MAX] or 'no address'}; nothing was changed."
+        raise InvalidRequest(text, gid=message.gid)
+    after = _asking_as(before, _replaced(before, wanted))
+    if after == before:
+        return message, ()
+    prepared = message.prepared_check_url or before
+    moved = msgspec.structs.replace(message, check_url=after, prepared_check_url="" if prepared == after else prepared)
+    return moved, (Move(CHECK_BACK_ID, before, after),)
+
+
+def _asking_as(before: str, after: str) -> str:
+    """`after`, which asks the database that `before` asks, unless it names one."""
+    named = databases_asked(before)
+    if not named or databases_asked(after):
+        return after
+    address, hash_sign, fragment = after.partition("#")
+    joint = "&" if "?" in address else "?"
+    return f"{address}{joint}{IDENTITY_PARAMETER}={quote(named[0], safe='')}{hash_sign}{fragment}"
+
+
+def _replaced(url: str, wanted: Redirection) -> str:
+    rest = _rest(url, wanted.beginning) if wanted.beginning else ""
+    assert rest is not None, "it was chosen because it begins so"
+    return wanted.to + rest
+
+
+def _rest(url: str, beginning: str) -> str | None:
+    """What follows the beginning; None when the address begins otherwise, or the beginning ends within a part."""
+    for text in (url, url.partition("://")[2]):
+        if text.startswith(beginning):
+            rest = text[len(beginning) :]
+            if not rest or rest[0] in "/?#" or beginning[-1:] in {"/", "?", "&", "="}:
+                return rest
+    return None
