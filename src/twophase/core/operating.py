@@ -1,8 +1,8 @@
 """What operators say to a server and are told, under `/api/twophase/messages`: a message as it stands, and their acts.
 
 Plain values that travel as JSON, known to the server's door and to the command line, which needs nothing of the
-server's. No payload, header or secret is in them, only addresses and sizes. Times are milliseconds since 1970 by the
-store's clock; what has no value is left out.
+server's. No header or secret is in them, only addresses and sizes; payloads only where they are asked for. Times are
+milliseconds since 1970 by the store's clock; what has no value is left out.
 """
 
 from __future__ import annotations
@@ -17,13 +17,46 @@ class Said(msgspec.Struct):
     reason: str = ""
 
 
+class Redirecting(Said):
+    """The body of a redirect, see `core.redirect.Redirection`; `dry_run`: only say what would change."""
+
+    to: str = ""
+    branch: str = ""
+    beginning: str = msgspec.field(default="", name="from")
+    check: bool = False
+    dry_run: bool = False
+
+
+class ShownMove(msgspec.Struct, frozen=True):
+    """One address replaced; a check-back is branch 00."""
+
+    branch_id: str
+    before: str = msgspec.field(name="from")
+    after: str = msgspec.field(name="to")
+
+
+class Redirected(msgspec.Struct, frozen=True):
+    """A redirect is done, or would do this; no `moves`: the message goes there already."""
+
+    gid: str
+    state: str
+    moves: list[ShownMove]
+
+
 class ShownBranch(msgspec.Struct, omit_defaults=True, frozen=True):
-    """One call of the message."""
+    """One call of the message.
+
+    `sent_to` is the producer's address, where an operator gave another one. `payload` is there when it is asked for;
+    `payload_base64` instead where it is no text.
+    """
 
     branch_id: str
     url: str = ""
     payload_bytes: int = 0
     done: bool = False
+    sent_to: str = ""
+    payload: str = ""
+    payload_base64: str = ""
 
 
 class ShownAttempt(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -44,6 +77,7 @@ class ShownMessage(msgspec.Struct, omit_defaults=True, frozen=True):
 
     `attempts_max`: when so many rounds of branch calls have failed in a row it is parked; 0 for never.
 
+    `prepared_check_url` is the producer's check address, where an operator gave another one.
     `log` is there when one message is asked for, the newest 100, oldest first.
     """
 
@@ -60,6 +94,7 @@ class ShownMessage(msgspec.Struct, omit_defaults=True, frozen=True):
     attempts: int = 0
     attempts_max: int = 0
     check_url: str = ""
+    prepared_check_url: str = ""
     protocol: str = "http"
     check_back_durability: bool = False
     branches: list[ShownBranch] = []

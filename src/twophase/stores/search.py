@@ -18,10 +18,10 @@ from typing import Final
 
 import msgspec
 
+from twophase.core.address import TOPIC_PREFIX
 from twophase.core.errors import InvalidRequest
 from twophase.core.lifecycle import FINAL, STORED, State
 from twophase.core.message import Branch, decode
-from twophase.core.topic import TOPIC_PREFIX
 from twophase.stores.base import HistoryRow, LiveRow
 
 EXAMINED_MAX: Final = 5_000

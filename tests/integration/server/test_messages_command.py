@@ -144,6 +144,133 @@ async def test_everything_parked_is_redriven_after_a_confirmation(terminal: Term
         await terminal.server.until_state(gid, "succeed")
 
 
+async def test_a_message_with_a_wrong_address_is_redirected_and_delivered(terminal: Terminal) -> None:
+    terminal.branch.answers["/no-such-path"] = 404
+    await terminal.submit("order-1", "/no-such-path")
+    old, new = terminal.branch.url("/no-such-path"), terminal.branch.url("/in")
+    words = ("messages", "redirect", "order-1", "--to", new, "--reason", "a wrong path", "--by", "eve")
+
+    tried = await terminal.type(*words, "--dry-run")
+    assert tried == f"order-1, branch 01: {old} -> {new}\n1 would be redirected: a dry run, nothing is changed.\n"
+    assert "redirected" not in await terminal.type("explain", "order-1")
+
+    assert await terminal.type(*words) == f"order-1, branch 01: {old} -> {new}\n1 redirected.\n"
+    told = await terminal.until_told("order-1", "has succeeded")
+    assert f"Branch 01 ({old}) was redirected by eve: a wrong path; now {new}, at " in told
+    shown = json.loads(await terminal.type("messages", "show", "order-1", "--json"))["message"]["branches"][0]
+    assert (shown["url"], shown["sent_to"], shown["done"]) == (new, old, True)
+    refused = await terminal.type(*words, code=1)
+    assert refused.startswith("TP-2001: current status 'succeeded', cannot redirect.")
+
+
+async def test_all_that_go_to_an_address_are_redirected_after_a_confirmation(terminal: Terminal) -> None:
+    terminal.branch.answers["/down/in"] = 500
+    gids = [f"order-{number}" for number in range(3)]
+    for gid in gids:
+        await terminal.submit(gid, "/down/in")
+    await terminal.submit("elsewhere", "/down")
+    old, new = terminal.branch.url("/down/"), terminal.branch.url("/")
+    words = ("messages", "redirect", "--from", old, "--to", new)
+
+    asked = await terminal.type(*words, answer="n\n", code=1)
+    assert f"Redirect 3 unfinished messages, such as order-2, from {old} to {new}?" in asked
+    tried = await terminal.type(*words, "--dry-run", "--gid-prefix", "order-0")
+    assert "1 would be redirected" in tried
+    assert (await terminal.type(*words, "--yes")).endswith("3 redirected.\n")
+    assert await terminal.type(*words, "--yes") == f"No unfinished message goes to {old}.\n"
+    for gid in gids:
+        await terminal.server.until_state(gid, "succeed")
+    assert await terminal.server.state("elsewhere") == "submitted"
+
+
+async def test_a_wrong_check_address_is_redirected_and_goes_on_naming_its_database(terminal: Terminal) -> None:
+    wrong = "http://127.0.0.1:9/check?barrier=7f"
+    steps = [{"action": terminal.branch.url("/in")}]
+    await terminal.server.post(
+        "prepare", gid="order-1", steps=steps, payloads=["{}"], query_prepared=wrong, timeout_to_fail_ms=1
+    )
+    await terminal.until_told("order-1", "gave no verdict")
+
+    right = terminal.branch.url("/check")
+    words = ("messages", "redirect", "--check", "--from", "http://127.0.0.1:9/check", "--to", right)
+    told = await terminal.type(*words, "--yes", "--reason", "OWN_URL was wrong")
+
+    assert f"order-1, check-back: {wrong} -> {right}?barrier=7f" in told
+    told = await terminal.until_told("order-1", "has succeeded")
+    assert f"The check address ({wrong}) was redirected by " in told
+
+
+async def test_an_address_that_no_prepare_could_bring_is_refused_before_a_question(terminal: Terminal) -> None:
+    await terminal.submit("order-1")
+    down = terminal.branch.url("/down")
+
+    async def refused(to: str, *words: str) -> str:
+        return await terminal.type("messages", "redirect", "--from", down, "--to", to, *words, code=1)
+
+    assert "'gid'" in await refused("http://b/in?gid=x")
+    assert "TP-1000: to: " in await refused("nowhere:80/in")
+    assert "no topic" in await refused("topic://rates")
+    assert "?" not in (told := await refused("http://[b/in")), told
+    assert await terminal.server.state("order-1") == "submitted"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["order-1"], "--to: the new address is missing."),
+        (["--to", "http://b"], "Name a message, or say --from URL"),
+        (["--branch", "01", "--to", "http://b"], "--branch needs the message's gid"),
+        (["order-1", "--check", "--branch", "01", "--to", "http://b"], "--check is about no branch"),
+    ],
+)
+def test_a_redirect_that_does_not_say_what_is_meant_says_what_is_missing(words: list[str], told: str) -> None:
+    result = runner.invoke(app, ["messages", "redirect", *words])
+
+    assert (result.exit_code, told in result.output) == (2, True), result.output
+
+
+async def test_payloads_are_shown_only_where_they_are_asked_for(terminal: Terminal) -> None:
+    steps = [{"action": terminal.branch.url("/down")}]
+    await terminal.server.post("submit", gid="order-1", steps=steps, payloads=['{"name":"Zoë\\u001b"}'])
+
+    assert "Zoë" not in await terminal.type("messages", "show", "order-1")
+    assert "Zoë" not in await terminal.type("messages", "show", "order-1", "--json")
+    assert "Zoë" not in await terminal.type("messages", "list", "--json")
+    shown = await terminal.type("messages", "show", "order-1", "--payload")
+    assert shown.endswith('Payload of branch 01, 21 bytes:\n{"name":"Zoë\\u001b"}\n')
+    found = json.loads(await terminal.type("messages", "show", "order-1", "--payload", "--json"))
+    assert found["message"]["branches"][0]["payload"] == '{"name":"Zoë\\u001b"}'
+
+
+async def test_what_is_final_is_refused_before_a_question_and_people_read_succeeded(terminal: Terminal) -> None:
+    await terminal.submit("done", "/in")
+    await terminal.server.until_state("done", "succeed")
+    await terminal.submit("order-1")
+
+    assert await terminal.type("messages", "stop", "done", code=1) == (
+        "done has succeeded: it is final, and cannot be stopped.\n"
+    )
+    told = await terminal.type("messages", "stop", "done", "order-1", answer="y\n", code=1)
+    assert told.startswith("done has succeeded: it is final, and cannot be stopped.\nStop order-1, which is submitted")
+    assert told.endswith("1 stopped, 1 refused.\n")
+    assert " succeeded " in await terminal.type("messages", "list", "--state", "succeeded")
+
+
+async def test_all_that_match_are_stopped_after_one_question(terminal: Terminal) -> None:
+    for number in range(3):
+        await terminal.submit(f"order-{number}")
+    await terminal.submit("done", "/in")
+    down = terminal.branch.url("/down")
+
+    assert "name a filter" in await terminal.type("messages", "stop", "--all", code=2)
+    tried = await terminal.type("messages", "stop", "--all", "--destination", down, "--dry-run")
+    assert tried.splitlines()[-1] == "Stop 3 unfinished messages: a dry run, nothing is changed."
+    asked = await terminal.type("messages", "stop", "--all", "--destination", down, answer="n\n", code=1)
+    assert "Stop 3 unfinished messages, such as order-2: producers of prepared ones are asked first" in asked
+    assert await terminal.type("messages", "stop", "--all", "--destination", down, "--yes") == "3 stopped.\n"
+    assert await terminal.server.state("order-0") == "failed"
+
+
 async def test_some_of_many_may_be_refused(terminal: Terminal) -> None:
     await terminal.submit("order-1")
 
@@ -195,7 +322,7 @@ async def test_what_is_no_twophase_server_is_told_in_a_sentence() -> None:
     assert "hunter2" not in told
 
 
-@pytest.mark.parametrize("command", ["list", "show", "stop", "park", "redrive", "retry-now"])
+@pytest.mark.parametrize("command", ["list", "show", "stop", "park", "redrive", "redirect", "retry-now"])
 def test_help_has_examples(command: str) -> None:
     told = runner.invoke(app, ["messages", command, "--help"]).output
 

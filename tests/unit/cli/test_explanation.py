@@ -39,13 +39,15 @@ def called(branch_id: str, result: str, status: int = 0, error: str = "", target
     return ShownAttempt(NOW - 5_000, "branch", branch_id, target, status, 3, result, error)
 
 
-def acted(verb: str, told: str) -> ShownAttempt:
-    return ShownAttempt(NOW - 9_000, "operator", result=verb, error=told)
+def acted(verb: str, told: str, branch_id: str = "", target: str = "") -> ShownAttempt:
+    return ShownAttempt(NOW - 9_000, "operator", branch_id, target, result=verb, error=told)
 
 
 PREPARED = "order-17 is prepared: its producer has not said yet whether the local transaction committed."
 ONE = "(1 min ago)"
-RETRY, REDRIVE, STOP = (f"twophase messages {act} order-17" for act in ("retry-now", "redrive", "stop"))
+RETRY, REDRIVE, STOP, REDIRECT = (
+    f"twophase messages {act} order-17" for act in ("retry-now", "redrive", "stop", "redirect")
+)
 PARKED_BY_HAND = acted("park", "parked by eve: a fault")
 
 # name, message, headline, said in `happened`, in `blocked`, in `then`, commands
@@ -76,7 +78,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         "",
         f"its producer ({CHECK}) gave no verdict: no answer, connection refused.",
         "in 9 s",
-        [RETRY, STOP],
+        [RETRY, f"{REDIRECT} --check --to URL", STOP],
     ),
     (
         "prepared, producer answers something else",
@@ -85,7 +87,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         "",
         'gave no verdict: status 404, "not found". 2 questions',
         "in 1 s",
-        [STOP],
+        [f"{REDIRECT} --check --to URL", STOP],
     ),
     (
         "prepared, check-back durability",
@@ -181,7 +183,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         "",
         f"Branch 01 ({IN}) fails: no answer, timed out after 3000 ms",
         "in 30 s",
-        [RETRY, STOP],
+        [RETRY, f"{REDIRECT} --branch 01 --to URL", STOP],
     ),
     (
         "submitted, a branch refuses",

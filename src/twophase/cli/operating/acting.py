@@ -9,10 +9,12 @@ import getpass
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 import typer
+from rich.console import Console
+from rich.progress import Progress
 
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
@@ -33,11 +35,15 @@ from twophase.cli.operating.message_filters import (
 from twophase.core.operating import ManyMessages, Said
 
 _PAGE_ROWS: Final = 500
+UNFINISHED: Final = frozenset({"prepared", "submitted"})
+"""The states in which something can be done to a message."""
+T = TypeVar("T")
 
 GidsArgument = Annotated[list[str] | None, typer.Argument(metavar="[GID]...", help="The messages' gids.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why you do it; recorded with the message.")]
 ByOption = Annotated[str, typer.Option("--by", help="Who does it; recorded. Default: your user name and this machine.")]
 AllOption = Annotated[bool, typer.Option("--all", help="Every message that matches the filters.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say which messages would be meant.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
@@ -54,9 +60,15 @@ class Asked(msgspec.Struct, frozen=True):
     server: str
     everything: bool
     yes: bool
+    dry_run: bool
     as_json: bool
 
-    def filters(self, *, parked: bool, states: list[str] | None = None) -> Filters:
+    @property
+    def is_filtered(self) -> bool:
+        """Whether a filter restricts which messages are meant."""
+        return bool(self.states or self.gid_prefix or self.destination or self.created_after or self.created_before)
+
+    def filters(self, *, parked: bool | None, states: list[str] | None = None) -> Filters:
         """Those of the options, with what the command itself asks for; ends the process when a time cannot be read."""
         return Filters.of(
             states or self.states,
@@ -67,19 +79,19 @@ class Asked(msgspec.Struct, frozen=True):
             parked=parked,
         )
 
-    def chosen(self, api: Api, verb: str, kind: str, filters: Filters) -> list[str]:
-        """The messages named, or all that fit after a confirmation."""
+    def chosen(self, api: Api, verb: str, kind: str, filters: Filters, effect: str = "") -> list[str]:
+        """The messages named, or all that fit after a confirmation; with --dry-run none, they are only listed."""
         if bool(self.gids) == self.everything:
             typer.echo("Name messages, or say --all with filters: one of both.", err=True)
             raise typer.Exit(2)
-        if self.gids:
-            return self.gids
-        unfinished = {"prepared", "submitted"}
-        found = [
-            one.gid for page in pages(api, filters, "", sys.maxsize) for one in page.messages if one.state in unfinished
+        found = self.gids or [
+            one.gid for page in pages(api, filters, "", sys.maxsize) for one in page.messages if one.state in UNFINISHED
         ]
-        if found and not self.yes:
-            confirm(f"{verb} {len(found)} {kind} message{'s' if len(found) > 1 else ''}, such as {found[0]}?")
+        if self.dry_run:
+            typer.echo("\n".join([*found, f"{verb} {count_of(found, kind)}: a dry run, nothing is changed."]))
+            return []
+        if found and not self.gids and not self.yes:
+            confirm(f"{verb} {count_of(found, kind)}, such as {found[0]}{effect}?")
         return found
 
 
@@ -99,6 +111,7 @@ def several(command: Callable[[Asked], None]) -> Callable[..., None]:
         *,
         everything: AllOption = False,
         yes: YesOption = False,
+        dry_run: DryRunOption = False,
         as_json: JsonOption = False,
     ) -> None:
         command(
@@ -113,6 +126,7 @@ def several(command: Callable[[Asked], None]) -> Callable[..., None]:
                 server=server,
                 everything=everything,
                 yes=yes,
+                dry_run=dry_run,
                 as_json=as_json,
             )
         )
@@ -134,6 +148,45 @@ def pages(api: Api, filters: Filters, position: str, limit: int) -> Iterator[Man
         position = page.position
         if not position or left <= 0:
             return
+
+
+def perform(api: Api, act: str, gids: list[str], body: object, answer: type[T]) -> tuple[list[T], int]:
+    """Do an act to each message; the answers, and how many were refused, which each has been told.
+
+    A single one that is refused ends the process, and so does a server that does not answer.
+    """
+    answers: list[T] = []
+    refused = 0
+    quiet = len(gids) < 2 or not sys.stderr.isatty()
+    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as progress:
+        task = progress.add_task(act, total=len(gids))
+        for gid in gids:
+            try:
+                answers.append(api.post(path_of("messages", gid, act), body, answer))
+            except typer.Exit as refusal:
+                if refusal.exit_code != EXIT_REFUSED or len(gids) == 1:
+                    raise
+                refused += 1
+            progress.advance(task)
+    return answers, refused
+
+
+def count_of(gids: list[str], kind: str) -> str:
+    """How many messages, in words.
+
+    >>> count_of(["g"], "parked")
+    '1 parked message'
+    """
+    return f"{len(gids)} {kind} message{'' if len(gids) == 1 else 's'}"
+
+
+def state_in_words(state: str) -> str:
+    """A state as people say it; dtm's wire spells one of them otherwise.
+
+    >>> state_in_words("succeed"), state_in_words("prepared")
+    ('succeeded', 'prepared')
+    """
+    return "succeeded" if state == "succeed" else state
 
 
 def confirm(question: str) -> None:

@@ -21,6 +21,10 @@ _SLACK_MS: Final = 2_000
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
+_STATUSES_OF_NO_SUCH_PLACE: Final = frozenset({0, 301, 302, 307, 308, 404, 405, 410})
+"""Nobody answered, or somebody who does not know the path."""
+
+
 class Remedy(msgspec.Struct, frozen=True):
     """A command, and when to use it."""
 
@@ -167,7 +171,10 @@ def _history(message: ShownMessage, now_ms: int) -> list[str]:
     """What operators did, and every contradiction."""
     told = []
     for one in message.log:
-        if one.kind == "operator":
+        if one.kind == "operator" and one.result == "redirect":
+            what = "The check address" if one.branch_id == "00" else f"Branch {one.branch_id}"
+            told.append(f"{what} ({one.target or 'none'}) was {one.error}, at {clock(one.at_ms, now_ms)}.")
+        elif one.kind == "operator":
             told.append(f"{one.error[:1].upper()}{one.error[1:]}, at {clock(one.at_ms, now_ms)}.")
         elif one.kind == "incident":
             told.append(f"Incident at {clock(one.at_ms, now_ms)}: {one.error}. Somebody broke a promise: investigate.")
@@ -252,6 +259,8 @@ def _remedies(message: ShownMessage, now_ms: int) -> list[Remedy]:
         found.append(Remedy(f"twophase messages redrive {gid}", "once the cause is fixed"))
     elif not message.parked and message.due_ms > now_ms + _SLACK_MS:
         found.append(Remedy(f"twophase messages retry-now {gid}", "once the cause is fixed, instead of waiting"))
+    if elsewhere := _redirect(message):
+        found.append(Remedy(f"twophase messages redirect {gid} {elsewhere} --to URL", "if that address is wrong"))
     if message.state == "prepared":
         found.append(
             _stop(
@@ -263,6 +272,20 @@ def _remedies(message: ShownMessage, now_ms: int) -> list[Remedy]:
     else:
         found.append(_stop(message, "to give it up although its transaction is committed"))
     return found
+
+
+def _redirect(message: ShownMessage) -> str:
+    """The option that names the call whose address may be wrong; empty where none looks so."""
+    if message.state == "prepared":
+        asked = [one for one in message.log if one.kind == "check-back" and message.check_url.startswith(one.target)]
+        return "--check" if asked and asked[-1].result != "in_progress" and _looks_wrong(asked[-1]) else ""
+    left = [one for one in message.branches if not one.done]
+    wrong = [branch for branch, last in _last_failures(message, left) if _looks_wrong(last)]
+    return f"--branch {wrong[0].branch_id}" if wrong else ""
+
+
+def _looks_wrong(last: ShownAttempt) -> bool:
+    return last.result != "ongoing" and last.status in _STATUSES_OF_NO_SUCH_PLACE
 
 
 def _stop(message: ShownMessage, when: str) -> Remedy:

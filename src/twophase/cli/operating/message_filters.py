@@ -15,7 +15,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _TIME: Final = "A time such as 2026-01-31T12:00 (UTC unless it says), or how long ago: 90s, 10m, 2h, 7d."
 
 StateOption = Annotated[
-    list[str] | None, typer.Option("--state", help="prepared, submitted, succeed or failed; may be repeated.")
+    list[str] | None, typer.Option("--state", help="prepared, submitted, succeeded or failed; may be repeated.")
 ]
 PrefixOption = Annotated[str, typer.Option("--gid-prefix", metavar="TEXT", help="How the gid begins.")]
 DestinationOption = Annotated[
@@ -23,6 +23,9 @@ DestinationOption = Annotated[
     typer.Option("--destination", metavar="URL", help="How a branch's address begins, with or without http://."),
 ]
 AfterOption = Annotated[str, typer.Option("--created-after", metavar="WHEN", help=_TIME)]
+CheckOption = Annotated[
+    str, typer.Option("--check-address", metavar="URL", help="How the check address begins, with or without http://.")
+]
 BeforeOption = Annotated[str, typer.Option("--created-before", metavar="WHEN", help=_TIME)]
 
 
@@ -41,12 +44,14 @@ class Filters(msgspec.Struct, frozen=True):
         created_before: str,
         *,
         parked: bool | None,
+        check: str = "",
     ) -> Filters:
         """From the options; ends the process with a sentence when a time cannot be read."""
         query = {
             "state": ",".join(states or ()),
             "gid": gid_prefix,
             "destination": destination,
+            "check": check,
             "created_after": _milliseconds("--created-after", created_after),
             "created_before": _milliseconds("--created-before", created_before),
             "parked": "" if parked is None else str(parked).lower(),

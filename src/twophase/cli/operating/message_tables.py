@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 from rich.table import Table
 from rich.text import Text
 
+from twophase.cli.operating.acting import state_in_words
 from twophase.cli.operating.explanation import clock, span
-from twophase.core.operating import ShownMessage
+from twophase.core.operating import ShownBranch, ShownMessage
 
 
 def table_of(messages: Sequence[ShownMessage], now_ms: int) -> Table:
@@ -23,7 +24,7 @@ def table_of(messages: Sequence[ShownMessage], now_ms: int) -> Table:
                 Text,
                 (
                     one.gid,
-                    f"{one.state}, parked" if one.parked else one.state,
+                    _state(one),
                     span(now_ms - one.created_ms),
                     one.decided_by,
                     str(one.attempts or ""),
@@ -41,7 +42,7 @@ def one_message(one: ShownMessage, now_ms: int) -> Iterable[Table]:
     facts.show_header = False
     for name, value in (
         ("gid", one.gid),
-        ("state", f"{one.state}, parked" if one.parked else one.state),
+        ("state", _state(one)),
         ("created", clock(one.created_ms, now_ms)),
         ("decided", f"{clock(one.decided_ms, now_ms)} by {one.decided_by}" if one.decided_ms else ""),
         ("finished", clock(one.finished_ms, now_ms) if one.finished_ms else ""),
@@ -49,6 +50,7 @@ def one_message(one: ShownMessage, now_ms: int) -> Iterable[Table]:
         ("next", clock(one.due_ms, now_ms) if one.due_ms else ""),
         ("failed rounds", str(one.attempts or "")),
         ("check-back", one.check_url),
+        ("prepared with", one.prepared_check_url),
     ):
         if value:
             facts.add_row(Text(name), Text(value))
@@ -64,6 +66,24 @@ def one_message(one: ShownMessage, now_ms: int) -> Iterable[Table]:
             at, status = clock(entry.at_ms, now_ms), str(entry.status or "")
             log.add_row(*map(Text, (at, entry.kind, entry.branch_id, status, entry.result, entry.error)))
         yield log
+
+
+def payload_of(branch: ShownBranch) -> str:
+    """What a branch is sent, under a headline; what a terminal would not print is escaped.
+
+    >>> print(payload_of(ShownBranch("01", payload_bytes=3, payload="a\\x1b[")))
+    Payload of branch 01, 3 bytes:
+    a\\x1b[
+    """
+    if branch.payload_base64:
+        return f"Payload of branch {branch.branch_id}, {branch.payload_bytes} bytes, base64:\n{branch.payload_base64}"
+    text = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in branch.payload)
+    return f"Payload of branch {branch.branch_id}, {branch.payload_bytes} bytes:\n{text}"
+
+
+def _state(one: ShownMessage) -> str:
+    state = state_in_words(one.state)
+    return f"{state}, parked" if one.parked else state
 
 
 def _next(one: ShownMessage, now_ms: int) -> str:

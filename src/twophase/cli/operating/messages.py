@@ -9,11 +9,22 @@ import shlex
 import sys
 from typing import Annotated, Final
 
+import msgspec
 import typer
 from rich.console import Console
-from rich.progress import Progress
 
-from twophase.cli.operating.acting import Asked, ByOption, ReasonOption, YesOption, confirm, me, pages, several
+from twophase.cli.operating.acting import (
+    UNFINISHED,
+    Asked,
+    ByOption,
+    ReasonOption,
+    confirm,
+    me,
+    pages,
+    perform,
+    several,
+    state_in_words,
+)
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
     EXIT_REFUSED,
@@ -26,12 +37,14 @@ from twophase.cli.operating.http_api import (
 from twophase.cli.operating.message_filters import (
     AfterOption,
     BeforeOption,
+    CheckOption,
     DestinationOption,
     Filters,
     PrefixOption,
     StateOption,
 )
-from twophase.cli.operating.message_tables import one_message, table_of
+from twophase.cli.operating.message_tables import one_message, payload_of, table_of
+from twophase.cli.operating.redirecting import REDIRECT_EXAMPLES, redirect
 from twophase.core.operating import Acted, ManyMessages, OneMessage, Said, ShownMessage
 
 app = typer.Typer(
@@ -58,6 +71,7 @@ def list_messages(
     state: StateOption = None,
     gid_prefix: PrefixOption = "",
     destination: DestinationOption = "",
+    check_address: CheckOption = "",
     created_after: AfterOption = "",
     created_before: BeforeOption = "",
     limit: Annotated[int, typer.Option(min=1, help="List at most this many.")] = 50,
@@ -70,7 +84,9 @@ def list_messages(
     as_json: JsonOption = False,
 ) -> None:
     """List messages: unfinished ones by gid, then finished ones, the newest first."""
-    filters = Filters.of(state, gid_prefix, destination, created_after, created_before, parked=parked)
+    filters = Filters.of(
+        state, gid_prefix, destination, created_after, created_before, parked=parked, check=check_address
+    )
     found: list[ShownMessage] = []
     page = ManyMessages([], position, 0)
     for page in pages(Api(server), filters, position, limit):
@@ -89,24 +105,38 @@ def list_messages(
 _SHOW_EXAMPLES: Final = """\b
 Examples:
   twophase messages show order-17
-  twophase messages show order-17 --json"""
+  twophase messages show order-17 --json
+  twophase messages show order-17 --payload
+  twophase messages show order-17 --payload --json | jq -r '.message.branches[0].payload'"""
 
 
 @app.command(epilog=_SHOW_EXAMPLES)
-def show(gid: GidArgument, server: ServerOption = DEFAULT_SERVER, *, as_json: JsonOption = False) -> None:
+def show(
+    gid: GidArgument,
+    server: ServerOption = DEFAULT_SERVER,
+    *,
+    payload: Annotated[
+        bool, typer.Option("--payload", help="Show what each branch is sent, too. It may hold personal data.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Show one message: its branches, and what went wrong. In words: twophase explain GID."""
-    found = Api(server).get(path_of("messages", gid), OneMessage)
+    query = {"payload": "true"} if payload else None
+    found = Api(server).get(path_of("messages", gid), OneMessage, query=query)
     if as_json:
         print_json(found)
         return
     for part in one_message(found.message, found.now_ms):
         _console().print(part)
+    for branch in found.message.branches if payload else ():
+        typer.echo(payload_of(branch))
 
 
 _STOP_EXAMPLES: Final = """\b
 Examples:
   twophase messages stop order-17 --reason "cancelled by the customer"
   twophase messages stop order-17 order-18 --yes
+  twophase messages stop --all --destination http://mail:8080 --created-before 7d --dry-run
 
 The producer of a prepared message is asked first. If its transaction has committed, the message is delivered and the
 stop is refused; if it gives no answer, your decision counts and is recorded as yours."""
@@ -114,25 +144,49 @@ _STOP_EFFECTS: Final = {
     "prepared": ": its producer is asked first; if there is no answer it fails, although it may have committed",
     "submitted": ": its transaction is committed, and would be delivered only in part",
 }
+_STOP_ALL_EFFECT: Final = (
+    ": producers of prepared ones are asked first; the transactions of submitted ones are committed, and would be "
+    "delivered only in part"
+)
 
 
 @app.command(epilog=_STOP_EXAMPLES)
-def stop(
-    gids: Annotated[list[str], typer.Argument(metavar="GID...", help="The messages' gids.")],
-    reason: ReasonOption = "",
-    by: ByOption = "",
-    server: ServerOption = DEFAULT_SERVER,
-    *,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Make unfinished messages fail: their branches are not called any more."""
-    api = Api(server)
-    if not yes:
-        for gid in gids:
-            state = api.get(path_of("messages", gid), OneMessage).message.state
-            confirm(f"Stop {gid}, which is {state}{_STOP_EFFECTS.get(state, '')}?")
-    _act(api, "stop", "stopped", gids, Said(by or me(), reason), as_json=as_json)
+@several
+def stop(asked: Asked) -> None:
+    """Make unfinished messages fail: no branch is called any more; with --all, those that match the filters."""
+    api = Api(asked.server)
+    if asked.everything and not asked.is_filtered:
+        typer.echo("stop --all: name a filter, such as --destination or --gid-prefix.", err=True)
+        raise typer.Exit(2)
+    refused = 0
+    states = _states_of(api, asked.gids)
+    for gid in [gid for gid, state in states.items() if state not in UNFINISHED]:
+        state = states.pop(gid)
+        refused += 1
+        if state:
+            typer.echo(f"{gid} has {state_in_words(state)}: it is final, and cannot be stopped.", err=True)
+    left = msgspec.structs.replace(asked, gids=list(states))
+    if asked.gids and not left.gids:
+        raise typer.Exit(EXIT_REFUSED)
+    filters = asked.filters(parked=None, states=asked.states or sorted(UNFINISHED))
+    chosen = left.chosen(api, "Stop", "unfinished", filters, _STOP_ALL_EFFECT)
+    if asked.gids and not asked.yes:
+        for gid in chosen:
+            confirm(f"Stop {gid}, which is {states[gid]}{_STOP_EFFECTS[states[gid]]}?")
+    _act(api, "stop", "stopped", chosen, asked, refused)
+
+
+def _states_of(api: Api, gids: list[str]) -> dict[str, str]:
+    """The state of each message; empty for one that is unknown, which has been told."""
+    states: dict[str, str] = {}
+    for gid in gids:
+        try:
+            states[gid] = api.get(path_of("messages", gid), OneMessage).message.state
+        except typer.Exit as refusal:
+            if refusal.exit_code != EXIT_REFUSED:
+                raise
+            states[gid] = ""
+    return states
 
 
 _PARK_EXAMPLES: Final = """\b
@@ -151,7 +205,9 @@ def park(
     as_json: JsonOption = False,
 ) -> None:
     """Set messages aside until they are redriven: no producer is asked and no branch is called."""
-    _act(Api(server), "park", "parked", gids, Said(by or me(), reason), as_json=as_json)
+    api, said = Api(server), Said(by or me(), reason)
+    acted, refused = perform(api, "park", gids, said, Acted)
+    _tell(acted, refused, "parked", as_json=as_json)
 
 
 _REDRIVE_EXAMPLES: Final = """\b
@@ -167,7 +223,7 @@ def redrive(asked: Asked) -> None:
     """Resume parked messages with all their attempts; with --all, those that match the filters."""
     api = Api(asked.server)
     chosen = asked.chosen(api, "Redrive", "parked", asked.filters(parked=True))
-    _act(api, "redrive", "redriven", chosen, asked.said, as_json=asked.as_json)
+    _act(api, "redrive", "redriven", chosen, asked)
 
 
 _RETRY_EXAMPLES: Final = """\b
@@ -185,27 +241,26 @@ def retry_now(asked: Asked) -> None:
     api = Api(asked.server)
     filters = asked.filters(parked=False, states=asked.states or ["prepared", "submitted"])
     chosen = asked.chosen(api, "Try now", "unfinished", filters)
-    _act(api, "retry-now", "tried as soon as it may be", chosen, asked.said, as_json=asked.as_json)
+    _act(api, "retry-now", "tried as soon as it may be", chosen, asked)
 
 
-def _act(api: Api, act: str, done: str, gids: list[str], said: Said, *, as_json: bool) -> None:
-    acted: list[Acted] = []
-    refused = 0
-    quiet = len(gids) < 2 or not sys.stderr.isatty()
-    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as progress:
-        task = progress.add_task(act, total=len(gids))
-        for gid in gids:
-            try:
-                acted.append(api.post(path_of("messages", gid, act), said, Acted))
-            except typer.Exit as refusal:
-                if refusal.exit_code != EXIT_REFUSED or len(gids) == 1:
-                    raise
-                refused += 1
-            progress.advance(task)
+app.command(name="redirect", epilog=REDIRECT_EXAMPLES)(redirect)
+
+
+def _act(api: Api, act: str, done: str, gids: list[str], asked: Asked, refused: int = 0) -> None:
+    if asked.dry_run:
+        return
+    acted, refused_now = perform(api, act, gids, asked.said, Acted)
+    _tell(acted, refused + refused_now, done, as_json=asked.as_json)
+
+
+def _tell(acted: list[Acted], refused: int, done: str, *, as_json: bool) -> None:
     if as_json:
         print_json(acted)
-    elif len(gids) == 1:
-        typer.echo(f"{gids[0]} is {done}; its state is {acted[0].state}. See: twophase explain {shlex.quote(gids[0])}")
+    elif len(acted) == 1 and not refused:
+        (one,) = acted
+        state = state_in_words(one.state)
+        typer.echo(f"{one.gid} is {done}; its state is {state}. See: twophase explain {shlex.quote(one.gid)}")
     else:
         typer.echo(f"{len(acted)} {done}{f', {refused} refused' if refused else ''}.")
     if refused:

@@ -23,6 +23,7 @@ from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, StateConflict, StoreUnavailable
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import Action, Event, State
+from twophase.core.limits import ERROR_TEXT_BYTES_MAX
 from twophase.core.message import Durability, Message, encode, may_be_called_early
 from twophase.core.redirect import redirect
 from twophase.core.topic import TOPIC_PREFIX, fans_out
@@ -249,7 +250,7 @@ class Changes:
         if moves != occurrence.moves:  # once, also when the row has changed meanwhile and it is planned again
             now_ms = self._clock.now_ms()
             for move in moves:
-                told = f"{occurrence.reason}; now {move.after}"
+                told = f"{occurrence.reason}; now {move.after}"[: ERROR_TEXT_BYTES_MAX.value]
                 attempt = Attempt(
                     message.gid, AttemptKind.OPERATOR, move.branch_id, move.before, now_ms, 0, 0, "redirect", told
                 )

@@ -16,10 +16,11 @@ from starlette.routing import Route
 
 from twophase.coordinator.messages.entry import ReplyOf
 from twophase.coordinator.messages.view import MessageView
-from twophase.coordinator.operator import Act
+from twophase.coordinator.operator import Act, Validate
 from twophase.core.errors import InvalidRequest, StateConflict
 from twophase.core.gid import validate_gid
 from twophase.core.lifecycle import State
+from twophase.core.redirect import Move, Redirection
 from twophase.server.doors.cold import DTM_PREFIX, WrongByDtm, guarded
 from twophase.server.formats.decode import Decoder
 from twophase.server.formats.encode import WIRE_STATES, Answer, Failure, failure, success_body
@@ -47,6 +48,10 @@ class Acting(Protocol):
     async def redrive(self, gid: str, act: Act) -> ReplyOf: ...
 
     async def retry_now(self, gid: str, act: Act) -> ReplyOf: ...
+
+    async def redirect(
+        self, gid: str, wanted: Redirection, act: Act, validate: Validate, *, dry_run: bool = False
+    ) -> tuple[ReplyOf, tuple[Move, ...]]: ...
 
     async def retry_later_ones(self, after_ms: int, limit: int, act: Act) -> tuple[int, bool]: ...
 

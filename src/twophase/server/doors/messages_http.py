@@ -1,4 +1,4 @@
-"""Our doors for operators: look for messages, see one, stop, park, redrive, try now. The command line speaks this.
+"""Our doors for operators: look for messages, see one, stop, park, redrive, redirect, try now, for the command line.
 
 Whoever acts says who he is and why in the body, `{"by": "eve", "reason": "…"}`; both are recorded with the message.
 """
@@ -21,7 +21,8 @@ from twophase.core.gid import validate_gid
 from twophase.core.hooks import Clock
 from twophase.core.lifecycle import State
 from twophase.core.limits import GID_BYTES_MAX, URL_BYTES_MAX, require
-from twophase.core.operating import Acted, ManyMessages, OneMessage, Said
+from twophase.core.operating import Acted, ManyMessages, OneMessage, Redirected, Redirecting, Said, ShownMove
+from twophase.core.redirect import Redirection
 from twophase.server.doors.cold import Handler, guarded
 from twophase.server.doors.dtm_operator import PAGE_ROWS_MAX, Acting, DtmOperator, Looking
 from twophase.server.formats.decode import Decoder
@@ -37,6 +38,7 @@ _TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False, "": None}
 
 
 _decode_said = msgspec.json.Decoder(Said).decode
+_decode_redirecting = msgspec.json.Decoder(Redirecting).decode
 
 
 def operator_routes(
@@ -46,7 +48,7 @@ def operator_routes(
     operator = coordinator.operator
     dtm = DtmOperator(coordinator, operator, decoder, timeout_to_fail_ms, on_refused)
     ours = MessagesDoor(
-        coordinator, operator, operator.earliest_ms, operator.attempts_max, coordinator.clock, on_refused
+        coordinator, operator, decoder, operator.earliest_ms, operator.attempts_max, coordinator.clock, on_refused
     )
     return [*dtm.routes(), *ours.routes()]
 
@@ -57,6 +59,7 @@ class MessagesDoor:
     Arguments:
         looking: the coordinator.
         acting: its operator.
+        decoder: knows which addresses can be called.
         earliest: before when a message is not tried.
         attempts_max: failures in a row after which a message is parked that names no limit of its own; 0 for none.
         clock: what time it is for the store.
@@ -67,12 +70,15 @@ class MessagesDoor:
         self,
         looking: Looking,
         acting: Acting,
+        decoder: Decoder,
         earliest: Earliest,
         attempts_max: int,
         clock: Clock,
         on_refused: Callable[[str], None],
     ) -> None:
         self._looking = looking
+        self._acting = acting
+        self._decoder = decoder
         self._earliest = earliest
         self._attempts_max = attempts_max
         self._clock = clock
@@ -92,6 +98,7 @@ class MessagesDoor:
                 Route(f"{MESSAGES}/{{gid:path}}/{name}", refusing(self._act(name)), methods=["POST"])
                 for name in self._acts
             ),
+            Route(f"{MESSAGES}/{{gid:path}}/redirect", refusing(self._redirect), methods=["POST"]),
             Route(f"{MESSAGES}/{{gid:path}}", refusing(self._one)),
             Route(MESSAGES, refusing(self._many)),
         ]
@@ -107,7 +114,21 @@ class MessagesDoor:
         view = await self._looking.query(gid)
         if view is None:
             raise UnknownMessage(f"no message {gid!r} found.", gid=gid)
-        return _json(OneMessage(shown(view, self._earliest, self._attempts_max), self._clock.now_ms()))
+        with_payloads = _truth(request, "payload") or False
+        message = shown(view, self._earliest, self._attempts_max, with_payloads=with_payloads)
+        return _json(OneMessage(message, self._clock.now_ms()))
+
+    async def _redirect(self, request: Request) -> Answer:
+        gid = validate_gid(request.path_params["gid"])
+        asked = _redirecting(await request.body())
+        wanted = Redirection(asked.to, asked.branch, asked.beginning, asked.check)
+        reply, moves = await self._acting.redirect(
+            gid, wanted, _act_of(asked), self._decoder.require_redirected, dry_run=asked.dry_run
+        )
+        if reply.error is not None:
+            return _refusal_answer(reply.error, reply.state)
+        shown_moves = [ShownMove(move.branch_id, move.before, move.after) for move in moves]
+        return _json(Redirected(gid, WIRE_STATES.get(reply.state, ""), shown_moves))
 
     def _act(self, name: str) -> Handler:
         act = self._acts[name]
@@ -129,6 +150,24 @@ def _said(body: bytes) -> Act:
         said = _decode_said(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f'body: a JSON object {{"by": …, "reason": …}} is needed: {error}') from error
+    return _act_of(said)
+
+
+def _redirecting(body: bytes) -> Redirecting:
+    try:
+        asked = _decode_redirecting(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f'body: a JSON object {{"to": …}} is needed: {error}') from error
+    if not asked.to:
+        raise InvalidRequest("to: the new address is missing.")
+    if asked.check and asked.branch:
+        raise InvalidRequest("branch: a check address belongs to no branch; name one of both.")
+    for limited in (asked.to, asked.beginning, asked.branch):
+        require(URL_BYTES_MAX, len(limited.encode("utf-8", "replace")))
+    return asked
+
+
+def _act_of(said: Said) -> Act:
     for field, text in (("by", said.by), ("reason", said.reason)):
         if len(text) > _REASON_CHARACTERS_MAX:
             raise InvalidRequest(f"{field}: {len(text)} characters, at most {_REASON_CHARACTERS_MAX} are kept.")
@@ -141,27 +180,33 @@ def _wanted(request: Request) -> tuple[Search, str, int]:
     for name in names:
         if name not in _STATES:
             raise InvalidRequest(f"state: {name[:45]!r}, one of {', '.join(WIRE_STATES.values())} is needed.")
-    parked = asked.get("parked", "").lower()
-    if parked not in _TRUTHS:
-        raise InvalidRequest(f"parked: {parked[:45]!r}, true or false is needed.")
-    gid_prefix, destination = asked.get("gid", ""), asked.get("destination", "")
+    gid_prefix, destination, check = asked.get("gid", ""), asked.get("destination", ""), asked.get("check", "")
     if gid_prefix:
         require(GID_BYTES_MAX, len(gid_prefix.encode("utf-8", "replace")))
         if not gid_prefix.isprintable():
             raise InvalidRequest("gid: the beginning of one contains an unprintable character.")
-    require(URL_BYTES_MAX, len(destination.encode("utf-8", "replace")))
+    for address in (destination, check):
+        require(URL_BYTES_MAX, len(address.encode("utf-8", "replace")))
     limit = _number(request, "limit", _ROWS_DEFAULT)
     if not 1 <= limit <= PAGE_ROWS_MAX:
         raise InvalidRequest(f"limit: {limit} is not from 1 to {PAGE_ROWS_MAX}.")
     wanted = Search(
         states=frozenset(_STATES[name] for name in names) or frozenset(WIRE_STATES),
-        parked=_TRUTHS[parked],
+        parked=_truth(request, "parked"),
         gid_prefix=gid_prefix,
         created_from_ms=_number(request, "created_after", 0),
         created_before_ms=_number(request, "created_before", 2**62),
         destination=destination,
+        check=check,
     )
     return wanted, asked.get("position", ""), limit
+
+
+def _truth(request: Request, name: str) -> bool | None:
+    text = request.query_params.get(name, "").lower()
+    if text not in _TRUTHS:
+        raise InvalidRequest(f"{name}: {text[:45]!r}, true or false is needed.")
+    return _TRUTHS[text]
 
 
 def _number(request: Request, name: str, default: int) -> int:

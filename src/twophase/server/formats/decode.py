@@ -20,7 +20,8 @@ from twophase.core.gid import validate_gid
 from twophase.core.headers import why_no_metadata
 from twophase.core.limits import BRANCHES_MAX, PAYLOAD_BYTES_MAX, URL_BYTES_MAX, Limit, require
 from twophase.core.message import Branch, Message, scheme_of
-from twophase.core.topic import TOPIC_PREFIX, topic_in, validate_topic
+from twophase.core.redirect import CHECK_BACK_ID, Move
+from twophase.core.topic import TOPIC_PREFIX, expansion_of, topic_in, validate_topic
 from twophase.server.formats.options import judged_as, options_of, says_nothing
 from twophase.server.formats.trace import Trace, TraceHeaders
 from twophase.server.formats.wire import WireRequest, WireStep, parse_request
@@ -88,7 +89,10 @@ class Decoder:
         if protocol == "json-rpc":
             _require_parameters(branches, gid)
         if request.branch_headers or not gid.isascii():
-            _require_metadata(request, branches, protocol, gid)
+            said = request.branch_headers
+            headers = [(name, value or "") for name, value in said.items()] if isinstance(said, dict) else []
+            urls = [request.query_prepared or "", *(branch.url for branch in branches)]
+            _require_metadata(urls, headers, protocol, gid)
         check_url = request.query_prepared or ""
         if check_url:
             address = check_url if protocol == "http" else _address(check_url, protocol)
@@ -100,6 +104,31 @@ class Decoder:
         else:
             options = judged_as(request)
         return Message(gid, branches, check_url, options, protocol)
+
+    def require_redirected(self, message: Message, moves: Sequence[Move]) -> None:
+        """Refuse a redirected message that no prepare could have brought, by the same rules.
+
+        Arguments:
+            message: as it would be.
+            moves: what would change.
+
+        Raises:
+            InvalidRequest, LimitExceeded: an address cannot be called, or not with this message's payload or headers.
+        """
+        gid, protocol = message.gid, message.protocol
+        for move in moves:
+            address = _address(move.after, protocol)
+            if not address or address.startswith(TOPIC_PREFIX):
+                raise InvalidRequest("to: an address that can be called is needed, no topic.", gid=gid)
+            if move.branch_id == CHECK_BACK_ID:
+                self._examine_check(address, gid)
+            else:
+                self._examine("to", address, gid)
+        expansion = expansion_of(message.branches)
+        calls = message.branches if expansion is None else expansion.branches
+        if protocol == "json-rpc":
+            _require_parameters(calls, gid)
+        _require_metadata([message.check_url, *(call.url for call in calls)], message.options.headers, protocol, gid)
 
     def gid(self, body: bytes | bytearray) -> str:
         """The gid an abort names; its other fields do not matter, and its type may be missing.
@@ -199,14 +228,11 @@ def _require_parameters(branches: tuple[Branch, ...], gid: str) -> None:
                 raise InvalidRequest(f"payloads[{index}]: a JSON-RPC branch needs a JSON object.", gid=gid) from error
 
 
-def _require_metadata(request: WireRequest, branches: tuple[Branch, ...], protocol: str, gid: str) -> None:
-    """What a gRPC call carries as metadata must be able to stand there."""
-    urls = [request.query_prepared or "", *(branch.url for branch in branches)]
+def _require_metadata(urls: Sequence[str], headers: Sequence[tuple[str, str]], protocol: str, gid: str) -> None:
+    """Refuse gRPC addresses where the gid or a header cannot be metadata."""
     if not any(url and scheme_of(url, protocol) in {"grpc", "grpcs"} for url in urls):
         return
-    said = request.branch_headers
-    headers = said.items() if isinstance(said, dict) else ()
-    why_not = why_no_metadata(gid, [(name, value or "") for name, value in headers])
+    why_not = why_no_metadata(gid, headers)
     if why_not:
         raise InvalidRequest(why_not, gid=gid)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from twophase.core import many, takeover
-from twophase.core.operating import Acted, ManyMessages, OneMessage, Said
+from twophase.core.operating import Acted, ManyMessages, OneMessage, Redirected, Redirecting, Said
 from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeTold, ShownAddresses
 from twophase.server.doors.many_http import PrepareMany
 from twophase.server.doors.messages_http import MESSAGES
@@ -14,6 +14,7 @@ from twophase.server.openapi.operation import FORGOTTEN, NO_MESSAGE, Done, Opera
 
 _GID: Final = Parameter("gid", "the message's name", where="path")
 _NAME: Final = Parameter("name", "the topic's name", where="path")
+_REFUSED_BY_STATE: Final = "the message's state refuses it; `state` says which"
 _NO_TOPIC: Final = "TP-1003: there is no such topic"
 _STANDS_OTHERWISE: Final = "TP-1004: the topic stands otherwise, such as an address that it has already"
 
@@ -27,6 +28,7 @@ OPERATORS: Final = (
             Parameter("parked", "`true` or `false`: only those that are parked, or are not"),
             Parameter("gid", "only gids that begin so"),
             Parameter("destination", "only messages with a branch whose address begins so"),
+            Parameter("check", "only messages whose check address begins so"),
             Parameter("created_after", "milliseconds since 1970", int),
             Parameter("created_before", "milliseconds since 1970", int),
             Parameter("position", "`position` of the page before"),
@@ -38,9 +40,24 @@ OPERATORS: Final = (
         path=f"{MESSAGES}/{{gid}}",
         tag="operators",
         summary="One message, with what went wrong",
-        parameters=(_GID,),
+        parameters=(_GID, Parameter("payload", "`true`: with the payloads, which are left out otherwise")),
         answer=OneMessage,
         refusals={404: NO_MESSAGE},
+    ),
+    Operation(
+        path=f"{MESSAGES}/{{gid}}/redirect",
+        methods=("post",),
+        tag="operators",
+        summary="Call open branches, or the check-back, at another address",
+        description=(
+            "`branch` names one call by its id; `from` means every open call whose address begins so, and `to` replaces"
+            " that beginning; neither means the only open call. With `check` the check address is replaced, and goes"
+            " on naming the database it names. With `dry_run` nothing is changed."
+        ),
+        parameters=(_GID,),
+        request=Redirecting,
+        answer=Redirected,
+        refusals={404: NO_MESSAGE, 409: _REFUSED_BY_STATE, 410: FORGOTTEN},
     ),
     *(
         Operation(
@@ -52,7 +69,7 @@ OPERATORS: Final = (
             request=Said,
             needs_body=False,
             answer=Acted,
-            refusals={404: NO_MESSAGE, 409: "the message's state refuses it; `state` says which", 410: FORGOTTEN},
+            refusals={404: NO_MESSAGE, 409: _REFUSED_BY_STATE, 410: FORGOTTEN},
         )
         for name, summary in (
             ("stop", "Fail a message; a prepared one's producer is asked first"),

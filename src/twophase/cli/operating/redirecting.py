@@ -1,0 +1,155 @@
+"""`twophase messages redirect`: another address for open branches, or for the check-back, of one message or of many."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from twophase.cli.operating.acting import (
+    UNFINISHED,
+    ByOption,
+    GidsArgument,
+    ReasonOption,
+    YesOption,
+    confirm,
+    count_of,
+    me,
+    pages,
+    perform,
+)
+from twophase.cli.operating.http_api import (
+    DEFAULT_SERVER,
+    EXIT_REFUSED,
+    Api,
+    JsonOption,
+    ServerOption,
+    print_json,
+)
+from twophase.cli.operating.message_filters import (
+    AfterOption,
+    BeforeOption,
+    DestinationOption,
+    Filters,
+    PrefixOption,
+    StateOption,
+)
+from twophase.core.operating import Redirected, Redirecting, ShownMessage
+from twophase.core.redirect import begins
+
+REDIRECT_EXAMPLES: Final = """\b
+Examples:
+  twophase messages redirect order-17 --to http://mail:8080/send --reason "the path was wrong"
+  twophase messages redirect order-17 --branch 02 --to http://mail:8080/send
+  twophase messages redirect order-17 --check --to http://orders:8000/twophase/check
+  twophase messages redirect --from http://old-mail:8080 --to http://mail:8080 --dry-run
+  twophase messages redirect --check --from http://localhost:1 --to http://orders:8000
+
+Branches keep their ids, and those that have succeeded stay so. A check address goes on naming the database that it
+named (barrier=), unless the new one names another. What was under way at the old address counts no more."""
+
+
+def redirect(
+    gids: GidsArgument = None,
+    to: Annotated[str, typer.Option("--to", metavar="URL", help="The new address, or its beginning with --from.")] = "",
+    branch: Annotated[str, typer.Option("--branch", metavar="ID", help="Which branch, such as 01 or 02-01.")] = "",
+    beginning: Annotated[
+        str,
+        typer.Option("--from", metavar="URL", help="How the old address begins; --to replaces this beginning."),
+    ] = "",
+    state: StateOption = None,
+    gid_prefix: PrefixOption = "",
+    destination: DestinationOption = "",
+    created_after: AfterOption = "",
+    created_before: BeforeOption = "",
+    reason: ReasonOption = "",
+    by: ByOption = "",
+    server: ServerOption = DEFAULT_SERVER,
+    *,
+    check: Annotated[bool, typer.Option("--check", help="The check address of prepared messages instead.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Call unfinished messages at another address: one that was mistaken, or has moved.
+
+    Without a GID: every message that goes to --from (or --destination) and matches the filters, after a confirmation.
+    """
+    beginning = beginning or destination
+    _check_words(gids or [], to, branch, beginning, check=check)
+    api = Api(server)
+    wanted = Redirecting(by or me(), reason, to, branch, beginning, check, dry_run=True)
+    chosen = gids or []
+    if not chosen:
+        filters = Filters.of(
+            state or (["prepared"] if check else sorted(UNFINISHED)),
+            gid_prefix,
+            "" if check else (destination or beginning),
+            created_after,
+            created_before,
+            parked=None,
+            check=beginning if check else "",
+        )
+        chosen = [
+            one.gid
+            for page in pages(api, filters, "", sys.maxsize)
+            for one in page.messages
+            if _goes_to(one, beginning, check=check)
+        ]
+    if not chosen:
+        typer.echo(f"No unfinished message goes to {beginning}.")
+        return
+    # First what would change, of one message for all: what is refused is refused before a question is asked.
+    tried, refused = perform(api, "redirect", chosen if dry_run or gids else chosen[:1], wanted, Redirected)
+    if not dry_run:
+        if not gids and not yes:
+            confirm(f"Redirect {count_of(chosen, 'unfinished')}, such as {chosen[0]}, from {beginning} to {to}?")
+        accepted = [one.gid for one in tried] if gids else chosen
+        wanted = msgspec.structs.replace(wanted, dry_run=False)
+        tried, refused_now = perform(api, "redirect", accepted, wanted, Redirected)
+        refused += refused_now
+    _tell(tried, refused, dry_run=dry_run, as_json=as_json)
+
+
+def _check_words(gids: list[str], to: str, branch: str, beginning: str, *, check: bool) -> None:
+    """End the process when the options do not say what is meant."""
+    wrong = ""
+    if not to:
+        wrong = "--to: the new address is missing."
+    elif branch and check:
+        wrong = "--check is about no branch: leave one of both out."
+    elif not gids and branch:
+        wrong = "--branch needs the message's gid; for many messages say --from URL."
+    elif not gids and not beginning:
+        wrong = "Name a message, or say --from URL for all that go there."
+    if wrong:
+        typer.echo(wrong, err=True)
+        raise typer.Exit(2)
+
+
+def _goes_to(one: ShownMessage, beginning: str, *, check: bool) -> bool:
+    if one.state not in UNFINISHED:
+        return False
+    if check:
+        return begins(one.check_url, beginning)
+    return any(begins(branch.url, beginning) for branch in one.branches if not branch.done)
+
+
+def _tell(answers: list[Redirected], refused: int, *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(answers)
+    else:
+        for one in answers:
+            for move in one.moves:
+                what = "check-back" if move.branch_id == "00" else f"branch {move.branch_id}"
+                typer.echo(f"{one.gid}, {what}: {move.before} -> {move.after}")
+        moved = sum(bool(one.moves) for one in answers)
+        there = len(answers) - moved
+        parts = [f"{moved} {'would be redirected' if dry_run else 'redirected'}"]
+        parts += [f"{there} went there already"] if there else []
+        parts += [f"{refused} refused"] if refused else []
+        typer.echo(f"{', '.join(parts)}{': a dry run, nothing is changed' if dry_run else ''}.")
+    if refused:
+        raise typer.Exit(EXIT_REFUSED)
