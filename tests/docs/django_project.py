@@ -49,8 +49,16 @@ def _define_models() -> None:
         class Meta:
             app_label, db_table, managed = "shop", "stock", False
 
+    class Backorder(models.Model):
+        rowid: Any = models.AutoField(primary_key=True)
+        article: Any = models.IntegerField()
+        pieces: Any = models.IntegerField()
+
+        class Meta:
+            app_label, db_table, managed = "shop", "backorders", False
+
     module = types.ModuleType("shop.models")
-    module.__dict__.update(Order=Order, Stock=Stock)
+    module.__dict__.update(Order=Order, Stock=Stock, Backorder=Backorder)
     sys.modules["shop.models"] = module
 
 

@@ -15,19 +15,28 @@ import grpc
 import httpx
 import pytest
 import sqlalchemy
-from fastapi import FastAPI
-from flask import Flask
+from fastapi import FastAPI, Request
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.docs.pages import ROOT, examples
 from tests.integration.client.coordinator import RecordingCoordinator
+from twophase import Message
 from twophase.barrier import install
+from twophase.integrations.fastapi import branch, once
 from twophase.testing import InProcessCoordinator, State
 
 _PAGES = sorted((ROOT / "docs" / "how-to").glob("add-to-*.md"))
 _CALL = {"gid": "g1", "branch_id": "01", "op": "action", "trans_type": "msg"}
 _WISH = {"article": 7, "pieces": 2}
+
+
+class Wish(BaseModel):
+    """A model of the reader's."""
+
+    article: int
+    pieces: int
 
 
 class Shop:
@@ -37,6 +46,7 @@ class Shop:
         self.file = file
         with contextlib.closing(sqlite3.connect(file)) as connection, connection:
             connection.execute("create table orders (article integer, pieces integer default 1)")
+            connection.execute("create table backorders (article integer, pieces integer default 1)")
             connection.execute("create table stock (article integer primary key, free integer)")
             connection.execute("insert into stock values (7, 10)")
         self.engine = sqlalchemy.create_engine(f"sqlite:///{file}")
@@ -76,13 +86,21 @@ def test_every_example_of_these_pages_is_run(page: Path) -> None:
     assert page.read_text().count("```python") == len(examples(page))
 
 
+@pytest.fixture
+def settings(shop: Shop, coordinator: RecordingCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment that the complete files read."""
+    monkeypatch.setenv("DATABASE", f"sqlite:///{shop.file}")
+    monkeypatch.setenv("COORDINATOR", coordinator.url)
+    monkeypatch.setenv("STOCK", "http://stock")
+    monkeypatch.setenv("OWN_URL", "http://shop")
+
+
+@pytest.mark.usefixtures("settings")
 async def test_fastapi(shop: Shop, coordinator: RecordingCoordinator) -> None:
     async_engine = create_async_engine(f"sqlite+aiosqlite:///{shop.file}")
-    app = FastAPI()
-    known = {"app": app, "COORDINATOR": coordinator.url, "STOCK": "http://stock", "OWN_URL": "http://shop"}
-    known |= {"async_engine": async_engine, "engine_north": shop.engine, "engine_south": shop.engine}
-    shop.played("add-to-fastapi.md", "check-back", "producer", "consumer", "async-consumer", "several", **known)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
+    known = {"async_engine": async_engine, "engine_north": shop.engine, "engine_south": shop.engine}
+    space = shop.played("add-to-fastapi.md", "complete", "async-consumer", "once", "several", **known)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(space["app"]), base_url="http://shop") as client:
         gid = (await client.post("/orders", json=_WISH)).json()["gid"]
         question = _question(coordinator, gid)
         for path in ("/twophase/check", "/north/check", "/south/check"):
@@ -93,20 +111,29 @@ async def test_fastapi(shop: Shop, coordinator: RecordingCoordinator) -> None:
         for _ in range(2):
             released = await client.post("/release", params=_CALL | {"branch_id": "02"}, json=_WISH)
             assert (released.status_code, shop.query("select free from stock")) == (200, [(10,)])
+        assert (await client.post("/count", params=_CALL | {"branch_id": "03"})).status_code == 200
+        much = await client.post("/reserve", params=_CALL | {"branch_id": "04"}, json=_WISH | {"pieces": 99})
+        assert (much.status_code, shop.query("select * from backorders")) == (200, [(7, 99)])
+    space["engine"].dispose()
     await async_engine.dispose()
-    _expect_order(shop, coordinator, free=10)
+    _expect_order(shop, coordinator, free=11)
 
 
+@pytest.mark.usefixtures("settings")
 def test_flask(shop: Shop, coordinator: RecordingCoordinator) -> None:
-    app = Flask("shop")
-    known = {"app": app, "COORDINATOR": coordinator.url, "STOCK": "http://stock", "OWN_URL": "http://shop"}
-    shop.played("add-to-flask.md", "producer", "consumer", **known)
-    client = app.test_client()
+    known = {"__name__": "shop", "engine_north": shop.engine, "engine_south": shop.engine}
+    space = shop.played("add-to-flask.md", "complete", "once", "several", **known)
+    client = space["app"].test_client()
     answer = client.post("/orders", json=_WISH).get_json()
-    checked = client.get("/twophase/check", query_string=_question(coordinator, answer["gid"]))
-    assert checked.headers["x-twophase-verdict"] == "committed"
+    for path in ("/twophase/check", "/north/check", "/south/check"):
+        checked = client.get(path, query_string=_question(coordinator, answer["gid"]))
+        assert checked.headers["x-twophase-verdict"] == "committed"
     assert [client.post("/reserve", query_string=_CALL, json=_WISH).status_code for _ in range(2)] == [200, 200]
-    _expect_order(shop, coordinator, free=8)
+    assert client.post("/count", query_string=_CALL | {"branch_id": "02"}).status_code == 200
+    much = client.post("/reserve", query_string=_CALL | {"branch_id": "03"}, json=_WISH | {"pieces": 99})
+    assert (much.status_code, shop.query("select * from backorders")) == (200, [(7, 99)])
+    space["engine"].dispose()
+    _expect_order(shop, coordinator, free=9)
 
 
 def test_django(shop: Shop, coordinator: RecordingCoordinator, tmp_path: Path) -> None:
@@ -128,15 +155,13 @@ def test_grpc(shop: Shop) -> None:
         known = {"COORDINATOR": coordinator.grpc_url, "OrdersServicer": object, "StockServicer": object, **made}
         space = shop.played("add-to-grpc.md", "producer", "consumer", **known)
         server: grpc.Server = space["server"]
-        server.add_generic_rpc_handlers(
-            (
-                _service("shop.Orders", "Order", space["Orders"]().Order, made["OrderRequest"]),
-                _service("stock.Stock", "Reserve", space["Stock"]().Reserve, made["ReserveRequest"]),
-            )
-        )
-        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        port = server.add_insecure_port("127.0.0.1:0")
+        stock = _service("shop.Stock", "Reserve", space["Stock"]().Reserve, made["ReserveRequest"])
+        server.add_generic_rpc_handlers((stock,))
+        space |= {"LISTEN": f"127.0.0.1:{port}", "add_OrdersServicer_to_server": _add_orders(made)}
+        exec(examples(ROOT / "docs" / "how-to" / "add-to-grpc.md")["serve"], space)
+        address = f"127.0.0.1:{port}"
         space["STOCK"] = space["OWN_HOST"] = f"grpc://{address}"
-        server.start()
         with grpc.insecure_channel(address) as channel:
             order: Any = channel.unary_unary("/shop.Orders/Order", response_deserializer=made["OrderReply"].FromString)
             gid = order(made["OrderRequest"](item="7").SerializeToString(), timeout=20).gid
@@ -175,8 +200,35 @@ def _protoc() -> dict[str, Any]:
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"shop.{name}")) for name in fields}
 
 
+def _add_orders(made: dict[str, Any]) -> Any:
+    """What protoc makes to register the servicer of `shop.Orders`."""
+
+    def add(servicer: Any, server: grpc.Server) -> None:
+        server.add_generic_rpc_handlers((_service("shop.Orders", "Order", servicer.Order, made["OrderRequest"]),))
+
+    return add
+
+
 def _service(name: str, method: str, serve: Any, request: Any) -> grpc.GenericRpcHandler:
     handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
         serve, request_deserializer=request.FromString, response_serializer=lambda reply: reply.SerializeToString()
     )
     return grpc.method_handlers_generic_handler(name, {method: handler})
+
+
+async def test_when_the_consumer_cannot_accept(shop: Shop, coordinator: RecordingCoordinator) -> None:
+    app, page = FastAPI(), "when-the-consumer-cannot-accept.md"
+    with shop.engine.begin() as connection:
+        connection.execute(sqlalchemy.text("create table refusals (gid text primary key, article integer)"))
+    known = {"app": app, "Wish": Wish, "COORDINATOR": coordinator.url, "ORDERS": "http://orders", "Message": Message}
+    known |= {"branch": branch, "once": once, "text": sqlalchemy.text, "Request": Request}
+    shop.played(page, "backorder", "back", **known)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
+        much = _WISH | {"pieces": 99}
+        for _ in range(2):
+            assert (await client.post("/reserve", params=_CALL, json=much)).status_code == 200
+            answer = await client.post("/reserve-or-cancel", params=_CALL | {"branch_id": "02"}, json=much)
+            assert answer.status_code == 200
+    assert shop.query("select * from backorders") == [(7, 99)]
+    assert coordinator.last("submit")["steps"] == [{"action": "http://orders/cancel"}]
+    assert {request.body["gid"] for request in coordinator.requests} == {"g1-cancelled"}
