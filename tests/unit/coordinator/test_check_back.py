@@ -12,7 +12,7 @@ from twophase.core.lifecycle import State
 from twophase.core.limits import OPEN_ANSWER_BYTES_MAX
 from twophase.core.message import Branch, encode_branches
 from twophase.destinations.base import Answer
-from twophase.stores.base import Batch, Decide, Finish
+from twophase.stores.base import AttemptKind, Batch, Decide, Finish
 
 DUE_MS = 35_064
 
@@ -181,6 +181,35 @@ async def test_a_late_rolled_back_about_a_submitted_message_is_an_incident(rig: 
     rig.destination.release(CHECK)
     await rig.until(lambda: bool(rig.watcher.incidents))
     await rig.until_state("g", State.SUCCEEDED)
+
+
+@pytest.mark.parametrize(
+    ("decide", "state", "contrary"),
+    [
+        ("submit", State.SUCCEEDED, says("rolled_back", 409)),
+        ("abort", State.FAILED, says("committed", 200)),
+    ],
+)
+async def test_a_contrary_verdict_about_a_message_that_is_final_and_has_left_memory_is_recorded(
+    rig: Rig, decide: str, state: State, contrary: Answer
+) -> None:
+    await rig.prepare(message("g", explicit_verdict=True))
+    rig.destination.hold(CHECK)
+    rig.destination.script[CHECK].append(contrary)
+    rig.clock.advance(DUE_MS)
+    await rig.until(lambda: bool(rig.destination.calls))
+    reply = await (rig.submit(message("g")) if decide == "submit" else rig.abort("g"))
+    assert reply.error is None
+    await rig.until_state("g", state)
+    await rig.until(lambda: not rig.coordinator.gauges().active)
+    rig.destination.release(CHECK)
+    await rig.until(lambda: bool(rig.watcher.incidents))
+    await rig.settled()
+    view = await rig.coordinator.query("g")
+    assert view is not None
+    assert view.state is state
+    assert [one.kind for one in view.log] == [AttemptKind.INCIDENT]
+    assert rig.watcher.incidents == [("g", view.log[0].error)]
 
 
 async def test_after_a_restart_prepared_messages_are_asked_about_when_due(rig: Rig) -> None:
