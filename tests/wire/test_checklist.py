@@ -1,7 +1,7 @@
-"""What dtm's own tests ask of a server of 2-phase messages, row by row (dtm-wire §7), through every door.
+"""A server answers as dtm's own tests of 2-phase messages ask, one by one, through every door.
 
 A real server over its sockets; only time is the test's, so that what dtm's tests wait for is due at once. Names begin
-with the row's number.
+with the number of the case.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The recorded requests and answers of a real dtm server, as data. They lie beside the project, not in it."""
+"""The recorded requests and answers of a real dtm server, as data."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Final
 
 import msgspec
 
-from tests.servers.missing import not_tested
-
-PLACE: Final = Path(__file__).parents[3] / "shared" / "reference" / "dtm-transcripts.json"
+_PLACE: Final = Path(__file__).with_name("dtm_transcripts.json")
 RECORDED_SINK: Final = "127.0.0.1:39001"
 
 
@@ -51,13 +49,8 @@ class _Recording(msgspec.Struct, frozen=True):
 
 
 def recorded(sink: str) -> tuple[Vector, ...]:
-    """All vectors in the order in which they were sent, with the branch service at `sink` (`host:port`).
-
-    Ends the test where the recording is not there: it is no part of the project.
-    """
-    if not PLACE.is_file():
-        not_tested("dtm's transcripts", f"the recording is not at {PLACE}")
-    text = PLACE.read_text()
+    """All vectors in the order in which they were sent, with the branch service at `sink` (`host:port`)."""
+    text = _PLACE.read_text(encoding="utf-8")
     for was, now in ((RECORDED_SINK, sink), (RECORDED_SINK.replace(":", "%3A"), sink.replace(":", "%3A"))):
         text = text.replace(was, now)
     return msgspec.json.decode(text, type=_Recording).vectors
