@@ -97,8 +97,8 @@ async def test_a_caller_that_goes_cancels_the_coroutine(served: Served, channel:
     call = unary(channel, "Later")(b"wait", timeout=20)
     await until(lambda: served.services.calls == 1)
     call.cancel()
-    await until(lambda: served.ended == ["cancelled"])
-    assert served.services.calls == 0
+    await until(lambda: served.services.calls == 0)
+    assert served.ended == ["cancelled"]
 
 
 async def test_a_deadline_ends_the_call(served: Served, channel: grpc.aio.Channel) -> None:
@@ -109,8 +109,8 @@ async def test_a_deadline_ends_the_call(served: Served, channel: grpc.aio.Channe
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call
         assert caught.value.code() is Code.DEADLINE_EXCEEDED
-    await until(lambda: served.ended == ["cancelled"])
-    assert served.services.calls == 1  # nobody has answered the one by callback
+    await until(lambda: served.services.calls == 1)  # nobody has answered the one by callback
+    assert served.ended == ["cancelled"]
 
 
 async def test_a_stream_goes_both_ways_message_by_message(served: Served, channel: grpc.aio.Channel) -> None:
@@ -134,8 +134,8 @@ async def test_a_stream_that_crashes_or_is_left_ends(served: Served, channel: gr
     await left.write(b"one")
     assert await left.read() == b"one"
     left.cancel()
-    await until(lambda: served.ended == ["cancelled"])
-    assert not served.services.streams
+    await until(lambda: not served.services.streams)
+    assert served.ended == ["cancelled"]
 
 
 async def test_what_is_sent_waits_for_who_reads(served: Served, channel: grpc.aio.Channel) -> None:
