@@ -1,4 +1,4 @@
-"""Whoever waits for a benchmark sees how far it is: a bar on a terminal, a line a run in a log."""
+"""A benchmark shows how far it is: a bar on a terminal, a line for each run in a log."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from rich.console import Console
 
 from twophase.bench.results.progress import shown
 
+_LINES = "… 1 of 2: null, 2,000 messages\n… 2 of 2: sqlite, 2,000 messages\n"
 
-def _told(*, terminal: bool) -> str:
-    """What is written while two runs of two seconds pass, with a warm-up that is told of as well."""
+
+def _told(*, terminal: bool, kind: str = "xterm") -> str:
+    """Return what is written while two runs of two seconds pass, with a warm-up that is told of as well."""
     written = io.StringIO()
-    console = Console(file=written, force_terminal=terminal, width=80)
+    environment = {"TERM": kind}  # not this process's: a terminal may be anything
+    console = Console(file=written, force_terminal=terminal, width=80, height=25, _environ=environment)
     with shown(console, 2, 2.0) as on_step:
         for name in ("null", "sqlite"):
             for tenth in range(21):
@@ -30,5 +33,11 @@ def test_a_terminal_is_shown_a_bar_that_moves() -> None:
     assert len(set(drawn.split("\r"))) >= 8  # four pictures a run, half a second apart
 
 
+def test_a_terminal_that_cannot_draw_gets_the_lines_of_a_log() -> None:
+    drawn = _told(terminal=True, kind="dumb")
+
+    assert drawn == _LINES
+
+
 def test_a_log_gets_one_plain_line_for_each_run() -> None:
-    assert _told(terminal=False) == "… 1 of 2: null, 2,000 messages\n… 2 of 2: sqlite, 2,000 messages\n"
+    assert _told(terminal=False) == _LINES

@@ -1,4 +1,4 @@
-"""How far a benchmark is: a bar on a terminal, a line for each run elsewhere."""
+"""How far a benchmark is: a bar on a terminal that can draw one, a line for each run elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REDRAW_S: Final = 0.5
 @contextlib.contextmanager
 def shown(console: Console, steps: int, seconds_each: float) -> Iterator[OnStep]:
     """Shows all runs; gives what they tell their progress to."""
-    if console.is_terminal:
+    if console.is_terminal and not console.is_dumb_terminal:
         with _bar(console, steps, seconds_each) as on_step:
             yield on_step
     else:
