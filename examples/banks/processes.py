@@ -102,9 +102,11 @@ class Service:
 
     def log_end(self) -> str:
         """The last lines of its error output."""
-        if not self._log.exists():
-            return ""
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
+        return "\n".join(self.log_lines()[-20:])
+
+    def log_lines(self) -> list[str]:
+        """Its error output, all starts together."""
+        return self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
 
     @property
     def alive(self) -> bool:

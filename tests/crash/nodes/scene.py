@@ -21,10 +21,13 @@ from tests.crash.nodes.ledger import Fate, Ledger
 from tests.crash.nodes.partners import Partners
 from tests.crash.nodes.producers import Producers, Wire
 from tests.crash.nodes.round_robin import RoundRobin
+from tests.crash.nodes.stories import stories
 from tests.crash.nodes.witness import Follower
 
 AT_A_TIME = 32
 _REST_S = 60.0
+_PRODUCERS_END_S = 150.0
+"""A producer insists on its prepare and then on its submit, each request for as long as it waits for an answer."""
 
 
 class Load:
@@ -39,6 +42,7 @@ class Load:
         self._producers: Producers | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._goes_on = threading.Event()
+        self._all_sent = threading.Event()
         self._rest = asyncio.Event()
         self.failed: BaseException | None = None
 
@@ -56,9 +60,13 @@ class Load:
         return self._thread.is_alive()
 
     def enough(self) -> None:
-        """Begin no more messages; partners go on answering until `stop`."""
+        """Begin no more messages, and return when the last producer has ended; partners answer until `stop`.
+
+        A message that a producer sends later than its partners answer can never become final.
+        """
         if self._producers is not None:
             self._tell(self._producers.enough.set)
+            assert self._all_sent.wait(_PRODUCERS_END_S), "every producer comes to its end"
 
     def stop(self) -> None:
         """End, when everything has come to rest."""
@@ -77,7 +85,9 @@ class Load:
                 runner.run(self._serve())
         except BaseException as error:  # noqa: BLE001 -- the thread's last words, told by whoever waits for it
             self.failed = error
+        finally:
             self._goes_on.set()
+            self._all_sent.set()
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -90,6 +100,7 @@ class Load:
         self._goes_on.set()
         try:
             await self._producers.run(self._at_a_time)
+            self._all_sent.set()
             wire.close()
             await self._rest.wait()
         finally:
@@ -175,11 +186,10 @@ def run(
         seconds = time.monotonic() - began
         cluster.wait_rest(_REST_S)
         rest_seconds = time.monotonic() - began - seconds
-        # What is in flight now is one producer's last request at most; it ends before the load does.
-        load.stop()
-        cluster.wait_rest(_REST_S)
+        stuck = stories(cluster, load.ledger)
     ledger = load.ledger
     findings = check_nodes(cluster.dsn, ledger)
+    findings.violations.extend(stuck)
     findings.none(faults.wrong, "nodes did not come back as they should")
     findings.none(follower.gaps, "gaps met by a reader that follows history")
     fates = Counter(record.fate for gid, record in ledger.records.items() if gid not in findings.unheard)
