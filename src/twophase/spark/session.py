@@ -29,6 +29,8 @@ from twophase.spark._java import Java, find_java
 
 _LOG_CHARACTERS_SHOWN = 2000
 _JAVA_END_SECONDS_MAX = 30
+_SOCKET_FOLDER_BYTES_MAX = 60
+"""A socket's path has 103 bytes at most on any system, and Spark's names of them take 43."""
 _MUCH_CALLED = (
     "org.apache.spark.api.python.PythonUtils",
     "org.apache.spark.sql.api.python.PythonSQLUtils",
@@ -129,6 +131,13 @@ def _build(settings: SessionSettings, place: Path) -> SparkSession:
             "spark.sql.adaptive.enabled": "false",
             "spark.sql.shuffle.partitions": "1",
         }
+    if _is_here(settings) and len(os.fsencode(place)) <= _SOCKET_FOLDER_BYTES_MAX:
+        # Rows come through a socket of their own, which serves one connection and resets all others. As a port it may
+        # have been another server's a moment ago, whose clients still come.
+        options |= {
+            "spark.python.unix.domain.socket.enabled": "true",
+            "spark.python.unix.domain.socket.dir": str(place),
+        }
     options |= dict(settings.extra)
     builder = SparkSession.builder.master(f"local[{settings.cores}]").appName(settings.name)
     for name, value in options.items():
@@ -139,15 +148,19 @@ def _build(settings: SessionSettings, place: Path) -> SparkSession:
     return spark
 
 
+def _is_here(settings: SessionSettings) -> bool:
+    """Whether all of this Spark runs on this machine."""
+    return dict(settings.extra).get("spark.master", "local").startswith("local")
+
+
 def python_for(settings: SessionSettings, place: Path) -> str:
     """What Spark starts as Python: this one; on this machine, with the PySpark that is installed beside it.
 
     Spark puts a zip file of PySpark in front of it, which every Python process would compile anew: nearly a second of
     each, and a stream that publishes has five.
     """
-    is_here = dict(settings.extra).get("spark.master", "local").startswith("local")
     installed = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
-    if not is_here or Path(pyspark.__file__).parents[1] not in installed:
+    if not _is_here(settings) or Path(pyspark.__file__).parents[1] not in installed:
         return sys.executable
     program = place / "python"
     path = shlex.quote(os.environ.get("PYTHONPATH", ""))
