@@ -30,6 +30,9 @@ COMMANDS: Final[tuple[LazyCommand, ...]] = (
     LazyCommand("server", "twophase.cli.server", "server", "Run the coordinator."),
     LazyCommand("migrate", "twophase.cli.migrate", "server", "Create or upgrade the schema of the store."),
     LazyCommand("limits", "twophase.cli.limits", "server", "Print every limit of the protocol."),
+    LazyCommand(
+        "doctor", "twophase.cli.doctor.command", "operator", "Check a coordinator, a check address, a database."
+    ),
     LazyCommand("messages", "twophase.cli.operating.messages", "operator", "Find messages, and unblock them."),
     LazyCommand(
         "explain", "twophase.cli.operating.explain", "operator", "Say in plain words what a message is waiting for."

@@ -7,6 +7,7 @@ server, or it refuses and says why. Proxies of the environment are not used: a s
 from __future__ import annotations
 
 import urllib.request
+from collections.abc import Callable
 from http.client import HTTPException, InvalidURL
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 from urllib.error import HTTPError
@@ -46,15 +47,17 @@ class Api:
 
     Arguments:
         server: its address, such as `http://localhost:36789`.
+        fail: given the sentence and the exit code when there is no answer; by default it ends the process.
     """
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, fail: Callable[[str, int], NoReturn] | None = None) -> None:
+        self._fail = fail or _fail
         if not server.startswith(("http://", "https://")):
-            _fail(
+            self._fail(
                 f"--server: {server!r} is no http:// or https:// address; such as {DEFAULT_SERVER}.", EXIT_UNREACHABLE
             )
         if "@" in urlsplit(server).netloc:
-            _fail("--server: an address with a user name or password in it is not understood.", EXIT_UNREACHABLE)
+            self._fail("--server: an address with a user name or password in it is not understood.", EXIT_UNREACHABLE)
         self._server = server.rstrip("/")
 
     def get(self, path: str, answer: type[T], *, query: dict[str, str] | None = None) -> T:
@@ -79,12 +82,14 @@ class Api:
             with error:
                 self._refused(error.code, error.read(_ANSWER_BYTES_MAX))
         except InvalidURL as error:
-            _fail(f"--server: {self._server!r} is no address: {error}; such as {DEFAULT_SERVER}.", EXIT_UNREACHABLE)
+            self._fail(
+                f"--server: {self._server!r} is no address: {error}; such as {DEFAULT_SERVER}.", EXIT_UNREACHABLE
+            )
         except HTTPException:
             self._stranger("answered something that is no HTTP (is it the gRPC port?)")
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", None) or error
-            _fail(
+            self._fail(
                 f"No server answers at {self._server}: {why}.\n"
                 f"Start one with `twophase server`, or name another with --server URL or {SERVER_VARIABLE}.",
                 EXIT_UNREACHABLE,
@@ -98,7 +103,7 @@ class Api:
             said = _Failure()
         if not said.code:
             self._stranger(f"answered {status}")
-        _fail(f"{said.code}: {said.message.rstrip('. ')}. {said.remedy}", EXIT_REFUSED)
+        self._fail(f"{said.code}: {said.message.rstrip('. ')}. {said.remedy}", EXIT_REFUSED)
 
     def _read(self, body: bytes, answer: type[T]) -> T:
         try:
@@ -107,7 +112,7 @@ class Api:
             self._stranger("answered something else than was asked")
 
     def _stranger(self, what: str) -> NoReturn:
-        _fail(
+        self._fail(
             f"{self._server} {what}: is it a twophase server, of this version?\n"
             f"See `curl {self._server}/api/dtmsvr/version`.",
             EXIT_UNREACHABLE,

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from twophase.cli.findings import Finding, Level, show
 from twophase.cli.spark import audit_options as options
 from twophase.cli.spark.archive import ARCHIVE_EXAMPLES, archive, reference_of
 from twophase.cli.spark.audit import files_of, perform, read_order
@@ -131,10 +132,8 @@ def doctor(
             raise ConfigurationError("A URL with a password does not travel to a cluster; use env:NAME or file:PATH.")
         for finding in examine(reference, master):
             good = good and finding.good
-            mark = "[green]good[/]" if finding.good else "[bold red]bad[/] "
-            console.print(f"{mark}  {finding.what:<12} {finding.found}", highlight=False, soft_wrap=True)
-            if not finding.good:
-                console.print(f"      → {finding.remedy}", highlight=False, markup=False, soft_wrap=True)
+            level = Level.OK if finding.good else Level.BAD
+            show(console, Finding(level, finding.what, finding.found, finding.remedy))
     if not good:
         raise typer.Exit(EXIT_NOT_CHECKED)
 

@@ -1,0 +1,105 @@
+"""A set-up as the coordinator sees it: does it answer, which check addresses fail, and can it reach a given one?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final, NoReturn
+
+from twophase.cli.doctor.clocks import compared
+from twophase.cli.findings import Finding, Level
+from twophase.cli.operating.http_api import Api
+from twophase.client.draft import check_url_with
+from twophase.core.errors import InvalidRequest
+from twophase.core.message import databases_asked
+from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeState, ProbeTold, ShownAddress, ShownAddresses
+
+_START: Final = "Start the coordinator, or name it with --server or TWOPHASE_URL."
+_COMPARE: Final = "Add --database URL with the producer's database, and the route's is compared with it."
+_CORRECT: Final = "Give the address that your transactions give as `check`, with scheme, host and port."
+_SHOWN_MAX: Final = 20
+_UNSURE: Final = {
+    ProbeState.BUSY: "Run this again when the database is less busy.",
+    ProbeState.UNPROBEABLE: "Upgrade twophase in the service; until then its database cannot be compared.",
+}
+
+
+class _NoAnswer(Exception):
+    """The server gave no usable answer; the text says why."""
+
+
+def examine_coordinator(server: str, check: str | None, identity: str | None) -> Iterator[Finding]:
+    """Findings about a running coordinator, and about one check address.
+
+    Arguments:
+        server: the address of its HTTP port.
+        check: the address to probe from there; None for none.
+        identity: the database that the address should lead to, when the address names none itself.
+    """
+    looked_at = "coordinator"
+    try:
+        api = Api(server, fail=_raise)
+        known = api.get(PROBE_PATH, ShownAddresses)
+        yield from _known(server, known)
+        if check is not None:
+            looked_at = "check address"
+            yield from _probed(api.post(f"{PROBE_PATH}/probe", ProbeAsked(_naming(check, identity)), ProbeTold))
+    except InvalidRequest as error:
+        yield Finding(Level.BAD, looked_at, f"{error.code}: {error.message}", _CORRECT)
+    except _NoAnswer as error:
+        said, _, remedy = str(error).partition("\n")
+        yield Finding(Level.BAD, looked_at, said, remedy or (_START if looked_at == "coordinator" else _CORRECT))
+
+
+def _raise(text: str, _code: int) -> NoReturn:
+    raise _NoAnswer(text)
+
+
+def _known(server: str, known: ShownAddresses) -> Iterator[Finding]:
+    yield Finding(Level.OK, "coordinator", f"answers at {server}")
+    yield compared("its store's", known.now_ms, "this machine's", time.time_ns() // 1_000_000)
+    if not known.on:
+        found = "the coordinator does not probe check addresses (probe_check_addresses is off)"
+        yield Finding(Level.WARNING, "addresses", found, "Switch it on: a wrong address is else noticed after a crash.")
+        return
+    failing = [one for one in known.addresses if one.failing]
+    yield from (_failing(one) for one in failing[:_SHOWN_MAX])
+    if not failing:
+        yield Finding(Level.OK, "addresses", f"{len(known.addresses)} check addresses are probed, none fails")
+
+
+def _failing(one: ShownAddress) -> Finding:
+    return Finding(Level.BAD, "addresses", f"{one.address}: {one.state}: {one.message}", one.remedy)
+
+
+def _naming(check: str, identity: str | None) -> str:
+    """The address with the database's name, as the SDK puts it there."""
+    if identity is None or databases_asked(check):
+        return check
+    return check_url_with(identity, check)
+
+
+def _probed(told: ProbeTold) -> Iterator[Finding]:
+    state = next((one for one in ProbeState if one.value == told.state), None)
+    said = f"{told.address}: {told.state}{': ' if told.message else ''}{told.message}"
+    if not told.well:
+        yield Finding(Level.BAD, "check address", said, told.remedy)
+        return
+    if state in _UNSURE:
+        yield Finding(Level.WARNING, "check address", said, _UNSURE[state])
+        return
+    # A route that is ready has a message only when there was no database to compare.
+    level, remedy = (Level.WARNING, _COMPARE) if told.message else (Level.OK, "")
+    yield Finding(level, "check address", f"{said} ({told.latency_ms} ms from the coordinator)", remedy)
+    yield _waiting(told)
+    if told.database_now_ms:
+        yield compared("its database's", told.database_now_ms, "the coordinator's", told.now_ms)
+
+
+def _waiting(told: ProbeTold) -> Finding:
+    """The route must answer "in progress" before the coordinator stops listening."""
+    found = f"the route waits {told.lock_timeout_ms} ms for a lock, the coordinator {told.request_timeout_ms} ms"
+    if told.lock_timeout_ms < told.request_timeout_ms:
+        return Finding(Level.OK, "timeouts", found)
+    remedy = "Give the route a lock_timeout_ms below the server's request_timeout_ms."
+    return Finding(Level.BAD, "timeouts", found, remedy)

@@ -1,0 +1,133 @@
+"""A set-up as the service sees it: its database, the barrier there, and what a confirmed commit is worth.
+
+The barrier's own rules look: what they would refuse in production is what is reported here. Writes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import sqlalchemy
+from sqlalchemy import Engine
+
+from twophase.barrier.dialect import POSTGRESQL, SQLITE
+from twophase.barrier.durability import require_durability
+from twophase.barrier.open import open_transaction
+from twophase.barrier.producer import read_identity
+from twophase.barrier.transaction import Statement, SyncTransaction, perform, say
+from twophase.cli.database_url import for_sync, read_url, sqlite_file, why_refused
+from twophase.cli.doctor.clocks import compared
+from twophase.cli.doctor.pooling import pooling
+from twophase.cli.findings import Finding, Level
+from twophase.core.credentials import shown
+from twophase.core.errors import AutocommitRefused, TwophaseError
+
+LOCK_TIMEOUT_MS: Final = 3_000
+_REACH: Final = "Correct the URL, or start the database."
+_TRANSACTIONS: Final = "Give the URL, or the pool behind it, a mode in which transactions of several statements work."
+_READ_ONLY: Final = "select pg_is_in_recovery(), current_setting('transaction_read_only')"
+_PRIMARY: Final = "Bind transactions and the check-back route to the primary."
+_WRITABLE: Final = "Let this role write: default_transaction_read_only = off."
+
+
+class Database:
+    """A database under examination; `identity` is its name once it has been read, else None.
+
+    Arguments:
+        url: SQLAlchemy's, with a password or without.
+        table: the barrier's name, `name` or `schema.name`.
+
+    Raises:
+        ConfigurationError: the URL cannot be used.
+    """
+
+    def __init__(self, url: str, table: str) -> None:
+        self._url = for_sync(read_url(url))
+        self._table = table
+        self.identity: str | None = None
+
+    def examine(self) -> Iterator[Finding]:
+        """All findings in their order; those that need a connection only when there is one."""
+        file = sqlite_file(self._url)
+        if file is not None and not file.exists():
+            yield Finding(Level.BAD, "database", f"there is no file {file}", _REACH)
+            return
+        try:
+            engine = sqlalchemy.create_engine(self._url, hide_parameters=True)
+        except ModuleNotFoundError as error:
+            yield Finding(Level.BAD, "database", why_refused(error, self._url), "Install it, and run this again.")
+            return
+        try:
+            yield from self._look(engine)
+        finally:
+            engine.dispose()
+
+    def _look(self, engine: Engine) -> Iterator[Finding]:
+        try:
+            with engine.connect() as connection:
+                isolation = connection.get_isolation_level()
+        except Exception as error:  # noqa: BLE001 -- whatever the driver raises, it is the finding
+            yield Finding(Level.BAD, "database", why_refused(error, self._url), _REACH)
+            return
+        kind = "mariadb" if getattr(engine.dialect, "is_mariadb", False) else engine.dialect.name
+        version = ".".join(str(part) for part in engine.dialect.server_version_info or ())
+        yield Finding(Level.OK, "database", f"{kind} {version} at {shown(self._url.render_as_string())}")
+        if kind == POSTGRESQL.name:
+            yield from pooling(engine)
+        try:
+            transaction = open_transaction(engine, lock_timeout_ms=LOCK_TIMEOUT_MS)
+        except AutocommitRefused as error:
+            yield Finding(Level.BAD, "transactions", f"{error.code}: {error.message}", error.remedy)
+            return
+        except Exception as error:  # noqa: BLE001 -- as above
+            yield Finding(Level.BAD, "transactions", why_refused(error, self._url), _TRANSACTIONS)
+            return
+        try:
+            yield Finding(Level.OK, "transactions", f"isolation level {isolation.lower()}")
+            if transaction.dialect is POSTGRESQL:
+                yield from _read_only(transaction)
+            yield from self._inside(transaction)
+        finally:
+            transaction.rollback()
+            transaction.close()
+
+    def _inside(self, transaction: SyncTransaction) -> Iterator[Finding]:
+        """What is read in a transaction; the barrier comes last, because its absence spoils a transaction."""
+        dialect = transaction.dialect
+        before_ms = _own_ms()
+        [(now_ms,)] = perform(_rows(say(dialect, "now", self._table)), transaction)
+        if dialect is not SQLITE:  # SQLite's clock is this machine's
+            yield compared("its", int(now_ms), "this machine's", (before_ms + _own_ms()) // 2)
+        try:
+            perform(require_durability(dialect, self._table), transaction)
+            yield Finding(Level.OK, "durability", "a confirmed commit is on disk")
+        except TwophaseError as error:
+            yield Finding(Level.BAD, "durability", f"{error.code}: {error.message}", error.remedy)
+        except Exception as error:  # noqa: BLE001 -- as above
+            yield Finding(Level.BAD, "durability", why_refused(error, self._url), _REACH)
+        try:
+            self.identity = perform(read_identity(dialect, self._table, allow_unsafe=True), transaction)
+            yield Finding(Level.OK, "barrier", f"table {self._table}, database {self.identity[:8]}…")
+        except TwophaseError as error:
+            yield Finding(Level.BAD, "barrier", f"{error.code}: {error.message}", error.remedy)
+        except Exception as error:  # noqa: BLE001 -- as above
+            yield Finding(Level.BAD, "barrier", why_refused(error, self._url), _REACH)
+
+
+def _read_only(transaction: SyncTransaction) -> Iterator[Finding]:
+    """A standby answers questions and takes no row; a check-back must write one before it may speak."""
+    [(standby, read_only)] = transaction.execute(Statement(_READ_ONLY, {}))
+    if standby:
+        yield Finding(Level.BAD, "writes", "this is a standby, which takes no writes", _PRIMARY)
+    elif read_only == "on":
+        yield Finding(Level.BAD, "writes", "transactions are read-only by default", _WRITABLE)
+
+
+def _rows(statement: Any) -> Any:
+    return (yield statement)
+
+
+def _own_ms() -> int:
+    return time.time_ns() // 1_000_000

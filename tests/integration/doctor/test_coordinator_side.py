@@ -1,0 +1,143 @@
+"""`twophase doctor --check`: a real coordinator probes a real application, and each planted fault is found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+from flask import Flask
+
+from tests.integration.server.test_check_addresses import running, transfer
+from twophase.barrier import install
+from twophase.cli.doctor.coordinator_side import examine_coordinator
+from twophase.cli.doctor.database_side import Database
+from twophase.cli.findings import Finding, Level
+from twophase.coordinator.upkeep.probing import AGAIN_MS, FIRST_MS
+from twophase.integrations.flask import check_blueprint
+from twophase.testing import InProcessCoordinator
+
+ROUTE_LOCK_TIMEOUT_MS = 1_500
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Iterator[sqlalchemy.Engine]:
+    """The producer's database."""
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'bank.db'}")
+    install(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def service(bank: sqlalchemy.Engine) -> Iterator[str]:
+    """A service with its route."""
+    app = Flask("a service")
+    app.register_blueprint(check_blueprint(bank, lock_timeout_ms=ROUTE_LOCK_TIMEOUT_MS))
+    with running(app) as address:
+        yield address
+
+
+@pytest.fixture
+def coordinator(request: pytest.FixtureRequest) -> Iterator[InProcessCoordinator]:
+    """A coordinator that probes, with the settings of the test's parameter."""
+    settings = {"probe_check_addresses": True} | getattr(request, "param", {})
+    with InProcessCoordinator(**settings) as one:
+        yield one
+
+
+def findings(server: str, check: str | None = None, identity: str | None = None) -> dict[str, Finding]:
+    return {finding.what: finding for finding in examine_coordinator(server, check, identity)}
+
+
+def identity_of(engine: sqlalchemy.Engine) -> str:
+    database = Database(engine.url.render_as_string(), "barrier")
+    assert all(finding.level is Level.OK for finding in database.examine())
+    assert database.identity is not None
+    return database.identity
+
+
+def test_a_sound_set_up_has_nothing_to_mend(
+    coordinator: InProcessCoordinator, service: str, bank: sqlalchemy.Engine
+) -> None:
+    found = findings(coordinator.url, f"{service}/twophase/check", identity_of(bank))
+    assert {finding.level for finding in found.values()} == {Level.OK}
+    assert {"coordinator", "clock", "addresses", "check address", "timeouts"} == set(found)
+
+
+def test_another_database_behind_the_route_is_found(
+    coordinator: InProcessCoordinator, service: str, tmp_path: Path
+) -> None:
+    other = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'other.db'}")
+    install(other)
+    found = findings(coordinator.url, f"{service}/twophase/check", identity_of(other))
+    other.dispose()
+    assert (found["check address"].level, "TP-6002" in found["check address"].found) == (Level.BAD, True)
+
+
+def test_a_database_that_was_not_compared_is_said(coordinator: InProcessCoordinator, service: str) -> None:
+    found = findings(coordinator.url, f"{service}/twophase/check")
+    assert (found["check address"].level, "--database" in found["check address"].remedy) == (Level.WARNING, True)
+
+
+@pytest.mark.parametrize(("path", "said"), [("/twophase/chek", "status 404"), (":1/twophase/check", "unreachable")])
+def test_an_address_that_cannot_answer_is_found(
+    coordinator: InProcessCoordinator, service: str, path: str, said: str
+) -> None:
+    check = f"{service}{path}" if path.startswith("/") else f"http://127.0.0.1{path}"
+    found = findings(coordinator.url, check, "7f")["check address"]
+    assert (found.level, said in found.found) == (Level.BAD, True)
+    assert found.remedy
+
+
+@pytest.mark.parametrize("coordinator", [{"request_timeout_ms": ROUTE_LOCK_TIMEOUT_MS}], indirect=True)
+def test_a_route_that_waits_longer_than_the_coordinator_is_found(
+    coordinator: InProcessCoordinator, service: str
+) -> None:
+    assert findings(coordinator.url, f"{service}/twophase/check")["timeouts"].level is Level.BAD
+
+
+@pytest.mark.parametrize(("check", "identity"), [("queue://bank/check", None), ("bank:8000/check", "7f")])
+def test_an_address_no_coordinator_can_call_is_found(
+    coordinator: InProcessCoordinator, check: str, identity: str | None
+) -> None:
+    found = findings(coordinator.url, check, identity)["check address"]
+    assert (found.level, "TP-1000" in found.found) == (Level.BAD, True)
+
+
+def test_addresses_that_messages_bring_and_that_fail_are_found(
+    coordinator: InProcessCoordinator, bank: sqlalchemy.Engine
+) -> None:
+    transfer(coordinator.url, "http://127.0.0.1:1", bank)
+    for ms in (FIRST_MS, AGAIN_MS):
+        coordinator.advance(ms)
+        _until_probed(coordinator, coordinator.clock.now_ms() - FIRST_MS)
+    found = findings(coordinator.url)["addresses"]
+    assert (found.level, "http://127.0.0.1:1/twophase/check" in found.found) == (Level.BAD, True)
+
+
+def _until_probed(coordinator: InProcessCoordinator, after_ms: int) -> None:
+    assert coordinator._server is not None
+    deadline_s = time.monotonic() + 20
+    probing = coordinator._server.coordinator.probing
+    while not any(one.probed_ms >= after_ms for one in probing.addresses()):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("coordinator", [{"probe_check_addresses": False}], indirect=True)
+def test_a_coordinator_that_does_not_probe_is_said(coordinator: InProcessCoordinator) -> None:
+    assert findings(coordinator.url)["addresses"].level is Level.WARNING
+
+
+def test_a_coordinator_that_does_not_answer_is_found() -> None:
+    [found] = examine_coordinator("http://127.0.0.1:1", None, None)
+    assert (found.level, found.what) == (Level.BAD, "coordinator")
+    assert "twophase server" in found.remedy
+
+
+def test_another_server_than_a_coordinator_is_found(service: str) -> None:
+    [found] = examine_coordinator(service, None, None)
+    assert (found.level, found.what) == (Level.BAD, "coordinator")
