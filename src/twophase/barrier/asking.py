@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from twophase.barrier.dialect import DEFAULT_TABLE, Dialect, validate_table
-from twophase.barrier.durability import warn_once
 from twophase.barrier.fault import Fault, code_of, fault_of
+from twophase.barrier.first_look import look_once
 from twophase.barrier.open import aopen_transaction, ask_engine, open_transaction
 from twophase.barrier.transaction import Row, Steps, aperform, perform, say
 from twophase.core import failpoint
-from twophase.core.errors import WrongDatabase
+from twophase.core.errors import BarrierError, BarrierTableUnusable, WrongDatabase
 from twophase.core.gid import validate_gid
 from twophase.core.verdict import Verdict
 
@@ -134,6 +134,12 @@ def _answer_for(error: Exception, gid: str) -> CheckBackAnswer:
     if fault is Fault.BUSY:
         return CheckBackAnswer(Verdict.IN_PROGRESS, evidence=f"the row is held ({code})")
     _log.error("check-back of %s cannot be answered: %s", gid, code)
+    if isinstance(error, BarrierError):
+        return _unknown(f"{error.code}: {error.message}")
+    if fault is Fault.TABLE_UNUSABLE:
+        return _unknown(
+            f"{BarrierTableUnusable.code}: the barrier table has no unique key, or no transactions ({code})"
+        )
     if fault is Fault.TABLE_MISSING:
         return _unknown(f"no complete barrier table here ({code}): run `twophase barrier install URL`")
     return _unknown(f"the database failed ({code})")
@@ -181,7 +187,7 @@ def check_back(
             )
             answer = perform(rule, transaction)
             if answer.decided:
-                perform(warn_once(ask_engine(engine), transaction.dialect, table), transaction)
+                perform(look_once(ask_engine(engine), transaction.dialect, table), transaction)
                 transaction.commit()
         finally:
             transaction.rollback()
@@ -211,7 +217,7 @@ async def acheck_back(
             )
             answer = await aperform(rule, transaction)
             if answer.decided:
-                await aperform(warn_once(ask_engine(engine), transaction.dialect, table), transaction)
+                await aperform(look_once(ask_engine(engine), transaction.dialect, table), transaction)
                 await transaction.commit()
         finally:
             await transaction.rollback()

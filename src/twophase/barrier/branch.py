@@ -17,16 +17,14 @@ import msgspec
 
 from twophase.barrier.asking import LOCK_TIMEOUT_MS, begin_bounded
 from twophase.barrier.dialect import DEFAULT_TABLE, Dialect
-from twophase.barrier.durability import warn_once
 from twophase.barrier.effect import require_awaitable, require_blocking, require_ended
+from twophase.barrier.first_look import look_once, refusal_of
 from twophase.barrier.open import aopen_transaction, ask_engine, open_transaction
 from twophase.barrier.parameters import one_value
 from twophase.barrier.producer import (
     IDLE_IN_TRANSACTION,
     begin_settings,
     mark,
-    row_refused,
-    table_missing,
     verify_row,
 )
 from twophase.barrier.transaction import Steps, aperform, perform, say
@@ -111,7 +109,7 @@ def read_call(parameters: Mapping[str, Any]) -> BranchCall:
 
 
 def begin_branch(dialect: Dialect, table: str, call: BranchCall, token: str) -> Steps[None]:
-    """First statements of a branch's transaction; raises RowTaken, BarrierRowRefused, BarrierTableMissing."""
+    """First statements of a branch's transaction; raises RowTaken, BarrierError."""
     yield from begin_settings(dialect)
     try:
         rows = yield say(
@@ -124,17 +122,16 @@ def begin_branch(dialect: Dialect, table: str, call: BranchCall, token: str) -> 
             token=token,
             idle_timeout=IDLE_IN_TRANSACTION,
         )
+        if not rows and not dialect.has("read_taken_key"):
+            raise RowTaken
+        yield from mark(dialect)
     except Exception as error:
-        if dialect.is_duplicate(error):
-            if dialect.has("read_taken_key"):
-                raise RowTaken from error
-            raise row_refused(error, gid=call.gid) from error
-        if dialect.is_missing_table(error):
-            raise table_missing(table, gid=call.gid) from error
+        if dialect.is_duplicate(error) and dialect.has("read_taken_key"):
+            raise RowTaken from error
+        refusal = refusal_of(dialect, error, table, call.gid)
+        if refusal is not None:
+            raise refusal from error
         raise
-    if not rows and not dialect.has("read_taken_key"):
-        raise RowTaken
-    yield from mark(dialect)
 
 
 def verify_branch(dialect: Dialect, table: str, call: BranchCall, token: str) -> Steps[None]:
@@ -188,6 +185,7 @@ def once(
         InvalidRequest: the parameters name no branch.
         BranchSpoilt: an earlier call ended its transaction inside the block; a person must look.
         BarrierRowRefused: another key than this branch's is taken; nothing stays.
+        BarrierTableMissing, BarrierTableUnusable: the barrier is not installed, or cannot tell a repeated call.
         FunctionRefused: `function` is async, or returned what waits to be awaited; nothing stays.
         TransactionLost: the block ended the transaction itself; nothing may be confirmed.
         Whatever `function` raised, after the rollback.
@@ -212,7 +210,7 @@ def _take_effect(engine: Any, call: BranchCall, function: Callable[[Any], R], ta
     transaction = open_transaction(engine)
     try:
         perform(begin_branch(transaction.dialect, table, call, token), transaction)
-        perform(warn_once(ask_engine(engine), transaction.dialect, table), transaction)
+        perform(look_once(ask_engine(engine), transaction.dialect, table), transaction)
         _reach("branch.before_effect")
         result = require_ended(function(transaction.handle), "aonce")
         perform(verify_branch(transaction.dialect, table, call, token), transaction)
@@ -255,7 +253,7 @@ async def _atake_effect(engine: Any, call: BranchCall, function: Callable[[Any],
     transaction = await aopen_transaction(engine)
     try:
         await aperform(begin_branch(transaction.dialect, table, call, token), transaction)
-        await aperform(warn_once(ask_engine(engine), transaction.dialect, table), transaction)
+        await aperform(look_once(ask_engine(engine), transaction.dialect, table), transaction)
         _reach("branch.before_effect")
         result = await require_awaitable(function(transaction.handle), "once")
         await aperform(verify_branch(transaction.dialect, table, call, token), transaction)

@@ -29,8 +29,8 @@ import msgspec
 from twophase.barrier.asking import CLOCK_SKEW_MS, LOCK_TIMEOUT_MS, begin_bounded
 from twophase.barrier.dialect import DEFAULT_TABLE, Dialect, validate_table
 from twophase.barrier.fault import Fault, fault_of
+from twophase.barrier.first_look import table_missing
 from twophase.barrier.open import open_transaction
-from twophase.barrier.producer import table_missing
 from twophase.barrier.transaction import Row, Statement, Steps, perform, say
 from twophase.core.errors import ConfigurationError
 from twophase.core.limits import BEGIN_DEADLINE_MS

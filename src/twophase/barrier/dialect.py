@@ -57,6 +57,17 @@ def meta_table(table: str) -> str:
     return f"{schema}.{META_TABLE}" if schema else META_TABLE
 
 
+def constraint_of(table: str) -> str:
+    """The name of a table's unique key: dtm's for dtm's table, for others one of their own.
+
+    In PostgreSQL a constraint's index shares the namespace of its schema's tables.
+
+    >>> constraint_of("bank.barrier"), constraint_of("orders_barrier")
+    ('uniq_barrier', 'uniq_orders_barrier')
+    """
+    return f"uniq_{split_table(table)[1]}"[:63]
+
+
 @functools.cache
 def _template(dialect: str, statement: str) -> str | None:
     file = importlib.resources.files("twophase.barrier") / "dialects" / dialect / f"{statement}.sql"
@@ -70,7 +81,8 @@ def _template(dialect: str, statement: str) -> str | None:
 def _statement(dialect: str, statement: str, table: str) -> str:
     text = _template(dialect, statement)
     assert text is not None, f"{dialect} has no statement {statement!r}"
-    return text.replace("{table}", validate_table(table)).replace("{meta}", meta_table(table))
+    text = text.replace("{table}", validate_table(table)).replace("{meta}", meta_table(table))
+    return text.replace("{constraint}", constraint_of(table))
 
 
 class Dialect(msgspec.Struct, frozen=True):
@@ -93,6 +105,10 @@ class Dialect(msgspec.Struct, frozen=True):
     def is_missing_table(self, error: BaseException) -> bool:
         """Whether `error` says: the barrier was never installed here."""
         return fault_of(error) is Fault.TABLE_MISSING
+
+    def is_unusable_table(self, error: BaseException) -> bool:
+        """Whether `error` says: the table lacks the unique key that an insert of ours names, or transactions."""
+        return fault_of(error) is Fault.TABLE_UNUSABLE
 
     def is_duplicate(self, error: BaseException) -> bool:
         """Whether `error` says: the unique key is taken."""

@@ -20,6 +20,8 @@ class Fault(enum.Enum):
     """The unique key is taken."""
     TABLE_MISSING = "table missing"
     """No barrier table, or one that lacks our columns."""
+    TABLE_UNUSABLE = "table unusable"
+    """The table has no immediate unique key over the columns that an insert names, or no transactions."""
     OTHER = "other"
 
 
@@ -29,6 +31,8 @@ _POSTGRESQL = {
     "55P03": Fault.BUSY,  # lock_not_available: lock_timeout
     "57014": Fault.BUSY,  # query_canceled: statement_timeout
     "23505": Fault.DUPLICATE,  # unique_violation
+    "42P10": Fault.TABLE_UNUSABLE,  # invalid_column_reference: no unique index for ON CONFLICT
+    "55000": Fault.TABLE_UNUSABLE,  # object_not_in_prerequisite_state: the unique constraint is deferrable
     "42P01": Fault.TABLE_MISSING,  # undefined_table
     "42703": Fault.TABLE_MISSING,  # undefined_column
     "3F000": Fault.TABLE_MISSING,  # invalid_schema_name
@@ -40,6 +44,7 @@ _MYSQL = {
     1969: Fault.BUSY,  # MariaDB: max_statement_time exceeded
     3024: Fault.BUSY,  # MySQL: max_execution_time exceeded
     1062: Fault.DUPLICATE,  # duplicate entry
+    1178: Fault.TABLE_UNUSABLE,  # the storage engine supports no SAVEPOINT
     1146: Fault.TABLE_MISSING,  # no such table
     1054: Fault.TABLE_MISSING,  # unknown column
     1049: Fault.TABLE_MISSING,  # unknown database
@@ -47,6 +52,7 @@ _MYSQL = {
 _SQLITE_PRIMARY = {5: Fault.BUSY, 6: Fault.BUSY}  # SQLITE_BUSY, SQLITE_LOCKED, with all their extended codes
 _SQLITE_EXTENDED = {2067: Fault.DUPLICATE, 1555: Fault.DUPLICATE}  # SQLITE_CONSTRAINT_UNIQUE, _PRIMARYKEY
 _SQLITE_MISSING = ("no such table", "no such column", "has no column named", "unknown database")
+_SQLITE_KEYLESS = "ON CONFLICT clause does not match"
 _MYSQL_LIBRARIES = ("pymysql", "asyncmy", "aiomysql", "MySQLdb", "mysql")
 
 
@@ -75,6 +81,8 @@ def _look_at(error: BaseException) -> tuple[Fault, str] | None:
         fault = _SQLITE_PRIMARY.get(number & 0xFF) or _SQLITE_EXTENDED.get(number, Fault.OTHER)
         if number == 1 and any(words in str(error) for words in _SQLITE_MISSING):
             fault = Fault.TABLE_MISSING
+        elif number == 1 and _SQLITE_KEYLESS in str(error):
+            fault = Fault.TABLE_UNUSABLE
         return fault, f"SQLite error {number}"
     return None
 

@@ -10,10 +10,12 @@ import secrets
 from typing import Any
 
 from twophase.barrier.dialect import DEFAULT_TABLE, META_TABLE, Dialect, split_table, validate_table
+from twophase.barrier.fault import code_of
+from twophase.barrier.first_look import flaws_of, require_table
 from twophase.barrier.open import aopen_transaction, is_async, open_transaction
 from twophase.barrier.transaction import Row, Statement, Steps, aperform, perform, say
 from twophase.core.database_drivers import driver_missing, extra_of, with_driver
-from twophase.core.errors import ConfigurationError, UnsupportedEngine
+from twophase.core.errors import BarrierTableUnusable, ConfigurationError, UnsupportedEngine
 
 _ADDED_COLUMNS = ("token", "body", "prepared_at")
 
@@ -31,6 +33,7 @@ def install(engine: Any, table: str = DEFAULT_TABLE) -> list[str]:
     Raises:
         ConfigurationError: a URL of a database we do not know, or whose driver is not installed; or the table's name
             cannot be one.
+        BarrierTableUnusable: a table of this name stands there and cannot be made a barrier.
 
     >>> import sqlite3
     >>> bank = sqlite3.connect(":memory:")
@@ -86,6 +89,8 @@ def install_rule(dialect: Dialect, table: str, identity: str) -> Steps[list[str]
             yield from change(say(dialect, "create_table", table))
         else:
             yield from _complete(dialect, table, columns, executed)
+            yield from _mend(dialect, table, executed)
+        yield from require_table(dialect, table)
         if not (yield say(dialect, "list_columns", table, schema=schema, name=META_TABLE)):
             yield from change(say(dialect, "create_meta", table))
         known = yield say(dialect, "read_meta", table)
@@ -118,6 +123,29 @@ def _complete(dialect: Dialect, table: str, columns: Row, executed: list[str]) -
         said = say(dialect, statement, table)
         yield said
         executed.append(said.sql)
+
+
+def _mend(dialect: Dialect, table: str, executed: list[str]) -> Steps[None]:
+    """Give a table that others made the barrier's key, and a sequence that was left behind its place."""
+    flaws = {str(row[0]) for row in (yield from flaws_of(dialect, table))}
+    not_null = "make_not_null" if dialect.has("make_not_null") else "make_binary"
+    for flaw, statement in (("null", not_null), ("key", "add_key")):
+        if flaw not in flaws or not dialect.has(statement):
+            continue
+        said = say(dialect, statement, table)
+        try:
+            yield said
+        except Exception as error:
+            raise BarrierTableUnusable(
+                f"The barrier table {table!r} has no unique key without nulls over gid, branch_id, op and "
+                f"barrier_id, and its rows do not take one ({code_of(error)}).",
+                remedy="Remove rows with nulls in these columns, and rows that share all four; then install again.",
+            ) from error
+        executed.append(said.sql)
+    if dialect.has("advance_sequence"):
+        said = say(dialect, "advance_sequence", table, qualified=table)
+        if (yield said):
+            executed.append(said.sql)
 
 
 def _install_url(url: str, table: str) -> list[str]:

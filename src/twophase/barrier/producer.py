@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from twophase.barrier.dialect import Dialect
 from twophase.barrier.durability import OF_THE_CONNECTION, require_durability
-from twophase.barrier.fault import code_of
+from twophase.barrier.first_look import refusal_of, require_table, table_missing
 from twophase.barrier.transaction import Steps, say
 from twophase.core.errors import (
-    BarrierRowRefused,
-    BarrierTableMissing,
     BeginDeadlinePassed,
     CheckBackCameFirst,
     TransactionLost,
@@ -37,6 +35,7 @@ def read_identity(dialect: Dialect, table: str, *, allow_unsafe: bool = False) -
 
     Raises:
         BarrierTableMissing: `install` has not been run here, or the table lacks our columns.
+        BarrierTableUnusable: the table has no unique key, or a crash empties it.
         UnsafeDatabase: a crash of this database could take back a commit it has confirmed.
     """
     try:
@@ -47,6 +46,7 @@ def read_identity(dialect: Dialect, table: str, *, allow_unsafe: bool = False) -
         raise
     if not rows or not rows[0][0]:
         raise table_missing(table)
+    yield from require_table(dialect, table)
     if not allow_unsafe:
         yield from require_durability(dialect, table)
     return str(rows[0][0])
@@ -88,6 +88,7 @@ def begin_producer(
             ask the barrier which.
         BeginDeadlinePassed: prepared more than an hour ago.
         BarrierTableMissing: `install` has not been run here.
+        BarrierTableUnusable: the table has no unique key for the row.
         BarrierRowRefused: another key than the message's is taken.
     """
     validate_gid(gid)
@@ -109,9 +110,9 @@ def begin_producer(
             taken = (yield say(dialect, "read_taken_key", table, gid=gid)) if dialect.has("read_taken_key") else ()
             if any(row[0] == gid for row in taken):
                 raise CheckBackCameFirst(gid=gid) from error
-            raise row_refused(error, gid=gid) from error
-        if dialect.is_missing_table(error):
-            raise table_missing(table, gid=gid) from error
+        refusal = refusal_of(dialect, error, table, gid)
+        if refusal is not None:
+            raise refusal from error
         raise
     if not rows and not dialect.has("read_taken_key"):
         raise CheckBackCameFirst(gid=gid)
@@ -166,14 +167,3 @@ def write_branches(dialect: Dialect, table: str, gid: str, token: str, body: byt
         body: what `core.message.encode_branches` made.
     """
     yield say(dialect, "write_branches", table, gid=gid, token=token, body=body)
-
-
-def row_refused(error: Exception, gid: str) -> BarrierRowRefused:
-    return BarrierRowRefused(
-        f"The barrier table refuses a row as a duplicate ({code_of(error)}), although no row of the same key stands.",
-        gid=gid,
-    )
-
-
-def table_missing(table: str, gid: str | None = None) -> BarrierTableMissing:
-    return BarrierTableMissing(f"There is no complete barrier table {table!r} in this database.", gid=gid)

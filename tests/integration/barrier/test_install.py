@@ -39,9 +39,9 @@ DTM_TABLE = {
         reason varchar(45) default '', create_time datetime default now(), update_time datetime default now(),
         key (create_time), key (update_time), unique key (gid, branch_id, op, barrier_id)) default charset utf8mb4""",
     "sqlite": """create table barrier (
-        id integer primary key, trans_type varchar(45), gid varchar(128), branch_id varchar(128), op varchar(45),
-        barrier_id varchar(45), reason varchar(45), create_time datetime, update_time datetime,
-        unique (gid, branch_id, op, barrier_id))""",
+        id integer primary key, trans_type varchar(45), gid varchar(128) not null, branch_id varchar(128) not null,
+        op varchar(45) not null, barrier_id varchar(45) not null, reason varchar(45), create_time datetime,
+        update_time datetime, unique (gid, branch_id, op, barrier_id))""",
 }
 
 
@@ -286,16 +286,6 @@ def test_a_server_setting_is_really_looked_at(banks: dict[str, Bank], kind: str,
         assert len(transaction.execute(turned)) == 1
         transaction.rollback()
         transaction.close()
-
-
-@pytest.mark.mariadb
-def test_a_table_without_transactions_is_refused(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    for bank in empty_bank(request, "mysql", tmp_path):
-        with bank.engine() as engine:
-            install(engine)
-            bank.query("alter table barrier engine = Aria")
-            with pytest.raises(UnsafeDatabase, match="InnoDB"):
-                identity_of(engine)
 
 
 def test_a_database_that_forgets_is_told_of_once_by_those_who_cannot_refuse(

@@ -63,6 +63,19 @@ def test_a_missing_table_or_column_is_told(error: Exception) -> None:
 
 @pytest.mark.parametrize(
     "error",
+    [
+        PostgresError("42P10"),
+        PostgresError("55000"),
+        OperationalError(1178, "text"),
+        SqliteError(1, "ON CONFLICT clause does not match any PRIMARY KEY or UNIQUE constraint"),
+    ],
+)
+def test_a_table_without_the_key_or_transactions_is_unusable(error: Exception) -> None:
+    assert fault_of(error) is Fault.TABLE_UNUSABLE
+
+
+@pytest.mark.parametrize(
+    "error",
     [ValueError(), OSError(1205, "text"), PostgresError("25P02"), OperationalError(2013, "gone"), SqliteError(11)],
 )
 def test_everything_else_is_no_answer(error: Exception) -> None:

@@ -57,6 +57,7 @@ TP-6002 WrongDatabase
 TP-6003 UnsafeDatabase
 TP-6004 UnsupportedEngine
 TP-6005 BarrierRowRefused
+TP-6006 BarrierTableUnusable
 TP-7000 ConfigurationError
 """
 """Codes are public: this list only grows."""

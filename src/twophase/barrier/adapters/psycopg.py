@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, cast
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from twophase.barrier.dialect import POSTGRESQL
 from twophase.barrier.placeholders import pyformat
 from twophase.barrier.transaction import Row, Statement
-from twophase.core.errors import AutocommitRefused, OpenTransaction
+from twophase.core.errors import AutocommitRefused, OpenTransaction, UnsupportedEngine
 
 
 class PsycopgTransaction:
@@ -20,7 +20,12 @@ class PsycopgTransaction:
     dialect = POSTGRESQL
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        """Open it; raises AutocommitRefused, OpenTransaction."""
+        """Open it; raises AutocommitRefused, OpenTransaction, UnsupportedEngine."""
+        if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+            raise UnsupportedEngine(
+                "The connection is in pipeline mode, in which a statement's rows and errors come later.",
+                remedy="End the connection's `pipeline()` block before, and begin another one inside if it is needed.",
+            )
         if connection.autocommit:
             raise AutocommitRefused
         if connection.info.transaction_status != TransactionStatus.IDLE:

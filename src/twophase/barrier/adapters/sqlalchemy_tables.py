@@ -26,7 +26,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
-from twophase.barrier.dialect import META_TABLE, split_table
+from twophase.barrier.dialect import META_TABLE, constraint_of, split_table
 
 _MYSQL = ("mysql", "mariadb")
 _IN_MYSQL: dict[str, Any] = {
@@ -101,7 +101,7 @@ def _barrier(described: MetaData, name: str) -> None:
         Column("token", _text(64)),
         Column("body", LargeBinary().with_variant(mysql.LONGBLOB(), *_MYSQL)),
         Column("prepared_at", BigInteger().with_variant(Integer(), "sqlite")),
-        UniqueConstraint("gid", "branch_id", "op", "barrier_id", name="uniq_barrier"),
+        UniqueConstraint("gid", "branch_id", "op", "barrier_id", name=constraint_of(name)),
         sqlite_autoincrement=True,
         **_IN_MYSQL,
     )

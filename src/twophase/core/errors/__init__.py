@@ -53,7 +53,8 @@ docstring's first line is the default text.
     │   ├── WrongDatabase         TP-6002  the check-back looks at another database
     │   ├── UnsafeDatabase        TP-6003  the database may forget what it answered
     │   ├── UnsupportedEngine     TP-6004  not an engine this library knows
-    │   └── BarrierRowRefused     TP-6005  another key than the barrier's own is taken
+    │   ├── BarrierRowRefused     TP-6005  another key than the barrier's own is taken
+    │   └── BarrierTableUnusable  TP-6006  no unique key, nulls in it, or a table that a crash empties
     ├── ConfigurationError        TP-7000  a setting cannot work
     │   └── SourceError           TP-7001  the store that messages are imported from cannot be read
     ├── AuditError                TP-8000  the audit could not be made
@@ -124,6 +125,7 @@ from twophase.core.errors.transaction import (
     BarrierError,
     BarrierRowRefused,
     BarrierTableMissing,
+    BarrierTableUnusable,
     BeginDeadlinePassed,
     BranchSpoilt,
     CheckBackCameFirst,
@@ -150,6 +152,7 @@ __all__ = [
     "BarrierError",
     "BarrierRowRefused",
     "BarrierTableMissing",
+    "BarrierTableUnusable",
     "BeginDeadlinePassed",
     "BenchmarkFailed",
     "BranchSpoilt",

@@ -162,6 +162,17 @@ class BarrierRowRefused(BarrierError):
     )
 
 
+class BarrierTableUnusable(BarrierError):
+    """The barrier table is made in a way that cannot keep the promises."""
+
+    code = "TP-6006"
+    fate = Fate.NOT_STARTED
+    remedy = (
+        "Run `twophase barrier install URL`: it mends what it can and names what it cannot. Or install a table of "
+        "another name with --table, and name it in `table=`."
+    )
+
+
 class ConfigurationError(TwophaseError):
     """A setting cannot be used."""
 

@@ -12,5 +12,5 @@ create table if not exists {table} (
   token varchar(64),
   body longblob,
   prepared_at bigint,
-  constraint uniq_barrier unique (gid, branch_id, op, barrier_id)
+  constraint {constraint} unique (gid, branch_id, op, barrier_id)
 ) engine = InnoDB default character set utf8mb4 collate utf8mb4_bin

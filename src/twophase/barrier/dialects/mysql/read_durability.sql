@@ -7,7 +7,3 @@ union all
 select 'there is a binary log and sync_binlog is not 1, so recovery may roll a confirmed commit back'
 from dual
 where @@global.log_bin = 1 and @@global.sync_binlog <> 1
-union all
-select 'the barrier table is not an InnoDB table'
-from information_schema.tables
-where table_schema = coalesce(:schema, database()) and table_name = :name and engine <> 'InnoDB'

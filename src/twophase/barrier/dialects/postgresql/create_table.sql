@@ -12,5 +12,5 @@ create table {table} (
   token varchar(64),
   body bytea,
   prepared_at bigint,
-  constraint uniq_barrier unique (gid, branch_id, op, barrier_id)
+  constraint {constraint} unique (gid, branch_id, op, barrier_id)
 )

@@ -12,5 +12,5 @@ create table {table} (
   token text,
   body blob,
   prepared_at integer,
-  constraint uniq_barrier unique (gid, branch_id, op, barrier_id)
+  constraint {constraint} unique (gid, branch_id, op, barrier_id)
 )

@@ -1,0 +1,82 @@
+"""The first look at an engine's barrier table: can it keep the promises at all (I2, I4, I6)?
+
+Without its unique key two transactions write the same row, and each believes that it was first. Nobody notices until a
+branch takes effect twice, so producer, check-back and branch prove the table before they rely on it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from twophase.barrier.by_engine import ByEngine
+from twophase.barrier.dialect import Dialect, split_table
+from twophase.barrier.durability import warn_once
+from twophase.barrier.fault import code_of
+from twophase.barrier.transaction import Row, Steps, say
+from twophase.core.errors import BarrierError, BarrierRowRefused, BarrierTableMissing, BarrierTableUnusable
+
+_PROVEN: Final = ByEngine[bool]()
+_PROVEN_ALIASES: Final[set[tuple[str, str]]] = set()
+"""Django's names of databases: a few in its settings."""
+
+
+def look_once(engine: Any, dialect: Dialect, table: str) -> Steps[None]:
+    """Prove the table, and log a database that may forget, the first time that this engine is used.
+
+    Inside the transaction at hand, behind its first statements. A table that was not proven is looked at again.
+
+    Arguments:
+        engine: what lasts (`ask_engine`): an engine, a pool or an alias of Django's. A connection that is handed over
+            is looked at by itself.
+
+    Raises:
+        BarrierTableUnusable: the transaction must not go on.
+    """
+    known = (engine, table) in _PROVEN_ALIASES if isinstance(engine, str) else _PROVEN.get(engine, table)
+    if not known:
+        yield from require_table(dialect, table)
+        if isinstance(engine, str):
+            _PROVEN_ALIASES.add((engine, table))
+        else:
+            _PROVEN.remember(engine, table, True)
+    yield from warn_once(engine, dialect, table)
+
+
+def require_table(dialect: Dialect, table: str) -> Steps[None]:
+    """Prove that the table has the barrier's unique key, without nulls, and outlives a crash.
+
+    Raises:
+        BarrierTableUnusable: naming what is wrong.
+    """
+    rows = yield from flaws_of(dialect, table)
+    if rows:
+        raise BarrierTableUnusable(f"The barrier table {table!r}: {'; '.join(str(row[1]) for row in rows)}.")
+
+
+def flaws_of(dialect: Dialect, table: str) -> Steps[list[Row]]:
+    """Read what makes the table useless: a word for each flaw (key, null, lasting), and the flaw in words."""
+    schema, name = split_table(table)
+    return list((yield say(dialect, "read_flaws", table, schema=schema, name=name)))
+
+
+def refusal_of(dialect: Dialect, error: Exception, table: str, gid: str) -> BarrierError | None:
+    """The error of our own for what the database said of an insert; None when it speaks of something else."""
+    if dialect.is_missing_table(error):
+        return table_missing(table, gid=gid)
+    if dialect.is_unusable_table(error):
+        return BarrierTableUnusable(
+            f"The barrier table {table!r} has no immediate unique key over exactly gid, branch_id, op and barrier_id, "
+            f"or no transactions ({code_of(error)}).",
+            gid=gid,
+        )
+    if dialect.is_duplicate(error):
+        return BarrierRowRefused(
+            f"The barrier table refuses a row as a duplicate ({code_of(error)}), although no row of the same key "
+            "stands.",
+            gid=gid,
+        )
+    return None
+
+
+def table_missing(table: str, gid: str | None = None) -> BarrierTableMissing:
+    return BarrierTableMissing(f"There is no complete barrier table {table!r} in this database.", gid=gid)
