@@ -8,7 +8,7 @@ from twophase.barrier.asking import CheckBackQuestion
 from twophase.barrier.http_answer import parse_query
 from twophase.core.errors import InvalidRequest
 from twophase.core.gid import PROBE_GID, validate_gid
-from twophase.core.probe import PROBE_QUERY, ProbeState, interpret_probe
+from twophase.core.probe import PROBE_QUERY, Probed, ProbeState, interpret_probe
 from twophase.core.verdict import Verdict, interpret_check_back
 
 REFUSED = b'{"code":"TP-1000","message":"A check-back has op=msg and branch_id=00."}'
@@ -37,6 +37,11 @@ def test_an_answer_tells_the_condition_of_the_address(
     status: int, header: str | None, body: bytes, error: str, state: ProbeState
 ) -> None:
     assert interpret_probe(status, header, body, error).state is state
+
+
+@pytest.mark.parametrize("state", ProbeState)
+def test_an_address_is_well_that_answers_or_is_busy_or_knows_no_probes(state: ProbeState) -> None:
+    assert Probed(state).well is (state in {ProbeState.READY, ProbeState.BUSY, ProbeState.UNPROBEABLE})
 
 
 def test_what_a_grpc_service_said_behind_its_status_is_left_out() -> None:

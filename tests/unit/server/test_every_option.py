@@ -93,10 +93,11 @@ JUDGED = {"explicit_verdict", "strict"}
 
 @pytest.mark.parametrize("name", sorted(JUDGED))
 def test_how_answers_are_judged_is_said_by_one_object_for_all_messages(name: str) -> None:
-    asked = WireRequest(**{name: True})
+    judged: Any = {name: True}
+    asked = WireRequest(**judged)
     assert says_nothing(asked)
-    assert judged_as(asked) == Options(**{name: True})
-    assert judged_as(asked) is judged_as(WireRequest(**{name: True, "gid": "g"}))
+    assert judged_as(asked) == Options(**judged)
+    assert judged_as(asked) is judged_as(WireRequest(**judged, gid="g"))
 
 
 def test_a_producer_asks_for_status_alone_unless_it_says_otherwise() -> None:
