@@ -56,7 +56,7 @@ def errors_table() -> str:
             f"`{cls.code}`",
             f"`{cls.__name__}`",
             (cls.__doc__ or "").strip().split("\n", 1)[0],
-            cls.fate.value,
+            cls.fate.value if cls.concerns_a_message else "no message",
             cls.remedy,
         )
         for cls in error_classes()

@@ -23,6 +23,7 @@ from twophase.bench.servers import started
 from twophase.bench.servers.postgres import postgres
 from twophase.bench.servers.processes import Process, connected_to, listening
 from twophase.bench.servers.setups import BUSINESS_DATABASE, SETUPS, set_up
+from twophase.cli.console import plain_console
 from twophase.core.errors import ConfigurationError, TwophaseError
 from twophase.http.address import parse_address
 from twophase.http.outcome import HttpError
@@ -128,7 +129,7 @@ def bench(
     Every run stands beside the same run against a server that keeps nothing: the ceiling of this machine. With
     --mode app it stands beside the business transaction alone.
     """
-    console = Console()
+    console = plain_console()
     signal.signal(signal.SIGTERM, _end)
     with _exit_on_error():
         _check_given(context, mode, scenario)
@@ -190,7 +191,7 @@ def _play(console: Console, name: str, stage: Stage, json: Path | None) -> None:
     """Play one scenario, or list them."""
     if name == _LIST:
         for known, one in SCENARIOS.items():
-            console.print(f"{known:<14} {one.summary}", markup=False)
+            console.print(f"{known:<14} {one.summary}")
         return
     entry = SCENARIOS[name]
     with _exit_on_error():
@@ -207,12 +208,12 @@ def _play(console: Console, name: str, stage: Stage, json: Path | None) -> None:
         json.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
         console.print(f"Written: {json}")
     if broken := [figure.what for figure in figures if figure.broken]:
-        console.print(f"A promise was not kept: {'; '.join(broken)}", style="bold red", markup=False)
+        console.print(f"A promise was not kept: {'; '.join(broken)}", style="bold red")
         raise typer.Exit(EXIT_BROKEN_PROMISE)
 
 
 def _teller(console: Console) -> Callable[[str], None]:
-    return lambda text: console.print(f"… {text}", style="dim", markup=False)
+    return lambda text: console.print(f"… {text}", style="dim")
 
 
 def _was_given(context: typer.Context, parameter: str) -> bool:

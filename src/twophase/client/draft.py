@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from twophase.client.payload import payload_bytes
 from twophase.core import limits
-from twophase.core.address import IDENTITY_PARAMETER, why_reserved
+from twophase.core.address import IDENTITY_PARAMETER, why_no_scheme, why_reserved
 from twophase.core.errors import InvalidRequest, MessageUsedTwice
 from twophase.core.headers import why_no_header
 from twophase.core.limits import require
@@ -169,6 +169,8 @@ def checked_url(name: str, url: str, *, identities_max: int = 0) -> str:
     """
     if not isinstance(url, str):
         raise InvalidRequest(f"{name} is of {type(url).__name__}, and no address.", remedy=_NO_TEXT_REMEDIES.get(name))
+    if "://" not in url and url.isprintable():
+        raise InvalidRequest(f"{name}: {why_no_scheme(url)}.", remedy=_URL_REMEDIES.get(name))
     if not url.isascii() or not url.isprintable() or " " in url or "://" not in url:
         raise InvalidRequest(
             f"{name} {url!r} is no address; it reads scheme://…, percent-encoded.", remedy=_URL_REMEDIES.get(name)

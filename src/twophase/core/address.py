@@ -16,6 +16,7 @@ IDENTITY_PARAMETER: Final = "barrier"
 """In a check address: the identity of the producer's database, as its SDK read it there."""
 RESERVED_PARAMETERS: Final = frozenset({"gid", "branch_id", "op", "trans_type", "prepared_at"})
 """Parameters that the coordinator itself gives to its calls."""
+_SHOWN_MAX: Final = 200
 _SEPARATOR: Final = re.compile("[&;]")  # some servers still separate parameters by semicolons
 
 
@@ -46,6 +47,18 @@ def why_reserved(url: str, *, identities_max: int = 0) -> str:
     if identities_max:
         return f"its query has the parameter {IDENTITY_PARAMETER!r} twice; it names the one database that is asked"
     return f"its query has the parameter {IDENTITY_PARAMETER!r}, which only a check address has; give it another name"
+
+
+def why_no_scheme(url: str) -> str:
+    """What is wrong with an address without a scheme, and how it is probably meant.
+
+    >>> why_no_scheme("localhost:1/in"), why_no_scheme("/in")
+    ("'localhost:1/in' has no scheme; write http://localhost:1/in", "'/in' has no scheme and no host")
+    """
+    shown = url[:_SHOWN_MAX]
+    if url[:1].isalnum() or url.startswith("["):
+        return f"{shown!r} has no scheme; write http://{shown}"
+    return f"{shown!r} has no scheme and no host"
 
 
 def parameters_of(url: str) -> list[str]:

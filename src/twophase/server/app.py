@@ -189,7 +189,7 @@ def _calls_max(settings: Settings) -> int:
 
 def run(settings: Settings) -> int:
     """Serve until told to stop. Returns the exit code."""
-    logs.configure(settings.log_level)
+    logs.configure(settings.log_level, log_format=settings.log_format)
     for variable in unknown_variables(os.environ):
         _log.warning("an environment variable looks like a setting and is none", variable=variable)
     try:
@@ -218,8 +218,9 @@ async def _serve(settings: Settings) -> int:
         gc.set_threshold(_GC_THRESHOLD, 20, 20)
         store = shown(settings.store)
         print(f"twophase server ready: {' '.join(urls)} (store {store})", flush=True)  # noqa: T201 -- the ready line
-        gauges = server.coordinator.gauges()
-        _log.info("ready", urls=urls, store=store, node=gauges.node, epoch=gauges.epoch)
+        if not logs.are_for_people(settings.log_format):  # who reads them reads the ready line
+            gauges = server.coordinator.gauges()
+            _log.info("ready", urls=urls, store=store, node=gauges.node, epoch=gauges.epoch)
         stopping = asyncio.ensure_future(told_to_stop.wait())
         fatal = asyncio.ensure_future(server.coordinator.fatal())
         await asyncio.wait([stopping, fatal], return_when=asyncio.FIRST_COMPLETED)
@@ -239,7 +240,8 @@ async def _serve(settings: Settings) -> int:
 
 def _refuse(error: TwophaseError, code: int) -> int:
     """Say once, as text, why it did not start: no log of a running server reads this, but the one who started it."""
-    print(without_credentials(str(error)), file=sys.stderr, flush=True)  # noqa: T201 -- for the person who started it
+    text = error.at_start() if isinstance(error, StoreError) else str(error)
+    print(without_credentials(text), file=sys.stderr, flush=True)  # noqa: T201 -- for the person who started it
     return code
 
 

@@ -1,4 +1,6 @@
-"""Log lines: one JSON object each, on standard error; bounded in length and number, without payloads or secrets.
+"""Log lines on standard error, for machines or for people; bounded in length and number, without payloads or secrets.
+
+For machines each is one JSON object; on a terminal, unless a setting says otherwise, each is a line of text.
 
 An outage makes the same line come thousands of times a second, and a disk full of logs is a second outage. So an
 event may be written so many times within a window, about each target; the first line after it says how many were
@@ -87,17 +89,30 @@ def _render(_logger: object, _method: str, event: Event) -> str:
     return _encoder.encode(event).decode()
 
 
-def configure(level: str, stream: TextIO | None = None) -> None:
-    """Send our lines, and those of the libraries we use, to `stream` (standard error) as JSON."""
+def are_for_people(log_format: str, stream: TextIO | None = None) -> bool:
+    """Whether lines are text for people: as the setting says, or else where `stream` is a terminal."""
+    return log_format == "console" or (log_format == "auto" and (stream or sys.stderr).isatty())
+
+
+def configure(level: str, stream: TextIO | None = None, log_format: str = "auto") -> None:
+    """Send our lines, and those of the libraries we use, to `stream` (standard error) in this format."""
     out = stream or sys.stderr
+    ending: list[Any]
+    if are_for_people(log_format, out):
+        plain = structlog.dev.plain_traceback
+        ending = [structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=plain, pad_event_to=0)]
+        stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
+    else:
+        ending = [_render]
+        stamp = structlog.processors.TimeStamper(fmt="iso", utc=True, key="at")
     structlog.configure(
         processors=[
             structlog.stdlib.add_log_level,
             RateLimit(),
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+            stamp,
             structlog.processors.format_exc_info,
             keep_decent,
-            _render,
+            *ending,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(out),

@@ -8,6 +8,7 @@ came from.
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -79,6 +80,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="lowest severity that is logged")
     ] = "info"
+    log_format: Annotated[
+        Literal["auto", "json", "console"],
+        Meta(description="json: an object a line; console: lines for people; auto: console on a terminal, else json"),
+    ] = "auto"
     drain_timeout_ms: Annotated[
         Milliseconds, Meta(description="after SIGTERM, how long requests and calls in progress may take to finish")
     ] = 20_000
@@ -309,12 +314,24 @@ def _read(file: Path) -> dict[str, Any]:
 def _checked(name: str, value: object, source: str) -> object:
     hint = get_type_hints(Settings, include_extras=True).get(name)
     if hint is None:
-        raise _refused(f"{name}: there is no such setting (from {source}).")
+        raise _refused(f"{name}: there is no such setting (from {source}).{_meant(name)}")
     try:
         # Not strict: the environment and the command line have only text.
         return msgspec.convert(value, hint, strict=not isinstance(value, str))
     except msgspec.ValidationError as error:
         raise _refused(f"{name}: {_why_not(hint, value, error)} (from {source}).") from error
+
+
+def _meant(name: str) -> str:
+    """The settings that a misspelt name may have meant, as a sentence.
+
+    >>> _meant("retry_cap"), _meant("nonsense")
+    (' Did you mean retry_cap_ms?', '')
+    """
+    names = Settings.__struct_fields__
+    begun = [known for known in names if name and known.startswith(f"{name}_")]
+    found = begun or difflib.get_close_matches(name, names, n=3, cutoff=0.75)
+    return f" Did you mean {', '.join(found[:3])}?" if found else ""
 
 
 def _refused(why: str) -> ConfigurationError:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import os
+import pty
+import re
 import resource
 import signal
 import socket
 import sqlite3
+import sys
 import time
 from pathlib import Path
 
@@ -15,7 +21,8 @@ import pytest
 from tests.integration.server.pretend import get, post
 from tests.integration.server.process import BranchService, ServerProcess, branch_service, serving
 from tests.servers.ports import KeptPort
-from twophase.server.app import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_FENCED, EXIT_STORE
+from twophase.core.errors import StoreUnavailable
+from twophase.server.app import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_FENCED, EXIT_STORE, _refuse
 
 
 def _steps(service: BranchService, *paths: str) -> dict[str, object]:
@@ -59,9 +66,72 @@ async def test_a_file_that_is_no_store_is_refused_and_left_as_it_is(tmp_path: Pa
     code, errors = await _refused(tmp_path)
     assert code == EXIT_STORE
     assert errors.count("TP-4008") == 1
-    assert "Fate: unchanged. Give another file" in errors
+    assert "Give another file" in errors
+    assert "Fate" not in errors
     assert "Traceback" not in errors
     assert (tmp_path / "twophase.db").read_bytes() == damaged
+
+
+def test_a_database_that_does_not_answer_at_the_start_decides_about_no_message(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _refuse(StoreUnavailable("db/x: connection refused."), EXIT_STORE) == EXIT_STORE
+
+    told = capsys.readouterr().err
+    assert told == (
+        "TP-4009: db/x: connection refused."
+        " Make sure that the database runs and accepts connections, then start again.\n"
+    )
+
+
+async def test_a_misspelt_setting_is_told_with_the_one_that_is_meant_and_no_fate(tmp_path: Path) -> None:
+    code, errors = await _refused(tmp_path, "--set", "retry_cap=5")
+
+    assert code == EXIT_CONFIGURATION
+    assert errors.startswith(
+        "TP-7000: retry_cap: there is no such setting (from the command line). Did you mean retry_cap_ms? "
+    )
+    assert "Fate" not in errors
+
+
+async def _on_a_terminal(folder: Path, log_format: str) -> list[str]:
+    """Everything that a server prints on a terminal from its start to its end."""
+    ours, its = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TWOPHASE_")}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "twophase", "server", "--port", "0"),
+        *("--set", "grpc_port=off", "--set", f"log_format={log_format}"),
+        stdout=its,
+        stderr=its,
+        cwd=folder,
+        env=environment | {"TWOPHASE_HOTS": "misspelt"},
+    )
+    os.close(its)
+    printed = b""
+    while b"server ready" not in printed:
+        printed += await asyncio.to_thread(os.read, ours, 65_536)
+    process.terminate()
+    with contextlib.suppress(OSError):  # a terminal without a process ends by an error
+        while more := await asyncio.to_thread(os.read, ours, 65_536):
+            printed += more
+    os.close(ours)
+    assert await process.wait() == EXIT_CLEAN
+    return re.sub(r"\x1b\[[0-9;]*m", "", printed.decode()).splitlines()
+
+
+async def test_on_a_terminal_log_lines_are_text_and_ready_is_said_once(tmp_path: Path) -> None:
+    lines = await _on_a_terminal(tmp_path, "auto")
+
+    assert [line for line in lines if line.startswith("{")] == []
+    assert sum("ready" in line for line in lines) == 1
+    assert any("is none" in line and "variable=TWOPHASE_HOTS" in line for line in lines)
+    assert any("draining" in line for line in lines)
+
+
+async def test_a_setting_chooses_json_on_a_terminal(tmp_path: Path) -> None:
+    lines = await _on_a_terminal(tmp_path, "json")
+
+    assert {"draining", "stopped"} <= {json.loads(line)["event"] for line in lines if line.startswith("{")}
 
 
 async def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:

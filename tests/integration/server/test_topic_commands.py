@@ -33,6 +33,15 @@ def _said(server: ServerProcess, *arguments: str) -> str:
     return done.stdout
 
 
+async def test_an_address_without_a_scheme_is_told_with_the_scheme(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        done = _run(server, "subscribe", "rates", "localhost:1")
+
+        assert done.returncode == 1
+        assert done.stderr.startswith("TP-1000: url: 'localhost:1' has no scheme; write http://localhost:1, or ")
+        assert "Service/Method" in _run(server, "subscribe", "rates", "localhost:1/no.Service/").stderr
+
+
 async def test_a_topics_life_from_the_command_line(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         assert "twophase topic subscribe NAME URL" in _said(server, "list")

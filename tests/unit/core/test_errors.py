@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from twophase.core import errors
-from twophase.core.errors import Fate, RolledBack, StateConflict, TwophaseError
+from twophase.core.errors import Fate, RolledBack, StateConflict, StoreLocked, StoreUnavailable, TwophaseError
 
 CODES = """
 TP-0000 TwophaseError
@@ -102,9 +102,17 @@ def test_each_error_says_what_became_of_the_message_and_what_to_do(cls: type[Two
     said = str(cls())
 
     assert said.startswith(f"{cls.code}: {cls.__doc__ or ''}".split("\n", 1)[0])
-    assert f"Fate: {cls.fate.value}." in said
+    assert (f"Fate: {cls.fate.value}." in said) == cls.concerns_a_message == ("Fate" in said)
     assert said.endswith(cls.remedy)
     assert cls.remedy.endswith(".")
+
+
+def test_a_store_that_stops_a_start_decides_about_no_message_and_recovers_by_itself_in_nothing() -> None:
+    assert StoreUnavailable("db: refused.").at_start() == (
+        "TP-4009: db: refused. Make sure that the database runs and accepts connections, then start again."
+    )
+    assert StoreUnavailable("db: locked.", remedy="End the other.").at_start() == "TP-4009: db: locked. End the other."
+    assert StoreLocked("it is taken.").at_start() == f"TP-4001: it is taken. {StoreLocked.remedy}"
 
 
 def test_the_facts_replace_the_default_text_and_the_gid_is_named() -> None:

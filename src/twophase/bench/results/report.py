@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from twophase.bench.compare import Comparison, Spread
 from twophase.bench.load.measurement import Latency, Measurement
@@ -114,7 +115,7 @@ def show_figures(console: Console, machine: Machine, name: str, figures: Sequenc
     for heading in ("", "measured", "unit", "bar", "reached"):
         table.add_column(heading, justify="right" if heading == "measured" else "left")
     for figure in figures:
-        reached = {None: "", True: "yes", False: "[red]no[/red]"}[figure.reached]
+        reached = {None: Text(), True: Text("yes"), False: Text("no", "red")}[figure.reached]
         table.add_row(figure.what, number(figure.value), figure.unit, figure.bar_text(), reached)
     console.print(table)
 

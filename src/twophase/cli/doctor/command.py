@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
-from rich.console import Console
 
+from twophase.cli.console import plain_console
 from twophase.cli.doctor.coordinator_side import examine_coordinator
 from twophase.cli.findings import Finding, Level, show
 from twophase.cli.operating.http_api import DEFAULT_SERVER, SERVER_VARIABLE, JsonOption, print_json
@@ -67,7 +67,7 @@ def doctor(
     """
     wanted = server or (DEFAULT_SERVER if check is not None or database is None else None)
     seen: list[Finding] = []
-    console = Console(stderr=as_json)
+    console = plain_console(stderr=as_json)
     with console.status("looking …"):  # shown on a terminal only
         for finding in _findings(wanted, check, database, table):
             seen.append(finding)

@@ -13,9 +13,9 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.progress import Progress
 
+from twophase.cli.console import plain_console
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
     EXIT_REFUSED,
@@ -158,7 +158,7 @@ def perform(api: Api, act: str, gids: list[str], body: object, answer: type[T]) 
     answers: list[T] = []
     refused = 0
     quiet = len(gids) < 2 or not sys.stderr.isatty()
-    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as progress:
+    with Progress(console=plain_console(stderr=True), transient=True, disable=quiet) as progress:
         task = progress.add_task(act, total=len(gids))
         for gid in gids:
             try:

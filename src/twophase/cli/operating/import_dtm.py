@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from twophase.cli.console import plain_console
 from twophase.cli.operating.http_api import DEFAULT_SERVER, JsonOption, ServerOption
 from twophase.core.credentials import shown
 from twophase.core.errors import TwophaseError
@@ -77,7 +78,7 @@ def dtm(
 
     dtm's store is only read. Stop dtm before you apply: a message that both hold is delivered by both.
     """
-    console = Console(stderr=True, highlight=False)
+    console = plain_console(stderr=True)
     try:
         zone = _zone(time_zone)
         target = Target(server, never_taken=never_imported)
@@ -128,7 +129,7 @@ def _run(
     if as_json:
         typer.echo(msgspec.json.encode(report).decode())
     else:
-        _show(report, Console(highlight=False))
+        _show(report, plain_console())
     if report.still_running:
         return EXIT_STILL_RUNNING if apply and not force else EXIT_INCOMPLETE if not report.complete else 0
     return 0 if report.complete else EXIT_INCOMPLETE

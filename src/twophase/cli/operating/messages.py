@@ -13,6 +13,7 @@ import msgspec
 import typer
 from rich.console import Console
 
+from twophase.cli.console import plain_console
 from twophase.cli.operating.acting import (
     UNFINISHED,
     Asked,
@@ -268,4 +269,4 @@ def _tell(acted: list[Acted], refused: int, done: str, *, as_json: bool) -> None
 
 
 def _console() -> Console:
-    return Console() if sys.stdout.isatty() else Console(width=_WIDTH_BESIDE_TERMINALS)
+    return plain_console(width=None if sys.stdout.isatty() else _WIDTH_BESIDE_TERMINALS)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
+from rich.text import Text
 
+from twophase.cli.console import plain_console
 from twophase.cli.spark.ending import exit_codes, say
 from twophase.core.errors import ConfigurationError
 from twophase.core.hooks import WallClock
@@ -184,7 +185,8 @@ def _when(ms: int) -> str:
 
 def _show_verified(found: Verified, lake: Path) -> None:
     counted = f"{found.files} files, {found.history} rows of history, {found.attempts} attempts"
-    Console().print(f"{'[bold red]DAMAGED[/]' if found.faults else '[bold green]WHOLE[/]'}  ", end="", highlight=False)
+    verdict = Text("DAMAGED", "bold red") if found.faults else Text("WHOLE", "bold green")
+    plain_console().print(verdict, end="  ")
     _print(f"{lake}: {counted}")
     _show_faults(found.faults)
 
@@ -197,4 +199,4 @@ def _show_faults(faults: Sequence[Fault]) -> None:
 
 
 def _print(text: str) -> None:
-    Console().print(text, highlight=False, markup=False, soft_wrap=True)
+    plain_console().print(text, soft_wrap=True)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from twophase.cli.console import plain_console
 from twophase.cli.findings import Finding, Level, show
 from twophase.cli.spark import audit_options as options
 from twophase.cli.spark.archive import ARCHIVE_EXAMPLES, archive, reference_of
@@ -125,7 +126,7 @@ def doctor(
     with exit_codes(command="doctor"):
         from twophase.spark.doctor import examine  # noqa: PLC0415 -- costs nothing when another command runs
 
-        console, good = Console(), True
+        console, good = plain_console(), True
         say("looking; the small job takes some seconds")
         reference = None if store is None else reference_of(store)
         if master is not None and reference not in {None, store}:
@@ -142,24 +143,24 @@ def _show(report: Report, html: Path | None) -> None:
     from twophase.spark.reports.page import rank  # noqa: PLC0415 -- PySpark is slow to import
     from twophase.spark.rules.taxonomy import MEANINGS  # noqa: PLC0415 -- the same
 
-    console, result = Console(), report.result
+    console, result = plain_console(), report.result
     colour = {0: "bold green", 1: "bold red"}.get(report.verdict.exit_code, "bold yellow")
-    console.print(f"[{colour}]{report.verdict.value.upper()}[/]  {report.sentence}", highlight=False)
+    console.print(Text.assemble((report.verdict.value.upper(), colour), f"  {report.sentence}"))
     table = Table(show_edge=False, pad_edge=False)
     table.add_column("class")
     table.add_column("messages", justify="right")
     table.add_column("meaning")
     for meaning in MEANINGS:
         count = result.counts[meaning.flag.value]
-        table.add_row(meaning.title, f"[{_COLOURS[rank(meaning, count)]}]{count}[/]", meaning.what)
+        table.add_row(meaning.title, Text(str(count), _COLOURS[rank(meaning, count)]), meaning.what)
     table.add_row("without any remark", str(result.clean), f"of {result.messages} messages")
     console.print(table)
     for line in report.coverage:
         if not line.checked:
-            console.print(f"not checked: {line.what}: {line.note}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"not checked: {line.what}: {line.note}", soft_wrap=True)
     for one in result.samples[:_SAMPLES_SHOWN]:
-        console.print(f"{', '.join(one.flags)}: {one.gid}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{', '.join(one.flags)}: {one.gid}", soft_wrap=True)
         for step in one.repairs:
-            console.print(f"    {step.why}: {step.command}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"    {step.why}: {step.command}", soft_wrap=True)
     if html is not None:
-        console.print(f"report: {html}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"report: {html}", soft_wrap=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from twophase.cli.console import plain_console
 from twophase.cli.spark.archive import reference_of
 from twophase.cli.spark.ending import exit_codes, say
 
@@ -98,7 +98,7 @@ def _show(answer: Answer, output: Output) -> None:
             table.add_column(Text(name), overflow="fold")
         for row in answer.rows:
             table.add_row(*(Text(_printable(as_text(value))) for value in row))
-        Console().print(table)
+        plain_console().print(table)
     sys.stdout.flush()
 
 

@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from twophase.cli.console import plain_console
 from twophase.cli.spark.ending import EXIT_INTERRUPTED
 from twophase.core.errors import ConfigurationError, LedgerUnavailable, TwophaseError
 
@@ -140,7 +139,7 @@ def _show(batches: list[ListedBatch], shown: int) -> None:
         table.add_column(title, justify="right" if title in {"number", "messages"} else "left")
     for one in batches[:shown]:
         table.add_row(
-            escape(one.publisher),
+            one.publisher,
             one.group,
             str(one.number) if one.number >= 0 else "write",
             one.query[:8],
@@ -150,7 +149,7 @@ def _show(batches: list[ListedBatch], shown: int) -> None:
             _time(one.published_ms),
             _time(one.given_up_ms),
         )
-    console = Console(width=_WIDTH)
+    console = plain_console(width=_WIDTH)
     console.print(table if batches else "no batches")
     if len(batches) > shown:
         typer.echo(f"There are more batches; {shown} are shown. See more with --limit N, or --all.", err=True)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from twophase.cli.console import plain_console
 from twophase.cli.spark.ending import exit_codes, say
 from twophase.core.errors import ConfigurationError
 from twophase.spark.locations import Location, parse_coordinator, require_distinct
@@ -107,10 +108,10 @@ def _measured(locations: list[Location], hours: float | None, memory_mb: int, co
 def _show(report: SloReport) -> None:
     from twophase.spark.reports.slo_page import said_left_out  # noqa: PLC0415 -- PySpark is slow to import
 
-    console, measured = Console(), report.measured
+    console, measured = plain_console(), report.measured
     colour = {0: "bold green", 1: "bold red"}.get(report.exit_code, "bold yellow")
     words = _WORDS.get(report.verdict, "NOTHING TO MEASURE")
-    console.print(f"[{colour}]{words}[/]", highlight=False)
+    console.print(Text(words, colour))
     table = Table(show_edge=False, pad_edge=False)
     for title in ("of", "messages", "decision 50 %", "99 %", "delivery 50 %", "99 %", "attempts", "by check-back"):
         table.add_column(title, justify="left" if title == "of" else "right")
@@ -128,16 +129,13 @@ def _show(report: SloReport) -> None:
     backlog = measured.backlog
     console.print(
         f"not final: {backlog.prepared} prepared, {backlog.submitted} submitted, {backlog.parked} parked; "
-        f"the oldest for {backlog.oldest_s:.1f} s",
-        highlight=False,
+        f"the oldest for {backlog.oldest_s:.1f} s"
     )
     for one in measured.left_out:
-        console.print(said_left_out(one), highlight=False, soft_wrap=True)
+        console.print(said_left_out(one), soft_wrap=True)
     for alert in report.alerts:
         console.print(
             f"exceeded: {alert.measure} of {alert.dimension} {alert.key}: {alert.value:.4g}, bound {alert.bound:g}",
-            highlight=False,
-            markup=False,
             soft_wrap=True,
         )
 

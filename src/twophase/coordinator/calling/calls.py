@@ -13,6 +13,7 @@ import msgspec
 
 from twophase.coordinator.calling.gate import Gate
 from twophase.coordinator.messages.entry import Entry
+from twophase.core.address import why_no_scheme
 from twophase.core.message import scheme_of
 from twophase.destinations.base import Answer, Call, Destination
 
@@ -84,7 +85,7 @@ def why_not_callable(destinations: Mapping[str, Destination], url: str) -> str |
     """None when one of the destinations can call `url`, now and later; else why not, naming what is wrong with it."""
     scheme, separator, _ = url.partition("://")
     if not separator:
-        return f"{url[:200]!r} is no URL."
+        return f"{why_no_scheme(url)}."
     destination = destinations.get(scheme.lower())
     if destination is None:
         missing = " gRPC needs `pip install 'twophase[grpc]'`." if scheme.lower() in {"grpc", "grpcs"} else ""

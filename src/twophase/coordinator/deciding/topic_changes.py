@@ -12,7 +12,7 @@ from typing import Final
 
 from twophase.coordinator.deciding.topics import Topics
 from twophase.coordinator.observer import Observer
-from twophase.core.address import why_reserved
+from twophase.core.address import why_no_scheme, why_reserved
 from twophase.core.errors import InvalidRequest, Overloaded, StoreUnavailable, TopicRefused
 from twophase.core.hooks import Chance
 from twophase.core.limits import REMARK_BYTES_MAX, SUBSCRIBERS_MAX, TOPICS_MAX, URL_BYTES_MAX, require
@@ -21,6 +21,7 @@ from twophase.stores.base import Store, Subscriber, Topic
 
 _TRIES_MAX: Final = 30
 """Of one change. Each time it does not come through, another one did, on another node."""
+_SLASHES_OF_A_METHOD: Final = 2
 _PAUSE_S: Final = 0.002
 _PAUSE_DOUBLED_MAX: Final = 5
 
@@ -62,6 +63,8 @@ class ChangeableTopics(Topics):
         require(URL_BYTES_MAX, len(url.encode()))
         require(REMARK_BYTES_MAX, len(remark.encode()))
         why_not = self._check_address(url if "://" in url else f"grpc://{url}")
+        if why_not and "://" not in url and url.count("/") < _SLASHES_OF_A_METHOD:
+            why_not = f"{why_no_scheme(url)}, or host:port/package.Service/Method for gRPC."
         why_not = why_not or why_reserved(url)
         if why_not:
             raise InvalidRequest(f"url: {why_not}")

@@ -28,6 +28,8 @@ class TwophaseError(Exception):
 
     code: ClassVar[str] = "TP-0000"
     fate: Fate = Fate.UNCHANGED
+    concerns_a_message: ClassVar[bool] = True
+    """False: there is no message that could have a fate, as with a setting."""
     remedy: str = "Read the message; report it if it does not say what to do."
 
     gid: str | None
@@ -53,7 +55,8 @@ class TwophaseError(Exception):
 
     def __str__(self) -> str:
         about = f" gid={self.gid!r}." if self.gid is not None else ""
-        return f"{self.code}: {self.message}{about} Fate: {self.fate.value}. {self.remedy}"
+        fate = f" Fate: {self.fate.value}." if self.concerns_a_message or self.gid is not None else ""
+        return f"{self.code}: {self.message}{about}{fate} {self.remedy}"
 
 
 TwophaseError.__module__ = str(__package__)

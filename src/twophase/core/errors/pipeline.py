@@ -9,6 +9,7 @@ class AuditError(TwophaseError):
     """The audit could not be made, so nothing is said about any message."""
 
     code = "TP-8000"
+    concerns_a_message = False
     remedy = "See the cause; the audit only reads, so it may be repeated."
 
 
@@ -95,4 +96,5 @@ class BenchmarkFailed(TwophaseError):
     """Nothing could be measured."""
 
     code = "TP-9000"
+    concerns_a_message = False
     remedy = "Make sure that the server runs and that --server names it; `curl URL/api/ping` must answer."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from twophase.core.errors.base import Fate, TwophaseError
 
 
@@ -11,6 +13,13 @@ class StoreError(TwophaseError):
     code = "TP-4000"
     fate = Fate.UNDECIDED
     remedy = "Nothing acknowledged is lost. See the cause; unfinished messages continue at the next start."
+    remedy_at_start: ClassVar[str] = ""
+    """What to do where a program that starts meets it; empty: the same."""
+
+    def at_start(self) -> str:
+        """Say why a program did not start: that decides about no message, and recovers by itself in nothing."""
+        remedy = self.remedy if "remedy" in vars(self) else self.remedy_at_start or self.remedy
+        return f"{self.code}: {self.message} {remedy}"
 
 
 class StoreLocked(StoreError):
@@ -48,6 +57,7 @@ class StoreFull(StoreError):
 
     code = "TP-4004"
     remedy = "Free space on the store's disk. The request that failed was not acknowledged."
+    remedy_at_start = "Free space on the store's disk, then start again."
 
 
 class SchemaTooNew(StoreError):
@@ -81,6 +91,7 @@ class StoreUnavailable(StoreError):
 
     code = "TP-4009"
     remedy = "Make sure that the database runs and accepts connections. The server then recovers by itself; retry."
+    remedy_at_start = "Make sure that the database runs and accepts connections, then start again."
 
 
 class SchemaMissing(StoreError):

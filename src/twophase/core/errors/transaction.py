@@ -177,6 +177,7 @@ class ConfigurationError(TwophaseError):
     """A setting cannot be used."""
 
     code = "TP-7000"
+    concerns_a_message = False
     remedy = "Correct what is named here, and try again."
 
 

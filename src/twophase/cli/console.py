@@ -1,0 +1,22 @@
+"""Consoles of the command line: a text is printed as it stands, never read as markup.
+
+What is printed comes from others: addresses, errors of drivers, paths, names. `twophase[spark-sqlite]` must not lose
+its extra, and a stray `[/x]` must not end the command. Colour is given by style, or by `rich.text.Text`.
+"""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+
+def plain_console(*, stderr: bool = False, width: int | None = None) -> Console:
+    """A console that reads no markup, and no names of emoji.
+
+    >>> from io import StringIO
+    >>> console = plain_console()
+    >>> console.file = StringIO()
+    >>> console.print("[red]x[/y] :smile:")
+    >>> console.file.getvalue()
+    '[red]x[/y] :smile:\\n'
+    """
+    return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
