@@ -73,8 +73,8 @@ def _look_at(error: BaseException) -> tuple[Fault, str] | None:
     # Before the SQLSTATE, which PyMySQL reports too: MySQL's are too coarse.
     if type(error).__module__.split(".")[0] in _MYSQL_LIBRARIES and error.args and isinstance(error.args[0], int):
         return _MYSQL.get(error.args[0], Fault.OTHER), f"MySQL error {error.args[0]}"
-    sqlstate = getattr(error, "sqlstate", None)
-    if isinstance(sqlstate, str) and len(sqlstate) == 5:
+    sqlstate = _sqlstate_of(error)
+    if sqlstate is not None:
         return _POSTGRESQL.get(sqlstate, Fault.OTHER), f"SQLSTATE {sqlstate}"
     number = getattr(error, "sqlite_errorcode", None)
     if isinstance(number, int):
@@ -84,6 +84,15 @@ def _look_at(error: BaseException) -> tuple[Fault, str] | None:
         elif number == 1 and _SQLITE_KEYLESS in str(error):
             fault = Fault.TABLE_UNUSABLE
         return fault, f"SQLite error {number}"
+    return None
+
+
+def _sqlstate_of(error: BaseException) -> str | None:
+    """The SQLSTATE as psycopg 3 and asyncpg carry it, as psycopg2 does, and as pg8000 does."""
+    fields = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
+    for sqlstate in (getattr(error, "sqlstate", None), getattr(error, "pgcode", None), fields.get("C")):
+        if isinstance(sqlstate, str) and len(sqlstate) == 5:
+            return sqlstate
     return None
 
 

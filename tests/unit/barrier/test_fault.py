@@ -17,6 +17,14 @@ class PostgresError(Exception):
         self.sqlstate = sqlstate
 
 
+class Psycopg2Error(Exception):
+    """As psycopg2's: with a `pgcode`, None when the connection failed."""
+
+    def __init__(self, pgcode: str | None) -> None:
+        super().__init__("hush")
+        self.pgcode = pgcode
+
+
 class SqliteError(Exception):
     """As sqlite3's: with an error code."""
 
@@ -94,6 +102,13 @@ def test_a_code_is_told_and_the_text_is_not() -> None:
     assert code_of(OperationalError(1205, "hush")) == "MySQL error 1205"
     assert code_of(SqliteError(5, "hush")) == "SQLite error 5"
     assert code_of(KeyError("hush")) == "KeyError"
+
+
+def test_psycopg2_and_pg8000_carry_the_sqlstate_elsewhere() -> None:
+    assert fault_of(Psycopg2Error("55P03")) is Fault.BUSY
+    assert fault_of(Psycopg2Error(None)) is Fault.OTHER
+    assert fault_of(Exception({"S": "ERROR", "C": "23505", "M": "hush"})) is Fault.DUPLICATE
+    assert code_of(Exception({"C": "23505", "M": "hush"})) == "SQLSTATE 23505"
 
 
 def test_a_circle_of_causes_ends() -> None:

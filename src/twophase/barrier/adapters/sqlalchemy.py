@@ -6,7 +6,7 @@ The async variants run these very classes inside SQLAlchemy's own greenlets (`sq
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy
 from sqlalchemy import Connection, Engine, TextClause
@@ -17,6 +17,13 @@ from twophase.barrier.adapters.sqlite_settings import SqliteSettings
 from twophase.barrier.dialect import SQLITE, Dialect, dialect_named
 from twophase.barrier.transaction import Row, Statement
 from twophase.core.errors import AutocommitRefused, OpenTransaction, UnsupportedEngine
+
+_DRIVERS: Final = frozenset({
+    *("pysqlite", "aiosqlite"),
+    *("psycopg", "psycopg_async", "psycopg2", "asyncpg", "pg8000"),
+    *("pymysql", "asyncmy", "aiomysql", "mysqldb", "mysqlconnector"),
+})  # fmt: skip
+"""SQLAlchemy's names of the drivers whose errors `fault` understands."""
 
 
 @functools.cache
@@ -29,6 +36,12 @@ def dialect_of(bind: Engine | Connection) -> Dialect:
     dialect = dialect_named(bind.dialect.name)
     if dialect is None:
         raise UnsupportedEngine(f"There is no barrier for {bind.dialect.name!r}.")
+    if bind.dialect.driver not in _DRIVERS:
+        raise UnsupportedEngine(
+            f"The errors of the driver {bind.dialect.driver!r} are not known here, so a held row could not be told "
+            "from a failure.",
+            remedy=f"Connect with one of these drivers: {', '.join(sorted(_DRIVERS))}.",
+        )
     return dialect
 
 

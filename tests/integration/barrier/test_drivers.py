@@ -1,0 +1,72 @@
+"""PostgreSQL's other drivers: what they report is understood, and a driver that is not known is refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+import sqlalchemy
+from sqlalchemy.pool import NullPool
+
+from tests.integration.barrier.banks import Bank, begin, new_gid
+from tests.integration.barrier.test_branch import call_of, spend
+from twophase.barrier.asking import check_back
+from twophase.barrier.branch import once
+from twophase.barrier.fault import code_of
+from twophase.barrier.http_answer import answer_branch
+from twophase.barrier.open import open_transaction
+from twophase.core.errors import BarrierTableMissing, CheckBackCameFirst, UnsupportedEngine
+from twophase.core.verdict import Verdict
+
+
+@pytest.fixture(params=["pg8000", "psycopg2"])
+def engine(request: pytest.FixtureRequest, postgres_bank: Bank) -> Iterator[sqlalchemy.Engine]:
+    """An engine of another driver; a connection for each use, because pg8000 warns of those it is to find closed."""
+    engine = sqlalchemy.create_engine(f"postgresql+{request.param}://{postgres_bank.where}", poolclass=NullPool)
+    yield engine
+    engine.dispose()
+
+
+def test_a_branch_done_before_is_done(engine: sqlalchemy.Engine, postgres_bank: Bank) -> None:
+    call = call_of(new_gid())
+    assert [once(engine, call, spend) for _ in range(3)] == ["done", None, None]
+    assert postgres_bank.balance() == 70
+
+
+def test_a_held_row_is_in_progress(engine: sqlalchemy.Engine, postgres_bank: Bank) -> None:
+    gid = new_gid()
+    assert once(engine, call_of(gid), spend) == "done"
+    with postgres_bank.plain() as holder:
+        with closing(holder.cursor()) as cursor:
+            cursor.execute("select id from barrier for update")
+        assert answer_branch(lambda: once(engine, call_of(gid), spend)).status == 425
+        holder.rollback()
+        transaction = open_transaction(holder)
+        begin(transaction, gid)
+        assert check_back(engine, gid, lock_timeout_ms=200).verdict is Verdict.IN_PROGRESS
+        transaction.rollback()
+        transaction.close()
+
+
+def test_a_check_back_that_came_first_bars_the_producer(engine: sqlalchemy.Engine) -> None:
+    gid = new_gid()
+    assert check_back(engine, gid).verdict is Verdict.ROLLED_BACK
+    transaction = open_transaction(engine)
+    with pytest.raises(CheckBackCameFirst):
+        begin(transaction, gid)
+    transaction.rollback()
+    transaction.close()
+
+
+def test_a_missing_table_is_named(engine: sqlalchemy.Engine) -> None:
+    with pytest.raises(BarrierTableMissing) as caught:
+        once(engine, call_of(new_gid()), spend, table="nowhere")
+    assert code_of(caught.value) == "SQLSTATE 42P01"
+
+
+def test_a_driver_whose_errors_are_not_known_is_refused() -> None:
+    engine = sqlalchemy.create_engine("sqlite+pysqlcipher://", module=sqlite3)
+    with pytest.raises(UnsupportedEngine, match="pysqlcipher"):
+        open_transaction(engine)
