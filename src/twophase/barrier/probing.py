@@ -17,7 +17,13 @@ from twophase.barrier.fault import Fault, code_of, fault_of
 from twophase.barrier.open import aopen_transaction, open_transaction
 from twophase.barrier.producer import read_identity
 from twophase.barrier.transaction import Steps, aperform, perform, say
-from twophase.core.errors import BarrierTableMissing, TwophaseError, UnsafeDatabase, WrongDatabase
+from twophase.core.errors import (
+    BarrierTableMissing,
+    BarrierTableUnusable,
+    TwophaseError,
+    UnsafeDatabase,
+    WrongDatabase,
+)
 from twophase.core.probe import ProbeReport, ProbeState
 
 _UNNAMED: Final = "the address names no database (`barrier=`), so none was compared"
@@ -40,7 +46,7 @@ def probe_rule(dialect: Dialect, table: str, identity: str | None, lock_timeout_
         if identity is not None and found != identity:
             return ProbeReport(ProbeState.WRONG_DATABASE, f"{WrongDatabase.code}: {_OTHER}", WrongDatabase.remedy)
         yield from require_durability(dialect, table)
-    except BarrierTableMissing as error:
+    except (BarrierTableMissing, BarrierTableUnusable) as error:
         return _report(ProbeState.NO_BARRIER, error)
     except UnsafeDatabase as error:
         return _report(ProbeState.UNSAFE_DATABASE, error)

@@ -39,6 +39,7 @@ class ProbeState(enum.StrEnum):
     """Something answers that is no check-back route."""
     WRONG_DATABASE = "wrong_database"
     NO_BARRIER = "no_barrier"
+    """The barrier table is missing, incomplete or unusable."""
     UNSAFE_DATABASE = "unsafe_database"
     DATABASE_FAILED = "database_failed"
 

@@ -7,8 +7,10 @@ import contextlib
 import sqlite3
 import threading
 from collections.abc import Iterator
+from concurrent import futures
 from pathlib import Path
 
+import grpc
 import msgspec
 import pytest
 import sqlalchemy
@@ -24,6 +26,7 @@ from twophase.barrier import install
 from twophase.coordinator.upkeep.probing import AGAIN_MS, FIRST_MS
 from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeTold, ShownAddresses
 from twophase.integrations.flask import check_blueprint
+from twophase.integrations.grpc import check_handler
 
 
 @pytest.fixture
@@ -96,6 +99,21 @@ async def test_the_server_probes_an_address_on_request_and_shows_those_it_knows(
     assert abs(unnamed.database_now_ms - unnamed.now_ms) < 60_000
     assert (itself.state, refused.status) == ("not_a_route", 400)
     assert [(one.address, one.failing) for one in shown.addresses] == [(address, False)]
+
+
+async def test_a_grpc_handler_is_probed_and_a_missing_one_is_found(tmp_path: Path, bank: sqlalchemy.Engine) -> None:
+    handlers = grpc.server(futures.ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
+    handlers.add_generic_rpc_handlers((check_handler(bank),))
+    address = f"grpc://127.0.0.1:{handlers.add_insecure_port('127.0.0.1:0')}"
+    handlers.start()
+    async with serving(tmp_path) as server:
+        there = await _probe(server, f"{address}/twophase.Producer/Check")
+        another = await _probe(server, f"{address}/twophase.Producer/Check?barrier=another")
+        missing = await _probe(server, f"{address}/bank.Bank/Check")
+        handlers.stop(None).wait()
+        gone = await _probe(server, f"{address}/twophase.Producer/Check")
+    states = [one.state for one in (there, another, missing, gone)]
+    assert states == ["ready", "wrong_database", "not_a_route", "unreachable"]
 
 
 async def _probe(server: ServerProcess, url: str) -> ProbeTold:

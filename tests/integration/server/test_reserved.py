@@ -14,6 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import Dtm, Refused, grpc_url, message
+from twophase.core.gid import PROBE_GID
 from twophase.rpc.messages import pool
 
 BAD = "http://127.0.0.1:9/in?gid=7"
@@ -46,8 +47,9 @@ WRONG: list[dict[str, Any]] = [
     request("g", query_prepared="http://127.0.0.1:9/check?barrier=1&barrier=2"),
     request("g", branch_headers={"X-Twophase-Oldest": "9999999999999"}),
     request("g", branch_headers={"dtm-gid": "other"}),
+    request(PROBE_GID),
 ]
-NAMED = ["address", "encoded", "identity", "check address", "identity twice", "x-twophase", "dtm"]
+NAMED = ["address", "encoded", "identity", "check address", "identity twice", "x-twophase", "dtm", "probe"]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=NAMED)
@@ -65,9 +67,9 @@ async def test_every_wire_refuses_it_by_name_and_stores_nothing(
     said = {name: wrong[name] for name in ("query_prepared", "branch_headers") if name in wrong}
     async with grpc.aio.insecure_channel(grpc_url(server).removeprefix("grpc://")) as channel:
         for method in ("Prepare", "Submit"):
-            refused = await Dtm(channel).refused(method, **message("g", wrong["steps"][0]["action"], **said))
+            refused = await Dtm(channel).refused(method, **message(wrong["gid"], wrong["steps"][0]["action"], **said))
             assert refused.metadata["twophase-code"] == "TP-1000"
-    assert await server.server.coordinator.query("g") is None
+    assert await server.server.coordinator.query(wrong["gid"]) is None
     assert await server.server.coordinator.query("good") is not None
 
 
@@ -81,13 +83,14 @@ async def test_an_import_goes_on_and_names_each_message_that_it_refuses(
         taken("address", BAD),
         taken("header", "http://127.0.0.1:9/in", branch_headers={"X_Twophase_Oldest": "1"}),
         taken("check", "http://127.0.0.1:9/in", query_prepared="http://127.0.0.1:9/check?trans_type=msg"),
+        taken(PROBE_GID, "http://127.0.0.1:9/in"),
         taken("good", "http://127.0.0.1:9/in"),
     ]
 
     answer = await http.post("/api/twophase/import", json={"messages": messages, "never_taken": True})
 
     results = answer.json()["results"]
-    assert [one["outcome"] for one in results] == ["refused", "refused", "refused", "copied"]
+    assert [one["outcome"] for one in results] == ["refused", "refused", "refused", "refused", "copied"]
     assert ["'gid'" in results[0]["message"], "x-twophase-" in results[1]["message"]] == [True, True]
     assert "'trans_type'" in results[2]["message"]
 

@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 
 from twophase.barrier.dialect import POSTGRESQL, SQLITE
 from twophase.barrier.durability import require_durability
+from twophase.barrier.fault import Fault, fault_of
 from twophase.barrier.open import open_transaction
 from twophase.barrier.producer import read_identity
 from twophase.barrier.transaction import Statement, SyncTransaction, perform, say
@@ -26,6 +27,7 @@ from twophase.core.errors import AutocommitRefused, TwophaseError
 
 LOCK_TIMEOUT_MS: Final = 3_000
 _REACH: Final = "Correct the URL, or start the database."
+_BUSY: Final = "Somebody holds the write lock for long: run this again when the database is less busy."
 _TRANSACTIONS: Final = "Give the URL, or the pool behind it, a mode in which transactions of several statements work."
 _READ_ONLY: Final = "select pg_is_in_recovery(), current_setting('transaction_read_only')"
 _PRIMARY: Final = "Bind transactions and the check-back route to the primary."
@@ -68,21 +70,23 @@ class Database:
         try:
             with engine.connect() as connection:
                 isolation = connection.get_isolation_level()
+            pooled = list(pooling(engine)) if engine.dialect.name == POSTGRESQL.name else []
         except Exception as error:  # noqa: BLE001 -- whatever the driver raises, it is the finding
             yield Finding(Level.BAD, "database", why_refused(error, self._url), _REACH)
             return
         kind = "mariadb" if getattr(engine.dialect, "is_mariadb", False) else engine.dialect.name
         version = ".".join(str(part) for part in engine.dialect.server_version_info or ())
         yield Finding(Level.OK, "database", f"{kind} {version} at {shown(self._url.render_as_string())}")
-        if kind == POSTGRESQL.name:
-            yield from pooling(engine)
+        yield from pooled
         try:
             transaction = open_transaction(engine, lock_timeout_ms=LOCK_TIMEOUT_MS)
         except AutocommitRefused as error:
-            yield Finding(Level.BAD, "transactions", f"{error.code}: {error.message}", error.remedy)
+            yield self._refusal("transactions", error)
             return
         except Exception as error:  # noqa: BLE001 -- as above
-            yield Finding(Level.BAD, "transactions", why_refused(error, self._url), _TRANSACTIONS)
+            busy = fault_of(error) is Fault.BUSY
+            level, remedy = (Level.WARNING, _BUSY) if busy else (Level.BAD, _TRANSACTIONS)
+            yield Finding(level, "transactions", why_refused(error, self._url), remedy)
             return
         try:
             yield Finding(Level.OK, "transactions", f"isolation level {isolation.lower()}")
@@ -103,17 +107,18 @@ class Database:
         try:
             perform(require_durability(dialect, self._table), transaction)
             yield Finding(Level.OK, "durability", "a confirmed commit is on disk")
-        except TwophaseError as error:
-            yield Finding(Level.BAD, "durability", f"{error.code}: {error.message}", error.remedy)
         except Exception as error:  # noqa: BLE001 -- as above
-            yield Finding(Level.BAD, "durability", why_refused(error, self._url), _REACH)
+            yield self._refusal("durability", error)
         try:
             self.identity = perform(read_identity(dialect, self._table, allow_unsafe=True), transaction)
             yield Finding(Level.OK, "barrier", f"table {self._table}, database {self.identity[:8]}…")
-        except TwophaseError as error:
-            yield Finding(Level.BAD, "barrier", f"{error.code}: {error.message}", error.remedy)
         except Exception as error:  # noqa: BLE001 -- as above
-            yield Finding(Level.BAD, "barrier", why_refused(error, self._url), _REACH)
+            yield self._refusal("barrier", error)
+
+    def _refusal(self, what: str, error: Exception) -> Finding:
+        if isinstance(error, TwophaseError):
+            return Finding(Level.BAD, what, f"{error.code}: {error.message}", error.remedy)
+        return Finding(Level.BAD, what, why_refused(error, self._url), _REACH)
 
 
 def _read_only(transaction: SyncTransaction) -> Iterator[Finding]:
