@@ -1,4 +1,4 @@
-"""The branch's side of the model: one branch, its barrier row, calls that repeat, and a cleaner (I6, I10, C16).
+"""The branch's side of the model: one branch, its barrier row, calls that repeat, and a cleaner (I2, I6, I10, C16).
 
 As in the rest of the model, a call that was sent may arrive any number of times. Only the retention ends that: what
 has not arrived days after the last answer does not arrive any more. So the cleaner must count from the message's end,
@@ -33,6 +33,12 @@ class ConsumerRules(msgspec.Struct, frozen=True):
     """The header names the time before the store was asked; off: the time at which it is carried."""
     takes_old_calls: bool = True
     """A call is taken however old its message; off: refused below the horizon, as if its row had been cleaned (C16)."""
+    reads_done_before: bool = True
+    """Done before is read from the branch's row; off: inferred from an error, such as another key that is taken."""
+    confirms_durably: bool = True
+    """A repeated call writes the row and flushes before it answers; off: it answers from a commit it merely sees."""
+    remembers_lost_transactions: bool = True
+    """A row whose block ended its transaction is refused ever after; off: it looks like a whole effect."""
 
 
 class Moment(NamedTuple):
@@ -50,7 +56,12 @@ class Moment(NamedTuple):
     calls: bool = False
     """At least one call is in the network."""
     row: bool = False
+    visible_only: bool = False
+    """Row and effect are committed, and seen by others, but not on disk yet."""
+    half: bool = False
+    """The row stands for a block that ended its transaction: the effect is there in part."""
     effects: int = 0
+    """Whole effects."""
     answered: bool = False
     """A success is in the network."""
     finished: bool = False
@@ -78,6 +89,8 @@ def explore(rules: ConsumerRules) -> Found:
         here = waiting.popleft()
         if here.effects > 1:
             return Found(len(origin), "I6", origin[here])
+        if here.finished and here.effects == 0:
+            return Found(len(origin), "I2", origin[here])
         if here.decided and not here.waits and not _can_finish(here, rules):
             return Found(len(origin), "I2", origin[here])
         for label, after in _steps(here, rules).items():
@@ -93,6 +106,14 @@ def _steps(here: Moment, rules: ConsumerRules) -> dict[str, Moment]:
         steps["the retention passes; the message is old"] = here._replace(old=True)
     if here.calls:
         steps["branch: a call arrives"] = _arrive(here, rules)
+        steps |= _other_arrivals(here, rules)
+    if here.visible_only:
+        steps["database: flushes; the call that committed answers"] = here._replace(visible_only=False, answered=True)
+        steps["database: crashes, and forgets what was not flushed"] = here._replace(
+            row=False, visible_only=False, effects=here.effects - 1
+        )
+    if here.half:
+        steps["a person completes the effect"] = _completed(here)
     if here.told and not here.kept:
         # What was sent before the end dies in this time; what is sent for a message that goes on does not.
         dies = {"calls": False, "answered": False} if here.finished else {}
@@ -100,7 +121,9 @@ def _steps(here: Moment, rules: ConsumerRules) -> dict[str, Moment]:
     if not rules.header_is_as_old_as_its_question and here.carried and here.row:
         steps["a call carries the header with the time of now"] = here._replace(told=True)
     if here.row and _may_go(here, rules):
-        steps["cleaner: deletes the branch's row"] = here._replace(row=False, told=False, kept=False)
+        steps["cleaner: deletes the branch's row"] = here._replace(
+            row=False, visible_only=False, half=False, told=False, kept=False
+        )
     return steps
 
 
@@ -142,11 +165,33 @@ def _may_go(here: Moment, rules: ConsumerRules) -> bool:
 def _arrive(here: Moment, rules: ConsumerRules) -> Moment:
     if here.old and not rules.takes_old_calls:
         return here
+    if here.half and rules.remembers_lost_transactions:
+        return here
     if here.row:
-        return here._replace(answered=True)
+        return here._replace(answered=True, visible_only=here.visible_only and not rules.confirms_durably)
     return here._replace(row=rules.inserts_row_with_effect, effects=min(2, here.effects + 1), answered=True)
 
 
+def _other_arrivals(here: Moment, rules: ConsumerRules) -> dict[str, Moment]:
+    """What else than a whole effect, or the answer to it, a call may meet."""
+    if here.row or (here.old and not rules.takes_old_calls):
+        return {}
+    whole = here._replace(row=rules.inserts_row_with_effect, effects=min(2, here.effects + 1))
+    return {
+        "branch: a call's commit is visible, and not flushed yet": whole._replace(visible_only=whole.row),
+        "branch: a call's block ends its transaction": here._replace(row=True, half=True),
+        "branch: a call meets another key that is taken": here._replace(
+            answered=here.answered or not rules.reads_done_before
+        ),
+    }
+
+
+def _completed(here: Moment) -> Moment:
+    return here._replace(half=False, effects=min(2, here.effects + 1))
+
+
 def _can_finish(here: Moment, rules: ConsumerRules) -> bool:
-    """When faults stop: one more call, one more answer."""
+    """When faults stop, and a person has completed what is half done: one more call, one more answer."""
+    if here.half:
+        here = _completed(here)
     return here.finished or here.answered or _arrive(here, rules).answered

@@ -16,6 +16,9 @@ MISTAKES = {
     "far_means_never_called": "I6",
     "header_is_as_old_as_its_question": "I6",
     "takes_old_calls": "I2",
+    "reads_done_before": "I2",
+    "confirms_durably": "I2",
+    "remembers_lost_transactions": "I2",
 }
 
 
