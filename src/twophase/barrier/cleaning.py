@@ -48,15 +48,15 @@ T = TypeVar("T")
 
 HORIZON, BRANCH_HORIZON = "horizon_ms", "branch_horizon_ms"
 
-_PAGE_ROWS: Final = 1_000
-_DELETED_AT_ONCE: Final = 200
+PAGE_ROWS: Final = 1_000
+DELETED_AT_ONCE: Final = 200
 _READ_TRIES: Final = 5
 _PAUSE: Final = 4
 """Times the length of a batch, before the next."""
 
 _SLOTS: Final = tuple(
     f"{a}{b}" for a, b in itertools.product(string.ascii_lowercase, repeat=2)
-)[:_DELETED_AT_ONCE]  # fmt: skip
+)[:DELETED_AT_ONCE]  # fmt: skip
 
 _log = logging.getLogger("twophase.barrier")
 
@@ -128,10 +128,10 @@ def clean(
     if keep_ms < KEEP_LEAST_MS:
         raise ConfigurationError(f"keep: {keep_ms} ms are too short; at least {KEEP_LEAST_MS} (a day) must be kept.")
     now_ms = database_now_ms(engine, table)
-    horizons = _horizons(now_ms - keep_ms, undecided_ms, unfinished_ms)
+    horizons = horizons_below(now_ms - keep_ms, undecided_ms, unfinished_ms)
     producers = branches = held = 0
     for page in _pages(engine, table, horizons):
-        of_producers, of_branches = _old(page, horizons)
+        of_producers, of_branches = old_rows(page, horizons)
         if not dry_run:
             removed = _remove(engine, table, horizons, Kind.PRODUCERS, of_producers)
             producers, held = producers + removed, held + len(of_producers) - removed
@@ -165,7 +165,7 @@ def identity_of(engine: Any, table: str = DEFAULT_TABLE) -> str:
     return _alone(engine, table, rule)
 
 
-def _horizons(kept_ms: int, undecided_ms: int | None, unfinished_ms: int | None) -> Horizons:
+def horizons_below(kept_ms: int, undecided_ms: int | None, unfinished_ms: int | None) -> Horizons:
     """Prepared-at times are the coordinator's own; times of branches are this database's, so clocks may differ."""
     branch_ms = None
     if unfinished_ms is not None:
@@ -186,17 +186,22 @@ def _pages(engine: Any, table: str, horizons: Horizons) -> Iterator[Sequence[Row
         if not page:
             return
         yield page
-        written = [int(row[3]) for row in page if row[3] is not None]
-        if written and min(written) > newest + BEGIN_DEADLINE_MS.value + CLOCK_SKEW_MS + LOCAL_TIME_MS:
+        if is_young(page, newest):
             return
         after = int(page[-1][0])
+
+
+def is_young(page: Sequence[Row], newest_ms: int) -> bool:
+    """Whether everything of a page was written after the newest horizon, so that no later page holds an old row."""
+    written = [int(row[3]) for row in page if row[3] is not None]
+    return bool(written) and min(written) > newest_ms + BEGIN_DEADLINE_MS.value + CLOCK_SKEW_MS + LOCAL_TIME_MS
 
 
 def _read_page(engine: Any, table: str, after: int) -> Sequence[Row]:
     """The next rows; on SQLite, where reading takes its turn among writers, at the second or third try."""
 
     def rule(dialect: Dialect) -> Steps[Sequence[Row]]:
-        return (yield say(dialect, "clean_page", table, after=after, page_rows=_PAGE_ROWS))
+        return (yield say(dialect, "clean_page", table, after=after, page_rows=PAGE_ROWS))
 
     for _ in range(_READ_TRIES - 1):
         try:
@@ -207,7 +212,7 @@ def _read_page(engine: Any, table: str, after: int) -> Sequence[Row]:
     return _alone(engine, table, rule)
 
 
-def _old(page: Sequence[Row], horizons: Horizons) -> tuple[list[Found], list[Found]]:
+def old_rows(page: Sequence[Row], horizons: Horizons) -> tuple[list[Found], list[Found]]:
     producers: list[Found] = []
     branches: list[Found] = []
     for id_, owner, prepared_ms, written_ms, gid in page:
@@ -225,8 +230,8 @@ def _below(time_ms: int | None, horizon_ms: int | None) -> bool:
 def _remove(engine: Any, table: str, horizons: Horizons, kind: Kind, rows: list[Found]) -> int:
     """Remove these rows, and say how many are gone; a batch with a row that a transaction holds stays."""
     removed = 0
-    for start in range(0, len(rows), _DELETED_AT_ONCE):
-        part = rows[start : start + _DELETED_AT_ONCE]
+    for start in range(0, len(rows), DELETED_AT_ONCE):
+        part = rows[start : start + DELETED_AT_ONCE]
         began_s = time.monotonic()
         try:
             _alone(engine, table, partial(remove_rule, table, horizons, kind, part), commit=True)
@@ -254,7 +259,7 @@ def remove_rule(table: str, horizons: Horizons, kind: Kind, rows: list[Found], d
             yield Statement(sql, {"id": row.id, "gid": row.gid, "horizon": below_ms})
         return
     # Always as many, so that a database prepares one statement: the last row stands in the places that are left.
-    filled = rows + rows[-1:] * (_DELETED_AT_ONCE - len(rows))
+    filled = rows + rows[-1:] * (len(_SLOTS) - len(rows))
     ids = {f"id_{slot}": row.id for slot, row in zip(_SLOTS, filled, strict=True)}
     gids = {f"gid_{slot}": row.gid for slot, row in zip(_SLOTS, filled, strict=True)}
     sql = sql.replace(":ids", _places(ids)).replace(":gids", _places(gids))

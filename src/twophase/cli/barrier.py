@@ -14,7 +14,7 @@ from twophase.barrier.dialect import DEFAULT_TABLE, dialect_named, validate_tabl
 from twophase.barrier.installing import install as install_barrier
 from twophase.barrier.installing import script
 from twophase.cli.database_url import for_sync, read_url, sqlite_file, why_refused
-from twophase.cli.horizons import Frozen, agree
+from twophase.client.horizons import Frozen, agree
 from twophase.core.errors import ConfigurationError, TwophaseError
 
 app = typer.Typer(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, overload
 
 from twophase.integrations.functions import is_coroutine_branch, missing_extra
@@ -35,6 +35,7 @@ from twophase.barrier.http_answer import (
     answer_check_back,
 )
 from twophase.barrier.open import is_async
+from twophase.client.cleaner import BarrierCleaner
 from twophase.core.errors import StoreError, Unavailable
 from twophase.integrations.unavailable import reply_to
 
@@ -45,6 +46,7 @@ __all__ = [
     "aonce",
     "branch",
     "check_router",
+    "clean_barrier",
     "once",
 ]
 
@@ -195,3 +197,31 @@ def answer_unavailable(app: FastAPI) -> None:
 
     app.add_exception_handler(Unavailable, answer)
     app.add_exception_handler(StoreError, answer)
+
+
+class _Hinting:
+    """Gives a cleaner a hint after each answer."""
+
+    def __init__(self, app: Any, cleaner: BarrierCleaner) -> None:
+        self._app = app
+        self._cleaner = cleaner
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._app(scope, receive, send)
+        if scope["type"] == "http":
+            self._cleaner.hint()
+
+
+def clean_barrier(app: FastAPI, engine: Any, coordinators: Sequence[str], **options: Any) -> BarrierCleaner:
+    """Let old barrier rows be removed beside the service's work, at most once a minute; see `BarrierCleaner`.
+
+    Arguments:
+        app: its requests say when; none waits.
+        engine, coordinators, options: as `BarrierCleaner`.
+
+    Raises:
+        ConfigurationError: no coordinator is named, or an option cannot work.
+    """
+    cleaner = BarrierCleaner(engine, coordinators, **options)
+    app.add_middleware(_Hinting, cleaner=cleaner)
+    return cleaner

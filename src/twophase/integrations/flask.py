@@ -11,7 +11,7 @@ def transfer_in(connection: Connection) -> None:
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, overload
 
 from twophase.integrations.functions import is_coroutine_branch, missing_extra
@@ -26,6 +26,7 @@ from twophase.barrier.asking import LOCK_TIMEOUT_MS
 from twophase.barrier.branch import BranchOngoing, BranchRefused
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, aanswer_branch, answer_branch, answer_check_back
+from twophase.client.cleaner import BarrierCleaner
 from twophase.core.errors import StoreError, Unavailable
 from twophase.integrations.unavailable import reply_to
 
@@ -36,6 +37,7 @@ __all__ = [
     "aonce",
     "branch",
     "check_blueprint",
+    "clean_barrier",
     "once",
 ]
 
@@ -146,3 +148,19 @@ def answer_unavailable(app: Flask) -> None:
 
     app.register_error_handler(Unavailable, answer)
     app.register_error_handler(StoreError, answer)
+
+
+def clean_barrier(app: Flask, engine: Any, coordinators: Sequence[str], **options: Any) -> BarrierCleaner:
+    """Let old barrier rows be removed beside the service's work, at most once a minute; see `BarrierCleaner`.
+
+    Arguments:
+        app: its requests say when; none waits.
+        engine: blocking.
+        coordinators, options: as `BarrierCleaner`.
+
+    Raises:
+        ConfigurationError: no coordinator is named, or an option cannot work.
+    """
+    cleaner = BarrierCleaner(engine, coordinators, **options)
+    app.teardown_request(lambda _error: cleaner.hint())
+    return cleaner

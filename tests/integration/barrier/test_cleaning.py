@@ -202,7 +202,7 @@ def test_many_rows_go_in_many_batches(bank: Bank) -> None:
 
 
 def test_rows_written_after_the_horizons_are_not_even_read(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twophase.barrier.cleaning._PAGE_ROWS", 2)
+    monkeypatch.setattr("twophase.barrier.cleaning.PAGE_ROWS", 2)
     for gid, at_ms in (("old", OLD_MS), ("young", NOW_MS), ("y2", NOW_MS), ("y3", NOW_MS), ("behind", OLD_MS)):
         put(bank, gid, at_ms)
     bank.query("update barrier set create_time = current_timestamp where gid = 'behind'")

@@ -53,7 +53,7 @@ def test_delayed_check_backs_and_woken_producers_beside_the_cleaner(
 ) -> None:
     """No committed transaction is ever called rolled back, and no barred one ever begins."""
     monkeypatch.setattr("twophase.barrier.cleaning._PAUSE", 1)
-    monkeypatch.setattr("twophase.barrier.cleaning._DELETED_AT_ONCE", 10)
+    monkeypatch.setattr("twophase.barrier.cleaning.DELETED_AT_ONCE", 10)
     monkeypatch.setattr("twophase.barrier.cleaning.LOCK_TIMEOUT_MS", 300)
     committed, barred = ([f"{kind}{number:03}" for number in range(COUNT[bank.kind])] for kind in ("done", "barred"))
     _put_all(bank, committed, barred)

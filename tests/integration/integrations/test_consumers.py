@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sqlite3
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,20 +24,24 @@ from tests.integration.integrations import consumers, test_django
 from tests.integration.integrations.test_fastapi import branch_query
 from twophase import FunctionRefused
 from twophase.barrier import install
+from twophase.barrier.bounded_cleaning import CleanedSome
+from twophase.client.cleaner import BarrierCleaner
 from twophase.integrations import django as on_django
 from twophase.integrations import fastapi as on_fastapi
 from twophase.integrations import flask as on_flask
 
 Post = Callable[..., tuple[int, dict[str, Any], dict[str, str]]]
+Clean = Callable[..., BarrierCleaner]
 _DJANGO_SETTINGS = test_django.ENGINES  # that module configures Django
 
 
 class Shop:
     """A service on one framework, and its database."""
 
-    def __init__(self, file: Path, post: Post) -> None:
+    def __init__(self, file: Path, post: Post, clean: Clean) -> None:
         self.file = file
         self.post = post
+        self.clean = clean
 
     def query(self, sql: str) -> list[Any]:
         with contextlib.closing(sqlite3.connect(self.file)) as connection, connection:
@@ -46,27 +52,29 @@ class Shop:
         return status, body
 
 
-def fastapi_post(engine: Any, async_engine: Any) -> Post:
-    ask = consumers.asgi_client(consumers.fastapi_app(engine, async_engine))
+def fastapi_post(engine: Any, async_engine: Any) -> tuple[Post, Clean]:
+    app = consumers.fastapi_app(engine, async_engine)
+    ask = consumers.asgi_client(app)
 
     def post(url: str, query: dict[str, str], body: Any) -> tuple[int, dict[str, Any], dict[str, str]]:
         answer = ask(url, params=query, json=body, headers={"x-tenant": "blue"})
         return answer.status_code, _json(answer.content), dict(answer.headers)
 
-    return post
+    return post, functools.partial(on_fastapi.clean_barrier, app, engine)
 
 
-def flask_post(engine: Any, async_engine: Any) -> Post:
-    client = consumers.flask_app(engine, async_engine).test_client()
+def flask_post(engine: Any, async_engine: Any) -> tuple[Post, Clean]:
+    app = consumers.flask_app(engine, async_engine)
+    client = app.test_client()
 
     def post(url: str, query: dict[str, str], body: Any) -> tuple[int, dict[str, Any], dict[str, str]]:
         answer = client.post(url, query_string=query, json=body)
         return answer.status_code, _json(answer.data), {name.lower(): value for name, value in answer.headers}
 
-    return post
+    return post, functools.partial(on_flask.clean_barrier, app, engine)
 
 
-def django_post(_engine: Any, async_engine: Any) -> Post:
+def django_post(_engine: Any, async_engine: Any) -> tuple[Post, Clean]:
     sys.modules["shop_urls"] = urls = types.ModuleType("shop_urls")
     urls.urlpatterns = consumers.django_urls(async_engine)  # type: ignore[attr-defined]
 
@@ -81,7 +89,12 @@ def django_post(_engine: Any, async_engine: Any) -> Post:
             {name.lower(): value for name, value in answer.headers.items()},
         )
 
-    return post
+    def clean(coordinators: list[str], ended: Callable[[], None]) -> BarrierCleaner:
+        cleaner = on_django.clean_barrier("shop", coordinators)
+        cleaner._ended = ended  # the connections of the test's own thread stay open
+        return cleaner
+
+    return post, clean
 
 
 def _json(body: bytes) -> dict[str, Any]:
@@ -103,10 +116,11 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     connections.databases["shop"] = connections.configure_settings({"default": {}, "shop": entry})["shop"]
     request_started.disconnect(close_old_connections)
     request_finished.disconnect(close_old_connections)
-    one = Shop(file, request.param(engine, async_engine))
+    one = Shop(file, *request.param(engine, async_engine))
     one.query("create table stock (article integer primary key, free integer)")
     one.query("insert into stock values (7, 10)")
     yield one
+    request_finished.disconnect(dispatch_uid="twophase cleaning shop")
     request_started.connect(close_old_connections)
     request_finished.connect(close_old_connections)
     connections["shop"].close()
@@ -149,6 +163,22 @@ def test_a_producer_whose_coordinator_is_away_answers_503(shop: Shop) -> None:
 def test_what_is_committed_is_never_answered_with_503(shop: Shop) -> None:
     status, _, headers = shop.post("/payments", {}, {})
     assert (status, "retry-after" in headers) == (500, False)
+
+
+def test_old_barrier_rows_are_removed_after_an_answer(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    cleaned: list[object] = []
+
+    def clean_now(cleaner: BarrierCleaner) -> CleanedSome:
+        cleaned.append(cleaner)
+        return CleanedSome(1, -1)
+
+    monkeypatch.setattr(BarrierCleaner, "clean_now", clean_now)
+    cleaner = shop.clean(["http://coordinator:36789"], ended=ended.set)
+    cleaner._next_s = 0.0
+    assert shop.reserve("sync", "g1", 2)[0] == 200
+    assert ended.wait(30)
+    assert cleaned == [cleaner]
 
 
 @pytest.mark.parametrize("integration", [on_fastapi, on_flask, on_django], ids=["fastapi", "flask", "django"])

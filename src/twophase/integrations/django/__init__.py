@@ -17,6 +17,7 @@ except ModuleNotFoundError as error:
     raise missing_extra("django", error) from None
 
 from twophase.barrier.branch import BranchOngoing, BranchRefused
+from twophase.integrations.django.cleaning import clean_barrier
 from twophase.integrations.django.unavailable import UnavailableMiddleware
 from twophase.integrations.django.views import aonce, branch, branch_view, check_view, once
 
@@ -28,5 +29,6 @@ __all__ = [
     "branch",
     "branch_view",
     "check_view",
+    "clean_barrier",
     "once",
 ]

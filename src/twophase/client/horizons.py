@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.error import HTTPError
 from urllib.parse import urlencode
+from urllib.request import ProxyHandler, Request, build_opener
 
 import msgspec
 
 from twophase.barrier.asking import CLOCK_SKEW_MS
-from twophase.cli.direct import DIRECT
 from twophase.core.errors import TwophaseError
 
+_DIRECT: Final = build_opener(ProxyHandler({}))
+"""A coordinator is asked directly: the environment's proxies are meant for the world outside."""
 _TIMEOUT_S: Final = 10.0
 _ANSWER_BYTES_MAX: Final = 64 * 1024
 
@@ -37,29 +39,33 @@ class Frozen(Exception):
     """Somebody has not agreed; the text says who, and why."""
 
 
-def agree(servers: Sequence[str], *, check_prefix: str, identity: str, now_ms: int) -> Agreed:
+def agree(
+    servers: Sequence[str], *, identity: str, now_ms: int, check_prefix: str = "", authorization: str | None = None
+) -> Agreed:
     """Ask all of them.
 
     Arguments:
         servers: addresses such as `http://localhost:36789`; one node of each store is enough.
-        check_prefix: count only messages whose check address begins so.
         identity: the database's name; messages that ask another one are not counted.
         now_ms: the database's clock, from which theirs may not differ by more than five minutes.
+        check_prefix: count only messages whose check address begins so.
+        authorization: sent as the `Authorization` header.
 
     Raises:
         Frozen: one of them does not answer, or its clock differs.
     """
     assert servers, "somebody must agree"
-    answers = [_ask(server, check_prefix, identity, now_ms) for server in servers]
+    answers = [_ask(server, check_prefix, identity, now_ms, authorization) for server in servers]
     return Agreed(min(one.oldest_undecided_ms for one in answers), min(one.oldest_unfinished_ms for one in answers))
 
 
-def _ask(server: str, check_prefix: str, identity: str, now_ms: int) -> _Answer:
+def _ask(server: str, check_prefix: str, identity: str, now_ms: int, authorization: str | None) -> _Answer:
     if not server.startswith(("http://", "https://")):
         raise Frozen(f"{server!r} is no http:// or https:// address.")
     url = f"{server.rstrip('/')}/api/twophase/horizon?{urlencode({'check': check_prefix, 'barrier': identity})}"
     try:
-        with DIRECT.open(url, timeout=_TIMEOUT_S) as response:
+        headers = {} if authorization is None else {"Authorization": authorization}
+        with _DIRECT.open(Request(url, headers=headers), timeout=_TIMEOUT_S) as response:  # noqa: S310 -- checked above
             answer = msgspec.json.decode(response.read(_ANSWER_BYTES_MAX), type=_Answer)
     except HTTPError as error:
         error.close()

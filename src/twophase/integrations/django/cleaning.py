@@ -1,0 +1,29 @@
+"""Django: old barrier rows are removed beside the project's work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.core.signals import request_finished
+from django.db import connections
+
+from twophase.client.cleaner import BarrierCleaner
+
+
+def clean_barrier(alias: str, coordinators: Sequence[str], **options: Any) -> BarrierCleaner:
+    """Let old barrier rows be removed beside the project's work, at most once a minute; see `BarrierCleaner`.
+
+    Call it once, in `AppConfig.ready`. The project's requests say when; none waits.
+
+    Arguments:
+        alias: the database.
+        coordinators, options: as `BarrierCleaner`.
+
+    Raises:
+        ConfigurationError: no coordinator is named, or an option cannot work.
+    """
+    # The thread has connections of its own, which nobody else would close.
+    cleaner = BarrierCleaner(alias, coordinators, ended=connections.close_all, **options)
+    request_finished.connect(lambda **_: cleaner.hint(), weak=False, dispatch_uid=f"twophase cleaning {alias}")
+    return cleaner
