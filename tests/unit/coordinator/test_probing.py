@@ -163,6 +163,16 @@ async def test_probes_under_way_are_bounded(probing: Rig) -> None:
     await probing.until(lambda: len(probes(probing)) == 40)
 
 
+async def test_a_failing_address_is_well_again_when_a_probe_on_request_says_so(probing: Rig) -> None:
+    probing.destination.script[ASKED].extend([REFUSED, REFUSED, READY])
+    await bring(probing, "a", headers=(("authorization", "Bearer 7"),))
+    await pass_until(probing, FIRST_MS, 1)
+    await pass_until(probing, AGAIN_MS, 2)
+    probed, _ = await probing.coordinator.probing.probe(ASKED)
+    assert (probed.state, probes(probing)[-1].headers) == (ProbeState.READY, (("authorization", "Bearer 7"),))
+    assert probing.watcher.check_addresses == [(CHECK, "unreachable"), (CHECK, "well")]
+
+
 async def test_probes_on_request_are_bounded(probing: Rig) -> None:
     probing.destination.hold(CHECK)
     under_way = [asyncio.ensure_future(probing.coordinator.probing.probe(CHECK)) for _ in range(4)]

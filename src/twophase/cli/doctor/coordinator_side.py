@@ -40,10 +40,14 @@ def examine_coordinator(server: str, check: str | None, identity: str | None) ->
     try:
         api = Api(server, fail=_raise)
         known = api.get(PROBE_PATH, ShownAddresses)
-        yield from _known(server, known)
+        yield Finding(Level.OK, "coordinator", f"answers at {server}")
+        yield compared("its store's", known.now_ms, "this machine's", time.time_ns() // 1_000_000)
         if check is not None:
             looked_at = "check address"
             yield from _probed(api.post(f"{PROBE_PATH}/probe", ProbeAsked(_naming(check, identity)), ProbeTold))
+        looked_at = "coordinator"
+        # Asked again: the probe may have found that a failing one is well.
+        yield from _known(api.get(PROBE_PATH, ShownAddresses))
     except InvalidRequest as error:
         yield Finding(Level.BAD, looked_at, f"{error.code}: {error.message}", _CORRECT)
     except _NoAnswer as error:
@@ -55,21 +59,23 @@ def _raise(text: str, _code: int) -> NoReturn:
     raise _NoAnswer(text)
 
 
-def _known(server: str, known: ShownAddresses) -> Iterator[Finding]:
-    yield Finding(Level.OK, "coordinator", f"answers at {server}")
-    yield compared("its store's", known.now_ms, "this machine's", time.time_ns() // 1_000_000)
+def _known(known: ShownAddresses) -> Iterator[Finding]:
     if not known.on:
         found = "the coordinator does not probe check addresses (probe_check_addresses is off)"
         yield Finding(Level.WARNING, "addresses", found, "Switch it on: a wrong address is else noticed after a crash.")
         return
     failing = [one for one in known.addresses if one.failing]
-    yield from (_failing(one) for one in failing[:_SHOWN_MAX])
-    if not failing:
+    yield from (_failing(one, known.now_ms) for one in failing[:_SHOWN_MAX])
+    if not known.addresses:
+        yield Finding(Level.OK, "addresses", "no message has brought a check address in the last hour")
+    elif not failing:
         yield Finding(Level.OK, "addresses", f"{len(known.addresses)} check addresses are probed, none fails")
 
 
-def _failing(one: ShownAddress) -> Finding:
-    return Finding(Level.BAD, "addresses", f"{one.address}: {one.state}: {one.message}", one.remedy)
+def _failing(one: ShownAddress, now_ms: int) -> Finding:
+    age_s = max(0, now_ms - one.probed_ms) // 1000
+    found = f"{one.address}: {one.state}: {one.message} (probed {age_s} s ago)"
+    return Finding(Level.BAD, "addresses", found, one.remedy)
 
 
 def _naming(check: str, identity: str | None) -> str:

@@ -145,19 +145,26 @@ class Probing:
     async def probe(self, url: str) -> tuple[Probed, int]:
         """Probe an address now, on an operator's request; returns the result and its latency in milliseconds.
 
+        An address under watch is asked with its messages' headers; when it can answer, it is no longer failing.
+
         Raises:
             Overloaded: too many such requests are under way.
         """
         if self._on_request >= _ON_REQUEST_MAX:
             raise Overloaded("too many check addresses are being probed on request.")
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        known = self._known.get(_key(url))
         self._on_request += 1
         try:
-            self._call(url, "http", (), answered.set_result)
+            self._call(url, "http", known.headers if known is not None else (), answered.set_result)
             answer = await asyncio.shield(answered)
         finally:
             self._on_request -= 1
-        return _result(answer), round(answer.latency_ms)
+        probed = _result(answer)
+        if known is not None and probed.well:
+            known.probed, known.probed_ms = probed, self._clock.now_ms()
+            self._well(known)
+        return probed, round(answer.latency_ms)
 
     def _watch(self, message: Message) -> None:
         url = message.check_url
@@ -167,7 +174,7 @@ class Probing:
             return
         self._seen.add(url)
         now_ms = self._clock.now_ms()
-        key = (url.partition("?")[0], *databases_asked(url))
+        key = _key(url)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= ADDRESSES_MAX:
@@ -267,6 +274,11 @@ class Probing:
     def _alert(self, known: _Known, event: AlertEvent, error: str) -> None:
         age_ms = max(0, known.probed_ms - known.failing_since_ms)
         self._alerts.check_address(event, known.target, error, known.failures, age_ms)
+
+
+def _key(url: str) -> tuple[str, ...]:
+    """What is probed as one: host, path and database, whatever else stands in the query."""
+    return (url.partition("?")[0], *databases_asked(url))
 
 
 def _result(answer: Answer) -> Probed:
