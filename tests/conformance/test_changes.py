@@ -15,6 +15,7 @@ from twophase.stores.base import (
     DecidedBy,
     Finish,
     HistoryRow,
+    Insert,
     LiveRow,
     Park,
     Redirect,
@@ -31,6 +32,36 @@ async def test_an_insert_becomes_a_live_row_at_the_stores_time(store: Store, clo
     assert await store.get("g") == LiveRow(
         "g", State.PREPARED, 1, clock.time_ms + 500, clock.time_ms, 0, "", 0, False, 0, b"\x00\xff"
     )
+
+
+async def test_a_message_that_was_begun_elsewhere_keeps_its_birth(store: Store, clock: SetClock) -> None:
+    await flush(store, prepare("taken"))
+    known, clock.time_ms = await live(store, "taken"), clock.time_ms + 1_000
+    births = {"old": 7, "unknown": 0, "new": None, "taken": 7}
+    items = [Insert(gid, State.SUBMITTED, 500, b"body", birth) for gid, birth in births.items()]
+
+    result = await flush(store, *items)
+
+    assert result.refused == {3: known}
+    rows = {gid: await live(store, gid) for gid in births}
+    assert {gid: row.created_ms for gid, row in rows.items()} == {
+        "old": 7,
+        "unknown": 0,
+        "new": clock.time_ms,
+        "taken": known.created_ms,
+    }
+    assert {rows[gid].due_ms for gid in ("old", "unknown", "new")} == {clock.time_ms + 500}
+    assert {rows[gid].decided_ms for gid in ("old", "unknown", "new")} == {clock.time_ms}
+    assert (await store.overview(clock.time_ms + 500)).oldest_tried_ms == 0
+
+
+async def test_a_birth_beside_an_item_that_the_database_refuses_stays_its_own(store: Store) -> None:
+    good, bad = (Insert(gid, State.PREPARED, 0, b"body", 7) for gid in ("good", "\ud800"))
+
+    result = await flush(store, bad, good)
+
+    assert list(result.refused) == [0]
+    assert (await live(store, "good")).created_ms == 7
 
 
 async def test_a_plain_message_is_decided_by_its_submit(store: Store, clock: SetClock) -> None:

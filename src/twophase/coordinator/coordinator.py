@@ -193,21 +193,25 @@ class Coordinator:
         self.topics.wake()
         self._engine.timers.tick()
 
-    def prepare(self, message: Message, on_reply: OnReply) -> None:
-        """Remember a message whose fate its producer's local transaction will decide."""
+    def prepare(self, message: Message, on_reply: OnReply, created_ms: int | None = None) -> None:
+        """Remember a message whose fate its producer's local transaction will decide.
+
+        Arguments:
+            created_ms: when it was begun at another coordinator, 0 for unknown; None: now.
+        """
         if self._settings.strict and not message.check_url:
             self._admission.refuse(InvalidRequest(_NOBODY_TO_ASK, gid=message.gid, remedy=_GIVE_ADDRESS), on_reply)
             return
         entry = self._admission.admit(message, on_reply)
         if entry is not None:
             self.probing.notice(message)
-            self._decisions.happen(entry, Occurrence(_PREPARE, message, on_reply))
+            self._decisions.happen(entry, Occurrence(_PREPARE, message, on_reply, created_ms=created_ms))
 
-    def submit(self, message: Message, on_reply: OnReply) -> None:
-        """The local transaction is committed (or there is none): call the branches."""
+    def submit(self, message: Message, on_reply: OnReply, created_ms: int | None = None) -> None:
+        """The local transaction is committed (or there is none): call the branches. `created_ms`: as `prepare`."""
         entry = self._admission.admit(message, on_reply)
         if entry is not None:
-            self._decisions.happen(entry, Occurrence(_SUBMIT, message, on_reply, _BY_SUBMIT))
+            self._decisions.happen(entry, Occurrence(_SUBMIT, message, on_reply, _BY_SUBMIT, created_ms=created_ms))
 
     def abort(self, gid: str, on_reply: OnReply) -> None:
         """The local transaction is rolled back: call nothing."""

@@ -98,13 +98,15 @@ class HistoryRow(msgspec.Struct, frozen=True):
 class Insert(msgspec.Struct, frozen=True):
     """A new message: PREPARED, or SUBMITTED for a plain one, decided then by its submit. Refused when the gid is taken.
 
-    `due_in_ms` counts from the store's clock at the flush.
+    `due_in_ms` counts from the store's clock at the flush. `created_ms` is the birth of a message that was begun at
+    another coordinator, 0 when nobody knows; None: it is born with this flush.
     """
 
     gid: str
     state: State
     due_in_ms: int
     body: bytes
+    created_ms: int | None = None
 
 
 class Decide(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ WALL_S_MAX = 20
 
 HOT = {
     statements.INSERT: {"history_gid", "message"},
+    statements.BORN: {"message"},
     statements.DECIDE: {"message"},
     statements.RESCHEDULE: {"message"},
     statements.PARK: {"message"},

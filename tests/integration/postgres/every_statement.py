@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tests.conformance.items import abort, failed_call, plain, prepare
+from tests.conformance.items import abort, failed_call, prepare
 from twophase.core.lifecycle import State
 from twophase.stores.base import Batch, Decide, Finish, Insert, Item, Park, Redirect, Reschedule, Store, Subscriber
 from twophase.stores.search import Search
@@ -44,7 +44,7 @@ def _lives(gids: Sequence[str]) -> Iterator[list[Item]]:
     yield [Finish(gid, 5 if number < half else 4, State.SUCCEEDED) for number, gid in enumerate(gids)]
     yield [abort(gids[0])]
     yield [Decide(gids[0], 9, 0, "submit")]
-    yield [plain(gid) for gid in gids]
+    yield [Insert(gid, State.SUBMITTED, 0, b"body", 7) for gid in gids]
 
 
 async def _read_all(store: Store, gid: str) -> None:

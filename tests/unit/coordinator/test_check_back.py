@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 
 import pytest
 
 from tests.unit.coordinator.rig import CHECK, IN, Rig, message
+from twophase.coordinator.messages.entry import ReplyOf
 from twophase.core.lifecycle import State
 from twophase.core.limits import OPEN_ANSWER_BYTES_MAX
 from twophase.core.message import Branch, encode_branches
@@ -38,6 +40,18 @@ async def test_a_prepared_message_is_asked_about_when_it_is_due_and_not_before(r
         "prepared_at": str(reply.prepared_at_ms),
         "trans_type": "msg",
     }
+
+
+@pytest.mark.parametrize("birth_ms", [7, 0])
+async def test_a_message_that_was_begun_elsewhere_is_asked_about_with_its_birth(rig: Rig, birth_ms: int) -> None:
+    """Its barrier row may have been cleaned by now: told a later time, its producer would call it rolled back."""
+    reply: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+    rig.coordinator.prepare(message("g"), reply.set_result, birth_ms)
+    assert (await reply).error is None
+    rig.clock.advance(DUE_MS)
+    await rig.until(lambda: bool(rig.destination.calls))
+    assert dict(rig.destination.calls[0].query)["prepared_at"] == str(birth_ms)
+    await rig.until_state("g", State.SUCCEEDED)
 
 
 async def test_its_own_timeout_to_fail_is_kept(rig: Rig) -> None:

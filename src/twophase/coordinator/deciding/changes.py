@@ -104,7 +104,8 @@ class Changes:
             due_in_ms = max(options.delay_ms, options.not_before_ms - self._clock.now_ms())
         else:
             due_in_ms = options.delay_ms
-        self._committer.add(entry, occurrence, Insert(said.gid, next_state, due_in_ms, encode(said)))
+        item = Insert(said.gid, next_state, due_in_ms, encode(said), occurrence.created_ms)
+        self._committer.add(entry, occurrence, item)
 
     def _expanded(self, occurrence: Occurrence, said: Message) -> Message | None:
         """A new message with its topics' subscribers; None, and its requester is told, when it cannot be one."""

@@ -53,7 +53,7 @@ class Confirmed:
         entry.state = item.state
         entry.version = 1
         entry.decided_by = occurrence.decided_by
-        entry.created_ms = at_ms
+        entry.created_ms = at_ms if item.created_ms is None else item.created_ms
         self._become(entry, occurrence)
         entry.stored_due_ms = at_ms + item.due_in_ms
         entry.due_ms = self._clock.now_ms() + item.due_in_ms

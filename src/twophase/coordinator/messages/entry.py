@@ -70,6 +70,7 @@ class Occurrence(msgspec.Struct, eq=False):
     `confirmed`: the store has been asked since it arrived, so that what memory says is no older than the request.
     `asked`: a force stop whose producer was asked first and gave no verdict; it is meant for a prepared message alone.
     `pause_ms`: how long until the next try; 0: what the schedule says.
+    `created_ms`: the birth of a message that was begun at another coordinator; see `stores.base.Insert`.
     `redirection`: the other address that an operator wants; `moves`: what it came to.
     """
 
@@ -84,6 +85,7 @@ class Occurrence(msgspec.Struct, eq=False):
     pause_ms: int = 0
     redirection: Redirection | None = None
     moves: tuple[Move, ...] = ()
+    created_ms: int | None = None
 
     def outdate(self, state: State) -> None:
         """Be no more than a try that failed: the address that it came from is not the message's any more."""

@@ -5,6 +5,9 @@ the work, and what stands here already is looked at first, so that a repeated co
 is told. And a branch that was called there keeps its place here without a call: its step is stored with its address,
 and with an empty one as the only place to call, as if it were a topic whose subscriber has nothing to do.
 
+A message keeps its birth: as long as it is not finished, no barrier row that is as old as it is may be cleaned, and its
+check-back names that time. Of one whose birth nobody knows, no row of its kind may go.
+
 History is not kept for ever, and another coordinator's gids do not say when they were made. So a message that is
 unknown here, and was begun before what history remembers, may have been delivered and forgotten: it is refused
 (correctness 15).
@@ -34,9 +37,10 @@ from twophase.core.errors import (
     TwophaseError,
     Unavailable,
 )
+from twophase.core.hooks import Clock
 from twophase.core.lifecycle import State
 from twophase.core.limits import PAYLOAD_BYTES_MAX, URL_BYTES_MAX, require
-from twophase.core.message import Branch, Message
+from twophase.core.message import Branch, Message, Options
 from twophase.core.takeover import (
     MESSAGES_MAX,
     PATH,
@@ -66,9 +70,11 @@ _encode = msgspec.json.Encoder().encode
 class Coordinates(Protocol):
     """The part of the coordinator that taking over uses."""
 
-    def prepare(self, message: Message, on_reply: OnReply) -> None: ...
+    clock: Clock
 
-    def submit(self, message: Message, on_reply: OnReply) -> None: ...
+    def prepare(self, message: Message, on_reply: OnReply, created_ms: int | None = None) -> None: ...
+
+    def submit(self, message: Message, on_reply: OnReply, created_ms: int | None = None) -> None: ...
 
     async def query(self, gid: str) -> MessageView | None: ...
 
@@ -112,7 +118,7 @@ class TakeoverDoor:
                 await self._require_remembered(taken)
             if asked.dry_run:
                 return TakenResult(taken.gid, Outcome.COPIED)
-            reply = await self._hand_in(taken.state, message)
+            reply = await self._hand_in(taken, message)
             if reply.error is None:
                 return TakenResult(taken.gid, Outcome.COPIED)
             return await self._refused(taken, message, reply.error)
@@ -127,13 +133,20 @@ class TakeoverDoor:
         if horizon_ms and taken.created_ms < horizon_ms + CLOCKS_APART_MS:
             raise ForgottenMessage(gid=taken.gid, remedy=_OLDER_THAN_HISTORY)
 
-    async def _hand_in(self, state: TakenState, message: Message) -> ReplyOf:
+    async def _hand_in(self, taken: TakenMessage, message: Message) -> ReplyOf:
         future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
-        if state is TakenState.PREPARED:
-            self._coordinator.prepare(message, answers(future))
-        else:
-            self._coordinator.submit(message, answers(future))
+        hand_in = self._coordinator.prepare if taken.state is TakenState.PREPARED else self._coordinator.submit
+        hand_in(message, answers(future), self._birth_ms(taken))
         return await future
+
+    def _birth_ms(self, taken: TakenMessage) -> int:
+        """A time before which nothing of the message happened by any clock concerned; 0 when nobody knows.
+
+        Its producer's barrier row has the time of the producer's clock, and dtm's that of its own.
+        """
+        if not taken.created_ms:
+            return 0
+        return max(0, min(taken.created_ms, self._coordinator.clock.now_ms()) - CLOCKS_APART_MS)
 
     async def _refused(self, taken: TakenMessage, message: Message, error: TwophaseError) -> TakenResult:
         """The lifecycle refused: somebody was faster, and what is here now says whether that is the same message."""
@@ -164,7 +177,14 @@ class TakeoverDoor:
         # The length says only whether payloads must be measured one by one.
         read = self._decoder.message_of(request, PAYLOAD_BYTES_MAX.value + 1, [one.payload for one, _ in calls])
         branches = tuple(_branch(one, taken.gid) for one in taken.branches)
-        return Message(read.gid, branches, read.check_url, read.options, read.protocol)
+        return Message(read.gid, branches, read.check_url, self._from_now(read.options), read.protocol)
+
+    def _from_now(self, options: Options) -> Options:
+        """The options with the rest of the delay as a time: here a delay counts from the birth."""
+        if not options.delay_ms:
+            return options
+        at_ms = self._coordinator.clock.now_ms() + options.delay_ms
+        return msgspec.structs.replace(options, delay_ms=0, not_before_ms=at_ms)
 
 
 def _read(body: bytes) -> TakeoverRequest:

@@ -31,9 +31,7 @@ class Columns:
         attempts: evidence to append.
     """
 
-    __slots__ = ("arrays", "gids", "oldest_born_ms", "order", "redirects")
-
-    statement: ClassVar[str] = statements.FLUSH
+    __slots__ = ("arrays", "births", "gids", "oldest_born_ms", "order", "redirects")
 
     def __init__(self, items: Sequence[tuple[int, Item]], attempts: Sequence[Attempt]) -> None:
         finishes: list[Finish] = []
@@ -64,6 +62,11 @@ class Columns:
         """The batch's index of the function's first, second … place."""
         self.gids: list[str] = insert_columns[0] or []
         """Of the new messages."""
+        self.births: Column = None
+        """Of the new messages, where one of them was begun elsewhere."""
+        births = [item.created_ms for item in inserts]
+        if births.count(None) < len(births):
+            self.births = births
         self.oldest_born_ms = oldest_born_ms(self.gids)
         self.arrays: tuple[Column, ...] = (
             *_finish_columns(finishes),
@@ -76,7 +79,13 @@ class Columns:
     @property
     def arguments(self) -> tuple[Column | int, ...]:
         """What the statement is given behind the node's place and the clock."""
-        return (self.oldest_born_ms, *self.arrays)
+        births = () if self.births is None else (self.births,)
+        return (self.oldest_born_ms, *self.arrays, *births)
+
+    @property
+    def statement(self) -> str:
+        """What is executed."""
+        return statements.FLUSH if self.births is None else statements.FLUSH_BORN
 
 
 class RedirectColumns:

@@ -91,7 +91,7 @@ create table store_meta (
     value bigint not null,
     constraint store_meta_pkey primary key (name)
 );
-insert into store_meta (name, value) values ('schema_version', 3), ('history_horizon_ms', 0);
+insert into store_meta (name, value) values ('schema_version', 4), ('history_horizon_ms', 0);
 
 -- Topics: who is called for `topic://name`. `id` is the revision that made it, so a topic that is made anew is another;
 -- `version` counts its changes.

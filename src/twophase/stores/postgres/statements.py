@@ -16,6 +16,7 @@ def read(name: str, folder: str = "sql") -> str:
 
 
 FLUSH: Final = read("flush")
+FLUSH_BORN: Final = read("flush_born")
 REDIRECT: Final = read("redirect")
 SETTLE: Final = read("settle")
 

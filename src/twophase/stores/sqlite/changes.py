@@ -32,7 +32,7 @@ class CountShort(Exception):
 class Changes:
     """The items of a batch by kind."""
 
-    __slots__ = ("decides", "finishes", "inserts", "parks", "redirects", "reschedules")
+    __slots__ = ("births", "decides", "finishes", "inserts", "parks", "redirects", "reschedules")
 
     def __init__(self) -> None:
         self.finishes: list[Change] = []
@@ -41,6 +41,8 @@ class Changes:
         self.parks: list[Change] = []
         self.redirects: list[Change] = []
         self.inserts: list[Change] = []
+        self.births: list[Change] = []
+        """Of new messages that were begun elsewhere."""
 
     def without(self, indexes: set[int]) -> Changes:
         """The others."""
@@ -62,6 +64,8 @@ def sort_by_kind(items: Sequence[Item]) -> Changes:
             case Insert():
                 assert item.state in _LIVE, "a new message is not final"
                 changes.inserts.append((index, (item.gid, int(item.state), item.due_in_ms, item.body)))
+                if item.created_ms is not None:
+                    changes.births.append((index, (item.gid, item.created_ms)))
             case Decide():
                 row: Row = (item.gid, item.version, item.due_in_ms, str(item.decided_by), item.body)
                 changes.decides.append((index, row))
@@ -147,6 +151,7 @@ class Applying:
         self._put(statements.PARK, changes.parks)
         self._put(statements.REDIRECT, changes.redirects)
         self._put(statements.INSERT, changes.inserts)
+        self._put(statements.BORN, [change for change in changes.births if change[0] not in self.rejected])
 
     def record(self, attempts: Sequence[Attempt]) -> None:
         """Append attempts. Text that no database takes is written escaped: evidence is not dropped for its spelling."""

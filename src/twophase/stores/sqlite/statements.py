@@ -70,6 +70,7 @@ class RowsStatement:
 
 
 INSERT: Final = RowsStatement("insert")
+BORN: Final = RowsStatement("born")
 DECIDE: Final = RowsStatement("decide")
 RESCHEDULE: Final = RowsStatement("reschedule")
 PARK: Final = RowsStatement("park")
