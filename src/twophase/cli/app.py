@@ -33,6 +33,7 @@ COMMANDS: Final[tuple[LazyCommand, ...]] = (
     LazyCommand(
         "doctor", "twophase.cli.doctor.command", "operator", "Check a coordinator, a check address, a database."
     ),
+    LazyCommand("status", "twophase.cli.operating.status", "operator", "Show a server at a glance."),
     LazyCommand("messages", "twophase.cli.operating.messages", "operator", "Find messages, and unblock them."),
     LazyCommand(
         "explain", "twophase.cli.operating.explain", "operator", "Say in plain words what a message is waiting for."
@@ -97,7 +98,6 @@ def _load(command: LazyCommand) -> Any:
 app = typer.Typer(
     cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="A service commits its local transaction, and the calls that must follow it happen: both or neither.",
@@ -124,7 +124,7 @@ def _options(
 def main() -> None:
     """Entry point of the `twophase` command; an error of ours is one line and an exit code, never a trace."""
     try:
-        app()
+        app(prog_name="twophase")  # also of `python -m twophase`: completion is bound to this name
     except TwophaseError as error:
         typer.echo(str(error), err=True)
         sys.exit(EXIT_FAILED)

@@ -8,7 +8,7 @@ Here it is joined to what runs beside it: recovery, the other nodes, retention.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from twophase.coordinator.calling.alerts import Alerts
@@ -34,6 +34,7 @@ from twophase.core.lifecycle import Event
 from twophase.core.message import Message
 from twophase.destinations.base import Destination
 from twophase.stores.base import DecidedBy, Overview, Store
+from twophase.stores.nodes import NodeSeen
 from twophase.stores.search import Search
 
 # Names of this module: see `decisions`.
@@ -253,6 +254,14 @@ class Coordinator:
     async def overview(self) -> Overview:
         """Counts and ages of what is unfinished, from the store."""
         return await self._store.overview()
+
+    async def nodes(self) -> Sequence[NodeSeen]:
+        """The places on the store; one where it is not shared."""
+        return await self._store.nodes()
+
+    def busiest(self, limit: int) -> list[tuple[str, int, int]]:
+        """Where most of this node's branch calls go, as (destination, in flight, waiting)."""
+        return self._engine.branch_calls.gate.busiest(limit)
 
     async def horizon(self, check_prefix: str, identity: str) -> Horizon:
         """Up to when all is decided and delivered; see `coordinator.upkeep.horizon`."""

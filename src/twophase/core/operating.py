@@ -121,3 +121,41 @@ class Acted(msgspec.Struct, frozen=True):
 
     gid: str
     state: str
+
+
+class ShownNode(msgspec.Struct, frozen=True):
+    """A place on the store: whether a process holds it, and when that process was last seen."""
+
+    node: int
+    held: bool
+    seen_ms: int
+    answers: bool = False
+    """It is the node that answers this request."""
+
+
+class ShownDestination(msgspec.Struct, frozen=True):
+    """Branch calls of the node that answers, to one destination."""
+
+    address: str
+    in_progress: int
+    waiting: int
+
+
+class ServerStatus(msgspec.Struct, frozen=True):
+    """A server, and the messages of its store that are not final. No value where there is no such message.
+
+    `lease_ms`: a node that is silent for longer loses its messages to the others; 0 where the store has one node.
+    `prepared` and `submitted` count parked messages, too. `destinations` are the busiest.
+    """
+
+    version: str
+    ready: bool
+    now_ms: int
+    lease_ms: int
+    prepared: int
+    submitted: int
+    parked: int
+    oldest_prepared_ms: int | None
+    oldest_submitted_ms: int | None
+    nodes: list[ShownNode]
+    destinations: list[ShownDestination]

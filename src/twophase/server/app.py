@@ -41,6 +41,7 @@ from twophase.server.doors.grpc_port import GrpcPort
 from twophase.server.doors.many_http import ManyDoor
 from twophase.server.doors.messages_http import operator_routes
 from twophase.server.doors.probes_http import ProbesDoor
+from twophase.server.doors.status_http import StatusDoor
 from twophase.server.doors.takeover import TakeoverDoor
 from twophase.server.doors.topics_http import TopicRoutes
 from twophase.server.formats.decode import Decoder
@@ -87,8 +88,9 @@ class Server:
         self.metrics = Metrics()
         observer = CountedAndLogged(self.metrics, LogObserver())
         alerts = alerts_of(settings, observer)
+        store = open_store(settings.store, clock, lease_ms=settings.lease_ms)
         self.coordinator = Coordinator(
-            open_store(settings.store, clock, lease_ms=settings.lease_ms),
+            store,
             self._destinations,
             settings.coordinator(),
             clock,
@@ -103,6 +105,7 @@ class Server:
         topics = TopicRoutes(self.coordinator.topics, self.metrics.refused)
         takeover = TakeoverDoor(self.coordinator, decoder, self.metrics.refused)
         operators = operator_routes(self.coordinator, decoder, settings.timeout_to_fail_ms, self.metrics.refused)
+        status = StatusDoor(self.coordinator, clock, store.lease_ms, self.metrics.refused)
         many = ManyDoor(self.coordinator, decoder, self.metrics.refused)
         probes = ProbesDoor(
             self.coordinator.probing, self._why_not_callable, settings.request_timeout_ms, clock, self.metrics.refused
@@ -116,6 +119,7 @@ class Server:
                 openapi.route(),
                 *topics.routes(),
                 *operators,
+                *status.routes(),
                 *many.routes(),
                 *probes.routes(),
             ),

@@ -43,6 +43,7 @@ import msgspec
 from twophase.core.lifecycle import State
 
 if TYPE_CHECKING:
+    from twophase.stores.nodes import NodeSeen
     from twophase.stores.search import Found, Search
 
 
@@ -350,6 +351,10 @@ class Store(Protocol):
 
     async def overview(self, due_by_ms: int = DUE_EVER_MS) -> Overview:
         """Counts of what is live; `due_by_ms` only says what `Overview.oldest_tried_ms` is about."""
+        ...
+
+    async def nodes(self) -> Sequence[NodeSeen]:
+        """The places there ever were, by their number; at most `NODES_SHOWN_MAX`."""
         ...
 
     async def now_ms(self) -> int:

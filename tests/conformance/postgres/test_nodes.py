@@ -26,6 +26,13 @@ async def test_every_node_has_a_place_of_its_own(join: Join) -> None:
     assert [node.place for node in nodes] == [(1, 1), (2, 1), (3, 1)]
 
 
+async def test_a_place_that_was_given_back_is_shown_as_vacant(join: Join) -> None:
+    one, two = await join(), await join()
+    await two.stop()
+
+    assert [(seen.node, seen.held) for seen in await one.nodes()] == [(1, True), (2, False)]
+
+
 async def test_each_sees_to_its_own_rows_and_knows_the_others(join: Join) -> None:
     one, two = await join(), await join()
     await flush(one, prepare("a"))

@@ -38,6 +38,7 @@ HOT = {
 SINGLE = {
     "fence": {"node"},
     "place": {"node", "store_meta"},
+    "nodes": {"node"},
     "correct_seq": {"node"},
     "take_place": set[str](),
     "bump_epoch": {"node"},

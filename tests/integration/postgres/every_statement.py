@@ -54,6 +54,7 @@ async def _read_all(store: Store, gid: str) -> None:
     await store.due(2**62, (-1, ""), 500)
     await store.due(2**62, (5, gid), 500)
     await store.overview()
+    await store.nodes()
     await store.now_ms()
     await store.history_horizon_ms()
     await store.oldest_undecided(2**62, (-1, ""), 100)

@@ -46,6 +46,7 @@ from twophase.cli.operating.message_filters import (
 )
 from twophase.cli.operating.message_tables import one_message, payload_of, table_of
 from twophase.cli.operating.redirecting import REDIRECT_EXAMPLES, redirect
+from twophase.cli.operating.watching import EveryOption, WatchOption, repeat
 from twophase.core.operating import Acted, ManyMessages, OneMessage, Said, ShownMessage
 
 app = typer.Typer(
@@ -62,7 +63,7 @@ GidArgument = Annotated[str, typer.Argument(help="The message's gid.")]
 _LIST_EXAMPLES: Final = """\b
 Examples:
   twophase messages list
-  twophase messages list --parked
+  twophase messages list --parked --watch
   twophase messages list --state submitted --destination http://mail:8080 --created-before 10m
   twophase messages list --gid-prefix order- --limit 1000 --json | jq -r '.messages[].gid'"""
 
@@ -78,25 +79,39 @@ def list_messages(
     limit: Annotated[int, typer.Option(min=1, help="List at most this many.")] = 50,
     position: Annotated[str, typer.Option(help="Continue here: the position that the previous list ended with.")] = "",
     server: ServerOption = DEFAULT_SERVER,
+    every: EveryOption = 2.0,
     *,
     parked: Annotated[
         bool | None, typer.Option("--parked/--not-parked", help="Only messages that are parked, or that are not.")
     ] = None,
+    watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """List messages: unfinished ones by gid, then finished ones, the newest first."""
     filters = Filters.of(
         state, gid_prefix, destination, created_after, created_before, parked=parked, check=check_address
     )
-    found: list[ShownMessage] = []
-    page = ManyMessages([], position, 0)
-    for page in pages(Api(server), filters, position, limit):
-        found += page.messages
-    if as_json:
-        print_json(ManyMessages(found, page.position, page.now_ms))
-        return
-    if found:
-        _console().print(table_of(found, page.now_ms))
+    api = Api(server)
+
+    def print_once() -> None:
+        found: list[ShownMessage] = []
+        page = ManyMessages([], position, 0)
+        for page in pages(api, filters, position, limit):
+            found += page.messages
+        page = ManyMessages(found, page.position, page.now_ms)
+        if as_json and watch:
+            typer.echo(msgspec.json.encode(page).decode())
+        elif as_json:
+            print_json(page)
+        else:
+            _print_page(page)
+
+    repeat(print_once, watch=watch, every_s=every, as_json=as_json)
+
+
+def _print_page(page: ManyMessages) -> None:
+    if page.messages:
+        _console().print(table_of(page.messages, page.now_ms))
     else:
         typer.echo("No message fits.")
     if page.position:

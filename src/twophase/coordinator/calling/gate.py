@@ -7,6 +7,7 @@ has waited, because that is how long the queue takes to pass.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Callable
 
@@ -79,6 +80,11 @@ class Gate:
         """How long the first of a lane's queue has waited; 0 when nobody waits."""
         lane = self._lanes.get(key)
         return max(0, self._clock.now_ms() - lane.waiting[0][1]) if lane is not None and lane.waiting else 0
+
+    def busiest(self, limit: int) -> list[tuple[str, int, int]]:
+        """The destinations with most calls, as (key, in flight, waiting)."""
+        lanes = ((key, lane.in_flight, len(lane.waiting)) for key, lane in self._lanes.items())
+        return heapq.nlargest(limit, lanes, key=lambda one: (one[1] + one[2], one[0]))
 
     def clear(self) -> None:
         """Forget everything that waits; calls under way still leave."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from twophase.core import many, takeover
-from twophase.core.operating import Acted, ManyMessages, OneMessage, Redirected, Redirecting, Said
+from twophase.core.operating import Acted, ManyMessages, OneMessage, Redirected, Redirecting, Said, ServerStatus
 from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeTold, ShownAddresses
 from twophase.server.doors.many_http import PrepareMany
 from twophase.server.doors.messages_http import MESSAGES
+from twophase.server.doors.status_http import STATUS_PATH
 from twophase.server.doors.topics_http import OWN_PREFIX, ShownTopic, ShownTopics, Subscription
 from twophase.server.openapi.operation import FORGOTTEN, NO_MESSAGE, Done, Operation, Parameter
 
@@ -19,6 +20,13 @@ _NO_TOPIC: Final = "TP-1003: there is no such topic"
 _STANDS_OTHERWISE: Final = "TP-1004: the topic stands otherwise, such as an address that it has already"
 
 OPERATORS: Final = (
+    Operation(
+        path=STATUS_PATH,
+        tag="operators",
+        summary="The server, its nodes, and the messages that are not final, at a glance",
+        description="Counts are those of the last second at most; `destinations` are the busiest of this node.",
+        answer=ServerStatus,
+    ),
     Operation(
         path=MESSAGES,
         tag="operators",

@@ -9,6 +9,7 @@ import msgspec
 
 from twophase.core.lifecycle import State
 from twophase.stores.base import DUE_BYTES_MAX, Attempt, AttemptKind, HistoryRow, LiveRow, Overview, Topics
+from twophase.stores.nodes import NODES_SHOWN_MAX, NodeSeen
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
 from twophase.stores.topic_rows import topics_of
@@ -64,6 +65,11 @@ async def moved(connection: Connection, known: Sequence[tuple[str, int]], tenure
         rows = await connection.fetch(statements.MOVED, gids, versions, tenure.node, tenure.epoch)
         gone |= {gid for (gid,) in rows}
     return gone
+
+
+async def nodes(connection: Connection) -> list[NodeSeen]:
+    """The places there ever were."""
+    return [NodeSeen(*row) for row in await connection.fetch(statements.NODES_SEEN, NODES_SHOWN_MAX)]
 
 
 async def oldest_undecided(

@@ -23,6 +23,7 @@ from twophase.stores.base import (
     Subscriber,
     Topics,
 )
+from twophase.stores.nodes import NodeSeen
 from twophase.stores.postgres import places, purge, reader, searching, statements
 from twophase.stores.postgres.failures import FAILURES, store_error
 from twophase.stores.postgres.lane import Lane, Outage, Readers
@@ -149,6 +150,11 @@ class PostgresStore:
         """See `Store.history_horizon_ms`."""
         readers = await self._settled_readers()
         return await readers.ask(reader.horizon_ms)
+
+    async def nodes(self) -> Sequence[NodeSeen]:
+        """See `Store.nodes`."""
+        readers = await self._settled_readers()
+        return await readers.ask(reader.nodes)
 
     async def purge(self, before_ms: int, limit: int) -> Purged:
         """See `Store.purge`."""

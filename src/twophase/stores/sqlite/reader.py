@@ -9,6 +9,7 @@ from typing import Any
 
 from twophase.core.lifecycle import State
 from twophase.stores.base import DUE_BYTES_MAX, Attempt, AttemptKind, HistoryRow, LiveRow, Overview, Topics
+from twophase.stores.nodes import NODES_SHOWN_MAX, NodeSeen
 from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.statements import ROWS_MAX
 from twophase.stores.topic_rows import topics_of
@@ -48,6 +49,12 @@ def attempts(connection: sqlite3.Connection, gid: str, limit: int) -> Sequence[A
 def overview(connection: sqlite3.Connection, due_by_ms: int) -> Overview:
     """Counts of the live rows."""
     return Overview(*connection.execute(statements.OVERVIEW, (due_by_ms,)).fetchone())
+
+
+def nodes(connection: sqlite3.Connection) -> Sequence[NodeSeen]:
+    """The places there ever were."""
+    rows = connection.execute(statements.NODES, (NODES_SHOWN_MAX,))
+    return [NodeSeen(node, epoch, bool(held), seen_ms) for node, epoch, held, seen_ms in rows]
 
 
 def oldest_undecided(

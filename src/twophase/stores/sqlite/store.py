@@ -31,6 +31,7 @@ from twophase.stores.base import (
     Subscriber,
     Topics,
 )
+from twophase.stores.nodes import NodeSeen
 from twophase.stores.search import Found, Search
 from twophase.stores.sqlite import purge, reader, schema, searching
 from twophase.stores.sqlite.connection import open_reader
@@ -173,6 +174,10 @@ class SqliteStore:
     async def overview(self, due_by_ms: int = DUE_EVER_MS) -> Overview:
         """See `Store.overview`. Costs about 0.1 ms per thousand live rows."""
         return await self._read(lambda connection: reader.overview(connection, due_by_ms))
+
+    async def nodes(self) -> Sequence[NodeSeen]:
+        """See `Store.nodes`: one."""
+        return await self._read(reader.nodes)
 
     async def now_ms(self) -> int:
         """See `Store.now_ms`: the machine's clock, as SQLite has none of its own."""

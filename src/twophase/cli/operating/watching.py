@@ -1,0 +1,41 @@
+"""`--watch`: print something again and again until Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Annotated, Final
+
+import typer
+
+from twophase.cli.operating.http_api import EXIT_UNREACHABLE
+
+_CLEARED: Final = "\x1b[H\x1b[2J"
+"""The cursor at home, and everything behind it gone."""
+
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Print it again every --every seconds, until Ctrl-C.")]
+EveryOption = Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.5, max=3600, help="Pause of --watch.")]
+
+
+def repeat(print_once: Callable[[], None], *, watch: bool, every_s: float, as_json: bool) -> None:
+    """Print once, or with `watch` again and again: on a terminal in its place, elsewhere one after the other.
+
+    A server that does not answer is told each time, and is asked on. Ctrl-C ends it with exit code 0.
+    """
+    if not watch:
+        print_once()
+        return
+    in_place = sys.stdout.isatty() and not as_json
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            if in_place:
+                sys.stdout.write(_CLEARED)
+            try:
+                print_once()
+            except typer.Exit as ended:
+                if ended.exit_code != EXIT_UNREACHABLE:
+                    raise
+            sys.stdout.flush()
+            time.sleep(every_s)

@@ -1,0 +1,14 @@
+"""The places of a store, as a person is shown them."""
+
+from __future__ import annotations
+
+from tests.conformance.items import SetClock, flush, prepare
+from twophase.stores.base import Store
+from twophase.stores.nodes import NodeSeen
+
+
+async def test_a_node_is_shown_with_its_last_sign_of_life(store: Store, clock: SetClock) -> None:
+    clock.time_ms += 5
+    await flush(store, prepare("g"))
+
+    assert await store.nodes() == [NodeSeen(*store.place, held=True, seen_ms=clock.time_ms)]
