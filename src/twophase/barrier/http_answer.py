@@ -67,13 +67,14 @@ def parse_query(parameters: Mapping[str, Any]) -> CheckBackQuestion:
     ('g', 17, None)
     """
     require_message(parameters)
-    gid = read_gid(parameters)
+    # Before the gid: by this refusal a coordinator knows a route that answers no probes, whose gid is no message's.
     if one_value(parameters, "op") not in {None, "msg"} or one_value(parameters, "branch_id") not in {None, "00"}:
-        raise InvalidRequest(REFUSED_OP, gid=gid)
+        raise InvalidRequest(REFUSED_OP)
+    gid = read_gid(parameters)
     prepared_at = one_value(parameters, "prepared_at") or None
     if prepared_at is not None and not (prepared_at.isascii() and prepared_at.isdecimal() and len(prepared_at) <= 15):
         raise InvalidRequest("prepared_at must be milliseconds since 1970.", gid=gid)
-    return CheckBackQuestion(gid, int(prepared_at) if prepared_at else None, _identity_in(parameters))
+    return CheckBackQuestion(gid, int(prepared_at) if prepared_at else None, identity_in(parameters))
 
 
 def answer_of(answer: CheckBackAnswer) -> HttpReply:
@@ -104,8 +105,8 @@ class _ProbeQuestion(msgspec.Struct, frozen=True):
 
 def _question(parameters: Mapping[str, Any], policy: CheckBackPolicy) -> CheckBackQuestion | _ProbeQuestion | HttpReply:
     try:
-        if _is_probe(parameters):
-            return _ProbeQuestion(_identity_in(parameters))
+        if is_probe(parameters):
+            return _ProbeQuestion(identity_in(parameters))
         question = parse_query(parameters)
     except InvalidRequest as error:
         return _refused(error)
@@ -123,7 +124,7 @@ def answer_check_back(engine: Any, parameters: Mapping[str, Any], policy: CheckB
     if isinstance(question, HttpReply):
         return question
     if isinstance(question, _ProbeQuestion):
-        return _probed(probe(engine, question.identity, policy.table, policy.lock_timeout_ms))
+        return probe_reply(probe(engine, question.identity, policy.table, policy.lock_timeout_ms))
     answer = check_back(
         engine,
         question.gid,
@@ -141,7 +142,7 @@ async def aanswer_check_back(engine: Any, parameters: Mapping[str, Any], policy:
     if isinstance(question, HttpReply):
         return question
     if isinstance(question, _ProbeQuestion):
-        return _probed(await aprobe(engine, question.identity, policy.table, policy.lock_timeout_ms))
+        return probe_reply(await aprobe(engine, question.identity, policy.table, policy.lock_timeout_ms))
     answer = await acheck_back(
         engine,
         question.gid,
@@ -153,15 +154,17 @@ async def aanswer_check_back(engine: Any, parameters: Mapping[str, Any], policy:
     return _reply(answer)
 
 
-def _is_probe(parameters: Mapping[str, Any]) -> bool:
+def is_probe(parameters: Mapping[str, Any]) -> bool:
+    """Recognise the coordinator's probe of a check address; raises InvalidRequest for a parameter that stands twice."""
     return one_value(parameters, "gid") == PROBE_GID and one_value(parameters, "op") == PROBE_OP
 
 
-def _identity_in(parameters: Mapping[str, Any]) -> str | None:
+def identity_in(parameters: Mapping[str, Any]) -> str | None:
+    """Read the database that the check address names; raises InvalidRequest."""
     return one_value(parameters, "barrier") or None
 
 
-def _probed(report: ProbeReport) -> HttpReply:
+def probe_reply(report: ProbeReport) -> HttpReply:
     """The reply to a probe: by its header no verdict, whoever reads it."""
     return HttpReply(200, {**_JSON, VERDICT_HEADER: PROBE_VERDICT}, msgspec.json.encode(report))
 

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from twophase.cli.spark.commands import app
+from twophase.core.probe import PROBE_QUERY, interpret_probe
 from twophase.core.verdict import VERDICT_HEADER, Verdict
 from twophase.spark.sink.checkback import answer
 from twophase.spark.sink.ledger import ROWS_SHOWN, Batch, Decision, Ledger
@@ -187,6 +188,15 @@ def test_the_answer_to_a_check_back(
     said = answer(engine_of(url), known)
 
     assert (said.status, said.headers.get(VERDICT_HEADER)) == (status, verdict)
+
+
+@pytest.mark.parametrize(("barrier", "state"), [("yes", "ready"), ("another", "wrong_database")])
+def test_the_answer_to_a_probe_of_the_check_address(url: str, ledger: Ledger, barrier: str, state: str) -> None:
+    identity = ledger.identity() if barrier == "yes" else barrier
+
+    said = answer(engine_of(url), dict(PROBE_QUERY) | {"barrier": identity})
+
+    assert interpret_probe(said.status, said.headers.get(VERDICT_HEADER), said.body, "").state == state
 
 
 def test_a_ledger_out_of_order_is_no_verdict(tmp_path: Path) -> None:

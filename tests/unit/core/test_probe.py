@@ -52,6 +52,12 @@ def test_an_answer_to_a_probe_is_no_verdict() -> None:
     assert interpret_check_back(200, "probe", b'{"probe":"ready"}', explicit=False) is Verdict.UNKNOWN
 
 
+def test_a_route_of_ones_own_refuses_a_probe_so_that_it_is_known_for_a_route() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse_query(dict(PROBE_QUERY))
+    assert interpret_probe(400, None, str(caught.value).encode(), "").state is ProbeState.UNPROBEABLE
+
+
 def test_a_route_that_knows_no_probes_refuses_one_before_it_looks_at_its_database() -> None:
     """What such a route reads of a request, but for the gid, which was anybody's then."""
     with pytest.raises(InvalidRequest, match="op=msg"):

@@ -16,8 +16,9 @@ from urllib.parse import parse_qs, urlsplit
 from sqlalchemy import Engine
 
 from twophase.barrier.asking import CheckBackAnswer
-from twophase.barrier.http_answer import HttpReply, answer_of, parse_query
+from twophase.barrier.http_answer import HttpReply, answer_of, identity_in, is_probe, parse_query, probe_reply
 from twophase.core.errors import InvalidRequest, LedgerUnavailable, WrongDatabase
+from twophase.core.probe import ProbeReport, ProbeState
 from twophase.core.verdict import Verdict
 from twophase.spark.sink.ledger import Ledger
 
@@ -46,6 +47,8 @@ def answer(engine: Engine, parameters: Mapping[str, Any]) -> HttpReply:
             return Response(reply.body, reply.status, reply.headers)
     """
     try:
+        if is_probe(parameters):
+            return probe_reply(_probed(engine, identity_in(parameters)))
         question = parse_query(parameters)
     except InvalidRequest as error:
         return HttpReply(400, {"content-type": "text/plain; charset=utf-8"}, f"{error.code}: {error.message}".encode())
@@ -60,6 +63,18 @@ def answer(engine: Engine, parameters: Mapping[str, Any]) -> HttpReply:
         _log.error("check-back of %s cannot be answered: %s", question.gid, error.message)
         said = CheckBackAnswer(Verdict.UNKNOWN, evidence=error.message)
     return answer_of(said)
+
+
+def _probed(engine: Engine, identity: str | None) -> ProbeReport:
+    """Look for the ledger, and compare its name with the one that the check address gives."""
+    try:
+        found = Ledger(engine).identity()
+    except LedgerUnavailable as error:
+        return ProbeReport(ProbeState.DATABASE_FAILED, f"{error.code}: {error.message}", error.remedy)
+    if identity is not None and found != identity:
+        remedy = "Give the check-back route the ledger that the sink writes to."
+        return ProbeReport(ProbeState.WRONG_DATABASE, f"{WrongDatabase.code}: this is another ledger", remedy)
+    return ProbeReport(ProbeState.READY)
 
 
 class CheckBackServer(http.server.ThreadingHTTPServer):
