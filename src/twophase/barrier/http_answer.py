@@ -165,7 +165,7 @@ def identity_in(parameters: Mapping[str, Any]) -> str | None:
 
 
 def probe_reply(report: ProbeReport) -> HttpReply:
-    """The reply to a probe: by its header no verdict, whoever reads it."""
+    """The reply to a probe; its header keeps every reader from taking it for a verdict."""
     return HttpReply(200, {**_JSON, VERDICT_HEADER: PROBE_VERDICT}, msgspec.json.encode(report))
 
 

@@ -32,7 +32,7 @@ _WHAT_WIDTH: Final = 14
 
 
 def show(console: Console, finding: Finding) -> None:
-    """Print a finding; nothing in it is markup, whoever wrote it."""
+    """Print a finding; its texts are shown as they stand, never read as markup."""
     line = Text(f"{finding.level.value:<7}", style=_STYLES[finding.level])
     line.append(f"  {finding.what:<{_WHAT_WIDTH}}  {finding.found}", style="default not bold")
     console.print(line, highlight=False, soft_wrap=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy
@@ -43,7 +44,7 @@ def service(bank: sqlalchemy.Engine) -> Iterator[str]:
 @pytest.fixture
 def coordinator(request: pytest.FixtureRequest) -> Iterator[InProcessCoordinator]:
     """A coordinator that probes, with the settings of the test's parameter."""
-    settings = {"probe_check_addresses": True} | getattr(request, "param", {})
+    settings: dict[str, Any] = {"probe_check_addresses": True} | getattr(request, "param", {})
     with InProcessCoordinator(**settings) as one:
         yield one
 
@@ -77,7 +78,7 @@ def test_another_database_behind_the_route_is_found(
     assert (found["check address"].level, "TP-6002" in found["check address"].found) == (Level.BAD, True)
 
 
-def test_a_database_that_was_not_compared_is_said(coordinator: InProcessCoordinator, service: str) -> None:
+def test_a_database_that_was_not_compared_is_reported(coordinator: InProcessCoordinator, service: str) -> None:
     found = findings(coordinator.url, f"{service}/twophase/check")
     assert (found["check address"].level, "--database" in found["check address"].remedy) == (Level.WARNING, True)
 
@@ -128,7 +129,7 @@ def _until_probed(coordinator: InProcessCoordinator, after_ms: int) -> None:
 
 
 @pytest.mark.parametrize("coordinator", [{"probe_check_addresses": False}], indirect=True)
-def test_a_coordinator_that_does_not_probe_is_said(coordinator: InProcessCoordinator) -> None:
+def test_a_coordinator_that_does_not_probe_is_reported(coordinator: InProcessCoordinator) -> None:
     assert findings(coordinator.url)["addresses"].level is Level.WARNING
 
 

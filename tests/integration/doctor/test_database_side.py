@@ -145,7 +145,7 @@ def test_a_pool_of_whole_sessions_is_no_fault(postgres_bank: Bank, postgres_serv
         assert findings(pool.database(name).dsn)["pooling"].level is Level.OK
 
 
-def test_a_database_that_somebody_keeps_locked_is_said(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_whose_write_lock_is_held_is_reported(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("twophase.cli.doctor.database_side.LOCK_TIMEOUT_MS", 50)
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("begin immediate")

@@ -19,8 +19,8 @@ _COMPARE: Final = "Add --database URL with the producer's database, and the rout
 _CORRECT: Final = "Give the address that your transactions give as `check`, with scheme, host and port."
 _SHOWN_MAX: Final = 20
 _UNSURE: Final = {
-    ProbeState.BUSY: "Run this again when the database is less busy.",
-    ProbeState.UNPROBEABLE: "Upgrade twophase in the service; until then its database cannot be compared.",
+    ProbeState.BUSY.value: "Run this again when the database is less busy.",
+    ProbeState.UNPROBEABLE.value: "Upgrade twophase in the service; until then its database cannot be compared.",
 }
 
 
@@ -86,13 +86,13 @@ def _naming(check: str, identity: str | None) -> str:
 
 
 def _probed(told: ProbeTold) -> Iterator[Finding]:
-    state = next((one for one in ProbeState if one.value == told.state), None)
     said = f"{told.address}: {told.state}{': ' if told.message else ''}{told.message}"
     if not told.well:
         yield Finding(Level.BAD, "check address", said, told.remedy)
         return
-    if state in _UNSURE:
-        yield Finding(Level.WARNING, "check address", said, _UNSURE[state])
+    unsure = _UNSURE.get(told.state)
+    if unsure is not None:
+        yield Finding(Level.WARNING, "check address", said, unsure)
         return
     # A route that is ready has a message only when there was no database to compare.
     level, remedy = (Level.WARNING, _COMPARE) if told.message else (Level.OK, "")

@@ -27,7 +27,7 @@ from twophase.core.errors import AutocommitRefused, TwophaseError
 
 LOCK_TIMEOUT_MS: Final = 3_000
 _REACH: Final = "Correct the URL, or start the database."
-_BUSY: Final = "Somebody holds the write lock for long: run this again when the database is less busy."
+_BUSY: Final = "Another connection holds the write lock for long: run this again when the database is less busy."
 _TRANSACTIONS: Final = "Give the URL, or the pool behind it, a mode in which transactions of several statements work."
 _READ_ONLY: Final = "select pg_is_in_recovery(), current_setting('transaction_read_only')"
 _PRIMARY: Final = "Bind transactions and the check-back route to the primary."
