@@ -29,9 +29,7 @@ LOCK_TIMEOUT_MS: Final = 3_000
 _REACH: Final = "Correct the URL, or start the database."
 _BUSY: Final = "Another connection holds the write lock for long: run this again when the database is less busy."
 _TRANSACTIONS: Final = "Give the URL, or the pool behind it, a mode in which transactions of several statements work."
-_READ_ONLY: Final = "select pg_is_in_recovery(), current_setting('transaction_read_only')"
-_PRIMARY: Final = "Bind transactions and the check-back route to the primary."
-_WRITABLE: Final = "Let this role write: default_transaction_read_only = off."
+_WRITABLE: Final = "Name the primary, not a standby; and let this role write: default_transaction_read_only = off."
 
 
 class Database:
@@ -122,12 +120,10 @@ class Database:
 
 
 def _read_only(transaction: SyncTransaction) -> Iterator[Finding]:
-    """A standby answers questions and takes no row; a check-back must write one before it may speak."""
-    [(standby, read_only)] = transaction.execute(Statement(_READ_ONLY, {}))
-    if standby:
-        yield Finding(Level.BAD, "writes", "this is a standby, which takes no writes", _PRIMARY)
-    elif read_only == "on":
-        yield Finding(Level.BAD, "writes", "transactions are read-only by default", _WRITABLE)
+    """Report a standby, or a role that may only read: both would show the barrier and take no row."""
+    [(read_only,)] = transaction.execute(Statement("select current_setting('transaction_read_only')", {}))
+    if read_only == "on":
+        yield Finding(Level.BAD, "writes", "transactions are read-only", _WRITABLE)
 
 
 def _rows(statement: Any) -> Any:
