@@ -22,6 +22,7 @@ from twophase.coordinator.deciding.topic_changes import ChangeableTopics
 from twophase.coordinator.messages.active import Active
 from twophase.coordinator.messages.entry import Entry, Occurrence, OnReply
 from twophase.coordinator.messages.timers import Timers
+from twophase.coordinator.messages.times import Times
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import StoreFenced
@@ -64,7 +65,7 @@ class Engine:
         self._observer = observer
         self.alerts = alerts
         self.timers = Timers(clock, self._due)
-        self.active = Active(self.timers, settings.active_max, settings.active_bytes_max)
+        self.active = Active(self.timers, Times(settings, clock), settings.active_max, settings.active_bytes_max)
         check_address = partial(why_not_callable, destinations)
         self.topics = ChangeableTopics(store, settings.topics_interval_ms, chance, observer, check_address)
         self.decisions = Decisions(

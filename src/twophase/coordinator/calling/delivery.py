@@ -90,9 +90,11 @@ class Delivery:
         if self._calls.draining or entry.detached:
             return
         options = entry.message.options
-        if (options.delay_ms or options.not_before_ms) and entry.first_call_ms > self._clock.now_ms():
-            self._decisions.postpone(entry)
-            return
+        if options.delay_ms or options.not_before_ms:
+            first_call_ms = self._decisions.times.first_call_ms(entry.message, entry.created_ms)
+            if first_call_ms > self._clock.now_ms():
+                self._decisions.postpone(entry, first_call_ms)
+                return
         round_ = entry.round = _Round()
         if entry.all_done:
             self._end(entry, round_)

@@ -258,9 +258,9 @@ class Decisions:
             spread_ms = min(pause_ms * queues, _NO_PLACE_MS_MAX)
             self._timers.schedule(entry, now_ms + pause_ms + int(spread_ms * self._chance()))
 
-    def postpone(self, entry: Entry) -> None:
+    def postpone(self, entry: Entry, first_call_ms: int) -> None:
         """Its time has not come, whatever the row says: nothing is called before."""
-        if entry.first_call_ms - self._clock.now_ms() > self._page_ahead_ms:
+        if first_call_ms - self._clock.now_ms() > self._page_ahead_ms:
             self.happen(entry, Occurrence(Event.HURRY))  # which gives the row a time, so that memory may let it go
         if not entry.busy and not entry.detached and entry.bucket < 0:
-            self._timers.schedule(entry, entry.first_call_ms)
+            self._timers.schedule(entry, first_call_ms)

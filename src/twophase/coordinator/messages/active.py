@@ -12,6 +12,7 @@ import msgspec
 
 from twophase.coordinator.messages.entry import Entry
 from twophase.coordinator.messages.timers import Timers
+from twophase.coordinator.messages.times import Times
 from twophase.core.errors import StoreCorrupt
 from twophase.core.lifecycle import State
 from twophase.core.message import Message, decode
@@ -24,8 +25,9 @@ _ENTRY_BYTES = 256
 class Active:
     """Entries by gid."""
 
-    def __init__(self, timers: Timers, entries_max: int, bytes_max: int) -> None:
+    def __init__(self, timers: Timers, times: Times, entries_max: int, bytes_max: int) -> None:
         self._timers = timers
+        self._times = times
         self._entries_max = entries_max
         self._bytes_max = bytes_max
         self._entries: dict[str, Entry] = {}
@@ -111,7 +113,19 @@ class Active:
             entry.mine = row.mine
             entry.stored_due_ms = row.due_ms
             if row.mine and not row.parked:
-                self._timers.schedule(entry, row.due_ms)
+                self._timers.schedule(entry, self.latest_ms(entry, row.due_ms))
+
+    def latest_ms(self, entry: Entry, due_ms: int) -> int:
+        """`due_ms`, or less where nothing explains a time so far away; see `Times.latest_ms`."""
+        return self._times.latest_ms(entry.state, entry.message, entry.created_ms, due_ms)
+
+    def clock_fell_back(self) -> None:
+        """Schedule anew what waits for a time that nothing explains."""
+        for entry in self.entries():
+            if entry.bucket >= 0:
+                due_ms = self.latest_ms(entry, entry.due_ms)
+                if due_ms < entry.due_ms:
+                    self._timers.schedule(entry, due_ms)
 
     def remove(self, entry: Entry) -> None:
         """Forget an entry; answers to its calls under way are ignored from now on."""

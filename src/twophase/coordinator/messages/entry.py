@@ -174,11 +174,6 @@ class Entry:
         return bool((queue and len(queue) >= waiting_max) or (waiters and len(waiters) >= waiting_max))
 
     @property
-    def first_call_ms(self) -> int:
-        """When its branches may be called at the earliest; 0 for at once."""
-        return self.message.options.first_call_ms(self.created_ms)
-
-    @property
     def all_done(self) -> bool:
         """Whether every branch has succeeded."""
         return self.done == (1 << len(self.calls_to)) - 1

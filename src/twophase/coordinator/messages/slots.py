@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+SLOT_MS_MAX: Final = 600_000
+"""The farthest slot from now."""
 _FIRST_MS: Final = 15_000
-_LAST_MS: Final = 600_000
+_LAST_MS: Final = SLOT_MS_MAX
 _GAP_MS: Final = 0.4
 """2 500 a second come again, and leave again, at a fifth of a processor, while their receiver hangs; as many are
 delivered when it answers. Were they read again faster than that, what others are due for would wait for them."""

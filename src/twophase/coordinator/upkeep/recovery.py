@@ -5,12 +5,16 @@ memory unfinished says from which due time on the store must be read again (`not
 
 What leaves memory as another node's says nothing, and what memory was told of it may be older than its adoption here.
 So while adopted rows are read, a row that memory does not know as this node's, as it stands, is looked at again.
+
+What a clock that was ahead has made due in weeks is not read by its due time. So after a start, an adoption and a clock
+that fell back all that is far away is looked through, behind everything due, and what nothing explains comes in.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from twophase.coordinator.background import Background, rest
 from twophase.coordinator.deciding.store_faults import as_store_error, log_text
@@ -21,6 +25,12 @@ from twophase.core.errors import StoreCorrupt
 from twophase.core.hooks import Chance, Clock
 from twophase.core.message import Message
 from twophase.stores.base import DUE_BYTES_MAX, LiveRow, Store
+
+_BEFORE_ALL: Final = (0, "")
+_FAR_ROWS: Final = 64
+"""With their bodies: few, because they may be large."""
+_FELL_BACK_MS: Final = 1_000
+"""A clock that is kept in time by small steps has not fallen back."""
 
 
 class Recovery:
@@ -46,6 +56,9 @@ class Recovery:
         self._from_ms = 0
         self._faulted = False
         self._adopted = False
+        self._far: tuple[int, str] | None = None
+        """Where to go on in what is far away; None: all of it has been looked through."""
+        self._seen_ms = 0
         self._wanted = asyncio.Event()
         self._hurried = asyncio.Event()
         self._background = Background("twophase recovery")
@@ -53,6 +66,7 @@ class Recovery:
     async def start(self) -> None:
         """Read the first page, then go on in the background."""
         await self._read_pages(pages_max=1)
+        self._far = _BEFORE_ALL
         self._go_on()
 
     def restart(self) -> None:
@@ -78,6 +92,7 @@ class Recovery:
     def adopted(self) -> None:
         """Rows of other nodes are this node's now; they may be older than any."""
         self._adopted = True
+        self._far = _BEFORE_ALL
         self._from_ms = 0
         self._wanted.set()
 
@@ -108,8 +123,11 @@ class Recovery:
                 self._hurried.clear()
                 await rest(pauses.pause_ms(faults, self._chance()) / 1000, self._hurried)
                 self._faulted = False
+            self._look_at_clock()
             try:
                 everything = await self._read_pages(pages_max=1_000_000)
+                if everything:
+                    everything = await self._read_far()
             except Exception as error:  # noqa: BLE001 -- whatever it is, paging must go on: I2 hangs on it
                 self._observer.flush_failed(as_store_error(error).code, log_text(error))
                 self.fault()
@@ -117,6 +135,38 @@ class Recovery:
             if not everything:
                 self._wanted.set()
                 await asyncio.sleep(self._settings.crowded_retry_ms / 1000)
+
+    def _look_at_clock(self) -> None:
+        now_ms = self._clock.now_ms()
+        if now_ms < self._seen_ms - _FELL_BACK_MS:
+            self._from_ms = 0
+            self._far = _BEFORE_ALL
+            self._active.clock_fell_back()
+        self._seen_ms = now_ms
+
+    async def _read_far(self) -> bool:
+        """Bring in what is farther away than anything explains, as long as nothing due is wanted and there is room."""
+        while self._far is not None and not self._wanted.is_set():
+            position = max(self._far, (self._clock.now_ms() + self._settings.page_ahead_ms, ""))
+            left: dict[str, bool] = {}
+            self._active.left = left
+            try:
+                rows = await self._store.later(position, _FAR_ROWS)
+            finally:
+                self._active.left = None
+            for row in rows:
+                if row.mine and row.gid not in self._active and row.gid not in left:
+                    if not self._active.roomy:
+                        return False
+                    self._adopt_unexplained(row)
+            self._far = (rows[-1].due_ms, rows[-1].gid) if len(rows) == _FAR_ROWS else None
+        return True
+
+    def _adopt_unexplained(self, row: LiveRow) -> None:
+        self._adopt(row)
+        entry = self._active.get(row.gid)
+        if entry is not None and entry.due_ms >= row.due_ms:
+            self._active.remove(entry)  # it waits in the store for the time that it has
 
     async def _read_pages(self, pages_max: int) -> bool:
         """Read what is due; True when memory now holds every row due within the page-ahead time."""

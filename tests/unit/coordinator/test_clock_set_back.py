@@ -1,0 +1,138 @@
+"""A clock that was ahead and is set right delays nothing: not in memory, not after a restart, not at another node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.unit.coordinator.nodes import Nodes
+from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, Rig, message, set_back
+from twophase.coordinator.messages.entry import ReplyOf
+from twophase.core.lifecycle import State
+from twophase.destinations.base import Answer
+
+DAY_MS = 86_400_000
+AHEAD_MS = 30 * DAY_MS
+HOUR_MS = 3_600_000
+DOWN = Answer(0, error="connection refused")
+
+Correct = Callable[[Rig], Awaitable[None]]
+
+
+async def in_memory(rig: Rig) -> None:
+    set_back(rig.clock, AHEAD_MS)
+
+
+async def over_a_restart(rig: Rig) -> None:
+    rig.clock._offset_ms -= AHEAD_MS
+    await rig.restart()
+
+
+async def until_succeeded(rig: Rig, gid: str) -> None:
+    """Let the clock, which stands still otherwise, go on by moments."""
+    async with asyncio.timeout(PATIENCE_S):
+        while await rig.state(gid) is not State.SUCCEEDED:
+            rig.clock.advance(64)
+            await asyncio.sleep(0.005)
+
+
+CORRECTED = pytest.mark.parametrize("correct", [in_memory, over_a_restart])
+
+
+@CORRECTED
+async def test_a_prepared_message_is_asked_about(rig: Rig, correct: Correct) -> None:
+    rig.clock.advance(AHEAD_MS)
+    await rig.prepare(message("g"))
+    await correct(rig)
+    await until_succeeded(rig, "g")
+    assert rig.destination.urls() == [CHECK, IN]
+
+
+@CORRECTED
+async def test_a_branch_that_failed_is_called_again(rig: Rig, correct: Correct) -> None:
+    rig.clock.advance(AHEAD_MS)
+    rig.destination.script[IN].append(DOWN)
+    await rig.submit(message("g"))
+    await rig.settled()
+    await correct(rig)
+    await until_succeeded(rig, "g")
+
+
+@CORRECTED
+async def test_a_message_from_before_that_failed_while_the_clock_was_ahead_is_called_again(
+    rig: Rig, correct: Correct
+) -> None:
+    rig.destination.script[IN].extend([DOWN] * 2)
+    await rig.submit(message("g"))
+    await rig.settled()
+    rig.clock.advance(AHEAD_MS)
+    await rig.settled()
+    assert rig.destination.urls() == [IN] * 2
+    await correct(rig)
+    await until_succeeded(rig, "g")
+
+
+@CORRECTED
+async def test_a_time_a_delay_and_a_pause_that_the_message_asked_for_are_waited_for(rig: Rig, correct: Correct) -> None:
+    rig.destination.script[IN].append(DOWN)
+    await rig.submit(message("pause", retry_interval_ms=12 * HOUR_MS))
+    await rig.submit(message("time", not_before_ms=rig.clock.now_ms() + 300 * DAY_MS))
+    await rig.submit(message("delay", delay_ms=300 * DAY_MS))
+    await rig.prepare(message("asked late", timeout_to_fail_ms=20 * HOUR_MS))
+    await rig.settled()
+    called = list(rig.destination.calls)
+    rig.clock._offset_ms += AHEAD_MS
+    await correct(rig)
+    for _ in range(20):
+        rig.clock.advance(64)
+        await rig.settled()
+    assert rig.destination.calls == called
+
+
+@CORRECTED
+async def test_a_delay_that_began_while_the_clock_was_ahead_is_counted_anew(rig: Rig, correct: Correct) -> None:
+    rig.clock.advance(AHEAD_MS)
+    await rig.submit(message("delay", delay_ms=HOUR_MS))
+    await rig.submit(message("at once"))
+    await until_succeeded(rig, "at once")
+    await correct(rig)
+    for _ in range(20):
+        rig.clock.advance(64)
+        await rig.settled()
+    rig.clock.advance(HOUR_MS - 60_000)
+    await rig.settled()
+    assert await rig.state("delay") is State.SUBMITTED
+    rig.clock.advance(60_000)
+    await until_succeeded(rig, "delay")
+
+
+async def test_a_small_step_back_hurries_nothing(rig: Rig) -> None:
+    await rig.prepare(message("g", timeout_to_fail_ms=20 * HOUR_MS))
+    set_back(rig.clock, 5_000)
+    await rig.settled()
+    assert rig.destination.calls == []
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_nodes_on_one_database_go_on_when_its_clock_is_set_back(nodes: Nodes, restart: bool) -> None:
+    nodes.clock.advance(AHEAD_MS)
+    nodes.shared.renew()
+    nodes.a.destination.script[IN].append(DOWN)
+    await nodes.a.prepare(message("prepared"))
+    await nodes.a.submit(message("submitted"))
+    await nodes.until(lambda: "submitted" in nodes.a.rescheduled())
+    if restart:
+        nodes.a.gates.cut = True
+    set_back(nodes.clock, AHEAD_MS)
+    await nodes.until_state("prepared", State.SUCCEEDED)
+    await nodes.until_state("submitted", State.SUCCEEDED)
+
+
+async def test_a_message_that_is_born_while_the_clock_is_set_back_is_told_of(rig: Rig) -> None:
+    reply: asyncio.Future[ReplyOf] = rig.prepare_soon(message("g"))
+    set_back(rig.clock, HOUR_MS)
+    assert (await reply).error is None
+    rig.clock.advance(36_000)
+    await until_succeeded(rig, "g")
