@@ -20,11 +20,12 @@ demo: ready ## Move money between two banks while their processes are killed, an
 test: ready ## Run every test, on real database servers of its own
 	@scripts/test $(ARGS)
 
-soak: parts = $(or $(PARTS),nodes spark)
-soak: ready ## Half a million messages through failing nodes, and Spark's drivers killed at every point (PARTS=nodes ARGS="--messages N", PARTS=spark ARGS="--sink N")
-	@$(if $(filter-out nodes spark,$(parts)),echo 'PARTS is nodes or spark; unknown: $(filter-out nodes spark,$(parts))' >&2; exit 2)
+soak: parts = $(or $(PARTS),nodes spark power)
+soak: ready ## Half a million messages through failing nodes, Spark's drivers killed at every point, stores whose power goes (PARTS=nodes ARGS="--messages N", PARTS=spark ARGS="--sink N", PARTS=power ARGS="--losses N")
+	@$(if $(filter-out nodes spark power,$(parts)),echo 'PARTS is nodes, spark or power; unknown: $(filter-out nodes spark power,$(parts))' >&2; exit 2)
 	@$(if $(filter nodes,$(parts)),.venv/bin/python -m tests.crash.nodes.soak $(ARGS))
 	@$(if $(filter spark,$(parts)),.venv/bin/python -m tests.spark.soak $(if $(filter nodes,$(parts)),,$(ARGS)))
+	@$(if $(filter power,$(parts)),.venv/bin/python -m tests.crash.power.soak $(if $(filter nodes spark,$(parts)),,$(ARGS)))
 
 fuzz: ready ## Ten minutes of wrong requests, and docs/fuzz-report.md; ARGS="--seconds N --only NAME"
 	@.venv/bin/python -m tests.fuzz $(ARGS)

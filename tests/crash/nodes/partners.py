@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import httptools
 
 from tests.crash.nodes.ledger import Ledger
+from tests.servers.ports import KeptPort
 
 _REFUSES_FIRST = {0: 500, 1: 425}
 """Of twenty messages, one finds its branch in trouble at first, and one finds it busy."""
@@ -64,12 +65,15 @@ class Partners:
         self._ledger = ledger
         self._server: asyncio.Server | None = None
         self._transports: set[asyncio.Transport] = set()
-        self.port = 0
+        # Nodes call here until they are killed, also when nobody listens: no other test's listener may be there then.
+        self._kept = KeptPort()
+        self.port = self._kept.number
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self._ledger, self._transports), "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = await loop.create_server(
+            lambda: _Connection(self._ledger, self._transports), "127.0.0.1", self.port
+        )
 
     def stop(self) -> None:
         if self._server is not None:

@@ -44,6 +44,7 @@ class Load:
         self._goes_on = threading.Event()
         self._all_sent = threading.Event()
         self._rest = asyncio.Event()
+        self._partners = Partners(self.ledger)
         self.failed: BaseException | None = None
 
     def start(self) -> None:
@@ -92,7 +93,7 @@ class Load:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         chance = random.Random(self._seed)
-        partners, ring = Partners(self.ledger), RoundRobin(self._ports)
+        partners, ring = self._partners, RoundRobin(self._ports)
         await partners.start()
         await ring.start()
         wire = Wire(ring.port, chance)

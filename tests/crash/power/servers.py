@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.crash.power.disk import Disk
@@ -32,9 +33,14 @@ class PowerlessPostgres(PostgresServer):
     def command(self, directory: Path, address: Address) -> list[str]:
         return _with_disk(directory, self.disk, super().command(directory, address), self.kind)
 
-    def lose_power(self) -> None:
-        """Lose what was not synced; returns when the server answers again."""
-        self.disk.lose_power(self.crash)
+    def lose_power(self, kill: Callable[[], None] = lambda: None) -> None:
+        """Lose what was not synced; returns when the server answers again. `kill` ends who else is to end then."""
+
+        def end() -> None:
+            kill()
+            self.crash()
+
+        self.disk.lose_power(end)
         self.restart()
 
 
