@@ -18,7 +18,7 @@ from twophase.barrier.first_look import look_once
 from twophase.barrier.open import aopen_transaction, ask_engine, open_transaction
 from twophase.barrier.transaction import Row, Steps, aperform, perform, say
 from twophase.core import failpoint
-from twophase.core.errors import BarrierError, BarrierTableUnusable, WrongDatabase
+from twophase.core.errors import BarrierError, BarrierTableUnusable, TransactionLost, WrongDatabase
 from twophase.core.gid import validate_gid
 from twophase.core.verdict import Verdict
 
@@ -117,6 +117,14 @@ def _judge(question: CheckBackQuestion, token: str, rows: Row, meta: dict[str, s
     return CheckBackAnswer(Verdict.ROLLED_BACK, evidence="the check-back's row stands")
 
 
+def _stands(dialect: Dialect, table: str, gid: str, verdict: Verdict) -> Steps[None]:
+    """Read the decision once more, right before COMMIT; raises TransactionLost when it is not the one to be spoken."""
+    reason = _COMMITTED_REASON if verdict is Verdict.COMMITTED else _ROLLED_BACK_REASON
+    rows = yield say(dialect, "read_decision", table, gid=gid)
+    if not rows or rows[0][0] != reason:
+        raise TransactionLost(gid=gid)
+
+
 def _cleaned(prepared_at_ms: int | None, meta: dict[str, str]) -> bool:
     horizon = meta.get("horizon_ms")
     if horizon is None:
@@ -188,7 +196,7 @@ def check_back(
             answer = perform(rule, transaction)
             if answer.decided:
                 perform(look_once(ask_engine(engine), transaction.dialect, table), transaction)
-                transaction.commit()
+                transaction.commit(_stands(transaction.dialect, table, question.gid, answer.verdict))
         finally:
             transaction.rollback()
             transaction.close()
@@ -218,7 +226,7 @@ async def acheck_back(
             answer = await aperform(rule, transaction)
             if answer.decided:
                 await aperform(look_once(ask_engine(engine), transaction.dialect, table), transaction)
-                await transaction.commit()
+                await transaction.commit(_stands(transaction.dialect, table, question.gid, answer.verdict))
         finally:
             await transaction.rollback()
             await transaction.close()

@@ -213,8 +213,7 @@ def _take_effect(engine: Any, call: BranchCall, function: Callable[[Any], R], ta
         perform(look_once(ask_engine(engine), transaction.dialect, table), transaction)
         _reach("branch.before_effect")
         result = require_ended(function(transaction.handle), "aonce")
-        perform(verify_branch(transaction.dialect, table, call, token), transaction)
-        transaction.commit()
+        transaction.commit(verify_branch(transaction.dialect, table, call, token))
         _reach("branch.after_effect")
     except BaseException:
         transaction.rollback()
@@ -256,8 +255,7 @@ async def _atake_effect(engine: Any, call: BranchCall, function: Callable[[Any],
         await aperform(look_once(ask_engine(engine), transaction.dialect, table), transaction)
         _reach("branch.before_effect")
         result = await require_awaitable(function(transaction.handle), "once")
-        await aperform(verify_branch(transaction.dialect, table, call, token), transaction)
-        await transaction.commit()
+        await transaction.commit(verify_branch(transaction.dialect, table, call, token))
         _reach("branch.after_effect")
     except BaseException:
         await transaction.rollback()

@@ -58,8 +58,11 @@ class SyncTransaction(OpenConnection, Protocol):
     handle: Any
     """What the application executes its own statements on (a Connection, a Session, a cursor's connection)."""
 
-    def commit(self) -> None:
-        """Commit. An exception means: outcome not known."""
+    def commit(self, last: Steps[None] | None = None) -> None:
+        """Commit, performing the rule `last` first, behind all that the application could run before COMMIT.
+
+        An exception means: outcome not known. What `last` raises is raised, and nothing is committed.
+        """
         ...
 
     def rollback(self) -> None:
@@ -79,7 +82,7 @@ class AsyncTransaction(Protocol):
 
     async def execute(self, statement: Statement) -> Sequence[Row]: ...
 
-    async def commit(self) -> None: ...
+    async def commit(self, last: Steps[None] | None = None) -> None: ...
 
     async def rollback(self) -> None: ...
 

@@ -163,8 +163,8 @@ class AsyncDriver:
             case Flush():
                 # Only sessions have something to flush.
                 return await getattr(self._open.handle, "flush", _nothing)()
-            case Commit():
-                return await self._open.commit()
+            case Commit(last):
+                return await self._open.commit(last)
             case Close():
                 return await self._end("giving the connection back", self._open.close())
             case Begin():

@@ -46,6 +46,7 @@ from twophase.core.verdict import Verdict
 if TYPE_CHECKING:
     from twophase.barrier.asking import CheckBackAnswer
     from twophase.barrier.dialect import Dialect
+    from twophase.barrier.transaction import Steps
 
 log = logging.getLogger("twophase.client")
 
@@ -83,7 +84,13 @@ class Flush(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Commit. From here on a cancellation waits until the flow has ended."""
+    """Look once more, and commit. From here on a cancellation waits until the flow has ended.
+
+    Arguments:
+        last: the rule that is performed behind all that the application could run before COMMIT.
+    """
+
+    last: Any
 
 
 class Rollback(msgspec.Struct, frozen=True):
@@ -201,7 +208,7 @@ def transaction(course: Course, check_url: str) -> Flow:
         if seen is None:
             yield from ours.before_commit()
             ours.draft.progress = Progress.UNDECIDED
-            yield Commit()
+            yield Commit(ours.last_look())
     except GeneratorExit:
         raise
     except BaseException as error:
@@ -238,22 +245,26 @@ class Attempt:
         draft.progress = Progress.IN_TRANSACTION
 
     def before_commit(self) -> Flow:
-        """The last statements before COMMIT: the added branches, then whether the row is still ours (rule 2)."""
-        draft, dialect = self.draft, self.dialect
-        table, token = self.course.table, self.opening.token
+        """Write the branches that were added inside the block into the row."""
+        draft = self.draft
         yield Flush()
         added = draft.added_branches()
         if added:
             # What could not be submitted must not be committed: no check-back would get it through either.
             content = draft.content()
             draft.encoded = (content, self.course.encode(content, _SUBMIT))
-            yield Rule(write_branches(dialect, table, draft.gid, token, encode_branches(added)))
-        yield Rule(verify_producer(dialect, table, draft.gid, token))
+            row = (self.course.table, draft.gid, self.opening.token)
+            yield Rule(write_branches(self.dialect, *row, encode_branches(added)))
+
+    def last_look(self) -> Steps[None]:
+        """Verify, as the very last statements before COMMIT, that the row is still this transaction's (rule 2)."""
+        yield from verify_producer(self.dialect, self.course.table, self.draft.gid, self.opening.token)
         if failpoint.ARMED:
             failpoint.reach("producer.before_commit")
 
-    def mark_again(self) -> Flow:
-        """Put back the mark that `before_commit` took away, for another message of the same transaction."""
+    def look_and_mark_again(self) -> Flow:
+        """Look, and put back the mark that the look took away, for another message of the same transaction."""
+        yield Rule(self.last_look())
         yield Rule(mark(self.dialect))
 
     def committed(self) -> Flow:

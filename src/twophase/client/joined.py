@@ -14,41 +14,15 @@ from typing import TYPE_CHECKING, Any
 from twophase.barrier.open import ask_engine, join_transaction
 from twophase.barrier.outer import outer_of
 from twophase.barrier.producer import read_identity
-from twophase.barrier.transaction import Row, Statement, SyncTransaction, perform
+from twophase.barrier.transaction import SyncTransaction, perform
 from twophase.client import flow
 from twophase.client.draft import Progress
 from twophase.client.sync import SyncDriver
-from twophase.core.errors import OpenTransaction, RolledBack, UnsupportedEngine
+from twophase.core.errors import OpenTransaction, RolledBack, TransactionLost, UnsupportedEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from twophase.barrier.dialect import Dialect
     from twophase.client.identity import Identities
     from twophase.client.transport.wire import AsyncTransport, HttpAnswer, Operation, Transport
-
-
-class _LastStatements:
-    """Statements on the Connection while its COMMIT is about to be sent, when the Session takes none any more."""
-
-    def __init__(self, connection: Any, dialect: Dialect) -> None:
-        self.dialect = dialect
-        self.handle = connection
-
-    def execute(self, statement: Statement) -> Sequence[Row]:
-        from sqlalchemy import text  # noqa: PLC0415 -- an extra
-
-        result = self.handle.execute(text(statement.sql), statement.parameters)
-        return list(result.fetchall()) if result.returns_rows else []
-
-    def commit(self) -> None:
-        raise AssertionError("a joined transaction is ended by whoever began it")
-
-    def rollback(self) -> None:
-        raise AssertionError("a joined transaction is ended by whoever began it")
-
-    def close(self) -> None:
-        """Nothing is ours."""
 
 
 class _JoinDriver(SyncDriver):
@@ -59,8 +33,10 @@ class _JoinDriver(SyncDriver):
         self._session = session
 
     def last_statements(self, connection: Any) -> None:
-        """From now on statements go to the Connection itself."""
-        self._transaction = _LastStatements(connection, self._open.dialect)
+        """Send the statements to the Connection from now on: the Session takes none any more."""
+        from twophase.barrier.adapters.sqlalchemy_commit import LastStatements  # noqa: PLC0415 -- an extra
+
+        self._transaction = LastStatements(connection, self._open.dialect)
 
     def _begin(self) -> SyncTransaction:
         return join_transaction(self._session)
@@ -113,18 +89,18 @@ class _Joined:
         self._driver = driver
         self.root = session.get_transaction()
         self.committed = False
-        self._refused: BaseException | None = None
+        self.refused: BaseException | None = None
 
     def before_commit(self, connection: Any) -> None:
+        from twophase.barrier.adapters.sqlalchemy_commit import roll_back_below  # noqa: PLC0415 -- an extra
+
         self._driver.last_statements(connection)
         try:
             self._driver.play(self._attempt.before_commit())
-            # Looking takes the transaction's mark away, and the next message of this transaction looks for it too.
-            self._driver.play(self._attempt.mark_again())
+            self._driver.play(self._attempt.look_and_mark_again())
         except BaseException as error:
-            self._refused = error
-            # Below SQLAlchemy, which takes this transaction for ended as soon as its commit was refused.
-            connection.connection.rollback()
+            self.refused = error
+            roll_back_below(connection)
             raise
         self._attempt.draft.progress = Progress.UNDECIDED
 
@@ -132,7 +108,7 @@ class _Joined:
         if self.committed:
             self._driver.play(self._attempt.committed())
         else:
-            seen = self._refused or sys.exc_info()[1] or RolledBack("the Session was rolled back.")
+            seen = self.refused or sys.exc_info()[1] or RolledBack("the Session was rolled back.")
             self._driver.play(self._attempt.decide(seen))
 
 
@@ -143,11 +119,30 @@ def _follow(session: Any, joined: _Joined) -> None:
     """Hear of the end of the Session's transaction; a Session keeps its hooks, because none can be taken off in one."""
     from sqlalchemy import event  # noqa: PLC0415 -- an extra
 
+    from twophase.barrier.adapters.sqlalchemy_commit import look_last  # noqa: PLC0415 -- an extra
+
     session.info.setdefault(_JOINED, []).append(joined)
-    event.listen(session.connection(), "commit", joined.before_commit)
+    look_last(session.connection(), joined.before_commit)
     if not event.contains(session, "after_commit", _after_commit):
+        event.listen(session, "before_commit", _before_commit)
         event.listen(session, "after_commit", _after_commit)
         event.listen(session, "after_transaction_end", _after_transaction_end)
+
+
+def _before_commit(session: Any) -> None:
+    if session.in_nested_transaction():
+        return
+    from twophase.barrier.adapters.sqlalchemy_commit import require_one_database  # noqa: PLC0415 -- an extra
+
+    if not session.info[_JOINED]:
+        return
+    session.flush()  # here, because it may begin on another database
+    try:
+        require_one_database(session)
+    except TransactionLost as error:
+        for joined in session.info[_JOINED]:
+            joined.refused = error
+        raise
 
 
 def _after_commit(session: Any) -> None:

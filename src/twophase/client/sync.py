@@ -123,8 +123,8 @@ class SyncDriver:
             case Flush():
                 # Only sessions have something to flush.
                 return self._flush()
-            case Commit():
-                return self._open.commit()
+            case Commit(last):
+                return self._open.commit(last)
             case Close():
                 return self._close()
             case Begin():

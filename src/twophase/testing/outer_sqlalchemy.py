@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, scoped_session
 from twophase.barrier.adapters.sqlalchemy import ConnectionTransaction, SessionTransaction, dialect_of
 from twophase.barrier.adapters.sqlalchemy_async import AsyncSqlAlchemyTransaction
 from twophase.barrier.dialect import SQLITE, Dialect
-from twophase.barrier.transaction import Row, Statement
+from twophase.barrier.transaction import Row, Statement, Steps, perform
 from twophase.core.errors import OpenTransaction
 from twophase.testing.turns import Turns, left_out
 
@@ -131,7 +131,9 @@ class _Savepoint(ConnectionTransaction):
     def is_open(self) -> bool:
         return self._nested.is_active and self._connection.in_transaction()
 
-    def commit(self) -> None:
+    def commit(self, last: Steps[None] | None = None) -> None:
+        if last is not None:
+            perform(last, self)
         self._nested.commit()
 
     def rollback(self) -> None:
@@ -165,7 +167,9 @@ class _SessionSavepoint(SessionTransaction):
     def execute(self, statement: Statement) -> list[Row]:
         return [] if statement.sql in self._left_out else super().execute(statement)
 
-    def commit(self) -> None:
+    def commit(self, last: Steps[None] | None = None) -> None:
+        if last is not None:
+            perform(last, self)
         self._root.commit()
 
     def rollback(self) -> None:

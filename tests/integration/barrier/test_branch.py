@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -9,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, event, text
+from sqlalchemy.exc import DBAPIError
 
 from tests.integration.barrier.banks import SPEND, Bank, new_gid, run
 from twophase.barrier.asking import check_back
@@ -159,3 +162,41 @@ def test_producer_and_branch_may_share_a_database(bank: Bank) -> None:
         once(engine, call_of(gid), spend)
         assert check_back(engine, gid).verdict is Verdict.ROLLED_BACK
         assert once(engine, call_of(gid), spend) is None
+
+
+def swallow_an_error(connection: Connection) -> None:
+    """An audit that must not break the request: PostgreSQL aborts the transaction, and COMMIT says nothing of it."""
+    with contextlib.suppress(DBAPIError):
+        connection.execute(text("insert into account values ('A', 0)"))
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("way", ["engine", "session"])
+def test_an_effect_that_a_commit_listener_rolled_back_is_not_answered_for(postgres_bank: Bank, way: str) -> None:
+    call = call_of(new_gid())
+    with postgres_bank.reached(way) as engine:
+        target = engine if way == "engine" else engine.get_bind()
+        event.listen(target, "commit", swallow_an_error)
+        with pytest.raises(TransactionLost):
+            once(engine, call, spend)
+        assert postgres_bank.balance() == 100
+        event.remove(target, "commit", swallow_an_error)
+        assert once(engine, call, spend) == "done"
+    assert postgres_bank.balance() == 70
+
+
+@pytest.mark.postgres
+async def test_an_async_effect_that_a_commit_listener_rolled_back_is_not_answered_for(postgres_bank: Bank) -> None:
+    call = call_of(new_gid())
+
+    async def effect(connection: Any) -> str:
+        await connection.execute(text(SPEND))
+        return "done"
+
+    async with postgres_bank.areached("asyncpg engine") as engine:
+        event.listen(engine.sync_engine, "commit", swallow_an_error)
+        with pytest.raises(TransactionLost):
+            await aonce(engine, call, effect)
+        event.remove(engine.sync_engine, "commit", swallow_an_error)
+        assert await aonce(engine, call, effect) == "done"
+    assert postgres_bank.balance() == 70

@@ -76,10 +76,17 @@ class Stage:
             return
 
     def _perform(self, command: flow.Command) -> Any:
-        name = self._name(command)
+        if isinstance(command, flow.Commit):
+            self._note(str(command.last.gi_code.co_name))
+        return self._do(command, self._name(command))
+
+    def _note(self, name: str) -> None:
         self.performed.append(name)
         if name in self.failures:
             raise self.failures[name]
+
+    def _do(self, command: flow.Command, name: str) -> Any:
+        self._note(name)
         match command:
             case Send(operation, body, _):
                 self.bodies[operation.value] = msgspec.json.decode(body)

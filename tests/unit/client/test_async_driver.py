@@ -29,7 +29,7 @@ class Connection:
     async def execute(self, statement: object) -> list[Any]:
         raise AssertionError(statement)
 
-    async def commit(self) -> None:
+    async def commit(self, last: object = None) -> None:
         """It commits."""
 
     async def rollback(self) -> None:
@@ -51,7 +51,7 @@ class Coordinator:
 
 
 def sequence() -> Generator[flow.Command, Any, None]:
-    yield flow.Commit()
+    yield flow.Commit(None)
     yield flow.Close()
     yield SUBMIT
 

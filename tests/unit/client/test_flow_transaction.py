@@ -34,7 +34,7 @@ from twophase.core.verdict import Verdict
 
 CHECK = "http://a/check"
 BEGINNING = ["ReadIdentity", "prepare", "Begin", "begin_producer", "Business"]
-ENDING = ["Flush", "verify_producer", "Commit", "Close"]
+ENDING = ["Flush", "last_look", "Commit", "Close"]
 CUT = TransportFailure("cut")
 
 
@@ -137,7 +137,7 @@ def test_unclear_commit_is_undecided() -> None:
 
 
 def test_lost_transaction_never_commits_and_is_reported_as_rolled_back() -> None:
-    stage = Stage(failures={"verify_producer": TransactionLost()}, verdict=Verdict.ROLLED_BACK)
+    stage = Stage(failures={"last_look": TransactionLost()}, verdict=Verdict.ROLLED_BACK)
     with pytest.raises(RolledBack) as raised:
         stage.play(flow.transaction(course(stage), CHECK))
     assert isinstance(raised.value.__cause__, TransactionLost)
@@ -146,7 +146,7 @@ def test_lost_transaction_never_commits_and_is_reported_as_rolled_back() -> None
 
 
 def test_lost_transaction_that_committed_by_itself_is_submitted() -> None:
-    stage = Stage(failures={"verify_producer": TransactionLost()}, verdict=Verdict.COMMITTED)
+    stage = Stage(failures={"last_look": TransactionLost()}, verdict=Verdict.COMMITTED)
     with pytest.raises(CommittedDespiteError):
         stage.play(flow.transaction(course(stage), CHECK))
     assert stage.performed[-1] == "submit"
@@ -292,7 +292,7 @@ def test_branches_added_inside_travel_in_the_barrier_row_and_in_submit() -> None
     under_way = course(stage, options=Options(open=True))
     stage.business = lambda: under_way.draft.add("http://b/receipt", 5)
     stage.play(flow.transaction(under_way, CHECK))
-    assert stage.performed == [*BEGINNING, "Flush", "write_branches", "verify_producer", "Commit", "Close", "submit"]
+    assert stage.performed == [*BEGINNING, "Flush", "write_branches", "last_look", "Commit", "Close", "submit"]
     assert [step["action"] for step in stage.bodies["prepare"]["steps"]] == ["http://b/1"]
     assert stage.bodies["prepare"]["open"] is True
     assert [step["action"] for step in stage.bodies["submit"]["steps"]] == ["http://b/1", "http://b/receipt"]
@@ -323,7 +323,7 @@ def test_more_branches_than_one_request_holds_are_refused_when_they_are_added() 
 
 def test_row_decides_which_added_branches_follow_a_commit_that_happened_by_itself() -> None:
     row = encode_branches((Branch("http://b/written", b"1"),))
-    stage = Stage(failures={"verify_producer": TransactionLost()}, verdict=CheckBackAnswer(Verdict.COMMITTED, row))
+    stage = Stage(failures={"last_look": TransactionLost()}, verdict=CheckBackAnswer(Verdict.COMMITTED, row))
     under_way = course(stage, options=Options(open=True))
     stage.business = lambda: under_way.draft.add("http://b/late")
     with pytest.raises(CommittedDespiteError):

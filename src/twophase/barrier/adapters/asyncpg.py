@@ -9,7 +9,7 @@ from asyncpg.pool import Pool
 
 from twophase.barrier.dialect import POSTGRESQL
 from twophase.barrier.placeholders import numbered
-from twophase.barrier.transaction import Row, Statement
+from twophase.barrier.transaction import Row, Statement, Steps, aperform
 from twophase.core.errors import OpenTransaction
 
 
@@ -31,7 +31,10 @@ class AsyncpgTransaction:
         rows: list[Row] = await self._connection.fetch(sql, *(statement.parameters[name] for name in names))
         return rows
 
-    async def commit(self) -> None:
+    async def commit(self, last: Steps[None] | None = None) -> None:
+        if last is not None:
+            await aperform(last, self)
+        # Nothing runs in between: another task's statement would have to wait for a reply of its own.
         self._unclear = True
         await self._transaction.commit()
         self._unclear = False

@@ -15,7 +15,7 @@ from django.db.utils import Error
 from twophase.barrier.adapters.sqlite_settings import SqliteSettings
 from twophase.barrier.dialect import SQLITE, Dialect, dialect_named
 from twophase.barrier.placeholders import pyformat
-from twophase.barrier.transaction import Row, Statement
+from twophase.barrier.transaction import Row, Statement, Steps, perform
 from twophase.core.errors import OpenTransaction, TransactionLost, UnsupportedEngine
 
 
@@ -68,7 +68,9 @@ class DjangoTransaction:
     def execute(self, statement: Statement) -> list[Row]:
         return _execute(self._connection, statement)
 
-    def commit(self) -> None:
+    def commit(self, last: Steps[None] | None = None) -> None:
+        if last is not None:
+            self._look(last)
         # Leaving `atomic` would roll back without a word.
         if self._connection.needs_rollback:
             raise TransactionLost
@@ -76,6 +78,14 @@ class DjangoTransaction:
         self._entered = False
         self._atomic.__exit__(None, None, None)
         self._unclear = False
+
+    def _look(self, last: Steps[None]) -> None:
+        # An `execute_wrapper` of the application's would run behind our statement, and could spoil the transaction.
+        wrappers, self._connection.execute_wrappers = self._connection.execute_wrappers, []
+        try:
+            perform(last, self)
+        finally:
+            self._connection.execute_wrappers = wrappers
 
     def rollback(self) -> None:
         if not self._entered:

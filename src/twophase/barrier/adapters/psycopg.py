@@ -10,8 +10,11 @@ from psycopg.rows import tuple_row
 
 from twophase.barrier.dialect import POSTGRESQL
 from twophase.barrier.placeholders import pyformat
-from twophase.barrier.transaction import Row, Statement
-from twophase.core.errors import AutocommitRefused, OpenTransaction, UnsupportedEngine
+from twophase.barrier.transaction import Row, Statement, Steps, perform
+from twophase.core.errors import AutocommitRefused, OpenTransaction, TransactionLost, UnsupportedEngine
+
+COMMITTED = "COMMIT"
+"""What PostgreSQL calls a COMMIT that did not roll back an aborted transaction."""
 
 
 class PsycopgTransaction:
@@ -39,10 +42,16 @@ class PsycopgTransaction:
             cursor.execute(cast("Any", pyformat(statement.sql)), statement.parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
-    def commit(self) -> None:
+    def commit(self, last: Steps[None] | None = None) -> None:
+        if last is not None:
+            perform(last, self)
         self._unclear = True
-        self._connection.commit()
+        with self._connection.cursor() as cursor:
+            cursor.execute("commit")
+            ended = cursor.statusmessage
         self._unclear = False
+        if ended != COMMITTED:  # another thread's statement came in between, and failed
+            raise TransactionLost
 
     def rollback(self) -> None:
         try:

@@ -11,7 +11,7 @@ from pymysql.cursors import Cursor
 
 from twophase.barrier.dialect import MYSQL
 from twophase.barrier.placeholders import pyformat
-from twophase.barrier.transaction import Row, Statement
+from twophase.barrier.transaction import Row, Statement, Steps, perform
 from twophase.core.errors import AutocommitRefused, OpenTransaction
 
 
@@ -40,7 +40,9 @@ class PymysqlTransaction:
             cursor.execute(pyformat(statement.sql), statement.parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
-    def commit(self) -> None:
+    def commit(self, last: Steps[None] | None = None) -> None:
+        if last is not None:
+            perform(last, self)
         self._unclear = True
         self._connection.commit()
         self._unclear = False

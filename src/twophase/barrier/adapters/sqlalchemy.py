@@ -5,18 +5,17 @@ The async variants run these very classes inside SQLAlchemy's own greenlets (`sq
 
 from __future__ import annotations
 
-import functools
+from contextlib import nullcontext
 from typing import Any, Final
 
-import sqlalchemy
-from sqlalchemy import Connection, Engine, TextClause
-from sqlalchemy.exc import StatementError
+from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
 
+from twophase.barrier.adapters.sqlalchemy_commit import execute, looking_last, require_one_database
 from twophase.barrier.adapters.sqlite_settings import SqliteSettings
 from twophase.barrier.dialect import SQLITE, Dialect, dialect_named
-from twophase.barrier.transaction import Row, Statement
-from twophase.core.errors import AutocommitRefused, OpenTransaction, UnsupportedEngine
+from twophase.barrier.transaction import Row, Statement, Steps
+from twophase.core.errors import AutocommitRefused, OpenTransaction, TransactionLost, UnsupportedEngine
 
 _DRIVERS: Final = frozenset({
     *("pysqlite", "aiosqlite"),
@@ -24,11 +23,6 @@ _DRIVERS: Final = frozenset({
     *("pymysql", "asyncmy", "aiomysql", "mysqldb", "mysqlconnector"),
 })  # fmt: skip
 """SQLAlchemy's names of the drivers whose errors `fault` understands."""
-
-
-@functools.cache
-def _text(sql: str) -> TextClause:
-    return sqlalchemy.text(sql)
 
 
 def dialect_of(bind: Engine | Connection) -> Dialect:
@@ -43,15 +37,6 @@ def dialect_of(bind: Engine | Connection) -> Dialect:
             remedy=f"Connect with one of these drivers: {', '.join(sorted(_DRIVERS))}.",
         )
     return dialect
-
-
-def _execute(connection: Connection, statement: Statement) -> list[Row]:
-    try:
-        result = connection.execute(_text(statement.sql), statement.parameters)
-        return list(result.fetchall()) if result.returns_rows else []
-    except StatementError as error:
-        error.hide_parameters = True  # branches' payloads are among them, and this text ends in logs
-        raise
 
 
 def _driver(connection: Connection) -> Any:
@@ -124,11 +109,18 @@ class ConnectionTransaction:
             raise
 
     def execute(self, statement: Statement) -> list[Row]:
-        return _execute(self._connection, statement)
+        return execute(self._connection, statement)
 
-    def commit(self) -> None:
+    def commit(self, last: Steps[None] | None = None) -> None:
+        if not self._root.is_active:
+            raise TransactionLost
         self._unclear = True
-        self._root.commit()
+        try:
+            with nullcontext() if last is None else looking_last(last, self._connection, self.dialect):
+                self._root.commit()
+        except TransactionLost:
+            self._unclear = False
+            raise
         self._unclear = False
 
     def rollback(self) -> None:
@@ -186,11 +178,19 @@ class SessionTransaction:
 
     def execute(self, statement: Statement) -> list[Row]:
         self._session.flush()
-        return _execute(self._session.connection(), statement)
+        return execute(self._session.connection(), statement)
 
-    def commit(self) -> None:
+    def commit(self, last: Steps[None] | None = None) -> None:
+        if not self._root.is_active:
+            raise TransactionLost
+        require_one_database(self._session)
         self._restore()
-        self._root.commit()
+        with nullcontext() if last is None else looking_last(self._look(last), self._connection, self.dialect):
+            self._root.commit()
+
+    def _look(self, last: Steps[None]) -> Steps[None]:
+        require_one_database(self._session)  # a listener may have begun on another
+        yield from last
 
     def rollback(self) -> None:
         try:
@@ -226,9 +226,9 @@ class JoinedTransaction:
 
     def execute(self, statement: Statement) -> list[Row]:
         self._session.flush()
-        return _execute(self._session.connection(), statement)
+        return execute(self._session.connection(), statement)
 
-    def commit(self) -> None:
+    def commit(self, last: Steps[None] | None = None) -> None:  # noqa: ARG002 -- of the protocol
         raise AssertionError("a joined transaction is ended by whoever began it")
 
     def rollback(self) -> None:
@@ -247,4 +247,4 @@ class BorrowedConnection:
         self._connection = connection
 
     def execute(self, statement: Statement) -> list[Row]:
-        return _execute(self._connection, statement)
+        return execute(self._connection, statement)

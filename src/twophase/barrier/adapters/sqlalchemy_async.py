@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
 from twophase.barrier.adapters.sqlalchemy import ConnectionTransaction, SessionTransaction
-from twophase.barrier.transaction import Row, Statement
+from twophase.barrier.transaction import Row, Statement, Steps
 
 
 class AsyncSqlAlchemyTransaction:
@@ -28,8 +28,8 @@ class AsyncSqlAlchemyTransaction:
     async def execute(self, statement: Statement) -> list[Row]:
         return await self._host.run_sync(lambda _: self._inner.execute(statement))
 
-    async def commit(self) -> None:
-        await self._host.run_sync(lambda _: self._inner.commit())
+    async def commit(self, last: Steps[None] | None = None) -> None:
+        await self._host.run_sync(lambda _: self._inner.commit(last))
 
     async def rollback(self) -> None:
         await self._host.run_sync(lambda _: self._inner.rollback())

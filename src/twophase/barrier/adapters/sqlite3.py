@@ -7,7 +7,7 @@ from typing import Any
 
 from twophase.barrier.adapters.sqlite_settings import SqliteSettings
 from twophase.barrier.dialect import SQLITE
-from twophase.barrier.transaction import Row, Statement
+from twophase.barrier.transaction import Row, Statement, Steps, perform
 from twophase.core.errors import AutocommitRefused, OpenTransaction
 
 
@@ -48,7 +48,9 @@ class Sqlite3Transaction:
     def execute(self, statement: Statement) -> list[Row]:
         return self._rows(statement.sql, statement.parameters)
 
-    def commit(self) -> None:
+    def commit(self, last: Steps[None] | None = None) -> None:
+        if last is not None:
+            perform(last, self)
         self._connection.execute("commit")
 
     def rollback(self) -> None:

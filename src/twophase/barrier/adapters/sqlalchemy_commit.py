@@ -1,0 +1,164 @@
+"""The last statements before a SQLAlchemy COMMIT, behind everything of the application's.
+
+A Session's `before_commit` listeners, its last flush and a Connection's `commit` listeners all run between the end of
+the block and COMMIT. One that swallows an error leaves a transaction which PostgreSQL aborts and MariaDB may have
+rolled back, and COMMIT does not say so. Therefore the look (correctness rule 2) comes behind all `commit` listeners,
+and no listener hears of it, because one could spoil the transaction behind it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import sqlalchemy
+from sqlalchemy import Connection, TextClause
+from sqlalchemy.exc import StatementError
+from sqlalchemy.orm import Session
+
+from twophase.barrier.dialect import Dialect
+from twophase.barrier.transaction import Row, Statement, Steps, perform
+from twophase.core.errors import TransactionLost
+
+T = TypeVar("T")
+
+
+@functools.cache
+def _text(sql: str) -> TextClause:
+    return sqlalchemy.text(sql)
+
+
+def execute(connection: Connection, statement: Statement) -> list[Row]:
+    """Execute one statement; its parameters are in no error's text, because branches' payloads are among them."""
+    try:
+        result = connection.execute(_text(statement.sql), statement.parameters)
+        return list(result.fetchall()) if result.returns_rows else []
+    except StatementError as error:
+        error.hide_parameters = True
+        raise
+
+
+class LastStatements:
+    """Statements on a Connection whose COMMIT is about to be sent, of which no listener of the Engine's hears."""
+
+    def __init__(self, connection: Connection, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.handle: Any = connection
+
+    def execute(self, statement: Statement) -> list[Row]:
+        attributes = vars(self.handle)
+        dispatch = attributes.pop("dispatch")  # SQLAlchemy makes another, without listeners
+        try:
+            return execute(self.handle, statement)
+        finally:
+            attributes["dispatch"] = dispatch
+
+    def commit(self, last: Steps[None] | None = None) -> None:  # noqa: ARG002 -- of the protocol
+        raise AssertionError("this transaction is being ended")
+
+    def rollback(self) -> None:
+        raise AssertionError("this transaction is being ended")
+
+    def close(self) -> None:
+        """Do nothing: the connection is another's."""
+
+
+def look(steps: Steps[T], connection: Connection, dialect: Dialect) -> T:
+    """Perform `steps` inside a `commit` listener; when they raise, the transaction is rolled back."""
+    try:
+        return perform(steps, LastStatements(connection, dialect))
+    except BaseException:
+        roll_back_below(connection)
+        raise
+
+
+def roll_back_below(connection: Connection) -> None:
+    """Roll back below SQLAlchemy, which takes a transaction for ended as soon as its commit was refused."""
+    try:
+        connection.connection.rollback()
+    except Exception:  # noqa: BLE001 -- a dead connection: the database rolls back
+        connection.invalidate()
+
+
+class _Dispatch:
+    """A Connection's dispatch that performs a look behind all `commit` listeners, whenever they were added.
+
+    A listener of our own could not come last: those of the Engine come behind all of the Connection.
+    """
+
+    __slots__ = ("inner", "last")
+
+    def __init__(self, inner: Any, last: Callable[[Connection], None]) -> None:
+        object.__setattr__(self, "inner", inner)
+        object.__setattr__(self, "last", last)
+
+    def __getattribute__(self, name: str) -> Any:
+        inner = object.__getattribute__(self, "inner")
+        if name == "__class__":
+            return type(inner)  # `event.listen` on the Connection looks for it
+        return _Commit(inner, object.__getattribute__(self, "last")) if name == "commit" else getattr(inner, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(object.__getattribute__(self, "inner"), name, value)
+
+
+class _Commit:
+    """The `commit` listeners, and the look behind them."""
+
+    __slots__ = ("_inner", "_last")
+
+    def __init__(self, inner: Any, last: Callable[[Connection], None]) -> None:
+        self._inner = inner
+        self._last = last
+
+    def __call__(self, connection: Connection) -> None:
+        self._inner.commit(connection)
+        self._last(connection)
+
+    def for_modify(self, _dispatch: _Dispatch) -> Any:
+        """Return the collection that `event.listen` adds to."""
+        return self._inner.commit.for_modify(self._inner)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner.commit, name)
+
+
+def look_last(connection: Connection, last: Callable[[Connection], None]) -> None:
+    """Call `last` behind all `commit` listeners of the Connection from now on; when it raises, no COMMIT is sent.
+
+    `last` is called inside SQLAlchemy's commit: it executes by `look`.
+    """
+    anything: Any = connection
+    anything.dispatch = _Dispatch(anything.dispatch, last)
+    anything._has_events = True  # noqa: SLF001 -- SQLAlchemy asks this first
+
+
+@contextlib.contextmanager
+def looking_last(steps: Steps[None], connection: Connection, dialect: Dialect) -> Iterator[None]:
+    """Perform `steps` right before the COMMIT that the block sends on the Connection."""
+    anything: Any = connection
+    before = anything.dispatch
+    look_last(connection, lambda committing: look(steps, committing, dialect))
+    try:
+        yield
+    finally:
+        anything.dispatch = before
+
+
+def require_one_database(session: Session) -> None:
+    """Refuse a Session's transaction on several connections: one could commit and another fail.
+
+    Raises:
+        TransactionLost: there are several.
+    """
+    transaction: Any = session.get_transaction()
+    # No event tells of connections from before our own beginning, and no public method lists them.
+    known: dict[Any, Any] = transaction._connections if transaction is not None else {}  # noqa: SLF001 -- as above
+    connections = {id(entry[0]) for entry in known.values()}
+    if len(connections) > 1:
+        raise TransactionLost(
+            f"the Session's transaction works on {len(connections)} databases; one may commit and another fail.",
+            remedy="Work on one engine inside the block; what belongs into another database is a branch of its own.",
+        )

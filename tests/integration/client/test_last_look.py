@@ -1,0 +1,306 @@
+"""Listeners between the block and COMMIT may spoil the transaction, or widen it; the last look comes behind them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+from tests.integration.client.banks import CHECK, Bank, Desk
+from tests.integration.client.coordinator import RecordingCoordinator
+from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT, Ledger, MariadbLedger, mariadb_connection
+from tests.servers.mariadb import lock_waits
+from twophase import AsyncTwoPhase, Message, Progress, RolledBack, TransactionLost, Undecided, Verdict
+from twophase.barrier.fault import code_of
+
+SQLALCHEMY = ("engine", "connection", "session")
+POSTGRES = pytest.mark.kinds(
+    where=lambda kind: kind.database == "postgresql" and kind.name.endswith(SQLALCHEMY) and "asyncpg" not in kind.name
+)
+SESSIONS = pytest.mark.kinds(where=lambda kind: kind.database == "postgresql" and kind.name.endswith("session"))
+MARIADB = pytest.mark.kinds(where=lambda kind: kind.name in ("mysql engine", "mysql async session"))
+SQLITE_SESSION = pytest.mark.kinds(where=lambda kind: kind.name == "sqlite session")
+SYNC = pytest.mark.kinds(where=lambda kind: kind.name == "postgresql engine")
+ASYNC = pytest.mark.kinds(where=lambda kind: kind.name == "postgresql async engine")
+SQLITE = pytest.mark.kinds(where=lambda kind: kind.name == "sqlite engine")
+
+
+def transfer_message(coordinator: RecordingCoordinator) -> Message:
+    return Message(coordinator.url).add("http://bank-b/transfer-in", {"amount": 30})
+
+
+async def transfer(desk: Desk) -> None:
+    await desk.execute(TRANSFER)
+
+
+def swallow_an_error(connection: Connection) -> None:
+    """An audit that must not break the request: PostgreSQL aborts the transaction, and COMMIT says nothing of it."""
+    with contextlib.suppress(DBAPIError):
+        connection.execute(text(WRONG_STATEMENT))
+
+
+def engine_of(bank: Bank) -> Engine:
+    """The sync Engine below whatever the bank holds."""
+    bind = bank.engine
+    bind = getattr(bind, "sync_session", bind)
+    if isinstance(bind, Session):
+        bind = bind.get_bind()
+    bind = getattr(bind, "sync_connection", None) or getattr(bind, "sync_engine", None) or bind
+    engine: Engine = bind.engine
+    return engine
+
+
+def assert_rolled_back(ledger: Ledger, message: Message, coordinator: RecordingCoordinator) -> None:
+    assert ledger.balance() == 100
+    assert ledger.barrier() == [(message.gid, "rollback")]
+    assert coordinator.operations == ["prepare", "abort"]
+    assert message.state is Progress.ROLLED_BACK
+
+
+@POSTGRES
+async def test_a_commit_listener_that_spoils_the_transaction_is_never_a_ghost(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    event.listen(engine_of(bank), "commit", swallow_an_error)
+    message = transfer_message(coordinator)
+    with pytest.raises(Undecided) as raised:  # its own check-back is spoilt by the listener too, and says nothing
+        await bank.transact(message, transfer)
+    assert isinstance(raised.value.__cause__, TransactionLost)
+    event.remove(engine_of(bank), "commit", swallow_an_error)
+    assert coordinator.operations == ["prepare"]
+    assert bank.ledger.balance() == 100
+    assert bank.ledger.check_back(message.gid).verdict is Verdict.ROLLED_BACK
+    await bank.transact(transfer_message(coordinator), transfer)
+    assert bank.ledger.balance() == 70
+
+
+@POSTGRES
+async def test_a_commit_listener_that_does_no_harm_is_heard(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    heard: list[Connection] = []
+    event.listen(engine_of(bank), "commit", heard.append)
+    message = transfer_message(coordinator)
+    await bank.transact(message, transfer)
+    assert heard
+    assert message.submitted
+    assert bank.ledger.balance() == 70
+
+
+@POSTGRES
+async def test_a_listener_that_answers_our_very_look_with_an_error_is_not_asked(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    def audit(connection: Connection, _cursor: Any, statement: str, *_: Any) -> None:
+        if "age(xmin)" in statement:
+            swallow_an_error(connection)
+
+    event.listen(engine_of(bank), "after_cursor_execute", audit)
+    event.listen(engine_of(bank), "commit", lambda _: None)
+    message = transfer_message(coordinator)
+    await bank.transact(message, transfer)
+    assert bank.ledger.balance() == 70
+    assert message.submitted
+
+
+@SESSIONS
+async def test_a_session_s_listener_that_spoils_the_transaction_ends_in_a_rollback(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    session: Session = getattr(bank.engine, "sync_session", bank.engine)
+    event.listen(session, "before_commit", lambda session: swallow_an_error(session.connection()))
+    message = transfer_message(coordinator)
+    with pytest.raises(RolledBack):
+        await bank.transact(message, transfer)
+    assert_rolled_back(bank.ledger, message, coordinator)
+
+
+@SYNC
+def test_a_scoped_session_s_listener_that_spoils_the_transaction_ends_in_a_rollback(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    session = scoped_session(sessionmaker(bank.engine))
+    event.listen(session, "before_commit", lambda session: swallow_an_error(session.connection()))
+    message = transfer_message(coordinator)
+    with pytest.raises(RolledBack), message.transaction(session, CHECK):
+        session.execute(text(TRANSFER))
+    session.remove()
+    assert_rolled_back(bank.ledger, message, coordinator)
+
+
+@SYNC
+def test_a_joined_session_s_later_listener_that_spoils_it_ends_in_a_rollback(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    message = transfer_message(coordinator)
+
+    def business() -> None:
+        with Session(bank.engine) as session, session.begin():
+            message.join(session, CHECK)
+            session.execute(text(TRANSFER))
+            event.listen(session.connection(), "commit", swallow_an_error)
+
+    with pytest.raises(RolledBack):
+        business()
+    assert_rolled_back(bank.ledger, message, coordinator)
+
+
+@contextlib.contextmanager
+def another_waits_for_us(ledger: MariadbLedger) -> Iterator[Callable[[], None]]:
+    """Another transaction has B, and more rows besides; entered and called, it waits for A, which we have."""
+    connection = mariadb_connection(ledger.database)
+    with connection.cursor() as cursor:
+        cursor.execute("update account set balance = 1 where id = 'B'")
+        cursor.executemany("insert into account values (%s, 0)", [(f"x{number}",) for number in range(100)])
+
+        def wait_for_a() -> None:
+            cursor.execute("update account set balance = 1 where id = 'A'")
+
+        thread = threading.Thread(target=wait_for_a)
+
+        def wait() -> None:
+            thread.start()
+            deadline = time.monotonic() + 20
+            while not lock_waits(ledger.run):
+                assert time.monotonic() < deadline, "the other transaction does not wait"
+
+        yield wait
+        thread.join(20)
+        connection.rollback()
+    connection.close()
+
+
+@MARIADB
+async def test_a_commit_listener_that_swallows_a_deadlock_ends_in_a_rollback(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    assert isinstance(bank.ledger, MariadbLedger)
+    codes: list[str] = []
+
+    def deadlock(connection: Connection) -> None:
+        try:
+            connection.execute(text("update account set balance = balance + 1 where id = 'B'"))
+        except DBAPIError as error:
+            codes.append(code_of(error))
+
+    with another_waits_for_us(bank.ledger) as wait:
+
+        async def business(desk: Desk) -> None:
+            await desk.execute(TRANSFER)
+            wait()
+            event.listen(engine_of(bank), "commit", deadlock)
+
+        message = transfer_message(coordinator)
+        with pytest.raises(RolledBack):
+            await bank.transact(message, business)
+        event.remove(engine_of(bank), "commit", deadlock)
+    assert codes[:1] == ["MySQL error 1213"]
+    assert_rolled_back(bank.ledger, message, coordinator)
+
+
+class Second:
+    """Another database beside the bank's."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        with engine.begin() as connection:
+            connection.execute(text("create table audit (text varchar(20))"))
+
+    def write(self, session: Session) -> None:
+        session.execute(text("insert into audit values ('transfer')"), bind_arguments={"bind": self.engine})
+
+    def rows(self) -> int:
+        with self.engine.connect() as connection:
+            return int(connection.execute(text("select count(*) from audit")).scalar_one())
+
+
+@pytest.fixture
+def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Second]:
+    """One, whose commit could fail when the bank's has not, or the other way round."""
+    engine = create_engine(f"sqlite:///{tmp_path_factory.mktemp('second')}/audit.db")
+    yield Second(engine)
+    engine.dispose()
+
+
+@SQLITE_SESSION
+async def test_a_session_with_two_databases_is_rolled_back_in_both(
+    bank: Bank, coordinator: RecordingCoordinator, second: Second
+) -> None:
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        second.write(desk.handle)
+
+    message = transfer_message(coordinator)
+    with pytest.raises(RolledBack, match="2 databases") as raised:
+        await bank.transact(message, business)
+    assert isinstance(raised.value.__cause__, TransactionLost)
+    assert second.rows() == 0
+    assert_rolled_back(bank.ledger, message, coordinator)
+
+
+@SQLITE
+@pytest.mark.parametrize("joined_first", [True, False])
+def test_a_joined_session_with_two_databases_is_rolled_back_in_both(
+    bank: Bank, coordinator: RecordingCoordinator, second: Second, joined_first: bool
+) -> None:
+    message = transfer_message(coordinator)
+    with Session(bank.engine) as session:
+        if joined_first:
+            message.join(session, CHECK)
+        second.write(session)
+        if not joined_first:
+            message.join(session, CHECK)
+        session.execute(text(TRANSFER))
+        with pytest.raises(TransactionLost, match="2 databases"):
+            session.commit()
+        with pytest.raises(RolledBack):
+            session.rollback()
+    assert second.rows() == 0
+    assert_rolled_back(bank.ledger, message, coordinator)
+
+
+@ASYNC
+async def test_a_joined_async_session_with_two_connections_is_rolled_back(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    other = create_other(bank)
+    async with AsyncTwoPhase(coordinator.url) as own, AsyncSession(bank.engine) as session:
+        message = await own.message().add("http://bank-b/transfer-in").ajoin(session, CHECK)
+        await session.execute(text(TRANSFER))
+        await session.execute(text("select 1"), bind_arguments={"bind": other.sync_engine})
+        with pytest.raises(TransactionLost, match="2 databases"):
+            await session.commit()
+        with pytest.raises(RolledBack):
+            await session.rollback()
+    await other.dispose()
+    assert_rolled_back(bank.ledger, message, coordinator)
+
+
+@SQLITE
+def test_closing_a_joined_session_with_two_databases_rolls_back_both(
+    bank: Bank, coordinator: RecordingCoordinator, second: Second
+) -> None:
+    message = transfer_message(coordinator)
+    with Session(bank.engine) as session:
+        message.join(session, CHECK)
+        session.execute(text(TRANSFER))
+        second.write(session)
+        with pytest.raises(TransactionLost, match="2 databases"):
+            session.commit()
+        with pytest.raises(RolledBack):
+            session.close()
+    assert second.rows() == 0
+    assert_rolled_back(bank.ledger, message, coordinator)
+
+
+def create_other(bank: Bank) -> Any:
+    """Another pool of the same server's."""
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    return create_async_engine(bank.engine.url)
