@@ -66,6 +66,7 @@ class Stage:
                 "COORDINATOR": self.coordinator.url,
                 "BANK_B": self.bank_b.url,
                 "TIMEOUT_TO_FAIL_S": "1",
+                "PATIENCE_S": "0.5",
             },
         )
 

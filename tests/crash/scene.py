@@ -189,6 +189,7 @@ def build(folder: Path, database_a: str, database_b: str, planted: dict[str, str
             "COORDINATOR": coordinator.url,
             "BANK_B": bank_b.url,
             "TIMEOUT_TO_FAIL_S": "1",
+            "PATIENCE_S": "0.5",
         },
     )
     for service in (coordinator, bank_a, bank_b):
