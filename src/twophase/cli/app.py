@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperGroup
 
+from twophase.cli.error_text import error_text
 from twophase.core.errors import TwophaseError
 
 
@@ -126,5 +127,5 @@ def main() -> None:
     try:
         app(prog_name="twophase")  # also of `python -m twophase`: completion is bound to this name
     except TwophaseError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(error_text(error), err=True)
         sys.exit(EXIT_FAILED)

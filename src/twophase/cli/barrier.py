@@ -14,6 +14,7 @@ from twophase.barrier.dialect import DEFAULT_TABLE, dialect_named, validate_tabl
 from twophase.barrier.installing import install as install_barrier
 from twophase.barrier.installing import script
 from twophase.cli.database_url import for_sync, read_url, sqlite_file, why_refused
+from twophase.cli.error_text import error_text
 from twophase.client.horizons import Frozen, agree
 from twophase.core.errors import ConfigurationError, TwophaseError
 
@@ -48,7 +49,7 @@ def install(
             return
         _install(url, table)
     except TwophaseError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(error_text(error), err=True)
         raise typer.Exit(2) from None
 
 
@@ -103,7 +104,7 @@ def clean(
         typer.echo(f"Nothing is removed, because not every coordinator agrees: {error}", err=True)
         raise typer.Exit(3) from None
     except TwophaseError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(error_text(error), err=True)
         raise typer.Exit(2) from None
     verb = "would be removed" if dry_run else "removed"
     typer.echo(f"Producers' rows {verb}: {cleaned.producer_rows}, of messages prepared {_until(cleaned, 0)}.")

@@ -24,6 +24,7 @@ from twophase.bench.servers.postgres import postgres
 from twophase.bench.servers.processes import Process, connected_to, listening
 from twophase.bench.servers.setups import BUSINESS_DATABASE, SETUPS, set_up
 from twophase.cli.console import plain_console
+from twophase.cli.error_text import error_text
 from twophase.core.errors import ConfigurationError, TwophaseError
 from twophase.http.address import parse_address
 from twophase.http.outcome import HttpError
@@ -156,7 +157,7 @@ def _exit_on_error() -> Iterator[None]:
     try:
         yield
     except TwophaseError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(error_text(error), err=True)
         raise typer.Exit(EXIT_FAILED) from None
 
 

@@ -7,8 +7,9 @@ from typing import Annotated, Final
 
 import typer
 
+from twophase.cli.error_text import error_text
 from twophase.core.credentials import shown
-from twophase.core.errors import StoreError, TwophaseError
+from twophase.core.errors import TwophaseError
 from twophase.server.stores import migrate_store, schema_script
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -39,7 +40,7 @@ def migrate(
             return
         before, after = asyncio.run(migrate_store(store))
     except TwophaseError as error:
-        typer.echo(error.at_start() if isinstance(error, StoreError) else str(error), err=True)
+        typer.echo(error_text(error), err=True)
         raise typer.Exit(_EXIT_NOT_MIGRATED) from None
     name = shown(store)
     if before == after:

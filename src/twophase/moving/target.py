@@ -173,7 +173,8 @@ class Target:
             with error:
                 return error.code, error.read(_ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            reason = without_credentials(str(getattr(error, "reason", None) or error))
+            cause = getattr(error, "reason", None) or error
+            reason = without_credentials(str(getattr(cause, "strerror", None) or cause))
             raise CoordinatorUnreachable(
                 f"{self.shown} cannot be reached: {reason}.",
                 remedy="Start it (twophase server), or name it with --server; then run this again.",

@@ -81,7 +81,7 @@ async def test_killed_in_the_middle_it_goes_on_where_it_was(dtm: DtmStore, branc
     for gid in gids:
         done = ("01", "succeed", branches.url("/done"), b"{}")
         dtm.put(gid, "submitted", [done, ("02", "prepared", branches.url("/in"), b"{}")])
-    async with serving(tmp_path) as server:
+    async with serving(tmp_path, "--set", "request_timeout_ms=60000") as server:  # a busy machine calls once, too
         url = f"http://127.0.0.1:{server.port}"
         with gate(url, keeps=2) as before:
             process = _spawn(dtm, before.url)

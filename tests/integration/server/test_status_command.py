@@ -72,6 +72,31 @@ def test_no_server_is_one_sentence_and_an_exit_code(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 2
 
 
+NOWHERE = ("--server", "http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["messages", "redirect", "g", "--to", "http://b", *NOWHERE], 3),
+        (["messages", "stop", "g", *NOWHERE], 3),
+        (["topic", "list", *NOWHERE], 3),
+        (["explain", "g", *NOWHERE], 3),
+        (["import", "dtm", "redis://127.0.0.1:9", *NOWHERE], 2),
+    ],
+    ids=lambda one: " ".join(one[:2]) if isinstance(one, list) else "",
+)
+def test_a_command_without_its_server_says_so_without_a_fate_or_a_number(words: list[str], code: int) -> None:
+    result = runner.invoke(app, words)
+
+    assert result.exit_code == code
+    assert "http://127.0.0.1:9" in result.output
+    assert "Connection refused." in result.output
+    assert "--server" in result.output
+    for noise in ("Fate", "Errno", "Traceback"):
+        assert noise not in result.output
+
+
 @pytest.mark.parametrize("command", [["status", "--json"], ["messages", "list"]], ids=["status", "list"])
 async def test_watch_prints_again_until_ctrl_c_and_ends_cleanly(server: ServerProcess, command: list[str]) -> None:
     process = await asyncio.create_subprocess_exec(

@@ -9,7 +9,7 @@ import pytest
 
 from twophase import Message
 from twophase.client.draft import check_url_with
-from twophase.core.address import RESERVED_PARAMETERS, parameters_of, why_reserved
+from twophase.core.address import RESERVED_PARAMETERS, parameters_of, why_no_scheme, why_reserved
 from twophase.core.errors import InvalidRequest
 
 
@@ -86,3 +86,16 @@ def test_a_named_database_is_not_named_again() -> None:
 
 def test_parameters_are_read_as_a_server_reads_them() -> None:
     assert parameters_of("http://b/in?a=1&b+c=2&%64&e;f=#g=3") == ["a", "b c", "d", "e", "f"]
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("localhost:1/in", "'localhost:1/in' has no scheme; write http://localhost:1/in"),
+        ("[::1]:80", "'[::1]:80' has no scheme; write http://[::1]:80"),
+        ("/in", "'/in' has no scheme and no host"),
+        ("", "'' has no scheme and no host"),
+    ],
+)
+def test_an_address_without_a_scheme_is_told_as_it_is_probably_meant(url: str, told: str) -> None:
+    assert why_no_scheme(url) == told

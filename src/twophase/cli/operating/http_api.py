@@ -88,7 +88,8 @@ class Api:
         except HTTPException:
             self._stranger("answered something that is no HTTP (is it the gRPC port?)")
         except (OSError, ValueError) as error:
-            why = getattr(error, "reason", None) or error
+            cause = getattr(error, "reason", None) or error
+            why = getattr(cause, "strerror", None) or cause
             self._fail(
                 f"No server answers at {self._server}: {why}.\n"
                 f"Start one with `twophase server`, or name another with --server URL or {SERVER_VARIABLE}.",

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from twophase.cli.console import plain_console
+from twophase.cli.error_text import error_text
 from twophase.cli.operating.http_api import DEFAULT_SERVER, JsonOption, ServerOption
 from twophase.core.credentials import shown
 from twophase.core.errors import TwophaseError
@@ -90,7 +91,7 @@ def dtm(
         finally:
             source.close()
     except TwophaseError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(error_text(error), err=True)
         raise typer.Exit(EXIT_UNUSABLE) from None
     except Exception as error:
         if not _is_drivers(error):

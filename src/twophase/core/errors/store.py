@@ -16,10 +16,14 @@ class StoreError(TwophaseError):
     remedy_at_start: ClassVar[str] = ""
     """What to do where a program that starts meets it; empty: the same."""
 
+    @property
+    def remedy_now(self) -> str:
+        """What to do where a program that starts, or a command, meets it."""
+        return self.remedy if "remedy" in vars(self) else self.remedy_at_start or self.remedy
+
     def at_start(self) -> str:
         """Say why a program did not start: that decides about no message, and recovers by itself in nothing."""
-        remedy = self.remedy if "remedy" in vars(self) else self.remedy_at_start or self.remedy
-        return f"{self.code}: {self.message} {remedy}"
+        return f"{self.code}: {self.message} {self.remedy_now}"
 
 
 class StoreLocked(StoreError):
