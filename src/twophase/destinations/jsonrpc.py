@@ -67,7 +67,7 @@ class JsonRpcDestination:
 
     def call(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
         """POST the request object; the URL goes unchanged."""
-        request = Call(call.url, (), request_body(call), call.headers, call.timeout_ms)
+        request = Call(call.url, (), request_body(call), call.headers, call.timeout_ms, call.answer_bytes_max)
         self._http.call(request, partial(self._understood, on_answer))
 
     async def stop(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from typing import Any
 
 import pytest
 
@@ -161,6 +162,27 @@ async def test_branches_added_inside_the_transaction_come_with_the_answer(rig: R
     view = await rig.coordinator.query("g")
     assert view is not None
     assert len(view.message.branches) == 2
+
+
+@pytest.mark.parametrize(
+    ("result", "called"),
+    [({"branches": "BODY"}, True), ({}, False), ("SUCCESS", None), ({"branches": 1}, None)],
+)
+async def test_branches_added_inside_the_transaction_come_with_the_result_of_a_json_rpc_answer(
+    rig: Rig, result: Any, called: bool | None
+) -> None:
+    """None: what came is no result of ours, so nothing is decided by it."""
+    body = base64.b64encode(encode_branches((Branch("http://bank-c/in", b"7"),))).decode()
+    said = json.dumps({"jsonrpc": "2.0", "id": "1", "result": result}).replace("BODY", body)
+    rig.destination.script[CHECK].append(says("committed", 200, said.encode()))
+    await rig.prepare(message("g", explicit_verdict=True, open=True))
+    rig.clock.advance(DUE_MS)
+    if called is None:
+        await rig.settled()
+        assert await rig.state("g") is State.PREPARED
+    else:
+        await rig.until_state("g", State.SUCCEEDED)
+        assert rig.destination.urls() == [CHECK, IN, *(["http://bank-c/in"] if called else [])]
 
 
 async def test_an_open_message_whose_answer_is_garbled_stays_undecided(rig: Rig) -> None:

@@ -49,6 +49,12 @@ def test_the_request_is_dtms() -> None:
     }
 
 
+def test_an_answer_may_be_as_long_as_the_call_allows() -> None:
+    http = RecordingHttp()
+    JsonRpcDestination(http).call(Call(URL, QUERY, b"", (), 1234, 6_000_000), lambda answer: None)
+    assert http.calls[0][0].answer_bytes_max == 6_000_000
+
+
 def test_numbers_arrive_as_they_were_written() -> None:
     body = request_body(Call(URL, QUERY, b'{"n":12345678901234567890.10}', (), 3000))
     assert b'"n":12345678901234567890.10' in body

@@ -47,9 +47,11 @@ _NO_ADDRESS = "the message has no check-back address"
 
 
 class _CommittedBody(msgspec.Struct):
-    """What a committed answer may carry beside the verdict (decision 1)."""
+    """What a committed answer may carry beside the verdict (decision 1); a JSON-RPC answer carries it in `result`."""
 
     branches: str = ""
+    jsonrpc: str = ""
+    result: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class CheckBack:
@@ -178,7 +180,10 @@ def _reason(answer: Answer, verdict: Verdict) -> str:
 def _with_added_branches(message: Message, body: bytes) -> Message | None:
     """The message with the branches the barrier row carried; None when the answer cannot be trusted to be whole."""
     try:
-        text = msgspec.json.decode(body, type=_CommittedBody).branches
+        answered = msgspec.json.decode(body, type=_CommittedBody)
+        if answered.jsonrpc:
+            answered = msgspec.json.decode(answered.result, type=_CommittedBody)
+        text = answered.branches
         said: tuple[Branch, ...] = decode_branches(binascii.a2b_base64(text)) if text else ()
         # Whom a topic stands for is not the producer's to say.
         added = tuple([Branch(one.url, one.payload) for one in said])
