@@ -13,7 +13,7 @@ from tests.integration.barrier.conftest import MARKS, empty_bank
 from tests.integration.barrier.test_branch import call_of
 from twophase.barrier.asking import acheck_back, check_back
 from twophase.barrier.branch import aonce, once
-from twophase.barrier.installing import install
+from twophase.barrier.installing import ainstall, install
 from twophase.barrier.open import open_transaction
 from twophase.barrier.producer import read_identity
 from twophase.barrier.transaction import perform
@@ -186,6 +186,30 @@ def test_install_moves_the_sequence_of_a_table_that_dtm_made(request: pytest.Fix
         with bank.engine() as engine:
             install(engine)
             assert once(engine, call_of(new_gid()), lambda _: "done") == "done"
+
+
+@pytest.mark.parametrize("way", ASYNC_WAYS["postgresql"])
+async def test_an_async_install_moves_the_sequence_too(postgres_bank: Bank, way: str) -> None:
+    with postgres_bank.engine() as engine:
+        assert once(engine, call_of(new_gid()), lambda _: "done") == "done"
+    postgres_bank.query("select setval(pg_get_serial_sequence('barrier', 'id'), min(id), false) from barrier")
+    async with postgres_bank.areached(way) as engine:
+        assert ["setval" in statement for statement in await ainstall(engine)] == [True]
+        assert await ainstall(engine) == []
+
+
+def test_a_user_who_may_not_move_a_sequence_may_install_all_the_same(postgres_bank: Bank) -> None:
+    role = f"reader_{new_gid().replace('-', '_')}"
+    postgres_bank.query(f"create role {role}")
+    postgres_bank.query(f"grant select, insert on barrier, twophase_meta to {role}")
+    try:
+        with postgres_bank.plain() as connection:
+            connection.execute(f"set session authorization {role}")
+            connection.commit()
+            assert install(connection) == []
+    finally:
+        postgres_bank.query(f"drop owned by {role}")
+        postgres_bank.query(f"drop role {role}")
 
 
 def test_a_second_barrier_table_stands_beside_the_first(bank: Bank) -> None:

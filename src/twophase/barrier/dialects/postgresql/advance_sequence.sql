@@ -16,6 +16,8 @@ with known as materialized (
 )
 select setval(cast(sequence as regclass), highest)
 from known
-where sequence is not null
-  and has_sequence_privilege(sequence, 'update, usage')
-  and highest > coalesce(pg_sequence_last_value(cast(sequence as regclass)), 0)
+where case
+        when has_sequence_privilege(sequence, 'update') and has_sequence_privilege(sequence, 'usage, select')
+          then highest > coalesce(pg_sequence_last_value(cast(sequence as regclass)), 0)
+        else false
+      end
