@@ -12,13 +12,20 @@ from typing import Any
 
 import msgspec
 
-from twophase.barrier.dialect import DEFAULT_TABLE, Dialect, validate_table
+from twophase.barrier.dialect import DEFAULT_TABLE, HORIZON, Dialect, validate_table
 from twophase.barrier.fault import Fault, code_of, fault_of
 from twophase.barrier.first_look import look_once
 from twophase.barrier.open import aopen_transaction, ask_engine, open_transaction
+from twophase.barrier.primary import require_primary
 from twophase.barrier.transaction import Row, Steps, aperform, perform, say
 from twophase.core import failpoint
-from twophase.core.errors import BarrierError, BarrierTableUnusable, TransactionLost, WrongDatabase
+from twophase.core.errors import (
+    BarrierError,
+    BarrierTableUnusable,
+    DatabaseIsReplica,
+    TransactionLost,
+    WrongDatabase,
+)
 from twophase.core.gid import validate_gid
 from twophase.core.verdict import Verdict
 
@@ -62,7 +69,7 @@ class CheckBackAnswer(msgspec.Struct, frozen=True):
 def check_back_rule(
     dialect: Dialect, table: str, question: CheckBackQuestion, token: str, *, lock_timeout_ms: int = LOCK_TIMEOUT_MS
 ) -> Steps[CheckBackAnswer]:
-    """Insert the rollback row, read whose row stands, read the horizon.
+    """Insert the rollback row, read whose row stands, read the table's identity and horizon.
 
     The caller commits a decided answer before it speaks it, and rolls back any other.
 
@@ -71,6 +78,7 @@ def check_back_rule(
         lock_timeout_ms: how long to wait for whoever holds the row.
     """
     validate_gid(question.gid)
+    yield from require_primary(dialect)
     bounds = yield from begin_bounded(dialect, lock_timeout_ms)
     if failpoint.ARMED:
         failpoint.reach("check_back.before_insert")
@@ -102,8 +110,12 @@ def begin_bounded(dialect: Dialect, lock_timeout_ms: int) -> Steps[dict[str, Any
 
 
 def _judge(question: CheckBackQuestion, token: str, rows: Row, meta: dict[str, str]) -> CheckBackAnswer:
-    if question.identity is not None and meta.get("identity") != question.identity:
-        return _unknown(f"{WrongDatabase.code}: this is not the database that the producer wrote to")
+    if "identity" not in meta:
+        return _unknown("no complete barrier table here: run `twophase barrier install URL`")
+    if question.identity is not None and meta["identity"] != question.identity:
+        return _unknown(f"{WrongDatabase.code}: this is not the barrier table that the producer wrote to")
+    if "replica" in meta:
+        return _unknown(f"{DatabaseIsReplica.code}: this database must not decide: {meta['replica']}")
     if not rows or rows[0][0] != question.gid:
         return _unknown("the insert left no row of this gid")
     _, reason, written_by, body = rows[0]
@@ -126,7 +138,7 @@ def _stands(dialect: Dialect, table: str, gid: str, verdict: Verdict) -> Steps[N
 
 
 def _cleaned(prepared_at_ms: int | None, meta: dict[str, str]) -> bool:
-    horizon = meta.get("horizon_ms")
+    horizon = meta.get(HORIZON)
     if horizon is None:
         return False
     return prepared_at_ms is None or prepared_at_ms < int(horizon) + CLOCK_SKEW_MS

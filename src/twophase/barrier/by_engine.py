@@ -1,7 +1,8 @@
-"""What is known of an engine, for as long as the engine lives.
+"""A memory of engines' barrier tables, for some minutes and for as long as the engine lives.
 
-Bounded: an entry goes with its engine, or makes room for one of another. asyncpg's Pool cannot be referred to weakly:
-the last few of its kind are held on to.
+An entry ages, because what was learnt may change in a running process: a server's settings, the role of a server behind
+an address. It also goes with its engine, or makes room for one of another. asyncpg's Pool cannot be referred to weakly:
+the last few of its kind are held on to. Of Django's aliases there are a few in its settings.
 """
 
 from __future__ import annotations
@@ -9,21 +10,27 @@ from __future__ import annotations
 import weakref
 from typing import Any, Final, Generic, TypeVar
 
+from twophase.core.hooks import MonotonicMs, monotonic_ms
+
 V = TypeVar("V")
+KNOWN_MS: Final = 300_000
+"""The age at which an entry is learnt again."""
 _HELD_MAX: Final = 8
 
 
 class ByEngine(Generic[V]):
     """A bounded memory of something about an engine's barrier tables."""
 
-    def __init__(self) -> None:
-        """Starts empty."""
-        self._known: weakref.WeakKeyDictionary[Any, dict[str, V]] = weakref.WeakKeyDictionary()
+    def __init__(self, clock: MonotonicMs = monotonic_ms) -> None:
+        """Start empty; `clock` tells the age of entries."""
+        self._clock = clock
+        self._aliases: dict[str, dict[str, tuple[V, float]]] = {}
+        self._known: weakref.WeakKeyDictionary[Any, dict[str, tuple[V, float]]] = weakref.WeakKeyDictionary()
         # The engine beside what is known of it: as long as it is held, no other object has its id.
-        self._held: dict[int, tuple[Any, dict[str, V]]] = {}
+        self._held: dict[int, tuple[Any, dict[str, tuple[V, float]]]] = {}
 
     def get(self, engine: Any, table: str) -> V | None:
-        """What was learnt before; None when nothing was.
+        """Return what was learnt lately; None when nothing was.
 
         >>> class Engine: ...
         >>> engine, identities = Engine(), ByEngine[str]()
@@ -31,28 +38,45 @@ class ByEngine(Generic[V]):
         >>> identities.get(engine, "barrier"), identities.get(engine, "other")
         ('7f', None)
         """
-        engine = _lasting(engine)
-        held = self._held.get(id(engine))
-        if held is not None:
-            return held[1].get(table)
-        try:
-            tables = self._known.get(engine)
-        except TypeError:  # not weakly referable, or not hashable
+        tables = self._tables(_lasting(engine))
+        learnt = None if tables is None else tables.get(table)
+        if learnt is None or self._clock() - learnt[1] >= KNOWN_MS:
             return None
-        return None if tables is None else tables.get(table)
+        return learnt[0]
 
     def remember(self, engine: Any, table: str, learnt: V) -> None:
         """Keep what was learnt."""
         engine = _lasting(engine)
+        entry = (learnt, self._clock())
+        if isinstance(engine, str):
+            self._aliases.setdefault(engine, {})[table] = entry
+            return
         try:
-            self._known.setdefault(engine, {})[table] = learnt
+            self._known.setdefault(engine, {})[table] = entry
         except TypeError:
             if not hasattr(engine, "acquire"):
-                return  # no pool: a connection lent for one use, or Django's alias, and what that names may change
+                return  # no pool: a connection lent for one use
             if id(engine) not in self._held and len(self._held) >= _HELD_MAX:
                 # A copy, and no matter if it is gone: threads may do the same.
                 self._held.pop(next(iter(list(self._held)), 0), None)
-            self._held.setdefault(id(engine), (engine, {}))[1][table] = learnt
+            self._held.setdefault(id(engine), (engine, {}))[1][table] = entry
+
+    def forget(self, engine: Any, table: str) -> None:
+        """Learn it again at the next use."""
+        tables = self._tables(_lasting(engine))
+        if tables is not None:
+            tables.pop(table, None)
+
+    def _tables(self, engine: Any) -> dict[str, tuple[V, float]] | None:
+        if isinstance(engine, str):
+            return self._aliases.get(engine)
+        held = self._held.get(id(engine))
+        if held is not None:
+            return held[1]
+        try:
+            return self._known.get(engine)
+        except TypeError:  # not weakly referable, or not hashable
+            return None
 
 
 def _lasting(engine: Any) -> Any:

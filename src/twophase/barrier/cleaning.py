@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from twophase.barrier.asking import CLOCK_SKEW_MS, LOCK_TIMEOUT_MS, begin_bounded
-from twophase.barrier.dialect import DEFAULT_TABLE, Dialect, validate_table
+from twophase.barrier.dialect import BRANCH_HORIZON, DEFAULT_TABLE, HORIZON, Dialect, meta_row, validate_table
 from twophase.barrier.fault import Fault, fault_of
 from twophase.barrier.first_look import table_missing
 from twophase.barrier.open import open_transaction
@@ -45,8 +45,6 @@ LOCAL_TIME_MS: Final = 14 * 3600 * 1000
 lie so far from UTC."""
 
 T = TypeVar("T")
-
-HORIZON, BRANCH_HORIZON = "horizon_ms", "branch_horizon_ms"
 
 PAGE_ROWS: Final = 1_000
 DELETED_AT_ONCE: Final = 200
@@ -153,7 +151,11 @@ def database_now_ms(engine: Any, table: str = DEFAULT_TABLE) -> int:
 
 
 def identity_of(engine: Any, table: str = DEFAULT_TABLE) -> str:
-    """The name `install` gave this database, by which coordinators know who asks it; raises BarrierTableMissing."""
+    """Return the name `install` gave this barrier table, by which coordinators know who asks it.
+
+    Raises:
+        BarrierTableMissing: `install` has not been run here.
+    """
 
     def rule(dialect: Dialect) -> Steps[str]:
         meta = yield say(dialect, "read_meta", table)
@@ -252,7 +254,8 @@ def remove_rule(table: str, horizons: Horizons, kind: Kind, rows: list[Found], d
     yield from begin_bounded(dialect, LOCK_TIMEOUT_MS)
     for name, horizon_ms in ((HORIZON, horizons.producer_ms), (BRANCH_HORIZON, horizons.branch_ms)):
         if horizon_ms is not None:
-            yield say(dialect, "clean_horizon", table, name=name, horizon=horizon_ms)
+            own = meta_row(name, table, dialect.name)
+            yield say(dialect, "clean_horizon", table, name=own, horizon=horizon_ms)
     sql = dialect.sql(kind.value, table)
     if ":ids" not in sql:
         for row in rows:

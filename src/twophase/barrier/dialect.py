@@ -1,11 +1,12 @@
-"""What differs between databases: their statements (`dialects/<name>/*.sql`) and their names for trouble.
+"""The databases' differences: their statements (`dialects/<name>/*.sql`) and their names for trouble.
 
-A statement is text of ours with a validated table name put in, and parameters that are bound, never put in.
+A statement is text of this library with a validated table name put in, and parameters that are bound, never put in.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.resources
 import re
 
@@ -16,6 +17,11 @@ from twophase.core.errors import ConfigurationError
 
 DEFAULT_TABLE = "barrier"
 META_TABLE = "twophase_meta"
+
+IDENTITY, HORIZON, BRANCH_HORIZON = "identity", "horizon_ms", "branch_horizon_ms"
+"""The rows of the meta table; those of any other barrier table than `barrier` carry its name (`meta_row`)."""
+
+_ROW_NAME_MAX = 40
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
 
@@ -69,6 +75,30 @@ def constraint_of(table: str) -> str:
 
 
 @functools.cache
+def meta_row(row: str, table: str, dialect: str) -> str:
+    """The name of a row of the meta table that belongs to barrier table `table` alone.
+
+    Two barrier tables of one schema share the meta table, and must not be taken for each other. A long name is cut and
+    closed with its digest, because the column takes 64 characters.
+
+    Arguments:
+        dialect: the database's name; on MySQL and MariaDB tables may differ in case alone.
+
+    >>> meta_row("identity", "bank.barrier", "sqlite"), meta_row("identity", "bank.Orders", "postgresql")
+    ('identity', 'identity.orders')
+    """
+    _, name = split_table(table)
+    if dialect != "mysql":
+        name = name.lower()
+    if name == DEFAULT_TABLE:
+        return row
+    if len(name) > _ROW_NAME_MAX:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+        name = f"{name[: _ROW_NAME_MAX - 17]}~{digest}"
+    return f"{row}.{name}"
+
+
+@functools.cache
 def _template(dialect: str, statement: str) -> str | None:
     file = importlib.resources.files("twophase.barrier") / "dialects" / dialect / f"{statement}.sql"
     if not file.is_file():
@@ -78,11 +108,14 @@ def _template(dialect: str, statement: str) -> str | None:
 
 
 @functools.cache
-def _statement(dialect: str, statement: str, table: str) -> str:
+def _statement(dialect: str, statement: str, table: str, schema: str) -> str:
     text = _template(dialect, statement)
     assert text is not None, f"{dialect} has no statement {statement!r}"
-    text = text.replace("{table}", validate_table(table)).replace("{meta}", meta_table(table))
-    return text.replace("{constraint}", constraint_of(table))
+    text = text.replace("{table}", validate_table(table)).replace("{constraint}", constraint_of(table))
+    text = text.replace("{meta}", f"{schema}.{META_TABLE}" if schema else meta_table(table))
+    for row in (IDENTITY, HORIZON):
+        text = text.replace(f"{{{row}}}", meta_row(row, table, dialect))
+    return text
 
 
 class Dialect(msgspec.Struct, frozen=True):
@@ -90,13 +123,16 @@ class Dialect(msgspec.Struct, frozen=True):
 
     name: str
 
-    def sql(self, statement: str, table: str = DEFAULT_TABLE) -> str:
+    def sql(self, statement: str, table: str = DEFAULT_TABLE, *, schema: str = "") -> str:
         """The text of `dialects/<name>/<statement>.sql` for a barrier table.
+
+        Arguments:
+            schema: quoted by the database; where the meta table stands, if not where `table` says.
 
         >>> SQLITE.sql("begin")
         'begin immediate'
         """
-        return _statement(self.name, statement, table)
+        return _statement(self.name, statement, table, schema)
 
     def has(self, statement: str) -> bool:
         """Whether this database needs `statement` at all."""
@@ -105,6 +141,10 @@ class Dialect(msgspec.Struct, frozen=True):
     def is_missing_table(self, error: BaseException) -> bool:
         """Whether `error` says: the barrier was never installed here."""
         return fault_of(error) is Fault.TABLE_MISSING
+
+    def is_denied(self, error: BaseException) -> bool:
+        """Whether `error` says: this user, or this version, has no such question."""
+        return fault_of(error) is Fault.DENIED
 
     def is_unusable_table(self, error: BaseException) -> bool:
         """Whether `error` says: the table lacks the unique key that an insert of ours names, or transactions."""

@@ -16,8 +16,6 @@ from twophase.core.errors import UnsafeDatabase
 
 _log = logging.getLogger("twophase.barrier")
 _ASKED: Final = ByEngine[bool]()
-_ALIASES: Final[set[tuple[str, str]]] = set()
-"""Django's names of databases: a few in its settings."""
 OF_THE_CONNECTION: Final = "read_own_durability"
 """The statement of a database where it is the connection that decides."""
 
@@ -37,24 +35,20 @@ def require_durability(dialect: Dialect, table: str) -> Steps[None]:
 
 
 def warn_once(engine: Any, dialect: Dialect, table: str) -> Steps[None]:
-    """Log what `require_durability` would refuse, the first time that this engine is used.
+    """Log what `require_durability` would refuse, once in some minutes for each engine.
 
     Inside the transaction at hand, behind its first statements: what can be set at its beginning only is set by then.
-    A database that cannot even be asked fails no call but the first.
+    A database that cannot even be asked fails only the call that asks.
 
     Arguments:
         engine: what lasts (`ask_engine`): an engine, a pool or an alias of Django's. Of connections that are handed
             over one by one, the first of its kind stands for all.
     """
-    if isinstance(engine, str):
-        if (engine, table) in _ALIASES:
-            return
-        _ALIASES.add((engine, table))
-    else:
-        known_by = engine if hasattr(engine, "pool") or hasattr(engine, "acquire") else type(engine)
-        if _ASKED.get(known_by, table):
-            return
-        _ASKED.remember(known_by, table, True)
+    lasts = isinstance(engine, str) or hasattr(engine, "pool") or hasattr(engine, "acquire")
+    known_by = engine if lasts else type(engine)
+    if _ASKED.get(known_by, table):
+        return
+    _ASKED.remember(known_by, table, True)
     try:
         yield from require_durability(dialect, table)
     except UnsafeDatabase as danger:

@@ -22,6 +22,8 @@ class Fault(enum.Enum):
     """No barrier table, or one that lacks our columns."""
     TABLE_UNUSABLE = "table unusable"
     """The table has no immediate unique key over the columns that an insert names, or no transactions."""
+    DENIED = "denied"
+    """The user may not ask this."""
     OTHER = "other"
 
 
@@ -48,6 +50,9 @@ _MYSQL = {
     1146: Fault.TABLE_MISSING,  # no such table
     1054: Fault.TABLE_MISSING,  # unknown column
     1049: Fault.TABLE_MISSING,  # unknown database
+    1227: Fault.DENIED,  # access denied: a privilege is missing
+    1064: Fault.DENIED,  # MySQL before 8.0.22 does not know `show replica status`
+    1065: Fault.DENIED,  # query was empty: the same, in an executable comment
 }
 _SQLITE_PRIMARY = {5: Fault.BUSY, 6: Fault.BUSY}  # SQLITE_BUSY, SQLITE_LOCKED, with all their extended codes
 _SQLITE_EXTENDED = {2067: Fault.DUPLICATE, 1555: Fault.DUPLICATE}  # SQLITE_CONSTRAINT_UNIQUE, _PRIMARYKEY

@@ -16,12 +16,10 @@ from twophase.barrier.transaction import Row, Steps, say
 from twophase.core.errors import BarrierError, BarrierRowRefused, BarrierTableMissing, BarrierTableUnusable
 
 _PROVEN: Final = ByEngine[bool]()
-_PROVEN_ALIASES: Final[set[tuple[str, str]]] = set()
-"""Django's names of databases: a few in its settings."""
 
 
 def look_once(engine: Any, dialect: Dialect, table: str) -> Steps[None]:
-    """Prove the table, and log a database that may forget, the first time that this engine is used.
+    """Prove the table, and log a database that may forget, once in some minutes for each engine.
 
     Inside the transaction at hand, behind its first statements. A table that was not proven is looked at again.
 
@@ -32,13 +30,9 @@ def look_once(engine: Any, dialect: Dialect, table: str) -> Steps[None]:
     Raises:
         BarrierTableUnusable: the transaction must not go on.
     """
-    known = (engine, table) in _PROVEN_ALIASES if isinstance(engine, str) else _PROVEN.get(engine, table)
-    if not known:
+    if not _PROVEN.get(engine, table):
         yield from require_table(dialect, table)
-        if isinstance(engine, str):
-            _PROVEN_ALIASES.add((engine, table))
-        else:
-            _PROVEN.remember(engine, table, True)
+        _PROVEN.remember(engine, table, True)
     yield from warn_once(engine, dialect, table)
 
 

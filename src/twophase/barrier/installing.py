@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from twophase.barrier.dialect import DEFAULT_TABLE, META_TABLE, Dialect, split_table, validate_table
+from twophase.barrier.dialect import DEFAULT_TABLE, IDENTITY, META_TABLE, Dialect, split_table, validate_table
 from twophase.barrier.fault import code_of
 from twophase.barrier.first_look import flaws_of, require_table
 from twophase.barrier.open import aopen_transaction, is_async, open_transaction
@@ -73,33 +73,49 @@ async def ainstall(engine: Any, table: str = DEFAULT_TABLE) -> list[str]:
 
 
 def install_rule(dialect: Dialect, table: str, identity: str) -> Steps[list[str]]:
-    """The statements of `install`; `identity` is written only where there is none."""
+    """Perform `install`; `identity` is written only where there is none."""
     schema, name = split_table(validate_table(table))
     executed: list[str] = []
-
-    def change(statement: Statement) -> Steps[None]:
-        yield statement
-        executed.append(statement.sql)
 
     if dialect.has("install_lock"):
         yield say(dialect, "install_lock")
     try:
         columns = yield say(dialect, "list_columns", table, schema=schema, name=name)
         if not columns:
-            yield from change(say(dialect, "create_table", table))
+            yield from _do(say(dialect, "create_table", table), executed)
         else:
             yield from _complete(dialect, table, columns, executed)
             yield from _mend(dialect, table, executed)
         yield from require_table(dialect, table)
-        if not (yield say(dialect, "list_columns", table, schema=schema, name=META_TABLE)):
-            yield from change(say(dialect, "create_meta", table))
-        known = yield say(dialect, "read_meta", table)
-        if not any(row[0] == "identity" for row in known):
-            yield from change(say(dialect, "insert_identity", table, identity=identity))
+        yield from _name(dialect, table, identity, executed)
     finally:
         if dialect.has("install_unlock"):
             yield say(dialect, "install_unlock")
     return executed
+
+
+def _name(dialect: Dialect, table: str, identity: str, executed: list[str]) -> Steps[None]:
+    """Make the meta table in the schema of the barrier table that was found, and give the barrier its identity."""
+    schema, _ = split_table(table)
+    quoted = ""
+    if schema is None and dialect.has("read_place"):
+        quoted = str((yield say(dialect, "read_place", table))[0][0])
+    if not (yield say(dialect, "list_columns", table, schema=quoted or schema, name=META_TABLE)):
+        yield from _do(Statement(dialect.sql("create_meta", table, schema=quoted), {}), executed)
+    known = yield Statement(dialect.sql("read_meta", table, schema=quoted), {})
+    if not any(row[0] == IDENTITY for row in known):
+        sql = dialect.sql("insert_identity", table, schema=quoted)
+        yield from _do(Statement(sql, {"identity": identity}), executed)
+    if quoted and not any(row[0] == IDENTITY for row in (yield say(dialect, "read_meta", table))):
+        raise ConfigurationError(
+            f"{META_TABLE} of another schema stands before that of the barrier table, which is {quoted}.{table}.",
+            remedy="Give the table with its schema here and to every engine; or change the search path.",
+        )
+
+
+def _do(statement: Statement, executed: list[str]) -> Steps[None]:
+    yield statement
+    executed.append(statement.sql)
 
 
 def script(dialect: Dialect, table: str = DEFAULT_TABLE) -> list[str]:

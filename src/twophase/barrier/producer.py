@@ -9,10 +9,13 @@ from __future__ import annotations
 from twophase.barrier.dialect import Dialect
 from twophase.barrier.durability import OF_THE_CONNECTION, require_durability
 from twophase.barrier.first_look import refusal_of, require_table, table_missing
+from twophase.barrier.primary import require_primary
 from twophase.barrier.transaction import Steps, say
 from twophase.core.errors import (
     BeginDeadlinePassed,
     CheckBackCameFirst,
+    DatabaseIsReplica,
+    DatabaseSwitched,
     TransactionLost,
 )
 from twophase.core.gid import validate_gid
@@ -28,7 +31,7 @@ PRODUCER_OP = "msg"
 
 
 def read_identity(dialect: Dialect, table: str, *, allow_unsafe: bool = False) -> Steps[str]:
-    """The random name that `install` gave this database; read once per engine, before prepare.
+    """Read the random name that `install` gave this barrier table, before prepare.
 
     Arguments:
         allow_unsafe: take a database that may forget what it has confirmed (correctness rule 8).
@@ -36,6 +39,7 @@ def read_identity(dialect: Dialect, table: str, *, allow_unsafe: bool = False) -
     Raises:
         BarrierTableMissing: `install` has not been run here, or the table lacks our columns.
         BarrierTableUnusable: the table has no unique key, or a crash empties it.
+        DatabaseIsReplica: it may be behind the database that decides.
         UnsafeDatabase: a crash of this database could take back a commit it has confirmed.
     """
     try:
@@ -46,6 +50,9 @@ def read_identity(dialect: Dialect, table: str, *, allow_unsafe: bool = False) -
         raise
     if not rows or not rows[0][0]:
         raise table_missing(table)
+    if rows[0][1]:
+        raise DatabaseIsReplica(f"This database must not decide: {rows[0][1]}.")
+    yield from require_primary(dialect)
     yield from require_table(dialect, table)
     if not allow_unsafe:
         yield from require_durability(dialect, table)
@@ -68,7 +75,14 @@ def mark(dialect: Dialect) -> Steps[None]:
 
 
 def begin_producer(
-    dialect: Dialect, table: str, gid: str, token: str, prepared_at_ms: int | None, *, allow_unsafe: bool = False
+    dialect: Dialect,
+    table: str,
+    gid: str,
+    token: str,
+    prepared_at_ms: int | None,
+    *,
+    identity: str | None = None,
+    allow_unsafe: bool = False,
 ) -> Steps[None]:
     """The first statements of the local transaction: write the barrier row, then look at the database's clock.
 
@@ -80,6 +94,7 @@ def begin_producer(
         token: random, at most 64 characters, new for each begin; `verify_producer` wants it again.
         prepared_at_ms: what prepare answered, milliseconds since 1970 by the coordinator's store; None when no
             prepare gave one, which leaves the deadline unchecked.
+        identity: the table's name that stands in the check address; None leaves it uncompared.
         allow_unsafe: as `read_identity`, where it is this very connection that decides.
 
     Raises:
@@ -87,6 +102,7 @@ def begin_producer(
         CheckBackCameFirst: the row is there already. By a check-back, or by another transaction for the same gid:
             ask the barrier which.
         BeginDeadlinePassed: prepared more than an hour ago.
+        DatabaseSwitched: this connection writes to another table than was named at prepare.
         BarrierTableMissing: `install` has not been run here.
         BarrierTableUnusable: the table has no unique key for the row.
         BarrierRowRefused: another key than the message's is taken.
@@ -118,8 +134,10 @@ def begin_producer(
         raise CheckBackCameFirst(gid=gid)
     yield from mark(dialect)
     if dialect.has("read_clock"):
-        rows = yield say(dialect, "read_clock")
+        rows = yield say(dialect, "read_clock", table)
     assert rows, "the database answers what time it is"
+    if identity is not None and rows[0][1] != identity:
+        raise DatabaseSwitched(gid=gid)
     late_ms = int(rows[0][0]) - prepared_at_ms if prepared_at_ms is not None else 0
     if late_ms > BEGIN_DEADLINE_MS.value:
         raise BeginDeadlinePassed(

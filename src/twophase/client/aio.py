@@ -23,6 +23,7 @@ from twophase.client.flow import (
     Close,
     Command,
     Commit,
+    DistrustIdentity,
     Flow,
     Flush,
     ReadIdentity,
@@ -172,6 +173,8 @@ class AsyncDriver:
                 return self._transaction.dialect
             case ReadIdentity(table, allow_unsafe):
                 return await self._identity(table, allow_unsafe=allow_unsafe)
+            case DistrustIdentity(table):
+                return self._identities.distrust(ask_engine(self._engine), table)
             case Rollback():
                 return await self._end("rollback", self._open.rollback())
             case AskBarrier(gid, prepared_at_ms, identity, table):

@@ -25,6 +25,7 @@ from twophase.core.errors import (
     CommittedDespiteError,
     ContraryDecision,
     CoordinatorUnreachable,
+    DatabaseSwitched,
     Fate,
     InvalidRequest,
     NotPrepared,
@@ -56,13 +57,19 @@ _SUBMIT = Operation.SUBMIT
 
 
 class ReadIdentity(msgspec.Struct, frozen=True):
-    """The business database's identity (rule 6), a str; cached per engine by the driver.
+    """Read the barrier table's identity (rule 6), a str; the driver remembers it per engine for some minutes.
 
     Refused when the database may forget a confirmed commit (rule 8), unless `allow_unsafe`.
     """
 
     table: str
     allow_unsafe: bool = False
+
+
+class DistrustIdentity(msgspec.Struct, frozen=True):
+    """Read the identity before each prepare from now on: this engine gives connections of several databases."""
+
+    table: str
 
 
 class Begin(msgspec.Struct, frozen=True):
@@ -110,7 +117,20 @@ class AskBarrier(msgspec.Struct, frozen=True):
     table: str
 
 
-Command = ReadIdentity | Begin | Rule | Business | Flush | Commit | Rollback | Close | AskBarrier | Send | Pause
+Command = (
+    ReadIdentity
+    | DistrustIdentity
+    | Begin
+    | Rule
+    | Business
+    | Flush
+    | Commit
+    | Rollback
+    | Close
+    | AskBarrier
+    | Send
+    | Pause
+)
 Flow = Generator[Command, Any, None]
 
 
@@ -239,7 +259,12 @@ class Attempt:
         dialect = self.dialect = yield Begin()
         self.begun = True
         row = (self.course.table, draft.gid, self.opening.token, draft.prepared_at_ms)
-        yield Rule(begin_producer(dialect, *row, allow_unsafe=self.course.allow_unsafe))
+        identity, allow_unsafe = self.opening.identity, self.course.allow_unsafe
+        try:
+            yield Rule(begin_producer(dialect, *row, identity=identity, allow_unsafe=allow_unsafe))
+        except DatabaseSwitched:
+            yield DistrustIdentity(self.course.table)
+            raise
         if failpoint.ARMED:
             failpoint.reach("producer.after_barrier_row")
         draft.progress = Progress.IN_TRANSACTION
@@ -287,6 +312,11 @@ class Attempt:
     def decide(self, seen: BaseException) -> Flow:
         """Ask the barrier about a transaction that has ended, and act on its answer."""
         draft = self.draft
+        if isinstance(seen, DatabaseSwitched):
+            # The row was rolled back before the business. Another process may have prepared a gid that is not ours.
+            if draft.gid_is_ours:
+                yield from self._abort()
+            return
         if self.begun:
             draft.progress = Progress.UNDECIDED
         if not isinstance(seen, Exception):

@@ -1,18 +1,60 @@
-"""The identity of a business database, remembered per engine for as long as the engine lives (rule 6).
+"""The identities of barrier tables, remembered per engine for some minutes (rule 6).
 
-Read once per engine and table, not once per transaction: it is a random value written by `twophase barrier
-install` that never changes.
+An engine may give connections of several schemas or databases, one a tenant. Then nothing is remembered of it: its
+identity is read before each prepare. The statement that writes the barrier row returns the identity of the table that
+it wrote to, so a wrong memory is found out before the business.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from twophase.barrier.by_engine import ByEngine
 from twophase.barrier.outer import outer_of
 from twophase.core.errors import OpenTransaction
+from twophase.core.hooks import MonotonicMs, monotonic_ms
 
-Identities = ByEngine[str]
+
+class Identities:
+    """What is known of engines' barrier tables."""
+
+    def __init__(self, clock: MonotonicMs = monotonic_ms) -> None:
+        """Start empty; `clock` tells the age of what is known."""
+        self._known = ByEngine[str](clock)
+        self._switching = ByEngine[bool](lambda: 0.0)
+
+    def get(self, engine: Any, table: str) -> str | None:
+        """Return the identity; None when it must be read."""
+        return self._known.get(engine, table)
+
+    def remember(self, engine: Any, table: str, identity: str) -> None:
+        """Keep an identity that was read, unless the engine gives connections of several databases."""
+        if not self._switching.get(engine, table) and not _chooses_at_checkout(engine):
+            self._known.remember(engine, table, identity)
+
+    def distrust(self, engine: Any, table: str) -> None:
+        """Read the identity before each prepare from now on: a transaction began in another database than expected."""
+        self._switching.remember(engine, table, True)
+        self._known.forget(engine, table)
+
+
+def _chooses_at_checkout(engine: Any) -> bool:
+    """Whether the application does something to each connection before it is used, such as choosing a schema.
+
+    A database that an alias of Django's names may change with its settings.
+    """
+    if isinstance(engine, str):
+        return True
+    if hasattr(engine, "acquire"):
+        return getattr(engine, "_setup", None) is not None  # asyncpg has no other way to ask
+    engine = getattr(engine, "sync_engine", engine)
+    pool = getattr(engine, "pool", None)
+    if pool is None or "sqlalchemy" not in sys.modules:
+        return False
+    # On SQLite a listener to `begin` is the recipe for SAVEPOINT.
+    begins = engine.dialect.name != "sqlite" and bool(engine.dispatch.begin)
+    return begins or bool(pool.dispatch.checkout) or bool(engine.dialect.dispatch.do_connect)
 
 
 def require_idle(engine: Any) -> None:

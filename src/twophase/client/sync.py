@@ -20,6 +20,7 @@ from twophase.client.flow import (
     Close,
     Command,
     Commit,
+    DistrustIdentity,
     Flow,
     Flush,
     ReadIdentity,
@@ -132,6 +133,8 @@ class SyncDriver:
                 return self._transaction.dialect
             case ReadIdentity(table, allow_unsafe):
                 return self._identity(table, allow_unsafe=allow_unsafe)
+            case DistrustIdentity(table):
+                return self._identities.distrust(ask_engine(self._engine), table)
             case Rollback():
                 return self._rollback()
             case AskBarrier(gid, prepared_at_ms, identity, table):

@@ -33,5 +33,14 @@ class WallClock:
         return time.time_ns() // 1_000_000
 
 
+MonotonicMs = Callable[[], float]
+"""Milliseconds of a clock that never goes back; only differences mean something."""
+
+
+def monotonic_ms() -> float:
+    """The monotonic clock of this machine."""
+    return time.monotonic() * 1000
+
+
 Chance = Callable[[], float]
 """A random number in [0, 1) a call, such as `random.random`."""

@@ -120,7 +120,7 @@ def ask(
     rows = [row] if row is not None else []
     script = Script(
         {
-            "select name, value": [list(item) for item in (meta or {}).items()],
+            "then 'identity'": [list(item) for item in ({"identity": "mine"} if meta is None else meta).items()],
             "select gid, reason": rows,
             "insert into barrier": [] if dialect is MYSQL else rows,
         }
@@ -134,7 +134,7 @@ def ask(
 def test_the_check_back_inserts_before_it_reads_anything(dialect: Dialect) -> None:
     _, script = ask(["g", "rollback", "asker", None], dialect=dialect)
     inserted = script.position("insert into barrier")
-    assert inserted < script.position("select name, value")
+    assert inserted < script.position("then 'identity'")
     assert not any("barrier\n" in statement.sql for statement in script.said[:inserted])
 
 
@@ -170,6 +170,15 @@ def test_another_database_is_unknown(meta: dict[str, str]) -> None:
     assert ask(["g", "msg", None, None], meta, identity="mine")[0].verdict is Verdict.UNKNOWN
 
 
+def test_a_table_without_an_identity_of_its_own_is_unknown_to_who_names_none() -> None:
+    assert ask(["g", "msg", None, None], {})[0].verdict is Verdict.UNKNOWN
+
+
+def test_a_replica_is_unknown() -> None:
+    answer, _ = ask(["g", "msg", None, None], {"identity": "mine", "replica": "it is read-only"}, identity="mine")
+    assert (answer.verdict, answer.evidence[:7]) == (Verdict.UNKNOWN, "TP-6008")
+
+
 def test_a_body_is_handed_on_as_bytes() -> None:
     assert ask(["g", "msg", None, memoryview(b"\x90")])[0].body == b"\x90"
 
@@ -197,4 +206,4 @@ def test_the_isolation_stands_where_the_database_takes_it(dialect: Dialect, sett
     if dialect is POSTGRESQL:
         assert (isolation, script.position(settings)) == (0, 1)
     else:
-        assert (script.position(settings), isolation, script.position("insert into")) == (0, 1, 2)
+        assert script.position("show") < script.position(settings) < isolation < script.position("insert into")

@@ -58,6 +58,8 @@ TP-6003 UnsafeDatabase
 TP-6004 UnsupportedEngine
 TP-6005 BarrierRowRefused
 TP-6006 BarrierTableUnusable
+TP-6007 DatabaseSwitched
+TP-6008 DatabaseIsReplica
 TP-7000 ConfigurationError
 """
 """Codes are public: this list only grows."""

@@ -54,7 +54,9 @@ docstring's first line is the default text.
     │   ├── UnsafeDatabase        TP-6003  the database may forget what it answered
     │   ├── UnsupportedEngine     TP-6004  not an engine this library knows
     │   ├── BarrierRowRefused     TP-6005  another key than the barrier's own is taken
-    │   └── BarrierTableUnusable  TP-6006  no unique key, nulls in it, or a table that a crash empties
+    │   ├── BarrierTableUnusable  TP-6006  no unique key, nulls in it, or a table that a crash empties
+    │   ├── DatabaseSwitched      TP-6007  the transaction began in another database than was prepared
+    │   └── DatabaseIsReplica     TP-6008  the database may be behind the one that decides
     ├── ConfigurationError        TP-7000  a setting cannot work
     │   └── SourceError           TP-7001  the store that messages are imported from cannot be read
     ├── AuditError                TP-8000  the audit could not be made
@@ -131,6 +133,8 @@ from twophase.core.errors.transaction import (
     CheckBackCameFirst,
     CommittedDespiteError,
     ConfigurationError,
+    DatabaseIsReplica,
+    DatabaseSwitched,
     EventLoopBlocked,
     FunctionRefused,
     MessageUsedTwice,
@@ -163,6 +167,8 @@ __all__ = [
     "ContentConflict",
     "ContraryDecision",
     "CoordinatorUnreachable",
+    "DatabaseIsReplica",
+    "DatabaseSwitched",
     "EventLoopBlocked",
     "Fate",
     "ForgottenMessage",

@@ -173,6 +173,25 @@ class BarrierTableUnusable(BarrierError):
     )
 
 
+class DatabaseSwitched(BarrierError):
+    """The transaction began in another database than the one that the check address names; it is rolled back."""
+
+    code = "TP-6007"
+    fate = Fate.NOT_STARTED
+    remedy = (
+        "Send the message again, as a new one: from now on the database's name is read anew for each message of this "
+        "engine. If the engine is not meant to change databases, find what changes its schema or database."
+    )
+
+
+class DatabaseIsReplica(BarrierError):
+    """This database is a replica, which may be behind the database that decides."""
+
+    code = "TP-6008"
+    fate = Fate.NOT_STARTED
+    remedy = "Connect to the primary. If this is the primary, remove the replication channel or subscription left here."
+
+
 class ConfigurationError(TwophaseError):
     """A setting cannot be used."""
 

@@ -12,7 +12,7 @@ import time
 
 import msgspec
 
-from twophase.barrier.dialect import meta_table
+from twophase.barrier.dialect import BRANCH_HORIZON, HORIZON, IDENTITY, dialect_named, meta_row, meta_table
 from twophase.core.errors import CannotRead
 from twophase.spark.locations import Location, Role
 from twophase.spark.readers.database import Database, open_database
@@ -202,7 +202,10 @@ def _meta(location: Location, database: Database) -> tuple[str | None, int]:
         str(name): str(value)
         for name, value in database.rows(f"select name, value from {meta}")  # noqa: S608 -- validated
     }
-    return found.get("identity"), max(int(found.get(name, 0)) for name in ("horizon_ms", "branch_horizon_ms"))
+    dialect = dialect_named(location.engine)
+    assert dialect is not None, "what is no barrier's database has no meta table"
+    identity, *horizons = (meta_row(row, location.table, dialect.name) for row in (IDENTITY, HORIZON, BRANCH_HORIZON))
+    return found.get(identity), max(int(found.get(name, 0)) for name in horizons)
 
 
 def _key(location: Location, database: Database, columns: frozenset[str]) -> str:

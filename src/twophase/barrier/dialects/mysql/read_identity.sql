@@ -1,4 +1,7 @@
--- Touches the barrier table and our columns too, so that a missing one is known before prepare. Primary key.
-select value, (select token from {table} where gid = '' and body is null and prepared_at is null limit 1)
+-- Touches the barrier table and our columns too, so that a missing one is known before prepare; and says in words why
+-- this database must not decide. Primary key.
+select value,
+       if(@@global.read_only, 'it is read-only, as replicas are', null),
+       (select token from {table} where gid = '' and body is null and prepared_at is null limit 1)
 from {meta}
-where name = 'identity'
+where name = '{identity}'

@@ -1,2 +1,4 @@
 -- Primary key.
-select name, value from {meta} where name in ('identity', 'horizon_ms')
+select case name when '{identity}' then 'identity' else 'horizon_ms' end, value
+from {meta}
+where name in ('{identity}', '{horizon_ms}')

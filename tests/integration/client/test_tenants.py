@@ -1,0 +1,146 @@
+"""One engine, a schema or a database for each tenant: every message is decided by the table that it was written to."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import secrets
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy import event, text
+
+from tests.integration.client.coordinator import RecordingCoordinator
+from tests.integration.client.ledgers import mariadb_connection
+from tests.servers.mariadb import MariadbServer
+from tests.servers.postgres import PostgresServer
+from twophase import TwoPhase
+from twophase.barrier import check_back, install
+from twophase.core.errors import DatabaseSwitched
+from twophase.core.verdict import Verdict
+
+TENANT: contextvars.ContextVar[str] = contextvars.ContextVar("tenant")
+RED, BLUE = TENANTS = tuple(f"{color}_{secrets.token_hex(4)}" for color in ("red", "blue"))
+ACCOUNT = ("create table account (balance int)", "insert into account values (100)")
+SPEND = "update account set balance = balance - 30"
+
+
+@pytest.fixture(scope="module")
+def schemas(postgres_server: PostgresServer) -> Iterator[str]:
+    """A PostgreSQL database with a schema, a barrier and an account for each tenant."""
+    name = f"tenants_{secrets.token_hex(6)}"
+    database = postgres_server.create_database(name)
+    for tenant in TENANTS:
+        with psycopg.connect(database.dsn, autocommit=True) as connection:
+            connection.execute(f"create schema {tenant}".encode())
+            connection.execute(f"set search_path = {tenant}".encode())
+            for statement in ACCOUNT:
+                connection.execute(statement.encode())
+        with psycopg.connect(database.dsn, options=f"-csearch_path={tenant}") as connection:
+            install(connection)
+    yield database.sqlalchemy_url("psycopg")
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="module")
+def databases(mariadb_server: MariadbServer) -> Iterator[str]:
+    """The same on MariaDB, with a database for each tenant; the URL is that of the first."""
+    made = {tenant: mariadb_server.create_database(tenant) for tenant in TENANTS}
+    for database in made.values():
+        connection = mariadb_connection(database, autocommit=True)
+        with contextlib.closing(connection), connection.cursor() as cursor:
+            for statement in ACCOUNT:
+                cursor.execute(statement)
+        with contextlib.closing(mariadb_connection(database)) as connection:
+            install(connection)
+    yield f"{made[RED].sqlalchemy_url('pymysql')}?ssl_disabled=true"
+    for tenant in TENANTS:
+        mariadb_server.drop_database(tenant)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(("schemas", "set search_path = {}"), marks=pytest.mark.postgres, id="postgresql"),
+        pytest.param(("databases", "use {}"), marks=pytest.mark.mariadb, id="mariadb"),
+    ]
+)
+def place(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """A URL, and the statement that chooses a tenant."""
+    fixture, choose = request.param
+    return request.getfixturevalue(fixture), choose
+
+
+def _choose_by(target: Any, name: str, choose: str) -> None:
+    """Choose the tenant of a connection at an event of SQLAlchemy, as applications do."""
+
+    @event.listens_for(target, name)
+    def chosen(connection: Any, *_: object) -> None:
+        if isinstance(connection, sqlalchemy.Connection):
+            connection.exec_driver_sql(choose.format(TENANT.get()))
+            return
+        cursor = connection.cursor()
+        cursor.execute(choose.format(TENANT.get()))
+        cursor.close()
+        connection.commit()
+
+
+def _route(engine: sqlalchemy.Engine, check_url: str, gid: str) -> Verdict:
+    """Answer as a check-back route that chooses the tenant by a parameter of its address."""
+    query = parse_qs(urlsplit(check_url).query)
+    chosen = TENANT.set(query["tenant"][0])
+    try:
+        return check_back(engine, gid, identity=query["barrier"][0]).verdict
+    finally:
+        TENANT.reset(chosen)
+
+
+def _spend(client: TwoPhase, engine: sqlalchemy.Engine, tenant: str) -> str:
+    chosen = TENANT.set(tenant)
+    try:
+        message = client.message().add("http://bank-b/transfer-in")
+        with message.transaction(engine, check=f"http://bank-a/check?tenant={tenant}") as connection:
+            connection.execute(text(SPEND))
+        return message.gid
+    finally:
+        TENANT.reset(chosen)
+
+
+@pytest.mark.parametrize("moment", ["checkout", "begin"])
+def test_each_tenants_message_is_decided_by_the_table_of_that_tenant(
+    place: tuple[str, str], moment: str, coordinator: RecordingCoordinator
+) -> None:
+    url, choose = place
+    engine = sqlalchemy.create_engine(url)
+    _choose_by(engine, moment, choose)
+    with TwoPhase(coordinator.url) as client:
+        for tenant in (*TENANTS, *TENANTS):
+            gid = _spend(client, engine, tenant)
+            assert _route(engine, coordinator.last("prepare")["query_prepared"], gid) is Verdict.COMMITTED
+    engine.dispose()
+
+
+@pytest.mark.postgres
+def test_message_of_another_schema_than_was_read_is_refused_and_the_next_is_right(
+    schemas: str, coordinator: RecordingCoordinator
+) -> None:
+    dsn = schemas.replace("+psycopg", "")
+    with psycopg.connect(dsn, options=f"-csearch_path={RED}") as connection, TwoPhase(coordinator.url) as client:
+        with client.message().add("http://b").transaction(connection, check="http://a/check"):
+            pass
+        connection.execute(f"set search_path = {BLUE}".encode())
+        connection.commit()
+        refused = client.message().add("http://b")
+        with pytest.raises(DatabaseSwitched), refused.transaction(connection, check="http://a/check"):
+            pytest.fail("the business ran")
+        with client.message().add("http://b").transaction(connection, check="http://a/check"):
+            pass
+        assert connection.execute("select count(*) from barrier where gid = %s", (refused.gid,)).fetchone() == (0,)
+        connection.rollback()
+        rows = connection.execute(f"select value from {BLUE}.twophase_meta".encode()).fetchall()
+        connection.rollback()
+    assert coordinator.operations == ["prepare", "submit", "prepare", "abort", "prepare", "submit"]
+    assert coordinator.last("prepare")["query_prepared"] == f"http://a/check?barrier={rows[0][0]}"
