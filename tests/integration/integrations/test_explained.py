@@ -1,0 +1,58 @@
+"""What a consumer says is what an operator reads: its refusal's text, and the code of a barrier's error."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from flask import Flask
+from sqlalchemy import NullPool, create_engine
+from typer.testing import CliRunner
+from werkzeug.serving import make_server
+
+from twophase import Message
+from twophase.barrier import install
+from twophase.cli.app import app as command
+from twophase.integrations.flask import BranchRefused, branch
+from twophase.testing import InProcessCoordinator
+
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def consumer(tmp_path: Path) -> Iterator[str]:
+    """A service whose stock is sold out, and whose other database has no barrier."""
+    app = Flask("shop")
+    engines = [create_engine(f"sqlite:///{tmp_path / name}.db", poolclass=NullPool) for name in ("stock", "bare")]
+    install(engines[0])
+
+    @app.post("/sold-out")
+    @branch(engines[0])
+    def sold_out(connection: object) -> None:
+        raise BranchRefused("only 3 left")
+
+    @app.post("/bare")
+    @branch(engines[1])
+    def bare(connection: object) -> None: ...
+
+    server = make_server("127.0.0.1", 0, app)
+    serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+    serving.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    serving.join()
+    server.server_close()
+
+
+def test_explain_shows_why_the_consumer_does_not_accept(consumer: str) -> None:
+    with InProcessCoordinator() as coordinator:
+        for path, reason in (("sold-out", "only 3 left"), ("bare", "TP-6001")):
+            message = Message(coordinator.url).add(f"{consumer}/{path}", {}).submit()
+            deadline = time.monotonic() + PATIENCE_S
+            told = ""
+            while reason not in told and time.monotonic() < deadline:
+                told = CliRunner().invoke(command, ["explain", message.gid, "--server", coordinator.url]).output
+            assert reason in told
