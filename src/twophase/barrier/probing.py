@@ -20,6 +20,7 @@ from twophase.barrier.transaction import Steps, aperform, perform, say
 from twophase.core.errors import (
     BarrierTableMissing,
     BarrierTableUnusable,
+    DatabaseIsReplica,
     TwophaseError,
     UnsafeDatabase,
     WrongDatabase,
@@ -48,6 +49,8 @@ def probe_rule(dialect: Dialect, table: str, identity: str | None, lock_timeout_
         yield from require_durability(dialect, table)
     except (BarrierTableMissing, BarrierTableUnusable) as error:
         return _report(ProbeState.NO_BARRIER, error)
+    except DatabaseIsReplica as error:
+        return _report(ProbeState.WRONG_DATABASE, error)
     except UnsafeDatabase as error:
         return _report(ProbeState.UNSAFE_DATABASE, error)
     return ProbeReport(ProbeState.READY, _UNNAMED if identity is None else "", now_ms=now_ms)

@@ -11,7 +11,7 @@ import pytest
 
 from twophase.barrier.installing import install
 from twophase.barrier.probing import probe
-from twophase.core.errors import UnsafeDatabase
+from twophase.core.errors import DatabaseIsReplica, UnsafeDatabase
 from twophase.core.probe import ProbeState
 
 WITHOUT_A_KEY = """
@@ -58,6 +58,15 @@ def test_a_database_that_may_forget_is_told(bank: sqlite3.Connection, monkeypatc
 
     monkeypatch.setattr("twophase.barrier.probing.require_durability", refused)
     assert probe(bank, None, "barrier", 700).probe is ProbeState.UNSAFE_DATABASE
+
+
+def test_a_replica_is_told_as_another_database(bank: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> NoReturn:
+        raise DatabaseIsReplica("This database must not decide: it is a standby.")
+
+    monkeypatch.setattr("twophase.barrier.probing.read_identity", refused)
+    report = probe(bank, None, "barrier", 700)
+    assert (report.probe, "standby" in report.message) == (ProbeState.WRONG_DATABASE, True)
 
 
 def test_a_database_that_fails_is_told_by_its_code_alone(bank: sqlite3.Connection) -> None:
