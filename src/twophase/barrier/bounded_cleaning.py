@@ -25,7 +25,7 @@ from twophase.barrier.cleaning import (
 )
 from twophase.barrier.dialect import Dialect
 from twophase.barrier.fault import Fault, fault_of
-from twophase.barrier.producer import table_missing
+from twophase.barrier.first_look import table_missing
 from twophase.barrier.transaction import Row, Steps, say
 
 ROWS_MAX: Final = 500
