@@ -69,7 +69,7 @@ class BarrierCleaner:
             raise ConfigurationError("engine: give an engine, a pool or an alias; a connection has work of its own.")
         keep_ms = keep // timedelta(milliseconds=1)
         if keep_ms < KEEP_LEAST_MS:
-            raise ConfigurationError(f"keep: {keep} is too short; at least a day must be kept.")
+            raise ConfigurationError(f"keep: {keep} is too short; the least is a day.")
         self._engine = engine
         self._coordinators = tuple(coordinators)
         self._keep_ms = keep_ms

@@ -174,7 +174,7 @@ def line_of(server: str | Endpoint[Any], instead: str) -> SyncLine:
     if isinstance(server, str):
         line = _shared(server)
     elif isinstance(server, TwoPhase):
-        line = server._line  # noqa: SLF001 -- of this module, and of nobody who uses it
+        line = server._line  # noqa: SLF001 -- of this module
     else:
         raise ConfigurationError("This message was made for AsyncTwoPhase: use the a… methods, or a TwoPhase.")
     # Where asyncio was never imported no loop runs, and importing it would cost more than all the rest.

@@ -36,7 +36,7 @@ class _Answer(msgspec.Struct):
 
 
 class Frozen(Exception):
-    """Somebody has not agreed; the text says who, and why."""
+    """A coordinator has not agreed; the text says which, and why."""
 
 
 def agree(
@@ -54,7 +54,7 @@ def agree(
     Raises:
         Frozen: one of them does not answer, or its clock differs.
     """
-    assert servers, "somebody must agree"
+    assert servers, "at least one coordinator must agree"
     answers = [_ask(server, check_prefix, identity, now_ms, authorization) for server in servers]
     return Agreed(min(one.oldest_undecided_ms for one in answers), min(one.oldest_unfinished_ms for one in answers))
 

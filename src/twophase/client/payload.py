@@ -14,7 +14,7 @@ from twophase.core.limits import require
 
 
 def _fields(value: Any) -> Any:
-    """The fields of a pydantic model, told by its method: nobody needs the library for this."""
+    """Return the fields of a pydantic model, recognized by its method, without importing the library."""
     dump = getattr(value, "model_dump", None)
     if dump is None or isinstance(value, type):
         raise TypeError(f"{type(value).__name__} has no JSON form; give its fields")

@@ -1,4 +1,4 @@
-"""What a function that is a branch must be, and an extra that is missing: the same for every framework."""
+"""Checks that every framework shares: a branch's function fits its engine, and a missing extra is named."""
 
 from __future__ import annotations
 

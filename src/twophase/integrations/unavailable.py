@@ -13,7 +13,7 @@ RETRY_AFTER_S: Final = 1
 
 
 def reply_to(error: BaseException) -> HttpReply | None:
-    """503 with Retry-After for an error of prepare; None for everything else.
+    """Return 503 with Retry-After for an error of prepare; None for every other error.
 
     The fate tells: of these errors, only what was raised before a local transaction began says "not started".
     The text names no address, because it goes to the service's own callers.

@@ -115,7 +115,7 @@ def test_a_database_without_a_barrier_says_so(sqlite_bank: Bank, coordinator: In
         ({"coordinators": []}, "name every coordinator"),
         ({"coordinators": "http://c:1"}, "as a list"),
         ({"coordinators": ["c:1"]}, "no http:// or https:// address"),
-        ({"coordinators": ["http://c:1"], "keep": dt.timedelta(hours=23)}, "at least a day"),
+        ({"coordinators": ["http://c:1"], "keep": dt.timedelta(hours=23)}, "the least is a day"),
     ],
 )
 def test_a_cleaner_that_could_not_be_safe_is_refused(arguments: dict[str, Any], why: str) -> None:

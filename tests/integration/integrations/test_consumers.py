@@ -1,4 +1,4 @@
-"""A consumer is one function on every framework, and its reasons are told; what was not started answers 503."""
+"""A consumer is one function on every framework, and answers with its reasons; what was not started answers 503."""
 
 from __future__ import annotations
 

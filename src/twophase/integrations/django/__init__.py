@@ -12,7 +12,7 @@
 from twophase.integrations.functions import missing_extra
 
 try:
-    import django  # noqa: F401 -- looked for, so that its absence is told by the extra's name
+    import django  # noqa: F401 -- looked for, so that the error names the extra
 except ModuleNotFoundError as error:
     raise missing_extra("django", error) from None
 
