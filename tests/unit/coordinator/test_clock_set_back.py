@@ -108,6 +108,14 @@ async def test_a_delay_that_began_while_the_clock_was_ahead_is_counted_anew(rig:
     await until_succeeded(rig, "delay")
 
 
+async def test_a_clock_that_was_ahead_for_a_moment_leaves_no_message_behind(rig: Rig) -> None:
+    """Nothing has looked at the clock meanwhile but what made the message due."""
+    rig.clock._offset_ms += AHEAD_MS
+    await rig.prepare(message("g"))
+    rig.clock._offset_ms -= AHEAD_MS
+    await until_succeeded(rig, "g")
+
+
 async def test_a_small_step_back_hurries_nothing(rig: Rig) -> None:
     await rig.prepare(message("g", timeout_to_fail_ms=20 * HOUR_MS))
     set_back(rig.clock, 5_000)

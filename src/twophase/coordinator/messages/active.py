@@ -6,7 +6,7 @@ known for certain; the store keeps it, and `recovery` brings it back when it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -119,9 +119,21 @@ class Active:
         """`due_ms`, or less where nothing explains a time so far away; see `Times.latest_ms`."""
         return self._times.latest_ms(entry.state, entry.message, entry.created_ms, due_ms)
 
+    def look_at_far(self, now_ms: int) -> None:
+        """Schedule anew what was scheduled since the last look for a time that nothing explains.
+
+        A clock that was ahead for less than the time between two looks leaves no other trace.
+        """
+        far, self._timers.far = self._timers.far, {}
+        self._timers.far_ms = self._times.far_ms(now_ms)
+        self._hasten(far)
+
     def clock_fell_back(self) -> None:
-        """Schedule anew what waits for a time that nothing explains."""
-        for entry in self.entries():
+        """Schedule anew whatever waits for a time that nothing explains."""
+        self._hasten(self.entries())
+
+    def _hasten(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
             if entry.bucket >= 0:
                 due_ms = self.latest_ms(entry, entry.due_ms)
                 if due_ms < entry.due_ms:

@@ -17,6 +17,7 @@ from twophase.core.hooks import Clock
 _SHIFT = 5
 _SLICE = 1_000
 _CANCELLED_MAX = 10_000
+_NEVER_MS = 2**62
 
 
 class Timers:
@@ -31,12 +32,17 @@ class Timers:
         self._wake_bucket = -1
         self._stopped = False
         self._cancelled = 0
+        self.far_ms = _NEVER_MS
+        """What is scheduled for later than this is put into `far`, for whoever asks whether that can be."""
+        self.far: dict[Entry, None] = {}
 
     def schedule(self, entry: Entry, due_ms: int) -> None:
         """Call `on_due(entry)` at `due_ms`, instead of at any time scheduled before."""
         if entry.bucket >= 0:
             self.cancel(entry)
         entry.due_ms = due_ms
+        if due_ms > self.far_ms:
+            self.far[entry] = None
         number = (due_ms >> _SHIFT) + 1
         entry.bucket = number
         bucket = self._buckets.get(number)
@@ -88,6 +94,7 @@ class Timers:
             self._wake = None
         self._buckets.clear()
         self._order.clear()
+        self.far.clear()
 
     def _sweep(self) -> None:
         """Give back the buckets that cancelling has emptied; a far one would stay until its time."""

@@ -46,6 +46,10 @@ class Times:
             return message.options.not_before_ms
         return message.options.first_call_ms(created_ms)
 
+    def far_ms(self, now_ms: int) -> int:
+        """Whatever is due by then needs no reason of its own."""
+        return now_ms + SLOT_MS_MAX + CLOCKS_APART_MS
+
     def latest_ms(self, state: State, message: Message, created_ms: int, due_ms: int) -> int:
         """`due_ms`; or now, where it is farther away than the message and the longest pause between two tries explain.
 
@@ -53,7 +57,7 @@ class Times:
         cannot be told.
         """
         now_ms = self._clock.now_ms()
-        if due_ms <= now_ms + SLOT_MS_MAX + CLOCKS_APART_MS:
+        if due_ms <= self.far_ms(now_ms):
             return due_ms  # nearly always
         options, settings = message.options, self._settings
         born_ahead = created_ms > now_ms + CLOCKS_APART_MS

@@ -65,6 +65,7 @@ class Recovery:
 
     async def start(self) -> None:
         """Read the first page, then go on in the background."""
+        self._look_at_clock()
         await self._read_pages(pages_max=1)
         self._far = _BEFORE_ALL
         self._go_on()
@@ -142,6 +143,7 @@ class Recovery:
             self._from_ms = 0
             self._far = _BEFORE_ALL
             self._active.clock_fell_back()
+        self._active.look_at_far(now_ms)
         self._seen_ms = now_ms
 
     async def _read_far(self) -> bool:
