@@ -29,6 +29,7 @@ from twophase.stores.base import (
     Subscriber,
     Topics,
 )
+from twophase.stores.nodes import NodeSeen
 from twophase.stores.postgres.store import PostgresStore
 from twophase.stores.search import Found, Search
 from twophase.stores.sqlite.store import SqliteStore
@@ -257,6 +258,10 @@ class SharedFileStore:
 
     async def overview(self, due_by_ms: int = DUE_EVER_MS) -> Overview:
         return await self._all.file.overview(due_by_ms)
+
+    async def nodes(self) -> Sequence[NodeSeen]:
+        seen_ms = self._all.seen_ms
+        return [NodeSeen(node, self._all.epochs[node], held=True, seen_ms=seen_ms[node]) for node in sorted(seen_ms)]
 
     async def now_ms(self) -> int:
         return self._all.clock.now_ms()
