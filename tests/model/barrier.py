@@ -114,6 +114,8 @@ def commit(barrier: Barrier, attempt: int, rules: Rules) -> Barrier:
 
 def ask(barrier: Barrier, rules: Rules) -> tuple[Barrier, Verdict]:
     """Insert, then read: the check-back's question, and the SDK's own after an exception (correctness 1, 7)."""
+    if not rules.check_back_asks_written_table:
+        return barrier, Verdict.ROLLED_BACK
     if is_locked(barrier):
         return barrier, Verdict.UNDECIDED if rules.held_lock_is_in_progress else Verdict.ROLLED_BACK
     if barrier.row is Row.MSG:

@@ -144,6 +144,7 @@ RULE_MUTATIONS = (
     Mutation("aborts when nothing is decided", "I2", Rules(silent_when_undecided=False)),
     Mutation("submits its own branches for another's commit", "I1", Rules(submits_branches_of_row=False), _TWO),
     Mutation("check-back only reads", "I4", Rules(check_back_writes=False)),
+    Mutation("another table than the one written is asked", "I4", Rules(check_back_asks_written_table=False), _ONE),
     Mutation("an open transaction counts as none", "I4", Rules(held_lock_is_in_progress=False)),
     Mutation("a verdict is spoken before it is durable", "I4", Rules(barrier_commits_durably=False), _ONE),
     Mutation("a barrier row is deleted by age", "I4", Rules(barrier_row_is_kept=False)),

@@ -53,6 +53,9 @@ class Rules(msgspec.Struct, frozen=True):
     check_back_heeds_horizon: bool = True
     """An insert that succeeded below the horizon is taken back and proves nothing (C13)."""
 
+    check_back_asks_written_table: bool = True
+    """The table that is asked is the one that the transaction writes; off: another one, which has no such row (C6)."""
+
     # coordinator
     time_decides: State | None = None
     """A prepared message that grows old goes into this state (I5 forbids it)."""

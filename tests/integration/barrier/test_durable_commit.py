@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +13,11 @@ import sqlalchemy
 from tests.integration.barrier.banks import ASYNC_WAYS, SYNC_WAYS, Bank, begin, new_gid, run, verify
 from tests.integration.barrier.test_branch import call_of
 from twophase.barrier.branch import BranchCall, aonce, begin_branch, once, verify_branch
+from twophase.barrier.durability import require_durability
+from twophase.barrier.installing import install
 from twophase.barrier.open import open_transaction
 from twophase.barrier.transaction import Statement, SyncTransaction, perform
+from twophase.core.errors import UnsafeDatabase
 
 EXTRA = 3
 
@@ -64,3 +70,18 @@ async def test_sqlite_syncs_the_directory_too_through_an_async_engine(sqlite_ban
 
     async with sqlite_bank.areached(way) as engine:
         assert await aonce(engine, call_of(new_gid()), look) == EXTRA
+
+
+@pytest.mark.parametrize(("journal_mode", "refused"), [("wal", True), ("delete", False)])
+def test_attached_database_in_wal_is_refused_because_each_file_commits_by_itself(
+    tmp_path: Path, journal_mode: str, refused: bool
+) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "bank.db")) as connection:
+        install(connection)
+        connection.execute("attach ? as other", (str(tmp_path / "other.db"),))
+        connection.execute(f"pragma other.journal_mode = {journal_mode}")
+        transaction = open_transaction(connection)
+        with pytest.raises(UnsafeDatabase, match="attached") if refused else contextlib.nullcontext():
+            perform(require_durability(transaction.dialect, "barrier"), transaction)
+        transaction.rollback()
+        transaction.close()

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
 
 from twophase.barrier.adapters.sqlalchemy_commit import execute, looking_last, require_one_database
+from twophase.barrier.adapters.sqlalchemy_sharing import require_outside, require_unshared
 from twophase.barrier.adapters.sqlite_settings import SqliteSettings
 from twophase.barrier.dialect import SQLITE, Dialect, dialect_named
 from twophase.barrier.transaction import Row, Statement, Steps
@@ -86,20 +87,23 @@ class ConnectionTransaction:
         """Open it.
 
         Raises:
-            OpenTransaction: the Connection is in a transaction, which includes one begun by any statement before.
+            OpenTransaction: the Connection is in a transaction, which includes one begun by any statement before;
+                or the pool shares one connection, which is in one.
             AutocommitRefused: the isolation level is AUTOCOMMIT.
             UnsupportedEngine: neither SQLite, PostgreSQL nor MySQL or MariaDB.
         """
         self.dialect = dialect_of(bind)
         if isinstance(bind, Connection) and bind.in_transaction():
             raise OpenTransaction
+        require_unshared(bind)
         self._owned = isinstance(bind, Engine)
         self._connection = bind.connect() if isinstance(bind, Engine) else bind
         self.handle: Any = self._connection
         self._unclear = False
         self._settings = SqliteSettings(lambda sql: _run_below(self._connection, sql))
         try:
-            if self.dialect is SQLITE and not _driver(self._connection).in_transaction:
+            if self.dialect is SQLITE:
+                require_outside(self._connection)
                 self._settings.prepare(lock_timeout_ms)
             self._root = self._connection.begin()
             _begin_on_driver(self._connection, self.dialect)
@@ -161,6 +165,7 @@ class SessionTransaction:
         if session.in_transaction() or (isinstance(bind, Connection) and bind.in_transaction()):
             raise OpenTransaction
         self.dialect = dialect_of(bind)
+        require_unshared(bind)
         self.handle: Any = session
         self._session = session
         self._settings = SqliteSettings(lambda sql: _run_below(self._connection, sql))

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
 from twophase.barrier.adapters.sqlalchemy import ConnectionTransaction, SessionTransaction
+from twophase.barrier.adapters.sqlalchemy_sharing import require_unshared
 from twophase.barrier.transaction import Row, Statement, Steps
 
 
@@ -50,6 +51,8 @@ async def open_on(
         session = await bind.run_sync(lambda sync: SessionTransaction(sync, lock_timeout_ms))
         return AsyncSqlAlchemyTransaction(bind, session, owned=False)
     owned = isinstance(bind, AsyncEngine)
+    if isinstance(bind, AsyncEngine):
+        require_unshared(bind.sync_engine)
     connection = await bind.connect() if isinstance(bind, AsyncEngine) else bind
     try:
         inner = await connection.run_sync(lambda sync: ConnectionTransaction(sync, lock_timeout_ms))
