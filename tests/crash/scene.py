@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import itertools
 import json
 import sys
@@ -99,7 +100,7 @@ class Scene:
             _, body = _request(f"{self.bank_a.url}/transfer", wish, timeout_s=20)
             answer = json.loads(body)
             told = Acknowledged(transfer_id, answer.get("gid", ""), answer.get("outcome", ""))
-        except (OSError, ValueError):
+        except (OSError, ValueError, http.client.HTTPException):
             told = Acknowledged(transfer_id, "", "")
         self.told.append(told)
         return told

@@ -13,9 +13,7 @@ from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run
 from twophase.barrier.asking import CLOCK_SKEW_MS, CheckBackAnswer, check_back
 from twophase.barrier.branch import once
 from twophase.barrier.cleaning import (
-    BRANCH_HORIZON,
     DAY_MS,
-    HORIZON,
     KEEP_LEAST_MS,
     KEEP_MS,
     LOCAL_TIME_MS,
@@ -27,6 +25,7 @@ from twophase.barrier.cleaning import (
     database_now_ms,
     remove_rule,
 )
+from twophase.barrier.dialect import BRANCH_HORIZON, HORIZON
 from twophase.barrier.open import open_transaction
 from twophase.barrier.transaction import perform
 from twophase.core.errors import BarrierTableMissing, BeginDeadlinePassed, ConfigurationError
