@@ -17,6 +17,7 @@ from twophase.barrier.fault import Fault, code_of, fault_of
 from twophase.barrier.first_look import look_once
 from twophase.barrier.open import aopen_transaction, ask_engine, open_transaction
 from twophase.barrier.primary import require_primary
+from twophase.barrier.shelter import give_back
 from twophase.barrier.transaction import Row, Steps, aperform, perform, say
 from twophase.core import failpoint
 from twophase.core.errors import (
@@ -240,8 +241,7 @@ async def acheck_back(
                 await aperform(look_once(ask_engine(engine), transaction.dialect, table), transaction)
                 await transaction.commit(_stands(transaction.dialect, table, question.gid, answer.verdict))
         finally:
-            await transaction.rollback()
-            await transaction.close()
+            await give_back(transaction)
     except Exception as error:  # noqa: BLE001 -- anything unexpected is no verdict; its code is logged
         return _answer_for(error, gid)
     return answer

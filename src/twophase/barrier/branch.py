@@ -27,6 +27,7 @@ from twophase.barrier.producer import (
     mark,
     verify_row,
 )
+from twophase.barrier.shelter import give_back
 from twophase.barrier.transaction import Steps, aperform, perform, say
 from twophase.core import failpoint
 from twophase.core.errors import BarrierRowRefused, BranchSpoilt, InvalidRequest, UnsupportedType
@@ -257,11 +258,8 @@ async def _atake_effect(engine: Any, call: BranchCall, function: Callable[[Any],
         result = await require_awaitable(function(transaction.handle), "once")
         await transaction.commit(verify_branch(transaction.dialect, table, call, token))
         _reach("branch.after_effect")
-    except BaseException:
-        await transaction.rollback()
-        raise
     finally:
-        await transaction.close()
+        await give_back(transaction)
     return result
 
 
@@ -270,8 +268,5 @@ async def _aconfirm(engine: Any, call: BranchCall, table: str) -> None:
     try:
         await aperform(confirm_branch(transaction.dialect, table, call), transaction)
         await transaction.commit()
-    except BaseException:
-        await transaction.rollback()
-        raise
     finally:
-        await transaction.close()
+        await give_back(transaction)

@@ -16,6 +16,7 @@ from twophase.barrier.durability import require_durability
 from twophase.barrier.fault import Fault, code_of, fault_of
 from twophase.barrier.open import aopen_transaction, open_transaction
 from twophase.barrier.producer import read_identity
+from twophase.barrier.shelter import give_back
 from twophase.barrier.transaction import Steps, aperform, perform, say
 from twophase.core.errors import (
     BarrierTableMissing,
@@ -77,8 +78,7 @@ async def aprobe(engine: Any, identity: str | None, table: str, lock_timeout_ms:
         try:
             report = await aperform(probe_rule(transaction.dialect, table, identity, lock_timeout_ms), transaction)
         finally:
-            await transaction.rollback()
-            await transaction.close()
+            await give_back(transaction)
     except Exception as error:  # noqa: BLE001 -- whatever failed, its code is the answer
         report = _failed(error)
     return msgspec.structs.replace(report, lock_timeout_ms=lock_timeout_ms)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twophase.barrier.asking import acheck_back
 from twophase.barrier.open import aopen_transaction, ask_engine
 from twophase.barrier.producer import read_identity
+from twophase.barrier.shelter import settle
 from twophase.barrier.transaction import aperform
 from twophase.client.flow import (
     AskBarrier,
@@ -46,42 +46,6 @@ END_SECONDS_MAX = 5.0
 
 async def _nothing() -> None:
     """What there is to flush without a session."""
-
-
-class _Settled:
-    """How a piece of work ended that a cancellation could not stop."""
-
-    __slots__ = ("cancelled", "task")
-
-    def __init__(self, task: asyncio.Task[Any], cancelled: asyncio.CancelledError | None) -> None:
-        self.task = task
-        self.cancelled = cancelled
-
-
-async def _settle(work: Coroutine[Any, Any, Any], seconds_max: float | None = None) -> _Settled:
-    """Run `work` to its end, or until `seconds_max`, whatever cancellation comes meanwhile."""
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(work)
-    timer = None if seconds_max is None else loop.call_later(seconds_max, task.cancel)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        # A future and a callback, as `asyncio.wait` has them, for a quarter of what that costs.
-        ended = loop.create_future()
-        wake = partial(_wake, ended)
-        task.add_done_callback(wake)
-        try:
-            await ended
-        except asyncio.CancelledError as error:
-            task.remove_done_callback(wake)
-            cancelled = error
-    if timer is not None:
-        timer.cancel()
-    return _Settled(task, cancelled)
-
-
-def _wake(waiting: asyncio.Future[None], _: object) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
 
 
 class AsyncDriver:
@@ -120,7 +84,7 @@ class AsyncDriver:
         while command is not None:
             if type(command) is Commit:
                 self._sheltered = True
-                settled = await _settle(self._run_from(command))
+                settled = await settle(self._run_from(command))
                 self._cancelled = self._cancelled or settled.cancelled
                 self._let_cancellation_through(settled.task.exception())
                 settled.task.result()
@@ -213,7 +177,7 @@ class AsyncDriver:
         if self._sheltered:
             await self._end_sheltered(what, work)
             return
-        settled = await _settle(work, END_SECONDS_MAX)
+        settled = await settle(work, END_SECONDS_MAX)
         self._cancelled = self._cancelled or settled.cancelled
         if settled.task.cancelled():
             log.warning("%s took longer than %s s and was given up", what, END_SECONDS_MAX)

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
 from twophase.barrier.adapters.sqlalchemy import ConnectionTransaction, SessionTransaction
 from twophase.barrier.adapters.sqlalchemy_sharing import require_unshared
+from twophase.barrier.shelter import finish
 from twophase.barrier.transaction import Row, Statement, Steps
 
 
@@ -58,6 +59,6 @@ async def open_on(
         inner = await connection.run_sync(lambda sync: ConnectionTransaction(sync, lock_timeout_ms))
     except BaseException:
         if owned:
-            await connection.close()
+            await finish(connection.close())
         raise
     return AsyncSqlAlchemyTransaction(connection, inner, owned=owned)

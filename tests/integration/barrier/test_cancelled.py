@@ -1,0 +1,107 @@
+"""A cancelled call gives its connection back, however often it is cancelled, and its transaction holds no row."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tests.integration.barrier.banks import SPEND, Bank, arun, begin, new_gid
+from tests.servers.mariadb import lock_waits
+from twophase.barrier.asking import CheckBackAnswer, acheck_back
+from twophase.barrier.branch import aonce
+from twophase.barrier.open import open_transaction
+from twophase.core.verdict import Verdict
+
+ROUNDS = 60
+WAYS = [
+    pytest.param("postgresql", "asyncpg pool", marks=pytest.mark.postgres),
+    pytest.param("postgresql", "asyncpg engine", marks=pytest.mark.postgres),
+    pytest.param("postgresql", "psycopg engine", marks=pytest.mark.postgres),
+    pytest.param("mysql", "asyncmy engine", marks=pytest.mark.mariadb),
+]
+Call = Callable[[Any, str], Coroutine[Any, Any, Any]]
+
+
+async def ask(engine: Any, gid: str) -> CheckBackAnswer:
+    return await acheck_back(engine, gid)
+
+
+async def take_effect(engine: Any, gid: str) -> str | None:
+    async def effect(handle: Any) -> str:
+        await arun(handle, SPEND)
+        await asyncio.Event().wait()
+        return "done"
+
+    call = {"gid": gid, "branch_id": "01", "op": "action", "trans_type": "msg"}
+    return await aonce(engine, call, effect)
+
+
+def options_of(way: str, connections: int) -> dict[str, Any]:
+    return {} if way.endswith("pool") else {"pool_size": connections, "max_overflow": 0, "pool_timeout": 10}
+
+
+async def cancel(task: asyncio.Task[Any], *, turns: int) -> None:
+    """Cancel it, and once more when it has had so many turns of the loop to clean up."""
+    task.cancel()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+
+
+@pytest.mark.parametrize(("kind", "way"), WAYS)
+@pytest.mark.parametrize("turns", [1, 2, 4, 8])
+async def test_a_check_back_cancelled_twice_gives_its_connection_back(
+    banks: dict[str, Bank], kind: str, way: str, turns: int
+) -> None:
+    bank, gid = banks[kind], new_gid()
+    with bank.plain() as connection:
+        holder = open_transaction(connection)
+        begin(holder, gid)
+        async with bank.areached(way, **options_of(way, 4)) as engine:
+            for _ in range(4):  # as many as there are connections
+                asking = asyncio.create_task(ask(engine, gid))
+                await waiting(bank)
+                await cancel(asking, turns=turns)
+            holder.rollback()
+            holder.close()
+            answer = await asyncio.wait_for(ask(engine, gid), 20)
+    assert answer.verdict is Verdict.ROLLED_BACK
+
+
+async def waiting(bank: Bank) -> None:
+    """Until a session of the bank waits for a row's lock."""
+    async with asyncio.timeout(20):
+        while not await asyncio.to_thread(waits, bank):
+            await asyncio.sleep(0)
+
+
+def waits(bank: Bank) -> int:
+    if bank.kind == "mysql":
+        return lock_waits(bank.query)
+    return len(
+        bank.query("select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
+    )
+
+
+@pytest.mark.parametrize(("kind", "way"), WAYS)
+async def test_calls_cancelled_at_random_leave_every_connection_and_row_free(
+    banks: dict[str, Bank], kind: str, way: str
+) -> None:
+    bank, dice = banks[kind], random.Random(20)
+    gids = [new_gid() for _ in range(ROUNDS)]
+    async with bank.areached(way, **options_of(way, 2)) as engine:
+        for gid in gids:
+            call: Call = dice.choice((ask, take_effect))
+            task = asyncio.create_task(call(engine, gid))
+            for _ in range(dice.randrange(60)):
+                await asyncio.sleep(0)
+            await cancel(task, turns=dice.randrange(12))
+        for gid in gids:
+            answer = await asyncio.wait_for(ask(engine, gid), 20)
+            assert answer.verdict is Verdict.ROLLED_BACK
+    assert bank.balance() == 100
