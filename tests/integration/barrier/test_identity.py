@@ -6,10 +6,14 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.integration.barrier.banks import SYNC_WAYS, Bank, new_gid
 from tests.integration.barrier.conftest import MARKS, empty_bank
+from tests.servers.plugin import running
+from tests.servers.postgres import PostgresServer
+from tests.servers.standby import PostgresStandby
 from twophase.barrier.asking import check_back
 from twophase.barrier.cleaning import DAY_MS, KEEP_MS, clean, database_now_ms, identity_of
 from twophase.barrier.installing import install
@@ -178,3 +182,35 @@ def test_server_that_replicates_another_does_not_decide(request: pytest.FixtureR
             finally:
                 bank.query("reset slave 'copy' all")
             assert check_back(engine, gid).verdict is Verdict.COMMITTED
+
+
+@pytest.mark.mariadb
+def test_user_who_may_not_see_the_channels_is_served(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    gid = new_gid()
+    user = f"clerk_{gid[-6:]}"
+    for bank in empty_bank(request, "mysql", tmp_path):
+        with bank.engine() as engine:
+            install(engine)
+        place = bank.where.partition("@")[2]
+        bank.query(f"create user {user}@'%' identified by 'pw'")
+        bank.query(f"grant all on `{place.partition('/')[2]}`.* to {user}@'%'")
+        try:
+            with Bank("mysql", f"{user}:pw@{place}").engine() as engine:
+                identity = commit(engine, "barrier", gid)
+                assert check_back(engine, gid, identity=identity).verdict is Verdict.COMMITTED
+        finally:
+            bank.query(f"drop user {user}@'%'")
+
+
+@pytest.mark.postgres
+def test_standby_does_not_decide() -> None:
+    with running(PostgresServer()) as primary:
+        with contextlib.closing(psycopg.connect(primary.database("postgres").dsn)) as connection:
+            install(connection)  # before the standby copies it
+        with (
+            running(PostgresStandby(primary)) as standby,
+            contextlib.closing(psycopg.connect(standby.database("postgres").dsn)) as connection,
+        ):
+            with pytest.raises(DatabaseIsReplica, match="standby"):
+                commit(connection, "barrier", new_gid())
+            assert check_back(connection, new_gid()).verdict is Verdict.UNKNOWN
