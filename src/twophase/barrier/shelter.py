@@ -6,13 +6,14 @@ that this holds makes every check-back answer "in progress" for as long as the p
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import asyncio
+
     from twophase.barrier.transaction import AsyncTransaction
 
 END_SECONDS_MAX = 5.0
@@ -32,6 +33,8 @@ class Settled:
 
 async def settle(work: Coroutine[Any, Any, Any], seconds_max: float | None = None) -> Settled:
     """Run `work` to its end, or until `seconds_max`, whatever cancellation comes meanwhile."""
+    import asyncio  # noqa: PLC0415 -- blocking producers import this module too
+
     loop = asyncio.get_running_loop()
     task = loop.create_task(work)
     timer = None if seconds_max is None else loop.call_later(seconds_max, task.cancel)
