@@ -22,6 +22,7 @@ from twophase.client.transport.wire import HttpAnswer, Operation, encode_request
 from twophase.core import failpoint
 from twophase.core.errors import (
     AutocommitRefused,
+    BranchesLost,
     CommittedDespiteError,
     ContraryDecision,
     CoordinatorUnreachable,
@@ -349,11 +350,21 @@ class Attempt:
         draft = self.draft
         draft.progress = Progress.COMMITTED
         # The row is the truth: an implicit commit may have made it durable before the added branches were written.
-        branches = draft.fixed_branches() + (decode_branches(body) if body else ())
+        written = decode_branches(body) if body else ()
+        branches = draft.fixed_branches() + written
         try:
             yield from self._submit(branches)
         except NotYetDelivered as error:
             log.info("%s", error.message, extra={"gid": draft.gid})
+        lost = tuple(branch.url for branch in draft.added_branches() if branch not in written)
+        if lost:
+            raise BranchesLost(
+                f"{type(seen).__name__} was raised: the block ended its transaction, which is committed, before the "
+                f"branches added in it were written. {', '.join(lost)}: never called; only the branches that stand in "
+                "the barrier row and those fixed at prepare are.",
+                gid=draft.gid,
+                branches=lost,
+            ) from seen
         raise CommittedDespiteError(
             f"{type(seen).__name__} was raised, but the local transaction is committed; its branches "
             f"{'are' if draft.progress is Progress.SUBMITTED else 'will be'} called.",

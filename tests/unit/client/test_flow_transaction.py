@@ -14,6 +14,7 @@ from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailu
 from twophase.core.errors import (
     AutocommitRefused,
     BarrierTableMissing,
+    BranchesLost,
     CheckBackCameFirst,
     CommittedDespiteError,
     ContraryDecision,
@@ -436,3 +437,28 @@ def test_submit_is_encoded_anew_only_where_it_says_more_than_prepare(added: int,
     assert seen == encoded
     assert len(stage.bodies["submit"]["steps"]) == 1 + added
     assert stage.bodies["submit"]["query_prepared"] == stage.bodies["prepare"]["query_prepared"]
+
+
+@pytest.mark.parametrize(
+    ("written", "missing"), [(None, ["http://b/one", "http://b/two"]), ("http://b/one", ["http://b/two"])]
+)
+def test_branches_that_are_in_no_row_are_named_and_never_said_to_be_called(
+    written: str | None, missing: list[str]
+) -> None:
+    row = None if written is None else encode_branches((Branch(written, b'"secret"'),))
+    stage = Stage(failures={"last_look": TransactionLost()}, verdict=CheckBackAnswer(Verdict.COMMITTED, row))
+    under_way = course(stage, options=Options(open=True))
+
+    def business() -> None:
+        for url in ("http://b/one", "http://b/two"):
+            under_way.draft.add(url, "secret")
+
+    stage.business = business
+    with pytest.raises(BranchesLost, match="only the branches that stand in the barrier row") as raised:
+        stage.play(flow.transaction(under_way, CHECK))
+    assert isinstance(raised.value, CommittedDespiteError)
+    assert list(raised.value.branches) == missing
+    assert all(url in str(raised.value) for url in missing)
+    assert "secret" not in str(raised.value)
+    fixed = ["http://b/1"] if written is None else ["http://b/1", written]
+    assert [step["action"] for step in stage.bodies["submit"]["steps"]] == fixed

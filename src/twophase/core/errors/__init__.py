@@ -41,6 +41,7 @@ docstring's first line is the default text.
     │   │   └── BeginDeadlinePassed TP-5007 prepared too long ago to begin
     │   ├── Undecided             TP-5003  outcome not known yet; the check-back will decide
     │   ├── CommittedDespiteError TP-5004  an error was seen, yet the transaction is committed
+    │   │   └── BranchesLost      TP-5013  branches added in the block are never called
     │   ├── OpenTransaction       TP-5005  the connection is already in a transaction
     │   ├── AutocommitRefused     TP-5006  the engine commits every statement by itself
     │   ├── MessageUsedTwice      TP-5008  a Message object is single-use
@@ -129,6 +130,7 @@ from twophase.core.errors.transaction import (
     BarrierTableMissing,
     BarrierTableUnusable,
     BeginDeadlinePassed,
+    BranchesLost,
     BranchSpoilt,
     CheckBackCameFirst,
     CommittedDespiteError,
@@ -160,6 +162,7 @@ __all__ = [
     "BeginDeadlinePassed",
     "BenchmarkFailed",
     "BranchSpoilt",
+    "BranchesLost",
     "CannotRead",
     "CheckBackCameFirst",
     "CommittedDespiteError",

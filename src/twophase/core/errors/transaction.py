@@ -42,6 +42,21 @@ class CommittedDespiteError(TransactionError):
     remedy = "Do not repeat the operation. Look at the chained cause."
 
 
+class BranchesLost(CommittedDespiteError):
+    """The block ended its transaction before the branches added in it were written, so these are never called.
+
+    `branches` holds their addresses.
+    """
+
+    code = "TP-5013"
+    remedy = "Take the commit out of the block. Send what is named by another message; do not repeat the operation."
+
+    def __init__(self, message: str | None = None, *, gid: str | None = None, branches: tuple[str, ...] = ()) -> None:
+        """Make the error; `branches` are addresses without payloads."""
+        super().__init__(message, gid=gid)
+        self.branches = branches
+
+
 class OpenTransaction(TransactionError):
     """The connection is already in a transaction, and this library could not see how that ends."""
 
