@@ -17,6 +17,7 @@ from twophase.barrier.fault import Fault, code_of, fault_of
 from twophase.barrier.first_look import look_once
 from twophase.barrier.open import aopen_transaction, ask_engine, open_transaction
 from twophase.barrier.primary import require_primary
+from twophase.barrier.producer import mark, release_mark
 from twophase.barrier.shelter import give_back
 from twophase.barrier.transaction import Row, Steps, aperform, perform, say
 from twophase.core import failpoint
@@ -90,17 +91,23 @@ def check_back_rule(
     if dialect.has("read_check_back"):
         rows = yield say(dialect, "read_check_back", table, gid=question.gid)
     meta = yield say(dialect, "read_meta", table)
+    yield from mark(dialect)
     return _judge(question, token, rows, {str(name): str(value) for name, value in meta})
 
 
-def begin_bounded(dialect: Dialect, lock_timeout_ms: int) -> Steps[dict[str, Any]]:
-    """First statements of a transaction in READ COMMITTED whose waits are bounded; returns the bounds."""
-    bounds: dict[str, Any] = {
+def bounds_of(lock_timeout_ms: int) -> dict[str, Any]:
+    """The bound on waiting in the words of each database's statements."""
+    return {
         "lock_timeout": f"{lock_timeout_ms}ms",
         "statement_timeout": f"{lock_timeout_ms}ms",
         "lock_timeout_s": max(1, lock_timeout_ms // 1000),
         "lock_timeout_fraction": lock_timeout_ms / 1000,
     }
+
+
+def begin_bounded(dialect: Dialect, lock_timeout_ms: int) -> Steps[dict[str, Any]]:
+    """First statements of a transaction in READ COMMITTED whose waits are bounded; returns the bounds."""
+    bounds = bounds_of(lock_timeout_ms)
     if dialect.has("check_back_isolation_before_settings"):
         yield say(dialect, "check_back_isolation_before_settings")
     if dialect.has("check_back_settings"):
@@ -131,9 +138,17 @@ def _judge(question: CheckBackQuestion, token: str, rows: Row, meta: dict[str, s
 
 
 def _stands(dialect: Dialect, table: str, gid: str, verdict: Verdict) -> Steps[None]:
-    """Read the decision once more, right before COMMIT; raises TransactionLost when it is not the one to be spoken."""
+    """Read the decision once more, right before COMMIT, in the transaction that wrote it.
+
+    Raises:
+        TransactionLost: the transaction has ended, or the decision is not the one to be spoken.
+    """
     reason = _COMMITTED_REASON if verdict is Verdict.COMMITTED else _ROLLED_BACK_REASON
-    rows = yield say(dialect, "read_decision", table, gid=gid)
+    try:
+        yield from release_mark(dialect)
+        rows = yield say(dialect, "read_decision", table, gid=gid)
+    except Exception as error:
+        raise TransactionLost(gid=gid) from error
     if not rows or rows[0][0] != reason:
         raise TransactionLost(gid=gid)
 

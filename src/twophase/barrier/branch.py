@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from twophase.barrier.asking import LOCK_TIMEOUT_MS, begin_bounded
+from twophase.barrier.asking import LOCK_TIMEOUT_MS, begin_bounded, bounds_of
 from twophase.barrier.dialect import DEFAULT_TABLE, Dialect
 from twophase.barrier.effect import require_awaitable, require_blocking, require_ended
 from twophase.barrier.first_look import look_once, refusal_of
@@ -142,13 +142,13 @@ def verify_branch(dialect: Dialect, table: str, call: BranchCall, token: str) ->
 
 
 def confirm_branch(dialect: Dialect, table: str, call: BranchCall) -> Steps[None]:
-    """Write the row that stands, so that the commit which follows makes it durable, and read it.
+    """Write the row that stands, and read it: the last statements before the COMMIT that makes it durable.
 
     Raises:
         BranchSpoilt: the transaction that wrote the row was ended inside its block.
         BarrierRowRefused: no row of this branch stands, so it has not taken effect.
     """
-    bounds = yield from begin_bounded(dialect, LOCK_TIMEOUT_MS)
+    bounds = bounds_of(LOCK_TIMEOUT_MS)
     key = {"gid": call.gid, "branch_id": call.branch_id, "op": call.op}
     rows = yield say(dialect, "confirm_branch", table, **key, **bounds)
     if dialect.has("read_branch"):
@@ -227,8 +227,8 @@ def _take_effect(engine: Any, call: BranchCall, function: Callable[[Any], R], ta
 def _confirm(engine: Any, call: BranchCall, table: str) -> None:
     transaction = open_transaction(engine, lock_timeout_ms=LOCK_TIMEOUT_MS)
     try:
-        perform(confirm_branch(transaction.dialect, table, call), transaction)
-        transaction.commit()
+        perform(begin_bounded(transaction.dialect, LOCK_TIMEOUT_MS), transaction)
+        transaction.commit(confirm_branch(transaction.dialect, table, call))
     except BaseException:
         transaction.rollback()
         raise
@@ -266,7 +266,7 @@ async def _atake_effect(engine: Any, call: BranchCall, function: Callable[[Any],
 async def _aconfirm(engine: Any, call: BranchCall, table: str) -> None:
     transaction = await aopen_transaction(engine, lock_timeout_ms=LOCK_TIMEOUT_MS)
     try:
-        await aperform(confirm_branch(transaction.dialect, table, call), transaction)
-        await transaction.commit()
+        await aperform(begin_bounded(transaction.dialect, LOCK_TIMEOUT_MS), transaction)
+        await transaction.commit(confirm_branch(transaction.dialect, table, call))
     finally:
         await give_back(transaction)

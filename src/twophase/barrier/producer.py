@@ -74,6 +74,12 @@ def mark(dialect: Dialect) -> Steps[None]:
         yield say(dialect, "mark")
 
 
+def release_mark(dialect: Dialect) -> Steps[None]:
+    """Release it; fails when the transaction that set the mark has ended."""
+    if dialect.has("release_mark"):
+        yield say(dialect, "release_mark")
+
+
 def begin_producer(
     dialect: Dialect,
     table: str,
@@ -168,8 +174,7 @@ def verify_row(
     """Verify any row of the barrier by its last statements, the last of which returns it; raises TransactionLost."""
     rows: object = ()
     try:
-        if dialect.has("release_mark"):
-            yield say(dialect, "release_mark")
+        yield from release_mark(dialect)
         for statement in looks:
             rows = yield say(dialect, statement, table, gid=gid, branch_id=branch_id, op=op, token=token)
     except Exception as error:

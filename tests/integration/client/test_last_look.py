@@ -19,6 +19,7 @@ from tests.integration.client.coordinator import RecordingCoordinator
 from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT, Ledger, MariadbLedger, mariadb_connection
 from tests.servers.mariadb import lock_waits
 from twophase import AsyncTwoPhase, Message, Progress, RolledBack, TransactionLost, Undecided, Verdict
+from twophase.barrier import check_back, once
 from twophase.barrier.fault import code_of
 
 SQLALCHEMY = ("engine", "connection", "session")
@@ -31,6 +32,8 @@ SQLITE_SESSION = pytest.mark.kinds(where=lambda kind: kind.name == "sqlite sessi
 SYNC = pytest.mark.kinds(where=lambda kind: kind.name == "postgresql engine")
 ASYNC = pytest.mark.kinds(where=lambda kind: kind.name == "postgresql async engine")
 SQLITE = pytest.mark.kinds(where=lambda kind: kind.name == "sqlite engine")
+ENGINES = pytest.mark.kinds(where=lambda kind: kind.name.endswith(" engine") and not kind.is_async)
+CALL = {"gid": "done-before", "branch_id": "01", "op": "action", "trans_type": "msg"}
 
 
 def transfer_message(coordinator: RecordingCoordinator) -> Message:
@@ -149,6 +152,32 @@ def test_a_joined_session_s_later_listener_that_spoils_it_ends_in_a_rollback(
     with pytest.raises(RolledBack):
         business()
     assert_rolled_back(bank.ledger, message, coordinator)
+
+
+@SYNC
+def test_a_branch_done_before_is_not_confirmed_by_a_commit_that_a_listener_spoils(bank: Bank) -> None:
+    assert once(bank.engine, CALL, lambda _: "done") == "done"
+    event.listen(bank.engine, "commit", swallow_an_error)
+    with pytest.raises(DBAPIError):
+        once(bank.engine, CALL, lambda _: "done")
+    event.remove(bank.engine, "commit", swallow_an_error)
+    assert once(bank.engine, CALL, lambda _: "done") is None
+
+
+@ENGINES
+async def test_a_check_back_speaks_no_verdict_whose_own_write_a_listener_rolls_back(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    message = transfer_message(coordinator)
+    await bank.transact(message, transfer)
+
+    def roll_back(connection: Connection) -> None:
+        connection.connection.rollback()
+
+    event.listen(bank.engine, "commit", roll_back)
+    assert check_back(bank.engine, message.gid).verdict is Verdict.UNKNOWN
+    event.remove(bank.engine, "commit", roll_back)
+    assert check_back(bank.engine, message.gid).verdict is Verdict.COMMITTED
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from twophase.barrier.adapters.sqlalchemy_sharing import require_outside, requir
 from twophase.barrier.adapters.sqlite_settings import SqliteSettings
 from twophase.barrier.dialect import SQLITE, Dialect, dialect_named
 from twophase.barrier.transaction import Row, Statement, Steps
-from twophase.core.errors import AutocommitRefused, OpenTransaction, TransactionLost, UnsupportedEngine
+from twophase.core.errors import AutocommitRefused, BarrierError, OpenTransaction, TransactionLost, UnsupportedEngine
 
 _DRIVERS: Final = frozenset({
     *("pysqlite", "aiosqlite"),
@@ -122,7 +122,7 @@ class ConnectionTransaction:
         try:
             with nullcontext() if last is None else looking_last(last, self._connection, self.dialect):
                 self._root.commit()
-        except TransactionLost:
+        except BarrierError:  # of the look: nothing was committed
             self._unclear = False
             raise
         self._unclear = False

@@ -165,8 +165,7 @@ class Ledger:
                 run(connection, "set_count", group_id=group, message_count=messages)
                 if run(connection, "count_duplicates", group_id=group)[0][0]:
                     raise RowRefused("Rows in different partitions of one batch have the same key.")
-                perform(verify_producer(transaction.dialect, DEFAULT_TABLE, group, token), transaction)
-                transaction.commit()
+                transaction.commit(verify_producer(transaction.dialect, DEFAULT_TABLE, group, token))
             except CheckBackCameFirst:
                 transaction.rollback()
             except BaseException:
