@@ -30,7 +30,7 @@ from twophase.barrier.transaction import Row, Steps, say
 
 ROWS_MAX: Final = 500
 _PAGES_MAX: Final = 5
-"""Of rows that must stay, between the oldest row and the first that may go."""
+"""Rows that must stay, between the oldest row and the first that may go."""
 
 
 class Alone(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class Rest(msgspec.Struct, frozen=True):
 
 
 class CleanedSome(msgspec.Struct, frozen=True):
-    """What one run removed. `after`: the id from which the next run reads on, -1 for the oldest."""
+    """The rows that one run removed. `after`: the id from which the next run reads on, -1 for the oldest."""
 
     rows: int
     after: int

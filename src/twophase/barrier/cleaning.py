@@ -194,7 +194,7 @@ def _pages(engine: Any, table: str, horizons: Horizons) -> Iterator[Sequence[Row
 
 
 def is_young(page: Sequence[Row], newest_ms: int) -> bool:
-    """Whether everything of a page was written after the newest horizon, so that no later page holds an old row."""
+    """True when everything of a page was written after the newest horizon, so that no later page holds an old row."""
     written = [int(row[3]) for row in page if row[3] is not None]
     return bool(written) and min(written) > newest_ms + BEGIN_DEADLINE_MS.value + CLOCK_SKEW_MS + LOCAL_TIME_MS
 

@@ -143,11 +143,11 @@ class Dialect(msgspec.Struct, frozen=True):
         return fault_of(error) is Fault.TABLE_MISSING
 
     def is_denied(self, error: BaseException) -> bool:
-        """Whether `error` says: this user, or this version, has no such question."""
+        """True when `error` says that this user, or this version, may not ask so."""
         return fault_of(error) is Fault.DENIED
 
     def is_unusable_table(self, error: BaseException) -> bool:
-        """Whether `error` says: the table lacks the unique key that an insert of ours names, or transactions."""
+        """True when `error` says that the table lacks transactions, or the unique key that our insert names."""
         return fault_of(error) is Fault.TABLE_UNUSABLE
 
     def is_duplicate(self, error: BaseException) -> bool:

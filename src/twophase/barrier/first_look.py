@@ -1,7 +1,7 @@
 """The first look at an engine's barrier table: can it keep the promises at all (I2, I4, I6)?
 
-Without its unique key two transactions write the same row, and each believes that it was first. Nobody notices until a
-branch takes effect twice, so producer, check-back and branch prove the table before they rely on it.
+Without its unique key two transactions write the same row, and each believes that it was first. It goes unnoticed until
+a branch takes effect twice, so producer, check-back and branch prove the table before they rely on it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROVEN: Final = ByEngine[bool]()
 def look_once(engine: Any, dialect: Dialect, table: str) -> Steps[None]:
     """Prove the table, and log a database that may forget, once in some minutes for each engine.
 
-    Inside the transaction at hand, behind its first statements. A table that was not proven is looked at again.
+    Runs inside the open transaction, behind its first statements. A table that was not proven is looked at again.
 
     Arguments:
         engine: what lasts (`ask_engine`): an engine, a pool or an alias of Django's. A connection that is handed over
@@ -54,7 +54,7 @@ def flaws_of(dialect: Dialect, table: str) -> Steps[list[Row]]:
 
 
 def refusal_of(dialect: Dialect, error: Exception, table: str, gid: str) -> BarrierError | None:
-    """The error of our own for what the database said of an insert; None when it speaks of something else."""
+    """The typed error for a database's refusal of an insert; None when the refusal has another reason."""
     if dialect.is_missing_table(error):
         return table_missing(table, gid=gid)
     if dialect.is_unusable_table(error):

@@ -56,7 +56,7 @@ class SyncTransaction(OpenConnection, Protocol):
     """One open local transaction on one connection, ended by exactly one `commit` or `rollback`."""
 
     handle: Any
-    """What the application executes its own statements on (a Connection, a Session, a cursor's connection)."""
+    """The object that the application executes its own statements on, such as a Connection or a Session."""
 
     def commit(self, last: Steps[None] | None = None) -> None:
         """Commit, performing the rule `last` first, behind all that the application could run before COMMIT.

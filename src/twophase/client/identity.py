@@ -17,7 +17,7 @@ from twophase.core.hooks import MonotonicMs, monotonic_ms
 
 
 class Identities:
-    """What is known of engines' barrier tables."""
+    """The known identities of engines' barrier tables."""
 
     def __init__(self, clock: MonotonicMs = monotonic_ms) -> None:
         """Start empty; `clock` tells the age of what is known."""
@@ -40,7 +40,7 @@ class Identities:
 
 
 def _chooses_at_checkout(engine: Any) -> bool:
-    """Whether the application does something to each connection before it is used, such as choosing a schema.
+    """True when the application prepares each connection before its use, as by choosing a schema.
 
     A database that an alias of Django's names may change with its settings.
     """

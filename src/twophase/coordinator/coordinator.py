@@ -260,7 +260,7 @@ class Coordinator:
         return await self._store.nodes()
 
     def busiest(self, limit: int) -> list[tuple[str, int, int]]:
-        """Where most of this node's branch calls go, as (destination, in flight, waiting)."""
+        """The destinations of most of this node's branch calls, as (destination, in flight, waiting)."""
         return self._engine.branch_calls.gate.busiest(limit)
 
     async def horizon(self, check_prefix: str, identity: str) -> Horizon:

@@ -1,4 +1,4 @@
-"""What a person may do to a message: stop, park, redrive, redirect it, have it tried now; each act is on record.
+"""The operator's acts on a message: stop, park, redrive, redirect it, have it tried now; each act is on record.
 
 Promise (rules 23 and 24): an operator goes through the lifecycle table like everybody else, whatever node he reaches; a
 message of another node is moved here by compare-and-set. Whatever he does is on record in the same commit as what it

@@ -50,7 +50,7 @@ def why_reserved(url: str, *, identities_max: int = 0) -> str:
 
 
 def why_no_scheme(url: str) -> str:
-    """What is wrong with an address without a scheme, and how it is probably meant.
+    """The fault of an address without a scheme, and the address that was probably meant.
 
     >>> why_no_scheme("localhost:1/in"), why_no_scheme("/in")
     ("'localhost:1/in' has no scheme; write http://localhost:1/in", "'/in' has no scheme and no host")

@@ -28,7 +28,7 @@ CONNECTION_HEADERS: Final = frozenset(
 )
 """In lower case; whoever makes the call sets them, and no message does."""
 _RESERVED: Final = ("x-twophase-", "twophase-", "dtm-")
-"""What the coordinator itself says about a call begins so, in a header or in gRPC's metadata."""
+"""Prefix of the coordinator's own headers and gRPC metadata of a call."""
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 _METADATA_NAME: Final = re.compile(r"[0-9A-Za-z_.-]+")

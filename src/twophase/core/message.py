@@ -188,7 +188,7 @@ def same_prepared(known: Message, said: Message) -> bool:
 
 
 def _same_place_asked(known: str, said: str) -> bool:
-    """Whether two check addresses ask the same service, at the same path, about the same named database."""
+    """True when two check addresses ask the same service, at the same path, about the same named database."""
     databases = databases_asked(known)
     return bool(databases) and databases == databases_asked(said) and known.partition("?")[0] == said.partition("?")[0]
 

@@ -76,7 +76,7 @@ def redirect(message: Message, done: int, wanted: Redirection) -> tuple[Message,
 
 
 def begins(url: str, beginning: str) -> bool:
-    """Whether an address begins so, up to the end of a part; with or without its scheme.
+    """True when an address begins so, up to the end of a part; with or without its scheme.
 
     >>> begins("http://b:80/in", "b:80"), begins("http://b:8080/in", "http://b:80")
     (True, False)
@@ -159,7 +159,7 @@ def _replaced(url: str, wanted: Redirection) -> str:
 
 
 def _rest(url: str, beginning: str) -> str | None:
-    """What follows the beginning; None when the address begins otherwise, or the beginning ends within a part."""
+    """The rest of an address behind its beginning; None when it begins otherwise or ends within a part."""
     for text in (url, url.partition("://")[2]):
         if text.startswith(beginning):
             rest = text[len(beginning) :]

@@ -35,7 +35,7 @@ class TakenBranch(msgspec.Struct, frozen=True, omit_defaults=True):
 class TakenMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message, with its options as they stand in a prepare or submit; `delay_ms` counts from now on.
 
-    `created_ms` is when it was begun there, milliseconds since 1970, and stays its birth here; 0 when nobody knows, and
+    `created_ms` is when it was begun there, milliseconds since 1970, and stays its birth here; 0 when unknown, and
     then no barrier row of its kind is cleaned while it is unfinished.
     """
 

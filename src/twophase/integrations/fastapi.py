@@ -163,7 +163,7 @@ def _called(function: Callable[..., Any], args: tuple[Any, ...], injected: dict[
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    """What FastAPI injects: the function's parameters behind the connection, and the request."""
+    """The signature that FastAPI injects into: the function's parameters behind the connection, and the request."""
     names = getattr(inspect.unwrap(function), "__globals__", {})
     _, *parameters = (
         parameter.replace(annotation=_evaluated(parameter.annotation, names))

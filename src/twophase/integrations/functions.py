@@ -11,7 +11,7 @@ from twophase.core.errors import FunctionRefused
 
 
 def is_coroutine_branch(engine: Any, function: Callable[..., object]) -> bool:
-    """Whether a decorated function is an `async def`, as its engine must be.
+    """True when a decorated function is an `async def`, as its engine must be async.
 
     Raises:
         FunctionRefused: one is async and the other is not.

@@ -55,7 +55,7 @@ class LogObserver:
         )
 
     def check_address_well(self, target: str) -> None:
-        """What was reported is over."""
+        """Log that a reported trouble is over."""
         _log.info("this check address can answer check-backs again", target=target)
 
     def parked(self, gid: str, why: str) -> None:

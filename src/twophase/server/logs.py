@@ -90,7 +90,7 @@ def _render(_logger: object, _method: str, event: Event) -> str:
 
 
 def are_for_people(log_format: str, stream: TextIO | None = None) -> bool:
-    """Whether lines are text for people: as the setting says, or else where `stream` is a terminal."""
+    """True when lines are text for people: by the setting, or because `stream` is a terminal."""
     return log_format == "console" or (log_format == "auto" and (stream or sys.stderr).isatty())
 
 

@@ -149,7 +149,7 @@ def _build(settings: SessionSettings, place: Path) -> SparkSession:
 
 
 def _is_here(settings: SessionSettings) -> bool:
-    """Whether all of this Spark runs on this machine."""
+    """True when all of this Spark runs on this machine."""
     return dict(settings.extra).get("spark.master", "local").startswith("local")
 
 

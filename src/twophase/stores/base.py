@@ -100,7 +100,7 @@ class Insert(msgspec.Struct, frozen=True):
     """A new message: PREPARED, or SUBMITTED for a plain one, decided then by its submit. Refused when the gid is taken.
 
     `due_in_ms` counts from the store's clock at the flush. `created_ms` is the birth of a message that was begun at
-    another coordinator, 0 when nobody knows; None: it is born with this flush.
+    another coordinator, 0 when unknown; None: it is born with this flush.
     """
 
     gid: str

@@ -60,7 +60,7 @@ class Search(msgspec.Struct, frozen=True):
 
     @property
     def needle(self) -> bytes:
-        """What stands in the body of every message that is wanted for its addresses, and in few others."""
+        """Text that stands in the body of every message with the wanted addresses, and in few others."""
         return (self.destination or self.check).encode("utf-8", "replace")
 
     @property
@@ -69,7 +69,7 @@ class Search(msgspec.Struct, frozen=True):
         return self.gid_prefix + _BEYOND
 
     def calls(self, body: bytes) -> bool:
-        """Whether a stored message goes to the destination, and asks at the check address, that are wanted."""
+        """True when a stored message has the wanted destination and the wanted check address."""
         if not self.destination and not self.check:
             return True
         try:
@@ -83,7 +83,7 @@ class Search(msgspec.Struct, frozen=True):
 
 
 def _addresses(branch: Branch) -> tuple[str, ...]:
-    """Where a branch goes; not where it went before it was redirected."""
+    """The addresses that a branch goes to, not those from before a redirect."""
     if branch.subscribers is None:
         return (branch.url,)
     return (branch.url, *branch.subscribers) if branch.url.startswith(TOPIC_PREFIX) else branch.subscribers

@@ -65,7 +65,7 @@ class Partners:
         self._ledger = ledger
         self._server: asyncio.Server | None = None
         self._transports: set[asyncio.Transport] = set()
-        # Nodes call here until they are killed, also when nobody listens: no other test's listener may be there then.
+        # Nodes call here until they are killed, so no other test may get the port meanwhile.
         self._kept = KeptPort()
         self.port = self._kept.number
 

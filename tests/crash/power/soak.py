@@ -52,7 +52,7 @@ async def write(place: str, life: int) -> None:
 
 
 async def missing(place: str, said: Iterable[str]) -> list[str]:
-    """Return what was said of messages, one line each, and is not so."""
+    """Return the acknowledged lines that the store does not hold."""
     if place.startswith("postgresql"):
         return await _missing(place, said)
     with tempfile.TemporaryDirectory() as folder:  # the next life begins with what the power left, untouched

@@ -1,4 +1,4 @@
-"""What MariaDB with a binary log acknowledged is on the disk, or the transaction is refused."""
+"""An acknowledged commit of MariaDB with a binary log is on the disk, or the transaction is refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _bank(server: PowerlessMariadb, name: str) -> Bank:
 
 @contextlib.contextmanager
 def _unsynced(bank: Bank) -> Iterator[None]:
-    """As every MariaDB is that was told nothing else."""
+    """MariaDB with its default settings."""
     _sync_binlog(bank, 0)
     try:
         yield

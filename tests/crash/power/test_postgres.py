@@ -1,4 +1,4 @@
-"""What PostgreSQL acknowledged is on the disk, whatever a block has set."""
+"""An acknowledged commit of PostgreSQL is on the disk, whatever a block has set."""
 
 from __future__ import annotations
 

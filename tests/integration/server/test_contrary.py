@@ -1,4 +1,4 @@
-"""A verdict that contradicts what was decided meanwhile: a person can see it, whoever was first."""
+"""A verdict that contradicts the decision is visible to a person, whichever came first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of an engine ages, so a setting that changes in a running process is seen."""
+"""A memory of an engine ages, so a setting that changes in a running process is seen."""
 
 from __future__ import annotations
 

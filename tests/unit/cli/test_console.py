@@ -1,4 +1,4 @@
-"""What the command line prints of others is printed as it stands."""
+"""The command line prints foreign texts as they stand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a payload: the page's table, and values that JSON cannot carry."""
+"""The fate of payload values: the page's table, and values that JSON cannot carry."""
 
 from __future__ import annotations
 

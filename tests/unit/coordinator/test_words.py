@@ -1,4 +1,4 @@
-"""Words in a 200's body: they decide by dtm's rule alone, and then whoever looks is told so."""
+"""Words in a 200's body decide by dtm's rule alone, and then explain, log and alert name them."""
 
 from __future__ import annotations
 

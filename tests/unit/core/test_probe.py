@@ -1,4 +1,4 @@
-"""What the answer to a probe of a check address means."""
+"""The meaning of answers to a probe of a check address."""
 
 from __future__ import annotations
 

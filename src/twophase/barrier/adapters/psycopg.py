@@ -14,7 +14,7 @@ from twophase.barrier.transaction import Row, Statement, Steps, perform
 from twophase.core.errors import AutocommitRefused, OpenTransaction, TransactionLost, UnsupportedEngine
 
 COMMITTED = "COMMIT"
-"""What PostgreSQL calls a COMMIT that did not roll back an aborted transaction."""
+"""PostgreSQL's tag of a COMMIT that committed, and did not roll back an aborted transaction."""
 
 
 class PsycopgTransaction:

@@ -226,7 +226,7 @@ class JoinedTransaction:
         if self.dialect is SQLITE and not _driver(self._connection).in_transaction:
             SqliteSettings(lambda sql: _run_below(self._connection, sql)).make_durable()
         _begin_on_driver(self._connection, self.dialect)
-        session.flush()  # here, so that an error of the application's pending objects is taken for nothing of ours
+        session.flush()  # an error of the application's pending objects must not look like the barrier's
         self._root = session.get_transaction()
 
     def execute(self, statement: Statement) -> list[Row]:

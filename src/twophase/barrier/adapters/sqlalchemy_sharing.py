@@ -23,7 +23,7 @@ def require_unshared(bind: Engine | Connection) -> None:
     if bind.dialect.name != "sqlite" or isinstance(bind, Connection):
         return
     if isinstance(bind.pool, StaticPool):
-        record: Any = vars(bind.pool).get("connection")  # not made yet: nobody is in a transaction
+        record: Any = vars(bind.pool).get("connection")  # not made yet, so in no transaction
         raw = None if record is None else record.driver_connection
         if raw is not None and raw.in_transaction:
             raise OpenTransaction

@@ -1,4 +1,4 @@
-"""How far a benchmark is: a bar on a terminal that can draw one, a line for each run elsewhere."""
+"""Progress of a benchmark: a bar on a terminal that can draw one, a line for each run elsewhere."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Database:
             transaction.close()
 
     def _inside(self, transaction: SyncTransaction) -> Iterator[Finding]:
-        """What is read in a transaction; the barrier comes last, because its absence spoils a transaction."""
+        """Read everything in one transaction; the barrier comes last, because its absence spoils a transaction."""
         dialect = transaction.dialect
         before_ms = _own_ms()
         [(now_ms,)] = perform(_rows(say(dialect, "now", self._table)), transaction)

@@ -65,7 +65,7 @@ class Asked(msgspec.Struct, frozen=True):
 
     @property
     def is_filtered(self) -> bool:
-        """Whether a filter restricts which messages are meant."""
+        """True when a filter restricts the messages."""
         return bool(self.states or self.gid_prefix or self.destination or self.created_after or self.created_before)
 
     def filters(self, *, parked: bool | None, states: list[str] | None = None) -> Filters:
@@ -172,7 +172,7 @@ def perform(api: Api, act: str, gids: list[str], body: object, answer: type[T]) 
 
 
 def count_of(gids: list[str], kind: str) -> str:
-    """How many messages, in words.
+    """The number of messages, in words.
 
     >>> count_of(["g"], "parked")
     '1 parked message'

@@ -22,7 +22,7 @@ _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 _STATUSES_OF_NO_SUCH_PLACE: Final = frozenset({0, 301, 302, 307, 308, 404, 405, 410})
-"""Nobody answered, or somebody who does not know the path."""
+"""Statuses without an answer, or from a server that does not know the path."""
 
 
 class Remedy(msgspec.Struct, frozen=True):
@@ -227,7 +227,7 @@ def _failing(branch: ShownBranch, last: ShownAttempt, now_ms: int) -> str:
 
 
 def _word(one: ShownAttempt) -> str:
-    """What to add where a word in the answer's body decided, which nobody expects who knows only HTTP."""
+    """Name the word in the answer's body that decided; who knows only HTTP does not expect one."""
     word = word_that_decided(one.status, one.result)
     return f"; {word}" if word else ""
 

@@ -69,7 +69,7 @@ def one_message(one: ShownMessage, now_ms: int) -> Iterable[Table]:
 
 
 def payload_of(branch: ShownBranch) -> str:
-    """What a branch is sent, under a headline; what a terminal would not print is escaped.
+    """Print a branch's payload under a headline; what a terminal would not print is escaped.
 
     >>> print(payload_of(ShownBranch("01", payload_bytes=3, payload="a\\x1b[")))
     Payload of branch 01, 3 bytes:

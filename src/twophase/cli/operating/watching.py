@@ -22,7 +22,7 @@ EveryOption = Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.
 def repeat(print_once: Callable[[], None], *, watch: bool, every_s: float, as_json: bool) -> None:
     """Print once, or with `watch` again and again: on a terminal in its place, elsewhere one after the other.
 
-    A server that does not answer is told each time, and is asked on. Ctrl-C ends it with exit code 0.
+    A server that does not answer is reported each time and asked again. Ctrl-C ends it with exit code 0.
     """
     if not watch:
         print_once()

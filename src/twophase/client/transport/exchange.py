@@ -26,7 +26,7 @@ from twophase.core.schedule import DEFAULT_REQUEST_TIMEOUT_MS, Schedule
 _LATER = frozenset({502, 503, 504})
 """Statuses that say to come again, of a coordinator or of a proxy before it."""
 _GONE = (ShuttingDown, CoordinatorUnreachable)
-"""What `_LATER` stands for where no coordinator is at work: one that ends, or a proxy with none behind it."""
+"""Errors of `_LATER` that mean no coordinator is at work: one that stops, or a proxy without one behind it."""
 
 Encode = Callable[[Message, Operation], bytes]
 

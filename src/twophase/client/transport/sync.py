@@ -128,7 +128,7 @@ def _left(deadline: float) -> float:
 
 
 def _failure(text: str, error: Exception) -> TransportFailure:
-    """What a request failed with: a broken connection is told from a coordinator that is silent or is none."""
+    """Classify a failure: a broken connection differs from a silent coordinator and from a server that is none."""
     broken = isinstance(error, OSError | EOFError) and not isinstance(error, TimeoutError)
     return Disconnected(text) if broken else TransportFailure(text)
 

@@ -47,7 +47,7 @@ _NO_ADDRESS = "the message has no check-back address"
 
 
 class _CommittedBody(msgspec.Struct):
-    """What a committed answer may carry beside the verdict (decision 1); a JSON-RPC answer carries it in `result`."""
+    """The branches that a committed answer may carry beside the verdict; JSON-RPC puts it in `result`."""
 
     branches: str = ""
     jsonrpc: str = ""

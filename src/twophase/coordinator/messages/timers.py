@@ -33,7 +33,7 @@ class Timers:
         self._stopped = False
         self._cancelled = 0
         self.far_ms = _NEVER_MS
-        """What is scheduled for later than this is put into `far`, for whoever asks whether that can be."""
+        """A due time later than this goes into `far`, where its reason is checked."""
         self.far: dict[Entry, None] = {}
 
     def schedule(self, entry: Entry, due_ms: int) -> None:

@@ -17,7 +17,7 @@ from twophase.core.message import Durability, Message
 from twophase.core.schedule import PAUSE_MS_MAX
 
 CLOCKS_APART_MS: Final = 60_000
-"""What a due time may be later than its reason: a flush that waited for the store, and two clocks."""
+"""Slack of a due time behind its reason: a flush that waited for the store, and two clocks."""
 
 
 class Times:

@@ -277,7 +277,7 @@ class Probing:
 
 
 def _key(url: str) -> tuple[str, ...]:
-    """What is probed as one: host, path and database, whatever else stands in the query."""
+    """The unit of probing: host, path and database, without the rest of the query."""
     return (url.partition("?")[0], *databases_asked(url))
 
 

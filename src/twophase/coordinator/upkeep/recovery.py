@@ -57,7 +57,7 @@ class Recovery:
         self._faulted = False
         self._adopted = False
         self._far: tuple[int, str] | None = None
-        """Where to go on in what is far away; None: all of it has been looked through."""
+        """Position among the rows that are due far away; None when all have been looked through."""
         self._seen_ms = 0
         self._wanted = asyncio.Event()
         self._hurried = asyncio.Event()

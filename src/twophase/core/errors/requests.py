@@ -52,7 +52,7 @@ class Refused(TwophaseError):
     remedy = "Run `twophase explain GID` to see its state, and why."
 
     state: State | None = None
-    """Where the message stands, if the coordinator said so."""
+    """The message's state, if the coordinator said it."""
 
 
 class StateConflict(Refused):

@@ -14,11 +14,11 @@ class StoreError(TwophaseError):
     fate = Fate.UNDECIDED
     remedy = "Nothing acknowledged is lost. See the cause; unfinished messages continue at the next start."
     remedy_at_start: ClassVar[str] = ""
-    """What to do where a program that starts meets it; empty: the same."""
+    """Remedy for a program that meets the error as it starts; empty means the usual one."""
 
     @property
     def remedy_now(self) -> str:
-        """What to do where a program that starts, or a command, meets it."""
+        """Remedy for a command, or for a program as it starts."""
         return self.remedy if "remedy" in vars(self) else self.remedy_at_start or self.remedy
 
     def at_start(self) -> str:

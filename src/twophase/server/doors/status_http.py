@@ -1,4 +1,4 @@
-"""Our door for whoever wants the situation at a glance: `twophase status` asks it.
+"""The route behind `twophase status`: the situation at a glance.
 
 The counts read two indexes of live rows, as a scrape does. So they are asked for once a second at most, however many
 people watch.

@@ -6,7 +6,7 @@ is told. And a branch that was called there keeps its place here without a call:
 and with an empty one as the only place to call, as if it were a topic whose subscriber has nothing to do.
 
 A message keeps its birth: as long as it is not finished, no barrier row that is as old as it is may be cleaned, and its
-check-back names that time. Of one whose birth nobody knows, no row of its kind may go.
+check-back names that time. While one of unknown birth is unfinished, no row of its kind may go.
 
 History is not kept for ever, and another coordinator's gids do not say when they were made. So a message that is
 unknown here, and was begun before what history remembers, may have been delivered and forgotten: it is refused
@@ -140,7 +140,7 @@ class TakeoverDoor:
         return await future
 
     def _birth_ms(self, taken: TakenMessage) -> int:
-        """A time before which nothing of the message happened by any clock concerned; 0 when nobody knows.
+        """A time before which nothing of the message happened by any clock concerned; 0 when unknown.
 
         Its producer's barrier row has the time of the producer's clock, and dtm's that of its own.
         """

@@ -79,7 +79,7 @@ def options_of(request: WireRequest, check_url: str, gid: str, now_ms: int, trac
 
 
 def says_nothing(request: WireRequest) -> bool:
-    """Whether a request leaves every option to its default, but how answers are judged (`judged_as`)."""
+    """True when a request leaves every option at its default, except those of `judged_as`."""
     return not (
         request.custom_data
         or request.wait_result

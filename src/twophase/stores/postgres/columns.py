@@ -63,7 +63,7 @@ class Columns:
         self.gids: list[str] = insert_columns[0] or []
         """Of the new messages."""
         self.births: Column = None
-        """Of the new messages, where one of them was begun elsewhere."""
+        """Columns of the new messages, where one of them was begun elsewhere."""
         births = [item.created_ms for item in inserts]
         if births.count(None) < len(births):
             self.births = births
@@ -78,18 +78,18 @@ class Columns:
 
     @property
     def arguments(self) -> tuple[Column | int, ...]:
-        """What the statement is given behind the node's place and the clock."""
+        """The statement's parameters behind the node's place and the clock."""
         births = () if self.births is None else (self.births,)
         return (self.oldest_born_ms, *self.arrays, *births)
 
     @property
     def statement(self) -> str:
-        """What is executed."""
+        """The text that is executed."""
         return statements.FLUSH if self.births is None else statements.FLUSH_BORN
 
 
 class RedirectColumns:
-    """What a flush of redirects alone is given.
+    """The parameters of a flush of redirects alone.
 
     Arguments:
         items: (index in the batch, redirect).

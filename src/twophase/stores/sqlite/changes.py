@@ -42,7 +42,7 @@ class Changes:
         self.redirects: list[Change] = []
         self.inserts: list[Change] = []
         self.births: list[Change] = []
-        """Of new messages that were begun elsewhere."""
+        """The births of new messages that were begun elsewhere."""
 
     def without(self, indexes: set[int]) -> Changes:
         """The others."""
