@@ -24,3 +24,9 @@ def test_the_machines_clock_counts_milliseconds_since_1970() -> None:
     before_s = time.time()
     now_ms = hooks.WallClock().now_ms()
     assert before_s - 1 <= now_ms / 1000 <= time.time() + 1
+
+
+def test_the_machines_monotonic_clock_counts_milliseconds() -> None:
+    before_s = time.monotonic()
+    now_ms = hooks.monotonic_ms()
+    assert before_s <= now_ms / 1000 <= time.monotonic()
