@@ -34,10 +34,12 @@ class Transaction(enum.IntEnum):
     """Rolled back; COMMIT, if it was sent, raised."""
     SILENTLY_GONE = 9
     """Rolled back, though COMMIT returned without an error."""
+    COMMITTED_PART = 10
+    """Its block ended it: the row is committed; the rest, and branches that were added later, are not."""
 
 
 LOCKING = frozenset({Transaction.OPEN, Transaction.POISONED, Transaction.COMMITTING})
-COMMITTED = frozenset({Transaction.COMMITTED, Transaction.COMMITTED_BARE})
+COMMITTED = frozenset({Transaction.COMMITTED, Transaction.COMMITTED_BARE, Transaction.COMMITTED_PART})
 UNENDED = frozenset({Transaction.OPEN, Transaction.POISONED, Transaction.REBORN})
 IN_COMMIT = {
     Transaction.COMMITTING: Transaction.COMMITTED,

@@ -37,6 +37,10 @@ class ConsumerRules(msgspec.Struct, frozen=True):
     """Done before is read from the branch's row; off: inferred from an error, such as another key that is taken."""
     confirms_durably: bool = True
     """A repeated call writes the row and flushes before it answers; off: it answers from a commit it merely sees."""
+    imported_message_keeps_birth: bool = True
+    """A message that is taken over is as old as where it was made; off: it is born now, after its branch's row."""
+    cleaner_names_row_by_key: bool = True
+    """A DELETE names the gid; off: an id that was read long before, which another row may have by now."""
     remembers_lost_transactions: bool = True
     """A row whose block ended its transaction is refused ever after; off: it looks like a whole effect."""
 
@@ -121,9 +125,9 @@ def _steps(here: Moment, rules: ConsumerRules) -> dict[str, Moment]:
     if not rules.header_is_as_old_as_its_question and here.carried and here.row:
         steps["a call carries the header with the time of now"] = here._replace(told=True)
     if here.row and _may_go(here, rules):
-        steps["cleaner: deletes the branch's row"] = here._replace(
-            row=False, visible_only=False, half=False, told=False, kept=False
-        )
+        steps["cleaner: deletes the branch's row"] = _without_row(here)
+    if here.row and not rules.cleaner_names_row_by_key:
+        steps["cleaner: goes on after days, deletes by an id that is this row's now"] = _without_row(here)
     return steps
 
 
@@ -142,6 +146,9 @@ def _coordinator_steps(here: Moment, rules: ConsumerRules) -> dict[str, Moment]:
         steps["a failed try is followed by a long pause"] = here._replace(far=True)
     if here.answered and not here.finished:
         steps["coordinator: hears success, finishes"] = here._replace(decided=True, finished=True, far=False)
+    if not here.finished and not rules.imported_message_keeps_birth:
+        # The oldest that is unfinished is this one, and the header names its birth: the row is older.
+        steps["coordinator: the message is taken over, as born now"] = here._replace(told=here.told or here.row)
     if _is_left_out(here, rules):
         steps["coordinator: asks the store, does not count it"] = here._replace(
             told=here.told or here.row, carried=True
@@ -184,6 +191,10 @@ def _other_arrivals(here: Moment, rules: ConsumerRules) -> dict[str, Moment]:
             answered=here.answered or not rules.reads_done_before
         ),
     }
+
+
+def _without_row(here: Moment) -> Moment:
+    return here._replace(row=False, visible_only=False, half=False, told=False, kept=False)
 
 
 def _completed(here: Moment) -> Moment:

@@ -186,7 +186,8 @@ class Nodes:
         assert known is not None, "a change is planned on something known"
         event = self._classify(known, letter)
         step = self._rules.table(known.state, event)
-        written = self._apply(world, known, step.next_state, letter.attempt)
+        brings = self._rules.takes_branches_of_row or event is not Event.CHECK_COMMITTED
+        written = self._apply(world, known, step.next_state, letter.attempt if brings else known.content)
         if step.action in (Action.PARK, Action.REDRIVE):
             written = written._replace(parked=step.action is Action.PARK)
         promises.check_write(world, written, event, label)

@@ -131,6 +131,7 @@ _CLEANED = Size(attempts=1, nodes=1, barrier_is_cleaned=True)
 _PURGED_SHARED = Size(attempts=1, nodes=2, history_is_purged=True)
 _UNVERIFIED = Rules(verifies_before_commit=False)
 _SWALLOWS_ERRORS = Size(attempts=1, nodes=1, swallowed_errors=True)
+_BLOCKS_COMMIT = Size(attempts=1, nodes=1, blocks_that_commit=True)
 _SWALLOWS_DEADLOCKS = Size(attempts=1, nodes=1, swallowed_deadlocks=True)
 
 RULE_MUTATIONS = (
@@ -138,12 +139,19 @@ RULE_MUTATIONS = (
     Mutation("begins despite a check-back's row", "I4", Rules(refuses_existing_row=False)),
     Mutation("trusts a commit that returned, PostgreSQL", "I1", _UNVERIFIED, _SWALLOWS_ERRORS),
     Mutation("trusts a commit that returned, MySQL", "I4", _UNVERIFIED, _SWALLOWS_DEADLOCKS),
+    Mutation("a part that a block committed counts as whole", "I2", _UNVERIFIED, _BLOCKS_COMMIT),
+    Mutation("what a block committed counts as rolled back", "I2", Rules(asks_after_exception=False), _BLOCKS_COMMIT),
+    Mutation("a listener spoils what was seen, PostgreSQL", "I1", Rules(looks_last=False), _SWALLOWS_ERRORS),
+    Mutation("a listener spoils what was seen, MySQL", "I4", Rules(looks_last=False), _SWALLOWS_DEADLOCKS),
+    Mutation("of two databases the barrier's commits", "I1", Rules(barrier_commits_with_business=False), _ONE),
+    Mutation("of two databases the other commits", "I4", Rules(business_commits_with_barrier=False), _ONE),
     Mutation("submits before the commit", "I1", Rules(submits_after_commit=False)),
     Mutation("takes an exception for a rollback, one attempt", "I2", Rules(asks_after_exception=False), _ONE),
     Mutation("takes an exception for a rollback, two attempts", "I2", Rules(asks_after_exception=False), _TWO),
     Mutation("aborts when nothing is decided", "I2", Rules(silent_when_undecided=False)),
     Mutation("submits its own branches for another's commit", "I1", Rules(submits_branches_of_row=False), _TWO),
     Mutation("check-back only reads", "I4", Rules(check_back_writes=False)),
+    Mutation("a check-back speaks, its row is rolled back", "I4", Rules(check_back_looks_last=False), _ONE),
     Mutation("another table than the one written is asked", "I4", Rules(check_back_asks_written_table=False), _ONE),
     Mutation("an open transaction counts as none", "I4", Rules(held_lock_is_in_progress=False)),
     Mutation("a verdict is spoken before it is durable", "I4", Rules(barrier_commits_durably=False), _ONE),
@@ -152,6 +160,7 @@ RULE_MUTATIONS = (
     Mutation("time submits a prepared message", "I5", Rules(time_decides=State.SUBMITTED)),
     Mutation("no answer counts as committed", "I1", Rules(unknown_counts_as=Event.CHECK_COMMITTED)),
     Mutation("no answer counts as rolled back", "I2", Rules(unknown_counts_as=Event.CHECK_ROLLED_BACK)),
+    Mutation("a check-back's added branches are left out", "I2", Rules(takes_branches_of_row=False), _ONE),
     Mutation("the last writer wins", "I3", Rules(compares_and_sets=False)),
     Mutation("a lost compare-and-set is written anyway", "I3", Rules(applies_table_again=False)),
     Mutation("acknowledges before the flush", "I8", Rules(flushes_before_reply=False)),
@@ -160,6 +169,8 @@ RULE_MUTATIONS = (
     Mutation("a paused producer may still begin", "I10", Rules(begins_within_deadline=False), _CLEANED),
     Mutation("the cleaner goes by age alone", "I10", Rules(cleaner_waits_for_decision=False), _CLEANED),
     Mutation("the horizon rises after the deletes", "I10", Rules(horizon_rises_with_deletes=False), _CLEANED),
+    Mutation("an imported message is born now", "I10", Rules(imported_message_keeps_birth=False), _CLEANED),
+    Mutation("a cleaner deletes by an old id", "I10", Rules(cleaner_names_row_by_key=False), _CLEANED),
     Mutation("a delayed check-back ignores the horizon", "I10", Rules(check_back_heeds_horizon=False), _CLEANED),
     Mutation(
         "a flush does not look at the history horizon", "I10", Rules(flush_checks_history_horizon=False), _PURGED_SHARED

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from twophase.core.lifecycle import Event, State
 
-from . import barrier
+from . import barrier, promises
 from .barrier import Row, Transaction, Verdict
 from .rules import Rules, Size
 from .world import Doing, Fact, Moment, Post, Producer, prepare_acknowledged, prepare_refused
@@ -46,6 +46,17 @@ class Producers:
         self._post = post
         self._each = range(1, size.attempts + 1)
         self._ask = functools.cache(lambda asked: barrier.ask(asked, rules))
+        self._mistakes = tuple(
+            steps
+            for steps, is_right in (
+                (self._commit_in_one_database, rules.barrier_commits_with_business),
+                (self._commit_in_the_other_database, rules.business_commits_with_barrier),
+                (self._spoil_a_check_back, rules.check_back_looks_last),
+                (self._clean_behind_an_import, rules.imported_message_keeps_birth),
+                (self._delete_by_an_old_id, rules.cleaner_names_row_by_key),
+            )
+            if not is_right
+        )
 
     def steps(self, world: Moment) -> Steps:
         """All that may happen next on the producers' side."""
@@ -66,6 +77,8 @@ class Producers:
             )
         if self._size.barrier_is_cleaned:
             yield from self.cleaner(world)
+        for mistake in self._mistakes:
+            yield from mistake(world)
 
     def send(self, world: Moment, event: Event, which: int = 0) -> Moment:
         """A letter joins the network, for ever."""
@@ -122,24 +135,44 @@ class Producers:
             yield f"{who}: a statement fails, is swallowed", transact(world, attempt, Transaction.POISONED)
         if self._size.swallowed_deadlocks and transaction is Transaction.OPEN:
             yield f"{who}: a deadlock rolls back, it goes on", transact(world, attempt, Transaction.REBORN)
+        if self._size.blocks_that_commit and transaction is Transaction.OPEN:
+            committed = barrier.commit(
+                barrier.become(world.barrier, attempt, Transaction.COMMITTING), attempt, self._rules
+            )
+            part = barrier.become(committed, attempt, Transaction.COMMITTED_PART)
+            yield f"{who}: its block commits by itself, goes on", world.with_barrier(part)
         if not self._rules.submits_after_commit:
             world = self.send(world, Event.SUBMIT, attempt)
         sent = move(world, attempt, Doing.COMMITTING)
         checked = self._rules.verifies_before_commit and self._rules.refuses_existing_row
         if transaction is Transaction.OPEN:
             yield f"{who}: verifies its row, sends COMMIT", transact(sent, attempt, Transaction.COMMITTING)
+            if not self._rules.looks_last:
+                yield from self._spoil_behind_the_look(sent, attempt, who)
         elif checked or transaction is Transaction.GONE:
             yield f"{who}: its row is not there any more", move(world, attempt, Doing.DOUBTING)
         elif transaction is Transaction.REBORN:
             yield f"{who}: sends COMMIT unverified", transact(sent, attempt, Transaction.COMMITTING_BARE)
         elif transaction is Transaction.POISONED:
             yield f"{who}: sends COMMIT unverified", transact(sent, attempt, Transaction.SILENTLY_GONE)
+        elif transaction is Transaction.COMMITTED_PART:
+            yield f"{who}: sends COMMIT unverified", sent
+
+    def _spoil_behind_the_look(self, sent: Moment, attempt: int, who: str) -> Steps:
+        if self._size.swallowed_errors:
+            label = f"{who}: verifies its row; a listener's statement fails, is swallowed; sends COMMIT"
+            yield label, transact(sent, attempt, Transaction.SILENTLY_GONE)
+        if self._size.swallowed_deadlocks:
+            label = f"{who}: verifies its row; a deadlock in a listener rolls back, it goes on; sends COMMIT"
+            yield label, transact(sent, attempt, Transaction.COMMITTING_BARE)
 
     def _await_commit(self, world: Moment, attempt: int, who: str) -> Steps:
         transaction = world.barrier.transactions[attempt - 1]
         yield f"{who}: COMMIT raises", move(world, attempt, Doing.DOUBTING)
         if transaction in barrier.COMMITTED or transaction is Transaction.SILENTLY_GONE:
-            yield f"{who}: COMMIT returns", move(world, attempt, Doing.SUBMITTING, attempt)
+            label = f"{who}: COMMIT returns"
+            promises.check_return(transaction, label)
+            yield label, move(world, attempt, Doing.SUBMITTING, attempt)
 
     def _doubt(self, world: Moment, attempt: int, who: str) -> Steps:
         if world.barrier.transactions[attempt - 1] in barrier.UNENDED:
@@ -171,7 +204,7 @@ class Producers:
             after = barrier.clean(known, self._rules)
             if after != known:
                 yield "cleaner: deletes the barrier row, raises the horizon", world.with_barrier(after)
-        if known.cleaned and not known.horizon:
+        if known.cleaned and not known.horizon and not self._rules.horizon_rises_with_deletes:
             yield "cleaner: raises the horizon, afterwards", world.with_barrier(known._replace(horizon=True))
 
     def database(self, world: Moment) -> Steps:
@@ -212,3 +245,34 @@ class Producers:
         else:
             event, content = Event.CHECK_UNDECIDED, 0
         return self.send(asked, event, content), self._post.index(event, content)
+
+    def _commit_in_one_database(self, world: Moment) -> Steps:
+        for attempt in self._each:
+            if world.barrier.transactions[attempt - 1] is Transaction.COMMITTING:
+                half = barrier.become(barrier.commit(world.barrier, attempt, self._rules), attempt, Transaction.GONE)
+                yield f"databases: the row of attempt {attempt} commits, its business fails", world.with_barrier(half)
+
+    def _commit_in_the_other_database(self, world: Moment) -> Steps:
+        for attempt in self._each:
+            if world.barrier.transactions[attempt - 1] is Transaction.COMMITTING:
+                half = transact(world, attempt, Transaction.COMMITTED_BARE)
+                yield f"databases: the business of attempt {attempt} commits, its row fails", half
+
+    def _spoil_a_check_back(self, world: Moment) -> Steps:
+        after, verdict = self._ask(world.barrier)
+        if world.replies & Fact.CHECK_BACK_SENT and verdict is Verdict.ROLLED_BACK and after != world.barrier:
+            spoken = world.with_fact(Fact.ROLLED_BACK_SPOKEN)
+            label = "check-back route: its row is rolled back unseen, it says 'rolled back'"
+            yield label, self.send(spoken, Event.CHECK_ROLLED_BACK)
+
+    def _clean_behind_an_import(self, world: Moment) -> Steps:
+        """The cleaner is told that all is younger than the row; so the horizon, above the row, is below the birth."""
+        if world.barrier.late and world.stored.state is State.PREPARED and world.barrier.row is not Row.NONE:
+            after = barrier.clean(world.barrier, self._rules)._replace(horizon=False)
+            yield "the message is taken over as born now; cleaner: deletes its row", world.with_barrier(after)
+
+    def _delete_by_an_old_id(self, world: Moment) -> Steps:
+        """Two cleaners read an id; one deletes that row, this message's row gets the id, the other one goes on."""
+        if world.barrier.row is not Row.NONE:
+            after = world.barrier._replace(row=Row.NONE, owner=0, cleaned=True)
+            yield "cleaner: goes on after days, deletes by an id that is this row's now", world.with_barrier(after)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from twophase.core.lifecycle import FINAL, Action, Event, State
 
 from . import barrier
+from .barrier import Transaction
 from .rules import Rules
 from .world import Fact, Moment, Stored
 
@@ -66,14 +67,28 @@ def check_state(world: Moment) -> None:
         raise BrokenPromise("I8", "prepare was acknowledged, the store holds no message")
 
 
+def check_return(transaction: Transaction, step: str) -> None:
+    """Success is said only of a transaction that is whole.
+
+    Raises:
+        BrokenPromise: I2.
+    """
+    if transaction is Transaction.COMMITTED_PART:
+        how = "a part is committed and said to be whole; branches that were added later stand in no row"
+        raise BrokenPromise("I2", how, step)
+
+
 def check_call(world: Moment, called: Stored, step: str) -> None:
     """The promises when branches are called.
 
     Raises:
-        BrokenPromise: I1, or I8 when the decision is not durable yet.
+        BrokenPromise: I1; I2 when some are left out; I8 when the decision is not durable yet.
     """
     if world.is_ours and not barrier.is_committed(world.barrier):
         raise BrokenPromise("I1", "a branch is called, and no local transaction committed", step)
+    if world.barrier.owner and not called.content:
+        how = f"the branches that attempt {world.barrier.owner} added are not among those that are called"
+        raise BrokenPromise("I2", how, step)
     if world.barrier.owner and called.content != world.barrier.owner:
         raise BrokenPromise(
             "I1",

@@ -26,6 +26,12 @@ class Rules(msgspec.Struct, frozen=True):
     """A barrier row that is already there bars the transaction (I4)."""
     verifies_before_commit: bool = True
     """The last statement before COMMIT sees the barrier row as this transaction wrote it (C2)."""
+    looks_last: bool = True
+    """Nothing of the application's runs between that look and COMMIT; off: a commit listener does (C2)."""
+    barrier_commits_with_business: bool = True
+    """One COMMIT ends row and business; off: the row's database commits, the other one of the Session fails (I1)."""
+    business_commits_with_barrier: bool = True
+    """And the reverse; off: the other database commits, the row's fails (I2)."""
     submits_after_commit: bool = True
     """Submit follows a commit that returned (I1)."""
     asks_after_exception: bool = True
@@ -38,6 +44,8 @@ class Rules(msgspec.Struct, frozen=True):
     # business database
     check_back_writes: bool = True
     """The check-back inserts, then reads; off: it only reads, and finds none (I4, C7)."""
+    check_back_looks_last: bool = True
+    """'Rolled back' follows a COMMIT whose last look saw the row; off: a listener may roll it back unseen (I4)."""
     held_lock_is_in_progress: bool = True
     """A row locked by an open transaction is in progress; off: it counts as none (C7)."""
     barrier_commits_durably: bool = True
@@ -50,6 +58,10 @@ class Rules(msgspec.Struct, frozen=True):
     """A barrier row goes when its message is decided; off: when it is old (C14)."""
     horizon_rises_with_deletes: bool = True
     """In the transaction of the deletes; off: in one of its own, afterwards (C13)."""
+    imported_message_keeps_birth: bool = True
+    """A message that is taken over is as old as where it was made; off: it is born now, its row is older (C13)."""
+    cleaner_names_row_by_key: bool = True
+    """A DELETE names the gid; off: an id that was read long before, which another row may have by now (C14)."""
     check_back_heeds_horizon: bool = True
     """An insert that succeeded below the horizon is taken back and proves nothing (C13)."""
 
@@ -61,6 +73,8 @@ class Rules(msgspec.Struct, frozen=True):
     """A prepared message that grows old goes into this state (I5 forbids it)."""
     unknown_counts_as: Event = Event.CHECK_UNDECIDED
     """What a check-back without a verdict is taken for (C10)."""
+    takes_branches_of_row: bool = True
+    """'Committed' brings the branches in the barrier row; off: those of prepare are taken for all (decision 1)."""
     compares_and_sets: bool = True
     """A change applies only to the version it was decided on; off: the last writer wins (I3, C21)."""
     applies_table_again: bool = True
@@ -89,6 +103,8 @@ class Size(msgspec.Struct, frozen=True):
     """A statement may fail and the application goes on: COMMIT then rolls back in silence (PostgreSQL, C2)."""
     swallowed_deadlocks: bool = False
     """A deadlock may roll back, and the application goes on in a fresh transaction (MySQL, C2)."""
+    blocks_that_commit: bool = False
+    """The application may end the transaction inside its block, and go on (C2, decision 1)."""
     operator: bool = False
     """An operator may park, redrive and force a stop at any time (C23, C24)."""
     history_is_purged: bool = False

@@ -15,6 +15,8 @@ MISTAKES = {
     "counts_what_is_tried_again": "I6",
     "far_means_never_called": "I6",
     "header_is_as_old_as_its_question": "I6",
+    "imported_message_keeps_birth": "I6",
+    "cleaner_names_row_by_key": "I6",
     "takes_old_calls": "I2",
     "reads_done_before": "I2",
     "confirms_durably": "I2",
