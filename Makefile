@@ -22,7 +22,7 @@ test: ready ## Run every test, on real database servers of its own
 
 soak: parts = $(or $(PARTS),nodes spark power)
 soak: ready ## Half a million messages through failing nodes, Spark's drivers killed at every point, stores whose power goes (PARTS=nodes ARGS="--messages N", PARTS=spark ARGS="--sink N", PARTS=power ARGS="--losses N")
-	@$(if $(filter-out nodes spark power,$(parts)),echo 'PARTS is nodes, spark or power; unknown: $(filter-out nodes spark power,$(parts))' >&2; exit 2)
+	@$(if $(filter-out nodes spark power,$(parts)),echo 'PARTS is nodes spark or power; unknown: $(filter-out nodes spark power,$(parts))' >&2; exit 2)
 	@$(if $(filter nodes,$(parts)),.venv/bin/python -m tests.crash.nodes.soak $(ARGS))
 	@$(if $(filter spark,$(parts)),.venv/bin/python -m tests.spark.soak $(if $(filter nodes,$(parts)),,$(ARGS)))
 	@$(if $(filter power,$(parts)),.venv/bin/python -m tests.crash.power.soak $(if $(filter nodes spark,$(parts)),,$(ARGS)))

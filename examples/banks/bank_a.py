@@ -29,7 +29,7 @@ timeout_to_fail_s = int(os.environ.get("TIMEOUT_TO_FAIL_S", "2"))
 _before_begin = threading.local()
 
 
-@event.listens_for(engine, "checkout")
+@event.listens_for(engine, "engine_connect")
 def _think(*_: object) -> None:
     """A thread that was told to wait does so once, when it takes a connection for its local transaction."""
     hold_s, _before_begin.hold_s = getattr(_before_begin, "hold_s", 0.0), 0.0
