@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
@@ -32,6 +32,9 @@ from twophase.barrier.transaction import Steps, aperform, perform, say
 from twophase.core import failpoint
 from twophase.core.errors import BarrierRowRefused, BranchSpoilt, InvalidRequest, UnsupportedType
 from twophase.core.gid import validate_gid
+
+if TYPE_CHECKING:
+    from twophase.barrier.engines import Asynchronous, Asyncpg, AsyncpgHandle, Blocking, DjangoHandle, H
 
 R = TypeVar("R")
 
@@ -169,6 +172,14 @@ def _reach(name: str) -> None:
         failpoint.reach(name)
 
 
+@overload
+def once(
+    engine: Blocking[H], request: Mapping[str, Any], function: Callable[[H], R], *, table: str = DEFAULT_TABLE
+) -> R | None: ...
+@overload
+def once(
+    engine: str, request: Mapping[str, Any], function: Callable[[DjangoHandle], R], *, table: str = DEFAULT_TABLE
+) -> R | None: ...
 def once(
     engine: Any, request: Mapping[str, Any], function: Callable[[Any], R], *, table: str = DEFAULT_TABLE
 ) -> R | None:
@@ -236,6 +247,22 @@ def _confirm(engine: Any, call: BranchCall, table: str) -> None:
         transaction.close()
 
 
+@overload
+async def aonce(
+    engine: Asyncpg,
+    request: Mapping[str, Any],
+    function: Callable[[AsyncpgHandle], Awaitable[R]],
+    *,
+    table: str = DEFAULT_TABLE,
+) -> R | None: ...
+@overload
+async def aonce(
+    engine: Asynchronous[H],
+    request: Mapping[str, Any],
+    function: Callable[[H], Awaitable[R]],
+    *,
+    table: str = DEFAULT_TABLE,
+) -> R | None: ...
 async def aonce(
     engine: Any, request: Mapping[str, Any], function: Callable[[Any], Awaitable[R]], *, table: str = DEFAULT_TABLE
 ) -> R | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from twophase.barrier.effect import require_awaitable, require_blocking, require_ended
 from twophase.client import by_hand, flow
@@ -18,7 +18,7 @@ from twophase.client.endpoints import Endpoint, aline_of, line_of
 from twophase.client.joined import ajoin, join
 from twophase.client.line import Line, speaks_grpc
 from twophase.client.sync import SURROUNDINGS
-from twophase.client.transaction import Transaction
+from twophase.client.transaction import LocalTransaction
 from twophase.core import limits
 from twophase.core.errors import InvalidRequest
 from twophase.core.gid import fresh_gid, validate_gid
@@ -27,8 +27,10 @@ from twophase.core.message import DURABILITIES, Branch, Durability, Options
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
+    from twophase.barrier.engines import Asynchronous, Asyncpg, AsyncpgHandle, Blocking, DjangoHandle, H
     from twophase.client.aio import AsyncDriver
     from twophase.client.sync import SyncDriver
+    from twophase.client.transaction import AsyncTransaction, Transaction
 
 T = TypeVar("T")
 
@@ -169,9 +171,23 @@ class Message:
         self._draft.add(url, payload)
         return self
 
+    @overload
     def transaction(
-        self, engine: Any, check: str, *, table: str | None = None, explicit_verdict: bool = True
-    ) -> Transaction:
+        self, engine: Asyncpg, check: str, *, table: str | None = None, explicit_verdict: bool = True
+    ) -> AsyncTransaction[AsyncpgHandle]: ...
+    @overload
+    def transaction(
+        self, engine: Asynchronous[H], check: str, *, table: str | None = None, explicit_verdict: bool = True
+    ) -> AsyncTransaction[H]: ...
+    @overload
+    def transaction(
+        self, engine: str, check: str, *, table: str | None = None, explicit_verdict: bool = True
+    ) -> Transaction[DjangoHandle]: ...
+    @overload
+    def transaction(
+        self, engine: Blocking[H], check: str, *, table: str | None = None, explicit_verdict: bool = True
+    ) -> Transaction[H]: ...
+    def transaction(self, engine: Any, check: str, *, table: str | None = None, explicit_verdict: bool = True) -> Any:
         """The local transaction and the message as one: prepare, begin, *your statements*, commit, submit.
 
         Arguments:
@@ -197,8 +213,28 @@ class Message:
             line = aline_of(self._server)
             return line.driver(flow.transaction(self._course(line, table, explicit_verdict), check), engine)
 
-        return Transaction(engine, driver, adriver)
+        return LocalTransaction(engine, driver, adriver)
 
+    @overload
+    def do_and_submit(
+        self,
+        check: str,
+        engine: Blocking[H],
+        function: Callable[[H], T],
+        *,
+        table: str | None = None,
+        explicit_verdict: bool = True,
+    ) -> T: ...
+    @overload
+    def do_and_submit(
+        self,
+        check: str,
+        engine: str,
+        function: Callable[[DjangoHandle], T],
+        *,
+        table: str | None = None,
+        explicit_verdict: bool = True,
+    ) -> T: ...
     def do_and_submit(
         self,
         check: str,
@@ -217,6 +253,26 @@ class Message:
         with self.transaction(engine, check, table=table, explicit_verdict=explicit_verdict) as connection:
             return require_ended(function(connection), "ado_and_submit")
 
+    @overload
+    async def ado_and_submit(
+        self,
+        check: str,
+        engine: Asyncpg,
+        function: Callable[[AsyncpgHandle], Awaitable[T]],
+        *,
+        table: str | None = None,
+        explicit_verdict: bool = True,
+    ) -> T: ...
+    @overload
+    async def ado_and_submit(
+        self,
+        check: str,
+        engine: Asynchronous[H],
+        function: Callable[[H], Awaitable[T]],
+        *,
+        table: str | None = None,
+        explicit_verdict: bool = True,
+    ) -> T: ...
     async def ado_and_submit(
         self,
         check: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from twophase.barrier.open import is_async
 from twophase.core.errors import UnsupportedEngine
@@ -14,13 +14,39 @@ if TYPE_CHECKING:
     from twophase.client.aio import AsyncDriver
     from twophase.client.sync import SyncDriver
 
+H_co = TypeVar("H_co", covariant=True)
 
-class Transaction:
-    """What `Message.transaction` returns. Enter it once: `with` for a sync engine, `async with` for an async one.
 
-    Both give what the application's statements are executed on: the engine's connection, or the session or
-    connection that was given.
-    """
+class Transaction(Protocol[H_co]):
+    """A local transaction of a blocking engine; `with` gives what the application's statements are executed on."""
+
+    def __enter__(self) -> H_co:
+        """Prepare, begin, write the barrier row; the business runs next. Raises: see `Message.transaction`."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, seen: BaseException | None, trace: TracebackType | None, /
+    ) -> Literal[False]:
+        """Commit and submit, or roll back and let the barrier decide. Raises: see `Message.transaction`."""
+        ...
+
+
+class AsyncTransaction(Protocol[H_co]):
+    """`Transaction` of an async engine, for `async with`."""
+
+    async def __aenter__(self) -> H_co:
+        """`Transaction.__enter__`, awaited."""
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, seen: BaseException | None, trace: TracebackType | None, /
+    ) -> Literal[False]:
+        """`Transaction.__exit__`, awaited."""
+        ...
+
+
+class LocalTransaction:
+    """A transaction that is entered once, with `with` or `async with`, as its engine is."""
 
     __slots__ = ("_adriver", "_driver", "_engine", "_is_entered", "_make_adriver", "_make_driver")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from twophase.integrations.functions import is_coroutine_branch, missing_extra
 
@@ -39,6 +39,9 @@ from twophase.client.cleaner import BarrierCleaner
 from twophase.core.errors import StoreError, Unavailable
 from twophase.integrations.unavailable import reply_to
 
+if TYPE_CHECKING:
+    from twophase.barrier.engines import Asynchronous, Asyncpg, AsyncpgHandle, Blocking, DjangoHandle, H
+
 __all__ = [
     "BranchOngoing",
     "BranchRefused",
@@ -51,6 +54,7 @@ __all__ = [
 ]
 
 P = ParamSpec("P")
+H_co = TypeVar("H_co", covariant=True)
 
 _REQUEST = "twophase_request"
 
@@ -94,11 +98,31 @@ def check_router(
     return router
 
 
+@overload
+def once(
+    engine: Blocking[H], request: Request, function: Callable[[H], object], *, table: str = DEFAULT_TABLE
+) -> Response: ...
+@overload
+def once(
+    engine: str, request: Request, function: Callable[[DjangoHandle], object], *, table: str = DEFAULT_TABLE
+) -> Response: ...
 def once(engine: Any, request: Request, function: Callable[[Any], object], *, table: str = DEFAULT_TABLE) -> Response:
     """Run a branch's effect once and reply as the coordinator understands; see `barrier.once`. For `def` routes."""
     return _response(answer_branch(lambda: rule.once(engine, request.query_params, function, table=table)))
 
 
+@overload
+async def aonce(
+    engine: Asyncpg,
+    request: Request,
+    function: Callable[[AsyncpgHandle], Awaitable[object]],
+    *,
+    table: str = DEFAULT_TABLE,
+) -> Response: ...
+@overload
+async def aonce(
+    engine: Asynchronous[H], request: Request, function: Callable[[H], Awaitable[object]], *, table: str = DEFAULT_TABLE
+) -> Response: ...
 async def aonce(
     engine: Any, request: Request, function: Callable[[Any], Awaitable[object]], *, table: str = DEFAULT_TABLE
 ) -> Response:
@@ -106,18 +130,26 @@ async def aonce(
     return _response(await aanswer_branch(lambda: rule.aonce(engine, request.query_params, function, table=table)))
 
 
-class BranchDecorator(Protocol):
+class BranchDecorator(Protocol[H_co]):
     """Makes a route of a function whose first argument is the transaction's connection."""
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[Concatenate[Any, P], Awaitable[object]], /
+        self, function: Callable[Concatenate[H_co, P], Awaitable[object]], /
     ) -> Callable[P, Coroutine[Any, Any, Response]]: ...
     @overload
-    def __call__(self, function: Callable[Concatenate[Any, P], object], /) -> Callable[P, Response]: ...
+    def __call__(self, function: Callable[Concatenate[H_co, P], object], /) -> Callable[P, Response]: ...
 
 
-def branch(engine: Any, *, table: str = DEFAULT_TABLE) -> BranchDecorator:
+@overload
+def branch(engine: Asyncpg, *, table: str = DEFAULT_TABLE) -> BranchDecorator[AsyncpgHandle]: ...
+@overload
+def branch(engine: Asynchronous[H], *, table: str = DEFAULT_TABLE) -> BranchDecorator[H]: ...
+@overload
+def branch(engine: str, *, table: str = DEFAULT_TABLE) -> BranchDecorator[DjangoHandle]: ...
+@overload
+def branch(engine: Blocking[H], *, table: str = DEFAULT_TABLE) -> BranchDecorator[H]: ...
+def branch(engine: Any, *, table: str = DEFAULT_TABLE) -> Any:
     """Make a branch's route of one function, which takes effect once.
 
     The function is given the transaction's connection first, then what FastAPI injects: models, path parameters,

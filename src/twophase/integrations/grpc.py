@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 from urllib.parse import parse_qs
 
 import msgspec
@@ -37,6 +37,9 @@ from twophase.barrier.http_answer import (
 from twophase.barrier.open import is_async
 from twophase.barrier.parameters import one_value
 from twophase.core.verdict import GRPC_OF_STATUS, VERDICT_HEADER
+
+if TYPE_CHECKING:
+    from twophase.barrier.engines import Asynchronous, Asyncpg, AsyncpgHandle, Blocking, DjangoHandle, H
 
 CHECK_METHOD: Final = "/twophase.Producer/Check"
 _PARAMETERS: Final = {
@@ -140,6 +143,14 @@ def acheck_handler(
     return _Check(method, engine, policy, asynchronous=True)
 
 
+@overload
+def once(
+    engine: Blocking[H], context: Any, function: Callable[[H], object], reply: R, *, table: str = DEFAULT_TABLE
+) -> R: ...
+@overload
+def once(
+    engine: str, context: Any, function: Callable[[DjangoHandle], object], reply: R, *, table: str = DEFAULT_TABLE
+) -> R: ...
 def once(engine: Any, context: Any, function: Callable[[Any], object], reply: R, *, table: str = DEFAULT_TABLE) -> R:
     """Run a branch's effect once and end the call as the coordinator understands; see `barrier.once`.
 
@@ -159,6 +170,24 @@ def once(engine: Any, context: Any, function: Callable[[Any], object], reply: R,
     return reply
 
 
+@overload
+async def aonce(
+    engine: Asyncpg,
+    context: Any,
+    function: Callable[[AsyncpgHandle], Awaitable[object]],
+    reply: R,
+    *,
+    table: str = DEFAULT_TABLE,
+) -> R: ...
+@overload
+async def aonce(
+    engine: Asynchronous[H],
+    context: Any,
+    function: Callable[[H], Awaitable[object]],
+    reply: R,
+    *,
+    table: str = DEFAULT_TABLE,
+) -> R: ...
 async def aonce(
     engine: Any, context: Any, function: Callable[[Any], Awaitable[object]], reply: R, *, table: str = DEFAULT_TABLE
 ) -> R:

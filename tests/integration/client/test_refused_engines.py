@@ -127,17 +127,19 @@ def test_thing_that_is_no_engine_is_refused_before_anything_is_sent(
 
 def test_async_engine_in_a_sync_block_is_refused(coordinator: RecordingCoordinator) -> None:
     refuse_before = message_for(coordinator)
+    engine: Any = create_async_engine("sqlite+aiosqlite://")
     with (
         pytest.raises(UnsupportedEngine, match="async with"),
-        refuse_before.transaction(create_async_engine("sqlite+aiosqlite://"), check=CHECK),
+        refuse_before.transaction(engine, check=CHECK),
     ):
         pytest.fail("the business ran")
     assert refuse_before.state is Progress.NEW
 
 
 async def test_sync_engine_in_an_async_block_is_refused(coordinator: RecordingCoordinator) -> None:
+    engine: Any = create_engine("sqlite://")
     with pytest.raises(UnsupportedEngine, match="write `with"):
-        async with message_for(coordinator).transaction(create_engine("sqlite://"), check=CHECK):
+        async with message_for(coordinator).transaction(engine, check=CHECK):
             pytest.fail("the business ran")
 
 

@@ -27,7 +27,6 @@ CHECK = "http://bank-a/twophase/check"
 SPEND = text("update account set balance = balance - 30 where id = 'A'")
 TOO_MUCH = text("update account set balance = balance - 300 where id = 'A'")
 WAYS = ("engine", "connection", "session")
-Way = Any
 
 
 @pytest.fixture
@@ -42,10 +41,10 @@ def connection(bank: Bank) -> Iterator[Connection]:
 
 
 @pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, connection: Connection) -> Way:
+def way(request: pytest.FixtureRequest, connection: Connection) -> Any:
     """What the application is given."""
     session = sessionmaker(bind=connection, join_transaction_mode="create_savepoint")
-    made: dict[str, Callable[[], Way]] = {
+    made: dict[str, Callable[[], Any]] = {
         "engine": lambda: connection.engine,
         "connection": lambda: connection,
         "session": session,
@@ -68,7 +67,7 @@ def reasons(connection: Connection, gid: str) -> list[str]:
 
 
 def test_what_ends_well_is_submitted_and_the_check_back_says_committed(
-    way: Way, connection: Connection, coordinator: RecordingCoordinator
+    way: Any, connection: Connection, coordinator: RecordingCoordinator
 ) -> None:
     message = new_message(coordinator)
     with message.transaction(way, check=CHECK) as handle:
@@ -82,7 +81,7 @@ def test_what_ends_well_is_submitted_and_the_check_back_says_committed(
 
 
 def test_what_fails_is_rolled_back_alone_and_aborted(
-    way: Way, connection: Connection, coordinator: RecordingCoordinator
+    way: Any, connection: Connection, coordinator: RecordingCoordinator
 ) -> None:
     connection.execute(text("insert into account values ('B', 5)"))
     message = new_message(coordinator)
@@ -96,7 +95,7 @@ def test_what_fails_is_rolled_back_alone_and_aborted(
 
 
 def test_a_check_back_that_comes_first_bars_the_transaction(
-    way: Way, connection: Connection, coordinator: RecordingCoordinator
+    way: Any, connection: Connection, coordinator: RecordingCoordinator
 ) -> None:
     message = new_message(coordinator)
     assert check_back(way, message.gid).verdict is Verdict.ROLLED_BACK
@@ -125,7 +124,7 @@ def test_mariadb_and_a_scoped_session_do_the_same(banks: dict[str, Bank], coordi
     assert (banks["mysql"].balance(), banks["mysql"].query("select gid from barrier")) == (100, [])
 
 
-def test_messages_come_one_after_the_other(way: Way, connection: Connection, coordinator: RecordingCoordinator) -> None:
+def test_messages_come_one_after_the_other(way: Any, connection: Connection, coordinator: RecordingCoordinator) -> None:
     for _ in range(3):
         with new_message(coordinator).transaction(way, check=CHECK) as handle:
             handle.execute(SPEND)
@@ -163,7 +162,7 @@ def test_a_commit_of_everything_inside_the_block_is_noticed(bank: Bank, coordina
     assert (coordinator.operations, bank.reasons(message.gid)) == (["prepare", "submit"], ["msg"])
 
 
-def test_a_branch_takes_effect_once(way: Way, connection: Connection) -> None:
+def test_a_branch_takes_effect_once(way: Any, connection: Connection) -> None:
     call = {"gid": "g", "branch_id": "01", "op": "action", "trans_type": "msg"}
 
     for _ in range(2):
@@ -293,7 +292,7 @@ async def test_async_engines_do_the_same(bank: Bank, coordinator: RecordingCoord
         transaction = await connection.begin()
         with outer_transaction(connection):
             session = AsyncSession(bind=connection, join_transaction_mode="create_savepoint")
-            way = {"engine": engine, "connection": connection, "session": session}[kind]
+            way: Any = {"engine": engine, "connection": connection, "session": session}[kind]
             good, bad = new_message(coordinator), new_message(coordinator)
             async with good.transaction(way, check=CHECK) as handle:
                 await handle.execute(SPEND)

@@ -6,7 +6,7 @@ import inspect
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -145,7 +145,7 @@ def test_check_that_is_only_a_path_is_told_how_to_write_it() -> None:
 
 
 def test_transaction_that_is_never_entered_is_warned_of() -> None:
-    transaction = Message(SERVER).add("http://b/1").transaction(object(), check="http://a/check")
+    transaction = Message(SERVER).add("http://b/1").transaction(cast(Any, object()), check="http://a/check")
     with pytest.warns(ResourceWarning, match="never entered"):
         del transaction
 

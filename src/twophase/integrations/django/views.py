@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
@@ -17,8 +17,14 @@ from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, aanswer_branch, answer_branch, answer_check_back
 from twophase.integrations.functions import is_coroutine_branch
 
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from twophase.barrier.engines import Asynchronous, Asyncpg, AsyncpgHandle, H
+
 View = Callable[..., HttpResponse]
 P = ParamSpec("P")
+H_co = TypeVar("H_co", covariant=True)
 V = TypeVar("V", bound=View)
 
 
@@ -58,7 +64,7 @@ def check_view(
 
 
 def once(
-    alias: str, request: HttpRequest, function: Callable[[Any], object], *, table: str = DEFAULT_TABLE
+    alias: str, request: HttpRequest, function: Callable[[BaseDatabaseWrapper], object], *, table: str = DEFAULT_TABLE
 ) -> HttpResponse:
     """Run a branch's effect once and reply as the coordinator understands; see `barrier.once`.
 
@@ -87,6 +93,22 @@ def _outside(alias: str, view: V) -> V:
     return outside
 
 
+@overload
+async def aonce(
+    engine: Asyncpg,
+    request: HttpRequest,
+    function: Callable[[AsyncpgHandle], Awaitable[object]],
+    *,
+    table: str = DEFAULT_TABLE,
+) -> HttpResponse: ...
+@overload
+async def aonce(
+    engine: Asynchronous[H],
+    request: HttpRequest,
+    function: Callable[[H], Awaitable[object]],
+    *,
+    table: str = DEFAULT_TABLE,
+) -> HttpResponse: ...
 async def aonce(
     engine: Any, request: HttpRequest, function: Callable[[Any], Awaitable[object]], *, table: str = DEFAULT_TABLE
 ) -> HttpResponse:
@@ -94,20 +116,26 @@ async def aonce(
     return _response(await aanswer_branch(lambda: rule.aonce(engine, request.GET, function, table=table)))
 
 
-class BranchDecorator(Protocol):
+class BranchDecorator(Protocol[H_co]):
     """Makes a view of a function whose first argument is the transaction's connection."""
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[Concatenate[Any, HttpRequest, P], Awaitable[object]], /
+        self, function: Callable[Concatenate[H_co, HttpRequest, P], Awaitable[object]], /
     ) -> Callable[Concatenate[HttpRequest, P], Coroutine[Any, Any, HttpResponse]]: ...
     @overload
     def __call__(
-        self, function: Callable[Concatenate[Any, HttpRequest, P], object], /
+        self, function: Callable[Concatenate[H_co, HttpRequest, P], object], /
     ) -> Callable[Concatenate[HttpRequest, P], HttpResponse]: ...
 
 
-def branch(engine: Any = "default", *, table: str = DEFAULT_TABLE) -> BranchDecorator:
+@overload
+def branch(engine: Asyncpg, *, table: str = DEFAULT_TABLE) -> BranchDecorator[AsyncpgHandle]: ...
+@overload
+def branch(engine: Asynchronous[H], *, table: str = DEFAULT_TABLE) -> BranchDecorator[H]: ...
+@overload
+def branch(engine: str = "default", *, table: str = DEFAULT_TABLE) -> BranchDecorator[BaseDatabaseWrapper]: ...
+def branch(engine: Any = "default", *, table: str = DEFAULT_TABLE) -> Any:
     """Make a branch's view of one function, which takes effect once; it needs no `branch_view`.
 
     The function is given the transaction's connection first, then the request and the route's values. What it returns

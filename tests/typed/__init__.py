@@ -1,0 +1,1 @@
+"""Types that applications see. Type checkers hold `accepted` and `misused`, in `make check`."""

@@ -1,0 +1,56 @@
+"""Misuse that both type checkers refuse: each marked line is an error, and `make check` fails at a mark without one."""
+# pyright: reportUnnecessaryTypeIgnoreComment=error
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.orm import Session, sessionmaker
+
+from twophase import Message
+from twophase.barrier import aonce, once
+from twophase.integrations import fastapi, flask
+
+CHECK = "http://a/check"
+message = Message("http://coordinator")
+
+
+def spend(connection: Connection) -> int:
+    return connection.closed
+
+
+async def check_engines(engine: Engine, async_engine: AsyncEngine, maker: sessionmaker[Session]) -> None:
+    with message.transaction(async_engine, CHECK):  # type: ignore[attr-defined]
+        pass
+    async with message.transaction(engine, CHECK):  # type: ignore[attr-defined]
+        pass
+    with message.transaction(maker, CHECK):  # type: ignore[call-overload]
+        pass
+    with message.transaction(object(), CHECK):  # type: ignore[call-overload]
+        pass
+    with message.transaction(None, CHECK):  # type: ignore[call-overload]
+        pass
+    with message.transaction(CHECK, engine):  # type: ignore[call-overload]
+        pass
+
+
+def check_handles(engine: Engine, session: Session) -> None:
+    with message.transaction("postgresql://bank", CHECK) as alias:
+        alias.execute("SELECT 1")  # type: ignore[attr-defined]
+    with message.transaction(engine, CHECK) as connection:
+        connection.add(object())  # type: ignore[attr-defined]
+    with message.transaction(session, CHECK) as opened:
+        opened.exec_driver_sql("SELECT 1")  # type: ignore[attr-defined]
+
+
+async def check_functions(engine: Engine, async_engine: AsyncEngine, session: Session) -> None:
+    message.do_and_submit(CHECK, session, spend)  # type: ignore[arg-type]
+    message.do_and_submit(CHECK, async_engine, spend)  # type: ignore[call-overload]
+    once(session, {}, spend)  # type: ignore[arg-type]
+    await aonce(engine, {}, spend)  # type: ignore[call-overload]
+    flask.once(session, spend)  # type: ignore[arg-type]
+
+
+def check_branches(engine: Engine) -> None:
+    @fastapi.branch(engine)  # type: ignore[arg-type]
+    def branch(connection: Session) -> None: ...
