@@ -88,6 +88,7 @@ class _Joined:
         self._attempt = attempt
         self._driver = driver
         self.root = session.get_transaction()
+        self.connection = session.connection()
         self.committed = False
         self.refused: BaseException | None = None
 
@@ -132,6 +133,8 @@ def _follow(session: Any, joined: _Joined) -> None:
 def _before_commit(session: Any) -> None:
     if session.in_nested_transaction():
         return
+    from sqlalchemy import event  # noqa: PLC0415 -- an extra
+
     from twophase.barrier.adapters.sqlalchemy_commit import require_one_database  # noqa: PLC0415 -- an extra
 
     if not session.info[_JOINED]:
@@ -143,6 +146,19 @@ def _before_commit(session: Any) -> None:
         for joined in session.info[_JOINED]:
             joined.refused = error
         raise
+    others = len(session.dispatch.before_commit) > 1
+    if others and not event.contains(session, "after_begin", _after_begin):
+        event.listen(session, "after_begin", _after_begin)
+
+
+def _after_begin(session: Any, _transaction: Any, begun: Any) -> None:
+    """Refuse another connection that a later `before_commit` listener begins on: its COMMIT might be the first sent."""
+    from twophase.barrier.adapters.sqlalchemy_commit import several_databases  # noqa: PLC0415 -- an extra
+
+    for joined in session.info[_JOINED]:
+        if begun is not joined.connection:
+            joined.refused = several_databases(2)
+            raise joined.refused
 
 
 def _after_commit(session: Any) -> None:
@@ -156,8 +172,12 @@ def _after_commit(session: Any) -> None:
 def _after_transaction_end(session: Any, transaction: Any) -> None:
     if transaction.parent is not None:
         return
+    from sqlalchemy import event  # noqa: PLC0415 -- an extra
+
     ended = [joined for joined in session.info[_JOINED] if joined.root is transaction]
     session.info[_JOINED] = [joined for joined in session.info[_JOINED] if joined.root is not transaction]
+    if event.contains(session, "after_begin", _after_begin):
+        event.remove(session, "after_begin", _after_begin)
     first: Exception | None = None
     for joined in ended:
         try:

@@ -294,6 +294,36 @@ def test_a_joined_session_with_two_databases_is_rolled_back_in_both(
     assert_rolled_back(bank.ledger, message, coordinator)
 
 
+@SQLITE
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_listener_begins_on_no_second_database_once_the_commit_is_under_way(
+    bank: Bank, coordinator: RecordingCoordinator, second: Second, joined: bool
+) -> None:
+    written: list[Session] = []
+
+    def audit(session: Session) -> None:
+        second.write(session)
+        written.append(session)
+
+    def business(session: Session) -> None:
+        if joined:
+            message.join(session, CHECK)
+            event.listen(session, "before_commit", audit)
+            session.execute(text(TRANSFER))
+            session.commit()
+        else:
+            event.listen(session, "before_commit", audit)
+            with message.transaction(session, CHECK):
+                session.execute(text(TRANSFER))
+
+    message = transfer_message(coordinator)
+    with pytest.raises(RolledBack, match="2 databases"), Session(bank.engine) as session:
+        business(session)
+    assert written == []
+    assert second.rows() == 0
+    assert_rolled_back(bank.ledger, message, coordinator)
+
+
 @ASYNC
 async def test_a_joined_async_session_with_two_connections_is_rolled_back(
     bank: Bank, coordinator: RecordingCoordinator

@@ -11,7 +11,12 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
 
-from twophase.barrier.adapters.sqlalchemy_commit import execute, looking_last, require_one_database
+from twophase.barrier.adapters.sqlalchemy_commit import (
+    execute,
+    held_to_one_database,
+    looking_last,
+    require_one_database,
+)
 from twophase.barrier.adapters.sqlalchemy_sharing import require_outside, require_unshared
 from twophase.barrier.adapters.sqlite_settings import SqliteSettings
 from twophase.barrier.dialect import SQLITE, Dialect, dialect_named
@@ -190,7 +195,8 @@ class SessionTransaction:
             raise TransactionLost
         require_one_database(self._session)
         self._restore()
-        with nullcontext() if last is None else looking_last(self._look(last), self._connection, self.dialect):
+        looking = nullcontext() if last is None else looking_last(self._look(last), self._connection, self.dialect)
+        with held_to_one_database(self._session, self._connection), looking:
             self._root.commit()
 
     def _look(self, last: Steps[None]) -> Steps[None]:

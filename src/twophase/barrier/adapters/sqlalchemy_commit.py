@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import sqlalchemy
-from sqlalchemy import Connection, TextClause
+from sqlalchemy import Connection, TextClause, event
 from sqlalchemy.exc import StatementError
 from sqlalchemy.orm import Session
 
@@ -158,7 +158,30 @@ def require_one_database(session: Session) -> None:
     known: dict[Any, Any] = transaction._connections if transaction is not None else {}  # noqa: SLF001 -- as above
     connections = {id(entry[0]) for entry in known.values()}
     if len(connections) > 1:
-        raise TransactionLost(
-            f"the Session's transaction works on {len(connections)} databases; one may commit and another fail.",
-            remedy="Work on one engine inside the block; what belongs into another database is a branch of its own.",
-        )
+        raise several_databases(len(connections))
+
+
+def several_databases(databases: int) -> TransactionLost:
+    """The refusal of a Session's transaction on so many."""
+    return TransactionLost(
+        f"the Session's transaction works on {databases} databases; one may commit and another fail.",
+        remedy="Work on one engine inside the block; what belongs into another database is a branch of its own.",
+    )
+
+
+@contextlib.contextmanager
+def held_to_one_database(session: Session, connection: Connection) -> Iterator[None]:
+    """Refuse another connection that a `before_commit` listener begins on: its COMMIT might be the first sent."""
+    if not session.dispatch.before_commit:
+        yield
+        return
+
+    def refuse(_session: Session, _transaction: Any, begun: Connection) -> None:
+        if begun is not connection:
+            raise several_databases(2)
+
+    event.listen(session, "after_begin", refuse)
+    try:
+        yield
+    finally:
+        event.remove(session, "after_begin", refuse)
