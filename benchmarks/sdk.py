@@ -11,6 +11,8 @@ import uvloop
 from asyncpg.pool import Pool
 
 from benchmarks.measure import ROUNDS, Result
+from twophase.barrier.dialect import POSTGRESQL
+from twophase.barrier.placeholders import numbered
 from twophase.client.endpoints import AsyncTwoPhase
 from twophase.client.message import Message
 from twophase.client.transport.aio import AsyncTransport
@@ -22,6 +24,15 @@ _ANSWER = HttpAnswer(200, b'{"dtm_result":"SUCCESS","prepared_at":1700000000000}
 _BRANCH = "http://bank-b.internal:8080/transfer-in"
 _CHECK = "http://bank-a.internal:8080/twophase/check"
 _PAYLOAD = {"account": "B", "amount": 30}
+_IDENTITY = "0123456789abcdef"
+_ANSWERS: tuple[tuple[str, list[tuple[object, ...]]], ...] = (
+    ("read_identity", [(_IDENTITY, None)]),
+    ("read_flaws", []),
+    ("read_durability", []),
+    ("insert_producer", [(_NOW_MS, _IDENTITY)]),
+    ("verify", [(None,)]),
+)
+_ROWS = {numbered(POSTGRESQL.sql(statement))[0]: rows for statement, rows in _ANSWERS}
 
 
 async def _yes(*_: object) -> HttpAnswer:
@@ -46,10 +57,8 @@ class _Connection:
     def transaction(self) -> _Connection:
         return self
 
-    async def fetch(self, sql: str, *_: object) -> list[tuple[object]]:
-        if "fsync" in sql:
-            return []
-        return [("0123456789abcdef",)] if "twophase_meta" in sql else [(_NOW_MS,)]
+    async def fetch(self, sql: str, *_: object) -> list[tuple[object, ...]]:
+        return _ROWS[sql]
 
 
 class _Pool(Pool):
