@@ -124,7 +124,7 @@ def test_branches_added_before_the_commit_are_in_the_row(bank: Bank, coordinator
 @SYNC
 def test_unreachable_submit_leaves_the_commit_alone(bank: Bank, coordinator: RecordingCoordinator) -> None:
     coordinator.tell("submit", CUT)
-    impatient = TwoPhase(coordinator.url, patience=0.1)
+    impatient = TwoPhase(coordinator.url, patience=0.5)
     with Session(bank.engine) as session, session.begin():
         message = impatient.message().add("http://bank-b/transfer-in").join(session, CHECK)
         session.execute(text(TRANSFER))

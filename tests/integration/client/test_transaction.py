@@ -47,10 +47,10 @@ def transfer_message(server: str, **options: object) -> Message:
 async def impatient_message(bank: Bank, server: str) -> AsyncIterator[Message]:
     """A transfer whose requests are given up soon: most of their time is the pauses in between."""
     if bank.kind.is_async:
-        async with AsyncTwoPhase(server, patience=0.1) as coordinator:
+        async with AsyncTwoPhase(server, patience=0.5) as coordinator:
             yield coordinator.message().add(RECEIVER, {"account": "B", "amount": 30})
     else:
-        with TwoPhase(server, patience=0.1) as blocking:
+        with TwoPhase(server, patience=0.5) as blocking:
             yield blocking.message().add(RECEIVER, {"account": "B", "amount": 30})
 
 

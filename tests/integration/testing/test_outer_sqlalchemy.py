@@ -136,7 +136,7 @@ def test_a_submit_that_gets_lost_is_found_by_the_check_back(
     connection: Connection, coordinator: RecordingCoordinator
 ) -> None:
     coordinator.tell("submit", CUT)
-    message = TwoPhase(coordinator.url, patience=0.1).message().add("http://bank-b/in", {"amount": 30})
+    message = TwoPhase(coordinator.url, patience=0.5).message().add("http://bank-b/in", {"amount": 30})
     with message.transaction(connection.engine, check=CHECK) as handle:
         handle.execute(SPEND)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error
@@ -17,6 +18,14 @@ from twophase.barrier.dialect import SQLITE, Dialect, dialect_named
 from twophase.barrier.placeholders import pyformat
 from twophase.barrier.transaction import Row, Statement, Steps, perform
 from twophase.core.errors import OpenTransaction, TransactionLost, UnsupportedEngine
+
+
+def _is_alias(name: str) -> bool:
+    """True when Django's settings name the database; without settings no database has a name."""
+    try:
+        return name in connections
+    except ImproperlyConfigured:
+        return False
 
 
 def _dialect_of(connection: BaseDatabaseWrapper) -> Dialect:
@@ -42,7 +51,7 @@ class DjangoTransaction:
             OpenTransaction: inside `atomic`, under ATOMIC_REQUESTS, or with autocommit switched off by hand.
             UnsupportedEngine: the alias is unknown, or is neither SQLite, PostgreSQL nor MySQL.
         """
-        if alias not in connections:
+        if not _is_alias(alias):
             raise UnsupportedEngine(f"There is no Django database alias {alias!r}.")
         connection: BaseDatabaseWrapper = connections[alias]
         dialect = _dialect_of(connection)
