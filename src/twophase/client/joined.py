@@ -97,6 +97,8 @@ class _Joined:
 
         self._driver.last_statements(connection)
         try:
+            if self.refused is not None:
+                raise self.refused  # a listener has swallowed it
             self._driver.play(self._attempt.before_commit())
             self._driver.play(self._attempt.look_and_mark_again())
         except BaseException as error:
@@ -157,6 +159,7 @@ def _after_begin(session: Any, _transaction: Any, begun: Any) -> None:
 
     for joined in session.info[_JOINED]:
         if begun is not joined.connection:
+            begun.rollback()  # so that it commits nothing for a listener that swallows this and goes on
             joined.refused = several_databases(2)
             raise joined.refused
 

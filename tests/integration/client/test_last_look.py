@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
@@ -322,6 +322,35 @@ def test_a_listener_begins_on_no_second_database_once_the_commit_is_under_way(
     assert written == []
     assert second.rows() == 0
     assert_rolled_back(bank.ledger, message, coordinator)
+
+
+@SQLITE
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_listener_that_goes_on_after_its_refusal_commits_nothing_in_a_second_database(
+    bank: Bank, coordinator: RecordingCoordinator, second: Second, joined: bool
+) -> None:
+    def audit(session: Session) -> None:
+        for _ in range(2):
+            with contextlib.suppress(TransactionLost, InvalidRequestError):
+                second.write(session)
+
+    def business() -> None:
+        message = transfer_message(coordinator)
+        with Session(bank.engine) as session:
+            if joined:
+                message.join(session, CHECK)
+            event.listen(session, "before_commit", audit)
+            if joined:
+                session.execute(text(TRANSFER))
+                session.commit()
+                return
+            with message.transaction(session, CHECK):
+                session.execute(text(TRANSFER))
+
+    for _ in range(6):  # SQLAlchemy commits its connections in no order
+        with pytest.raises(RolledBack):
+            business()
+        assert (second.rows(), bank.ledger.balance()) == (0, 100)
 
 
 @ASYNC

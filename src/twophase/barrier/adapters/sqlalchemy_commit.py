@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy
 from sqlalchemy import Connection, TextClause, event
-from sqlalchemy.exc import StatementError
+from sqlalchemy.exc import InvalidRequestError, StatementError
 from sqlalchemy.orm import Session
 
 from twophase.barrier.dialect import Dialect
@@ -176,12 +176,20 @@ def held_to_one_database(session: Session, connection: Connection) -> Iterator[N
         yield
         return
 
+    refused: list[TransactionLost] = []
+
     def refuse(_session: Session, _transaction: Any, begun: Connection) -> None:
         if begun is not connection:
-            raise several_databases(2)
+            begun.rollback()  # so that it commits nothing for a listener that swallows this and goes on
+            refused.append(several_databases(2))
+            raise refused[0]
 
     event.listen(session, "after_begin", refuse)
     try:
         yield
+    except InvalidRequestError as error:
+        if refused:  # the commit of what was rolled back there
+            raise refused[0] from error
+        raise
     finally:
         event.remove(session, "after_begin", refuse)
