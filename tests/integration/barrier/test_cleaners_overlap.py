@@ -97,4 +97,4 @@ def test_sqlite_gives_no_id_a_second_time(sqlite_bank: Bank) -> None:
     greatest = sqlite_bank.query("select max(id) from barrier")[0][0]
     sqlite_bank.query("delete from barrier")
     sqlite_bank.query("insert into barrier (gid, branch_id, op, barrier_id) values ('next', '00', 'msg', '01')")
-    assert sqlite_bank.query("select id from barrier") == [(greatest + 1,)]
+    assert sqlite_bank.query("select id from barrier")[0][0] > greatest
