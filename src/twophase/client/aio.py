@@ -68,8 +68,13 @@ class AsyncDriver:
             command = self._advance(None)
             while command is not None and type(command) is not Business:
                 command = await self._step(command)
-        except TwophaseError as error:
-            raise error.with_traceback(None)  # noqa: B904 -- the flow's frames would bury the message
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._let_cancellation_through(error)
+            if isinstance(error, TwophaseError):
+                raise error.with_traceback(None)  # noqa: B904 -- the flow's frames would bury the message
+            raise
         return None if self._transaction is None else self._transaction.handle
 
     async def finish(self, seen: BaseException | None) -> None:
@@ -169,6 +174,7 @@ class AsyncDriver:
         finally:
             await self._end("rollback", transaction.rollback())
             await self._end("giving the connection back", transaction.close())
+        self._let_cancellation_through(None)
         self._identities.remember(engine, table, identity)
         return identity
 

@@ -117,3 +117,28 @@ async def test_an_ending_loop_cancels_everything_and_submit_is_still_sent() -> N
     with pytest.raises(asyncio.CancelledError):
         await finishing
     assert coordinator.sent == [Operation.SUBMIT]
+
+
+async def test_a_cancellation_during_the_rollback_of_a_failed_start_is_let_through() -> None:
+    rolling_back, may_end = asyncio.Event(), asyncio.Event()
+
+    async def roll_back() -> None:
+        rolling_back.set()
+        await may_end.wait()
+
+    def failing() -> Generator[flow.Command, Any, None]:
+        yield flow.Rollback()
+        raise LookupError
+
+    driver = aio.AsyncDriver(failing(), Coordinator(), Identities())
+    connection: Any = Connection(roll_back)
+    connection.rollback = roll_back
+    driver._transaction = connection
+    starting = asyncio.create_task(driver.start())
+    await rolling_back.wait()
+    starting.cancel()
+    await asyncio.sleep(0)
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await starting
+    assert isinstance(raised.value.__cause__, LookupError)
