@@ -13,6 +13,7 @@ from twophase.barrier.dialect import DEFAULT_TABLE, IDENTITY, META_TABLE, Dialec
 from twophase.barrier.fault import code_of
 from twophase.barrier.first_look import flaws_of, require_table
 from twophase.barrier.open import aopen_transaction, is_async, open_transaction
+from twophase.barrier.shelter import give_back
 from twophase.barrier.transaction import Row, Statement, Steps, aperform, perform, say
 from twophase.core.database_drivers import driver_missing, extra_of, with_driver
 from twophase.core.errors import BarrierTableUnusable, ConfigurationError, UnsupportedEngine
@@ -64,11 +65,8 @@ async def ainstall(engine: Any, table: str = DEFAULT_TABLE) -> list[str]:
     try:
         executed = await aperform(install_rule(transaction.dialect, table, secrets.token_hex(16)), transaction)
         await transaction.commit()
-    except BaseException:
-        await transaction.rollback()
-        raise
     finally:
-        await transaction.close()
+        await give_back(transaction)
     return executed
 
 
