@@ -39,8 +39,11 @@ def is_async(engine: Any) -> bool:
     >>> is_async(sqlite3.connect(":memory:"))
     False
     """
-    return _is(engine, "sqlalchemy.ext.asyncio", "AsyncEngine", "AsyncConnection", "AsyncSession") or _is_asyncpg(
-        engine
+    return (
+        _is(engine, "sqlalchemy.ext.asyncio", "AsyncEngine", "AsyncConnection", "AsyncSession")
+        or _is_asyncpg(engine)
+        or _is(engine, "psycopg", "AsyncConnection")
+        or _is(engine, "aiosqlite", "Connection")
     )
 
 
@@ -91,8 +94,13 @@ def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> Sync
 
 
 async def aopen_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> AsyncTransaction:
-    """`open_transaction` for a SQLAlchemy AsyncEngine, idle AsyncConnection or AsyncSession, or asyncpg's Pool or
-    idle Connection."""
+    """`open_transaction` for asyncio.
+
+    Arguments:
+        engine: a SQLAlchemy AsyncEngine, idle AsyncConnection or idle AsyncSession; asyncpg's Pool; an idle connection
+            of asyncpg, psycopg 3 or aiosqlite.
+        lock_timeout_ms: as for `open_transaction`.
+    """
     outer = outer_of(engine)
     if outer is not None and is_async(engine):
         return await outer.aopen(engine, lock_timeout_ms)
@@ -104,6 +112,14 @@ async def aopen_transaction(engine: Any, *, lock_timeout_ms: int | None = None) 
         from twophase.barrier.adapters import asyncpg  # noqa: PLC0415 -- an extra
 
         return await asyncpg.open_on(engine)
+    if _is(engine, "psycopg", "AsyncConnection"):
+        from twophase.barrier.adapters.psycopg_async import AsyncPsycopgTransaction  # noqa: PLC0415 -- an extra
+
+        return AsyncPsycopgTransaction(engine)
+    if _is(engine, "aiosqlite", "Connection"):
+        from twophase.barrier.adapters import aiosqlite  # noqa: PLC0415 -- an extra
+
+        return await aiosqlite.open_on(engine, lock_timeout_ms)
     raise UnsupportedEngine(
         f"{type(engine).__module__}.{type(engine).__qualname__} is not an async engine; sync ones go without `async`."
     )

@@ -192,8 +192,8 @@ class Message:
 
         Arguments:
             engine: a SQLAlchemy Engine, idle Connection or Session; an idle connection of sqlite3, psycopg or PyMySQL;
-                a Django alias; with `async with` an AsyncEngine, AsyncConnection or AsyncSession, or asyncpg's Pool
-                or Connection. This library begins and commits.
+                a Django alias; with `async with` an AsyncEngine, AsyncConnection or AsyncSession, asyncpg's Pool
+                or Connection, or an idle connection of psycopg or aiosqlite. This library begins and commits.
             check: the address of the check-back route that answers for this database.
             table: the barrier table, `name` or `schema.name`; by default that of the `TwoPhase`.
             explicit_verdict: False for a check-back route of another library that reads the same barrier table, such as

@@ -93,7 +93,8 @@ class LocalTransaction:
         if not is_async(self._engine):
             raise UnsupportedEngine(
                 "This is no async engine: write `with message.transaction(…)`, in a thread if need be, "
-                "or give an AsyncEngine, AsyncConnection, AsyncSession or asyncpg's Pool or Connection."
+                "or give an AsyncEngine, AsyncConnection or AsyncSession of SQLAlchemy, asyncpg's Pool or Connection, "
+                "psycopg 3's AsyncConnection or aiosqlite's Connection."
             )
         driver = self._adriver = self._make_adriver()
         return await driver.start()

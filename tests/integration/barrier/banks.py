@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import aiosqlite
 import asyncpg
 import msgspec
 import psycopg
@@ -27,8 +28,11 @@ SYNC_WAYS: dict[str, tuple[str, ...]] = {
     "mysql": ("engine", "connection", "session", "pymysql"),
 }
 ASYNC_WAYS: dict[str, tuple[str, ...]] = {
-    "sqlite": ("aiosqlite engine", "aiosqlite connection", "aiosqlite session"),
-    "postgresql": ("asyncpg engine", "psycopg engine", "asyncpg session", "asyncpg pool", "asyncpg connection"),
+    "sqlite": ("aiosqlite engine", "aiosqlite connection", "aiosqlite session", "aiosqlite plain"),
+    "postgresql": (
+        *("asyncpg engine", "psycopg engine", "asyncpg session", "asyncpg pool", "asyncpg connection"),
+        "psycopg plain",
+    ),
     "mysql": ("asyncmy engine", "asyncmy connection", "asyncmy session"),
 }
 
@@ -115,6 +119,14 @@ class Bank(msgspec.Struct, frozen=True):
             finally:
                 await connection.close()
             return
+        if way == "psycopg plain":
+            async with await psycopg.AsyncConnection.connect(f"postgresql://{self.where}") as plain_psycopg:
+                yield plain_psycopg
+            return
+        if way == "aiosqlite plain":
+            async with aiosqlite.connect(self.where) as plain_aiosqlite:
+                yield plain_aiosqlite
+            return
         engine = create_async_engine(self.url(driver), **options)
         try:
             if kind == "engine":
@@ -186,7 +198,8 @@ def run(handle: Any, sql: str) -> None:
 
 async def arun(handle: Any, sql: str) -> None:
     """`run` for asyncio."""
-    await handle.execute(sql if hasattr(handle, "fetch") else text(sql))
+    of_sqlalchemy = type(handle).__module__.startswith("sqlalchemy")
+    await handle.execute(text(sql) if of_sqlalchemy else sql)
 
 
 SPEND = "update account set balance = balance - 30"

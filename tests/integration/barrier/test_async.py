@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 
+import aiosqlite
 import pytest
 
 from tests.integration.barrier.banks import SPEND, Bank, abegin, arun, averify, begin, new_gid
@@ -99,7 +100,7 @@ async def test_a_swallowed_statement_error_never_passes_for_a_commit(bank_and_as
 
 async def test_an_open_transaction_is_refused(bank_and_async_way: BankAndWay) -> None:
     bank, way = bank_and_async_way
-    if way == "asyncpg connection":
+    if way in ("asyncpg connection", "psycopg plain", "aiosqlite plain"):
         async with bank.areached(way) as connection:
             await connection.execute("begin")
             with pytest.raises(OpenTransaction):
@@ -126,6 +127,40 @@ async def test_an_autocommit_engine_is_refused(banks: dict[str, Bank], kind: str
     async with banks[kind].areached(f"{driver} engine", isolation_level="AUTOCOMMIT") as engine:
         with pytest.raises(AutocommitRefused):
             await aopen_transaction(engine)
+
+
+async def test_an_autocommit_connection_of_aiosqlite_is_refused(sqlite_bank: Bank) -> None:
+    async with aiosqlite.connect(sqlite_bank.where, isolation_level=None) as connection:
+        with pytest.raises(AutocommitRefused):
+            await aopen_transaction(connection)
+
+
+@pytest.mark.postgres
+async def test_an_autocommit_connection_of_psycopg_is_refused(postgres_bank: Bank) -> None:
+    async with postgres_bank.areached("psycopg plain") as connection:
+        await connection.set_autocommit(True)
+        with pytest.raises(AutocommitRefused):
+            await aopen_transaction(connection)
+
+
+@pytest.mark.postgres
+async def test_an_async_connection_in_pipeline_mode_is_refused(postgres_bank: Bank) -> None:
+    async with postgres_bank.areached("psycopg plain") as connection, connection.pipeline():
+        with pytest.raises(UnsupportedEngine, match="pipeline mode"):
+            await aopen_transaction(connection)
+
+
+@pytest.mark.postgres
+async def test_a_commit_that_rolls_back_on_psycopg_is_no_commit(postgres_bank: Bank) -> None:
+    async with postgres_bank.areached("psycopg plain") as connection:
+        transaction = await aopen_transaction(connection)
+        await abegin(transaction, new_gid())
+        with contextlib.suppress(Exception):
+            await arun(connection, "select 1 / 0")
+        with pytest.raises(TransactionLost):
+            await transaction.commit()
+        await transaction.rollback()
+        await transaction.close()
 
 
 async def test_branches_and_commit_are_answered(bank_and_async_way: BankAndWay) -> None:

@@ -13,7 +13,7 @@ from tests.integration.barrier.banks import SPEND, Bank, arun, begin, new_gid
 from tests.servers.mariadb import lock_waits
 from twophase.barrier.asking import CheckBackAnswer, acheck_back
 from twophase.barrier.branch import aonce
-from twophase.barrier.open import open_transaction
+from twophase.barrier.open import aopen_transaction, open_transaction
 from twophase.core.verdict import Verdict
 
 ROUNDS = 60
@@ -71,6 +71,28 @@ async def test_a_check_back_cancelled_twice_gives_its_connection_back(
             holder.close()
             answer = await asyncio.wait_for(ask(engine, gid), 20)
     assert answer.verdict is Verdict.ROLLED_BACK
+
+
+@pytest.mark.parametrize("turns", [0, 1, 4])
+async def test_a_begin_cancelled_while_it_waits_for_the_lock_leaves_aiosqlite_free(
+    sqlite_bank: Bank, turns: int
+) -> None:
+    with sqlite_bank.plain() as connection:
+        holder = open_transaction(connection)
+        async with sqlite_bank.areached("aiosqlite plain") as engine:
+            opening = asyncio.create_task(aopen_transaction(engine))
+            await asyncio.sleep(0)  # its thread has the work now
+            opening.cancel()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            opening.cancel()
+            await asyncio.sleep(0)
+            holder.rollback()
+            holder.close()
+            await asyncio.wait([opening])
+            assert opening.cancelled()
+            assert not engine.in_transaction
+            sqlite_bank.query(SPEND)
 
 
 async def waiting(bank: Bank) -> None:

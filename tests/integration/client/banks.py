@@ -215,6 +215,20 @@ async def _psycopg(ledger: PostgresLedger, port: int | None) -> Opened:
     return Opened(connection, connection.close)
 
 
+async def _psycopg_async(ledger: PostgresLedger, port: int | None) -> Opened:
+    import psycopg
+
+    connection = await psycopg.AsyncConnection.connect(ledger.database.dsn, port=port or ledger.database.port)
+    return Opened(connection, connection.close)
+
+
+async def _aiosqlite(ledger: SqliteLedger, _: int | None) -> Opened:
+    import aiosqlite
+
+    connection = await aiosqlite.connect(ledger.path)
+    return Opened(connection, connection.close)
+
+
 async def _pymysql(ledger: MariadbLedger, port: int | None) -> Opened:
     connection = mariadb_connection(ledger.database, port=port)
 
@@ -268,4 +282,6 @@ KINDS: tuple[Kind, ...] = (
     Kind("pymysql", "mysql", False, _pymysql),
     Kind("asyncpg pool", "postgresql", True, _asyncpg_pool),
     Kind("asyncpg connection", "postgresql", True, _asyncpg_connection),
+    Kind("psycopg async", "postgresql", True, _psycopg_async),
+    Kind("aiosqlite connection", "sqlite", True, _aiosqlite),
 )

@@ -111,7 +111,7 @@ async def test_session_killed_by_an_administrator_is_rolled_back(bank: Bank, coo
         await desk.execute(TRANSFER)
         ledger.terminate_others()
 
-    expected = Undecided if bank.kind.name in {"psycopg", "asyncpg connection"} else RolledBack
+    expected = Undecided if bank.kind.name in {"psycopg", "psycopg async", "asyncpg connection"} else RolledBack
     message = transfer_message(coordinator)
     with pytest.raises(expected):
         await bank.transact(message, business)

@@ -311,7 +311,7 @@ async def test_statement_with_an_implicit_commit_is_found_out_and_submitted(
 
 
 def _has_one_connection(kind: Kind) -> bool:
-    return kind.name in {"psycopg", "pymysql", "asyncpg connection"}
+    return kind.name in {"psycopg", "psycopg async", "pymysql", "asyncpg connection"}
 
 
 async def test_check_back_of_a_committed_message_says_committed(bank: Bank, coordinator: RecordingCoordinator) -> None:

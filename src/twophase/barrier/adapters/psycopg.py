@@ -17,6 +17,25 @@ COMMITTED = "COMMIT"
 """PostgreSQL's tag of a COMMIT that committed, and did not roll back an aborted transaction."""
 
 
+def require_usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Refuse a connection whose transaction could not be begun and ended here.
+
+    Raises:
+        UnsupportedEngine: it is in pipeline mode.
+        AutocommitRefused: every statement would commit by itself.
+        OpenTransaction: a transaction is open already.
+    """
+    if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+        raise UnsupportedEngine(
+            "The connection is in pipeline mode, in which a statement's rows and errors come later.",
+            remedy="End the connection's `pipeline()` block before, and begin another one inside if it is needed.",
+        )
+    if connection.autocommit:
+        raise AutocommitRefused
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        raise OpenTransaction
+
+
 class PsycopgTransaction:
     """One transaction on an idle connection; psycopg begins it with our first statement."""
 
@@ -24,15 +43,7 @@ class PsycopgTransaction:
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         """Open it; raises AutocommitRefused, OpenTransaction, UnsupportedEngine."""
-        if connection.pgconn.pipeline_status != PipelineStatus.OFF:
-            raise UnsupportedEngine(
-                "The connection is in pipeline mode, in which a statement's rows and errors come later.",
-                remedy="End the connection's `pipeline()` block before, and begin another one inside if it is needed.",
-            )
-        if connection.autocommit:
-            raise AutocommitRefused
-        if connection.info.transaction_status != TransactionStatus.IDLE:
-            raise OpenTransaction
+        require_usable(connection)
         self.handle: Any = connection
         self._connection = connection
         self._unclear = False

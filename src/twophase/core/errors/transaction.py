@@ -163,7 +163,10 @@ class UnsupportedEngine(BarrierError):
 
     code = "TP-6004"
     fate = Fate.NOT_STARTED
-    remedy = "Give a SQLAlchemy 2 engine, connection or session, or a sqlite3, psycopg, PyMySQL or asyncpg connection."
+    remedy = (
+        "Give a SQLAlchemy 2 engine, connection or session; "
+        "or a connection of sqlite3, aiosqlite, psycopg 3, asyncpg or PyMySQL."
+    )
 
 
 class BarrierRowRefused(BarrierError):

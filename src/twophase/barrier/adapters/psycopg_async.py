@@ -1,0 +1,53 @@
+"""Transactions on an async connection of psycopg 3."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from twophase.barrier.adapters.psycopg import COMMITTED, require_usable
+from twophase.barrier.dialect import POSTGRESQL
+from twophase.barrier.placeholders import pyformat
+from twophase.barrier.transaction import Row, Statement, Steps, aperform
+from twophase.core.errors import TransactionLost
+
+
+class AsyncPsycopgTransaction:
+    """One transaction on an idle connection; psycopg begins it with the first statement."""
+
+    dialect = POSTGRESQL
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        """Open it; raises AutocommitRefused, OpenTransaction, UnsupportedEngine."""
+        require_usable(connection)
+        self.handle: Any = connection
+        self._connection = connection
+        self._unclear = False
+
+    async def execute(self, statement: Statement) -> list[Row]:
+        async with self._connection.cursor(row_factory=tuple_row) as cursor:
+            await cursor.execute(cast("Any", pyformat(statement.sql)), statement.parameters)
+            return list(await cursor.fetchall()) if cursor.description else []
+
+    async def commit(self, last: Steps[None] | None = None) -> None:
+        if last is not None:
+            await aperform(last, self)
+        self._unclear = True
+        async with self._connection.cursor() as cursor:
+            await cursor.execute("commit")
+            ended = cursor.statusmessage
+        self._unclear = False
+        if ended != COMMITTED:  # another task's statement came in between, and failed
+            raise TransactionLost
+
+    async def rollback(self) -> None:
+        try:
+            await self._connection.rollback()
+        except psycopg.Error:
+            self._unclear = True
+
+    async def close(self) -> None:
+        if self._unclear:
+            await self._connection.close()
