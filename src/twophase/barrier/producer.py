@@ -6,11 +6,13 @@ application. They follow correctness rules 2, 6, 8, 11 and 12.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from twophase.barrier.dialect import Dialect
 from twophase.barrier.durability import OF_THE_CONNECTION, require_durability
 from twophase.barrier.first_look import refusal_of, require_table, table_missing
 from twophase.barrier.primary import require_primary
-from twophase.barrier.transaction import Steps, say
+from twophase.barrier.transaction import Row, Steps, say
 from twophase.core.errors import (
     BeginDeadlinePassed,
     CheckBackCameFirst,
@@ -117,6 +119,23 @@ def begin_producer(
     if not allow_unsafe and dialect.has(OF_THE_CONNECTION):
         yield from require_durability(dialect, table)
     yield from begin_settings(dialect)
+    rows = yield from _insert_row(dialect, table, gid, token, prepared_at_ms)
+    yield from mark(dialect)
+    if dialect.has("read_clock"):
+        rows = yield say(dialect, "read_clock", table)
+    assert rows, "the database answers what time it is"
+    if identity is not None and rows[0][1] != identity:
+        raise DatabaseSwitched(gid=gid)
+    late_ms = int(rows[0][0]) - prepared_at_ms if prepared_at_ms is not None else 0
+    if late_ms > BEGIN_DEADLINE_MS.value:
+        raise BeginDeadlinePassed(
+            f"The transaction begins {late_ms} ms after prepare, at most {BEGIN_DEADLINE_MS.value} are allowed.",
+            gid=gid,
+        )
+
+
+def _insert_row(dialect: Dialect, table: str, gid: str, token: str, prepared_at_ms: int | None) -> Steps[Sequence[Row]]:
+    """Write the producer's row; raises CheckBackCameFirst when the message has one, and what `refusal_of` names."""
     try:
         rows = yield say(
             dialect,
@@ -138,18 +157,7 @@ def begin_producer(
         raise
     if not rows and not dialect.has("read_taken_key"):
         raise CheckBackCameFirst(gid=gid)
-    yield from mark(dialect)
-    if dialect.has("read_clock"):
-        rows = yield say(dialect, "read_clock", table)
-    assert rows, "the database answers what time it is"
-    if identity is not None and rows[0][1] != identity:
-        raise DatabaseSwitched(gid=gid)
-    late_ms = int(rows[0][0]) - prepared_at_ms if prepared_at_ms is not None else 0
-    if late_ms > BEGIN_DEADLINE_MS.value:
-        raise BeginDeadlinePassed(
-            f"The transaction begins {late_ms} ms after prepare, at most {BEGIN_DEADLINE_MS.value} are allowed.",
-            gid=gid,
-        )
+    return rows
 
 
 def verify_producer(dialect: Dialect, table: str, gid: str, token: str) -> Steps[None]:

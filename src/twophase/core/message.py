@@ -167,8 +167,8 @@ def same_prepared(known: Message, said: Message) -> bool:
 
     Stricter than `same_content`: here nothing came late yet. A second process that prepared more branches, or fewer,
     and then committed would find them neither in the stored message nor among those added in its barrier row. Nor would
-    one that committed in another database than `known`'s check address asks be found there. And whoever prepares a gid
-    first must not choose who answers for another's: host and path must be equal. Other parameters may differ where both
+    one that committed in another database than `known`'s check address asks be found there. And the first to prepare a
+    gid must not choose who answers for another's: host and path must be equal. Other parameters may differ where both
     addresses name the database.
 
     >>> one, two = Branch("http://b/1"), Branch("http://b/2")

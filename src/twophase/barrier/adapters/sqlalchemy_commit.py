@@ -162,7 +162,7 @@ def require_one_database(session: Session) -> None:
 
 
 def several_databases(databases: int) -> TransactionLost:
-    """The refusal of a Session's transaction on so many."""
+    """Make the refusal of a Session's transaction on several connections."""
     return TransactionLost(
         f"the Session's transaction works on {databases} databases; one may commit and another fail.",
         remedy="Work on one engine inside the block; what belongs into another database is a branch of its own.",
