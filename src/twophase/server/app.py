@@ -46,7 +46,7 @@ from twophase.server.doors.takeover import TakeoverDoor
 from twophase.server.doors.topics_http import TopicRoutes
 from twophase.server.formats.decode import Decoder
 from twophase.server.formats.trace import TraceHeaders, names_of
-from twophase.server.hot.listener import Listener
+from twophase.server.http_port.listener import Listener
 from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics
 from twophase.server.settings import Settings, unknown_variables

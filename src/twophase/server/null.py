@@ -23,7 +23,7 @@ from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.http import HttpClient, Outcome
 from twophase.server.formats.decode import Decoder
-from twophase.server.hot.listener import Listener
+from twophase.server.http_port.listener import Listener
 
 _HEADERS = (("Content-Type", "application/json"),)
 _TIMEOUT_MS = 3000

@@ -23,7 +23,7 @@ from twophase.core.errors import ConfigurationError
 from twophase.core.limits import ATTEMPTS_MAX, BEGIN_DEADLINE_MS
 from twophase.core.schedule import Schedule
 from twophase.server.formats.trace import DEFAULT_NAMES, names_of
-from twophase.server.hot.listener import Timeouts
+from twophase.server.http_port.port import Timeouts
 
 PREFIX: Final = "TWOPHASE_"
 CONFIG_VARIABLE: Final = "TWOPHASE_CONFIG"

@@ -19,8 +19,9 @@ from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.server.doors.dtm_http import ColdRoutes
 from twophase.server.formats.decode import Decoder
-from twophase.server.hot.listener import Listener, Timeouts
-from twophase.server.hot.protocol import Connection
+from twophase.server.http_port.connection import Connection
+from twophase.server.http_port.listener import Listener
+from twophase.server.http_port.port import Timeouts
 from twophase.server.metrics import Metrics
 from twophase.stores.base import Overview
 
@@ -201,7 +202,7 @@ class Wire:
 
     def connection(self) -> Connection:
         """The server's side of a connection; for tests with one client."""
-        first = next(iter(self.listener.state.connections))
+        first = next(iter(self.listener.port.state.connections))
         assert isinstance(first, Connection)
         return first
 

@@ -13,7 +13,7 @@ import pytest
 from tests.integration.server.pretend import Client, Response, Wire, get, listening, message, post, prepare
 from twophase.core.errors import ServerFault
 from twophase.core.limits import REQUEST_HEADER_BYTES_MAX
-from twophase.server.hot.listener import Timeouts
+from twophase.server.http_port.port import Timeouts
 
 PATIENT_S = 60.0
 
@@ -175,7 +175,7 @@ async def test_an_idle_connection_is_closed_without_a_word() -> None:
     async with listening(timeouts=_quick()) as wire:
         client = await wire.connect()
         assert (await client.ask(get("/api/ping"))).status == 200
-        wire.listener.timeouts = _quick(idle_s=0.1)
+        wire.listener.port.timeouts = _quick(idle_s=0.1)
         assert await client.reader.read() == b""
 
 
@@ -188,7 +188,7 @@ async def test_a_request_under_way_is_not_idle() -> None:
         async with asyncio.timeout(20):
             while not wire.coordinator.held:
                 await asyncio.sleep(0)
-        wire.listener.timeouts = _quick(idle_s=0.1)
+        wire.listener.port.timeouts = _quick(idle_s=0.1)
         assert await other.is_closed()
         wire.coordinator.release("g1")
         assert (await client.response()).status == 200

@@ -16,7 +16,7 @@ from tests.integration.server.pretend import Client, get
 from tests.integration.server.running import running
 from twophase.server.app import Server
 from twophase.server.formats.wire import WireRequest
-from twophase.server.hot.reader import HOT_ROUTES
+from twophase.server.http_port.parser import ROUTES
 from twophase.server.openapi import OPENAPI_PATH, document
 from twophase.server.openapi.document import FIELDS
 from twophase.server.settings import Settings
@@ -25,7 +25,7 @@ from twophase.server.settings import Settings
 def _served(folder: Path) -> set[tuple[str, str]]:
     app = Server(Settings(store=f"sqlite:///{folder / 'store.db'}", http_port=0)).listener.config.app
     assert isinstance(app, Starlette)
-    found = {(path.decode(), "POST") for path in HOT_ROUTES}
+    found = {(path.decode(), "POST") for path in ROUTES}
     for route in app.routes:
         assert isinstance(route, Route), f"{route}: the test reads plain routes only"
         # Starlette adds HEAD to every GET; the document says so once.

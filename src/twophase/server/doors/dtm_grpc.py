@@ -42,7 +42,7 @@ from twophase.server.doors.grpc_operators import Operators
 from twophase.server.formats.decode import Decoder
 from twophase.server.formats.encode import RETRY_AFTER_S, Refusal, Route, refusal
 from twophase.server.formats.wire import OPTION_FIELDS, WireRequest, parse_steps
-from twophase.server.hot.listener import Requests
+from twophase.server.http_port.port import Requests
 
 if TYPE_CHECKING:
     from twophase.coordinator.deciding.topic_changes import ChangeableTopics

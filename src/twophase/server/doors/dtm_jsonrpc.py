@@ -24,7 +24,7 @@ from twophase.server.doors.cold import respond
 from twophase.server.formats.decode import Decoder
 from twophase.server.formats.encode import Answer, Route, refusal
 from twophase.server.formats.trace import Trace
-from twophase.server.hot.listener import Requests
+from twophase.server.http_port.port import Requests
 
 PATH: Final = "/api/json-rpc"
 PARSE_ERROR: Final = -32700

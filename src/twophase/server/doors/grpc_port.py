@@ -17,7 +17,7 @@ from twophase.coordinator.deciding.topic_changes import ChangeableTopics
 from twophase.core.errors import ConfigurationError
 from twophase.core.hooks import Clock
 from twophase.server.formats.decode import Decoder
-from twophase.server.hot.listener import Requests
+from twophase.server.http_port.port import Requests
 from twophase.server.settings import Settings
 
 if TYPE_CHECKING:

@@ -199,6 +199,12 @@ def head(status: int, date: bytes) -> bytes:
     return b"HTTP/1.1 %d %b\r\ndate: %b\r\ncontent-type: %b\r\n" % (status, phrase, date, JSON_TYPE)
 
 
+def success_response(success_head: bytes, prepared_at_ms: int) -> bytes:
+    """Return the whole response to a request that succeeded; `success_head`: `head` of a 200."""
+    body = success_body(prepared_at_ms)
+    return b"%bcontent-length: %d\r\n\r\n%b" % (success_head, len(body), body)
+
+
 def response(answer: Answer, date: bytes, *, closes: bool) -> bytes:
     """The whole response as bytes."""
     extra = b"connection: close\r\n" if closes else b""

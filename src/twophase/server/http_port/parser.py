@@ -1,8 +1,8 @@
-"""The reading half of a connection: bytes become requests, within bounds of size, number and time.
+"""The reading half of a connection: turns bytes into requests, within bounds of size, number and time.
 
-Written for the request that arrives whole in one read, which nearly all do: the parser's callbacks for header,
-URL and body are C functions of containers, and nothing is counted or examined that such a request cannot exceed.
-What arrives in pieces takes the slower way through `_wait_for_more`, where every bound is kept.
+Optimised for the request that arrives whole in one read, as nearly all do: the parser's callbacks for header, URL and
+body are C functions of containers, and nothing is counted or examined that such a request cannot exceed. A request that
+arrives in pieces takes the slower way through `_wait_for_more`, which keeps every bound.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from twophase.server.formats.trace import Trace
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-    from twophase.server.hot.listener import Listener
+    from twophase.server.http_port.port import Port
 
-HOT_ROUTES: Final[dict[bytes, Route]] = {
+ROUTES: Final[dict[bytes, Route]] = {
     b"/api/dtmsvr/prepare": Route.PREPARE,
     b"/api/dtmsvr/submit": Route.SUBMIT,
     b"/api/dtmsvr/abort": Route.ABORT,
@@ -36,16 +36,16 @@ _DISCARD_MAX: Final = 4 * _BODY_MAX
 _NO_TRACE: Final[Trace] = ()
 _UPGRADE_HEADERS: Final = frozenset({b"connection", b"http2-settings", b"upgrade"})
 
-# What of a request is being read.
+# The part of a request that is being read.
 NOTHING: Final = 0
 HEAD: Final = 1
 BODY: Final = 2
 
 
-class Reader(HttpToolsProtocol, ABC):
-    """See the module. What comes out goes to `take`, `take_cold` and `refuse`."""
+class RequestParser(HttpToolsProtocol, ABC):
+    """See the module. Calls `handle_request`, `start_asgi_request` and `refuse` with the outcome."""
 
-    def __init__(self, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, port: Port, loop: asyncio.AbstractEventLoop) -> None:
         self._fields: dict[bytes, bytes] = {}
         self._url_pieces: list[bytes] = []
         self._pieces: list[bytes] = []
@@ -54,12 +54,12 @@ class Reader(HttpToolsProtocol, ABC):
         self.on_header = self._fields.__setitem__  # type: ignore[assignment, method-assign]
         self.on_url = self._url_pieces.append  # type: ignore[assignment, method-assign]
         self.on_body = self._pieces.append  # type: ignore[assignment, method-assign]
-        super().__init__(config=listener.config, server_state=listener.state, app_state={}, _loop=loop)
-        self.listener = listener
-        self._untraced = listener.trace.in_none_of
+        super().__init__(config=port.config, server_state=port.state, app_state={}, _loop=loop)
+        self.port = port
+        self._untraced = port.trace.in_none_of
         self.reading = NOTHING
-        self.since_s = listener.now_s
-        self.deaf = False
+        self.since_s = port.now_s
+        self.ended = False
         self.closes = False
         self._route: Route | None = None
         self._old_http: bool | None = None
@@ -71,33 +71,33 @@ class Reader(HttpToolsProtocol, ABC):
         self._discarded_bytes = 0
 
     @abstractmethod
-    def take(self, route: Route, body: bytes | bytearray, trace: Trace) -> None:
-        """A whole hot request."""
+    def handle_request(self, route: Route, body: bytes | bytearray, trace: Trace) -> None:
+        """Handle a whole prepare, submit or abort."""
 
     @abstractmethod
-    def take_cold(self) -> None:
-        """The head of a request for the ASGI app; `scope` and `headers` are ready for the base class."""
+    def start_asgi_request(self) -> None:
+        """Start a request of the ASGI app; `scope` and `headers` are ready for the base class."""
 
     @abstractmethod
     def refuse(self, status: int, error: TwophaseError) -> None:
-        """What came cannot be used; nothing more is read."""
+        """Refuse bytes that are no usable request; nothing more is read."""
 
     @abstractmethod
-    def invite(self) -> None:
-        """The client waits to be invited before it sends the body (RFC 9110 §10.1.1)."""
+    def send_continue(self) -> None:
+        """Answer a client that waits for 100 Continue before it sends the body (RFC 9110 §10.1.1)."""
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come: feed the parser, whose callbacks do the rest."""
-        while not self.deaf:
+        """Feed the parser, whose callbacks do the rest."""
+        while not self.ended:
             self._chunk_bytes = len(data)
             try:
                 self.parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
-                if not self.deaf:
+                if not self.ended:
                     data = self._decline_upgrade() + data[upgrade.args[0] :]
                 continue
             except httptools.HttpParserCallbackError as error:
-                self.listener.crashed(error)
+                self.port.log_fault(error)
                 self._refuse_once(500, ServerFault())
             except httptools.HttpParserError as error:
                 self._refuse_once(400, InvalidRequest(f"this is not HTTP/1.1: {error}."))
@@ -109,12 +109,12 @@ class Reader(HttpToolsProtocol, ABC):
             self.transport.abort()
 
     def _refuse_once(self, status: int, error: TwophaseError) -> None:
-        """Nothing, when what came before in the same read has been refused, or was the last request."""
-        if not self.deaf:
+        """Refuse, unless an earlier request of the same read was refused or was the last one."""
+        if not self.ended:
             self.refuse(status, error)
 
     def _wait_for_more(self, size_bytes: int) -> None:
-        """A request has not come whole: keep its bounds.
+        """Keep the bounds of a request that has not come whole.
 
         Heads and trailers are buffered by the parser until they are whole, so what is counted for them is what came
         since the parser last made something of it.
@@ -127,7 +127,7 @@ class Reader(HttpToolsProtocol, ABC):
         if self._fresh:
             self._fresh = False
             self._unfinished_bytes = 0
-            self.since_s = self.listener.now_s
+            self.since_s = self.port.now_s
             if self.reading == BODY and self._route is not None:
                 self._examine_head()
         if len(self._body) > _BODY_MAX:
@@ -141,7 +141,7 @@ class Reader(HttpToolsProtocol, ABC):
         self._pieces.clear()
 
     def _examine_head(self) -> bool:
-        """Look for what announces the body; True when it was refused."""
+        """Look at the headers that announce the body; True when it was refused."""
         for name, value in self._fields.items():
             size = len(name)
             if size == 14 and name.lower() == b"content-length":
@@ -152,21 +152,21 @@ class Reader(HttpToolsProtocol, ABC):
             elif size == 6 and name.lower() == b"expect" and value.lower() == b"100-continue":
                 self.expect_100_continue = True
         if self.expect_100_continue and self._route is not None:
-            self.invite()
+            self.send_continue()
         return False
 
     def on_message_begin(self) -> None:
-        """A request begins."""
-        if not self.deaf:
+        """Note that a request begins."""
+        if not self.ended:
             self.reading = HEAD
             self._fresh = True
 
     def on_headers_complete(self) -> None:
-        """Whose request is it?"""
+        """Route a request by its head."""
         pieces = self._url_pieces
         self.url = url = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
-        if self.deaf:
+        if self.ended:
             self._fields.clear()
             return
         self.reading = BODY
@@ -182,16 +182,16 @@ class Reader(HttpToolsProtocol, ABC):
             self._old_http = parser.get_http_version() != "1.1"
         self.closes = self._old_http or not parser.should_keep_alive()
         if parser.get_method() == b"POST":
-            route = HOT_ROUTES.get(url) or HOT_ROUTES.get(self._path().rstrip(b"/"))
+            route = ROUTES.get(url) or ROUTES.get(self._path().rstrip(b"/"))
             if route is not None:
                 self._route = route
                 return
         self._route = None
-        self._begin_cold()
+        self._begin_asgi()
 
     def on_message_complete(self) -> None:
-        """A request is whole: to the coordinator with it."""
-        if self.deaf or self._upgrading:
+        """Pass a whole request on."""
+        if self.ended or self._upgrading:
             return
         self.reading = NOTHING
         pieces = self._pieces
@@ -207,12 +207,12 @@ class Reader(HttpToolsProtocol, ABC):
                 return
         fields, trace = self._fields, _NO_TRACE
         if self._route is not None and not self._untraced(fields):
-            trace = self.listener.trace.of(fields)
+            trace = self.port.trace.of(fields)
         fields.clear()
         if self.closes:
-            self.deaf = True
+            self.ended = True
         if self._route is not None:
-            self.take(self._route, body, trace)
+            self.handle_request(self._route, body, trace)
             return
         super().on_body(bytes(body))
         super().on_message_complete()
@@ -225,9 +225,9 @@ class Reader(HttpToolsProtocol, ABC):
         return True
 
     def _path(self) -> bytes:
-        """The path of the request's URL, empty when there is none that can be served.
+        """Return the path of the request's URL, empty when none can be served.
 
-        A hot route may also be spelled with a query string, a trailing slash or as a whole URL.
+        A route may also be spelled with a query string, a trailing slash or as a whole URL.
         """
         try:
             path = httptools.parse_url(self.url).path
@@ -235,7 +235,7 @@ class Reader(HttpToolsProtocol, ABC):
             return b""
         return path if path and path.isascii() else b""
 
-    def _begin_cold(self) -> None:
+    def _begin_asgi(self) -> None:
         if self._examine_head():
             return
         if not self._path():
@@ -245,12 +245,12 @@ class Reader(HttpToolsProtocol, ABC):
         HttpToolsProtocol.on_message_begin(self)
         self.url, self.expect_100_continue = url, expects
         self.headers.extend((name.lower(), value) for name, value in self._fields.items())
-        # The base class starts a request when the one before is complete; our line decides that instead.
+        # The base class would start a request when the one before is complete; here the queue decides.
         self.cycle = cast("RequestResponseCycle", None)
-        self.take_cold()
+        self.start_asgi_request()
 
     def _decline_upgrade(self) -> bytes:
-        """The same request's head without its offer to speak another protocol, for a fresh parser.
+        """Return the request's head without its offer of another protocol, for a fresh parser.
 
         Java's client offers h2c with its first request. Declining is to answer as if nothing were offered, but the
         parser takes what follows such a head, the body included, for the other protocol.

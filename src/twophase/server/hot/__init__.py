@@ -1,1 +1,0 @@
-"""The HTTP port's hot path: connections, their requests, and the turns in which they are answered."""

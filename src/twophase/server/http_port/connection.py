@@ -1,0 +1,325 @@
+"""One connection of the HTTP port: answers prepare, submit and abort by callbacks, everything else by the ASGI app.
+
+prepare, submit and abort are parsed, decoded and given to the coordinator without a task, a scope or a coroutine. What
+is acknowledged is on disk, because the coordinator's reply writes the response (I8). HTTP/1.1 lets a client send its
+next request before the last response (RFC 9112 §9.3.2); responses leave in the order of the requests, while each is
+ready when its flush or its coroutine has ended. A client that does not read its responses is not read from. The
+listener's sweep ends what takes too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from twophase.core import failpoint
+from twophase.core.errors import InvalidRequest, Overloaded, ServerFault, TwophaseError
+from twophase.server.formats.encode import Answer, Route, failure, response, success_body, success_response
+from twophase.server.formats.trace import Trace
+from twophase.server.http_port.parser import BODY, HEAD, NOTHING, RequestParser
+from twophase.server.http_port.port import SUCCESS_RESPONSES_MAX, Port
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+    from twophase.coordinator.messages.entry import ReplyOf
+
+_PENDING_MAX: Final = 64
+"""More requests than this without a response, and the connection is not read."""
+_PENDING_LOW: Final = 16
+_TURNED_AWAY_MAX: Final = 256
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_ABORT: Final = Route.ABORT
+_PREPARE: Final = Route.PREPARE
+
+
+class PendingResponse(msgspec.Struct, eq=False):
+    """The response to prepare, submit or abort, completed by the coordinator's reply.
+
+    `route` is None for a request that could not be parsed; `response` holds all its bytes once they are known.
+    """
+
+    connection: Connection
+    route: Route | None
+    closes: bool
+    response: bytes | None = None
+
+    def reply(self, reply: ReplyOf) -> None:
+        """Complete the response by the coordinator's one reply."""
+        connection = self.connection
+        error = reply.error
+        if error is not None:
+            connection.complete(self, failure(error, route=self.route, state=reply.state, result=reply.result))
+        elif self.closes or connection.port.draining:
+            connection.complete(self, Answer(200, success_body(reply.prepared_at_ms)))
+        else:
+            # All messages of one flush have one time, and share one response.
+            responses = connection.port.success_responses
+            self.response = responses.get(reply.prepared_at_ms)
+            if self.response is None:
+                if len(responses) >= SUCCESS_RESPONSES_MAX:
+                    responses.clear()
+                self.response = success_response(connection.port.success_head, reply.prepared_at_ms)
+                responses[reply.prepared_at_ms] = self.response
+            connection.write_completed(self)
+
+
+class PendingAsgiResponse:
+    """The response of the ASGI application, which starts when every earlier response is written."""
+
+    __slots__ = ("app", "cycle", "started")
+
+    def __init__(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self.cycle = cycle
+        self.app = app
+        self.started = False
+
+
+class Connection(RequestParser):
+    """See the module. The listener creates one for each accepted connection."""
+
+    def __init__(self, port: Port, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(port, loop)
+        self._pending: deque[PendingResponse | PendingAsgiResponse] = deque()
+        self._owes_continue = False
+        self._unread = False
+        self._lingers = False
+        self._gone = False
+        self.half_closed = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
+        """Take the connection, or refuse it beyond the bound."""
+        super().connection_made(transport)
+        excess = len(self.connections) - self.port.connections_max
+        if excess > 0:
+            self.ended = self._unread = True
+            self.port.refused(Overloaded.code)
+            if excess > _TURNED_AWAY_MAX:
+                transport.abort()
+                return
+            answer = failure(Overloaded("all connections are taken."))
+            transport.write(response(answer, self.port.date, closes=True))
+            self._close_lingering()
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]  # the base class keeps nothing open
+        """Answer what the client has asked for; it sends no more."""
+        if self._lingers or not self._pending:
+            return None
+        self.half_closed = True
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the client; its requests go on without a response."""
+        self._gone = True
+        for pending in self._pending:
+            if isinstance(pending, PendingAsgiResponse):
+                pending.cycle.disconnected = True
+                pending.cycle.message_event.set()
+        self._pending.clear()
+        super().connection_lost(exc)
+        self.port.connection_closed()
+
+    def pause_writing(self) -> None:
+        """Read no more requests of a client that does not read its responses."""
+        super().pause_writing()
+        self.since_s = self.port.now_s
+        self.flow.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Write again, and read again."""
+        super().resume_writing()
+        self.since_s = self.port.now_s
+        self._write_ready()
+
+    def shutdown(self) -> None:
+        """Drain: close when idle, else after the responses under way."""
+        if self._gone or self.ended:
+            return
+        if not self._pending and self.reading == NOTHING:
+            self.transport.close()
+        elif self._pending and isinstance(self._pending[-1], PendingAsgiResponse) and self.reading == NOTHING:
+            self._pending[-1].cycle.keep_alive = False
+
+    def enforce_timeouts(self, now_s: float) -> None:
+        """End what takes too long; called by the listener's sweep."""
+        limits = self.port.timeouts
+        age_s = now_s - self.since_s
+        if self._gone:
+            return
+        if self._lingers:
+            if age_s > limits.linger_s:
+                self.transport.abort()
+        elif self.flow.write_paused:
+            if age_s > limits.write_s:
+                self.transport.abort()
+        elif self.reading == NOTHING:
+            if not self._pending and age_s > limits.idle_s:
+                self.transport.close()
+        elif not self.flow.read_paused and age_s > (limits.head_s if self.reading == HEAD else limits.body_s):
+            self.refuse(408, InvalidRequest("the request did not arrive in time."))
+
+    def handle_request(self, route: Route, body: bytes | bytearray, trace: Trace) -> None:
+        """Decode a whole request and give it to the coordinator, whose reply completes the response."""
+        self._owes_continue = False
+        port = self.port
+        pending = PendingResponse(self, route, self.closes)
+        queue = self._pending
+        queue.append(pending)
+        if len(queue) > _PENDING_MAX:
+            self.flow.pause_reading()
+        try:
+            if route is _ABORT:
+                gid = port.decoder.gid(body)
+                if failpoint.ARMED:
+                    failpoint.reach("coordinator.request_parsed")
+                port.requests.abort(gid, pending.reply)
+                return
+            message = port.decoder.message(body, trace)
+            if failpoint.ARMED:
+                failpoint.reach("coordinator.request_parsed")
+            if route is _PREPARE:
+                port.requests.prepare(message, pending.reply)
+            else:
+                port.requests.submit(message, pending.reply)
+        except TwophaseError as error:
+            port.refused(error.code)
+            self.complete(pending, failure(error, route=route))
+        except Exception as error:  # noqa: BLE001 -- one request's fault must not stop the connection or the server
+            port.log_fault(error)
+            self.complete(pending, failure(ServerFault()))
+
+    def start_asgi_request(self) -> None:
+        """Let the base class make the request's cycle; it calls `_start_asgi_task`."""
+        HttpToolsProtocol.on_headers_complete(self)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._pending.append(PendingAsgiResponse(cycle, app))
+        if self.port.draining:
+            cycle.keep_alive = False
+        if len(self._pending) == 1:
+            self._write_ready()
+        elif len(self._pending) > _PENDING_MAX:
+            self.flow.pause_reading()
+
+    def on_response_complete(self) -> None:
+        """Go on behind a response that the ASGI app has written."""
+        self.server_state.total_requests += 1
+        if self._pending:
+            self._pending.popleft()
+        if not self.transport.is_closing():
+            self._write_ready()
+
+    def send_continue(self) -> None:
+        """Send 100 Continue, behind the responses that come first."""
+        if self._pending:
+            self._owes_continue = True
+        else:
+            self.transport.write(_CONTINUE)
+
+    def complete(self, pending: PendingResponse, answer: Answer) -> None:
+        """Complete a response by any answer."""
+        queue = self._pending
+        if self._gone or not queue:
+            return
+        if self.port.draining and queue[-1] is pending and self.reading == NOTHING:
+            pending.closes = self.ended = True
+        pending.response = response(answer, self.port.date, closes=pending.closes)
+        self.write_completed(pending)
+
+    def write_completed(self, pending: PendingResponse) -> None:
+        """Write a completed response, and those behind it that waited for it, unless an earlier one is missing."""
+        queue = self._pending
+        if not queue or queue[0] is not pending:
+            return
+        if len(queue) == 1 and not (pending.closes or failpoint.ARMED or self._gone or self.flow.read_paused):
+            # Nearly always: a client that waits for its response.
+            queue.popleft()
+            assert pending.response is not None, "completed"
+            self.transport.write(pending.response)
+            if self.reading == NOTHING and not (self.half_closed or self.port.draining):
+                self.since_s = self.port.now_s
+            else:
+                self._go_idle()
+        else:
+            self._write_ready()
+
+    def _write_ready(self) -> None:
+        """Write the completed responses at the head of the queue; start an ASGI request that has come to its head."""
+        queue = self._pending
+        while queue and not self._gone:
+            pending = queue[0]
+            if isinstance(pending, PendingAsgiResponse):
+                if not pending.started:
+                    pending.started = True
+                    super()._start_asgi_task(pending.cycle, pending.app)
+                break
+            if pending.response is None:
+                break
+            queue.popleft()
+            if failpoint.ARMED:
+                self._write_between_failpoints(pending.response)
+            else:
+                self.transport.write(pending.response)
+            if pending.closes:
+                self._close_lingering()
+                return
+        if not queue:
+            self._go_idle()
+        if self.flow.read_paused and len(queue) <= _PENDING_LOW and not self.flow.write_paused and not self._gone:
+            self.flow.resume_reading()
+
+    def _go_idle(self) -> None:
+        """Close, wait, or invite the next body: no response is pending."""
+        if self.half_closed:
+            self.transport.close()  # a request that was begun will never be whole
+        elif self.reading == NOTHING:
+            self.since_s = self.port.now_s
+            if self.port.draining:
+                self.transport.close()
+        elif self._owes_continue:
+            self._owes_continue = False
+            self.transport.write(_CONTINUE)
+
+    def _write_between_failpoints(self, written: bytes) -> None:
+        failpoint.reach("coordinator.before_acknowledgement")
+        self.transport.write(written)
+        # uvloop sends at the end of this turn of its loop: one turn later the bytes are on their way.
+        self.loop.call_soon(self.loop.call_soon, failpoint.reach, "coordinator.after_acknowledgement")
+
+    def refuse(self, status: int, error: TwophaseError) -> None:
+        """Answer an unusable request in its order, read nothing more, close."""
+        in_body, self.reading = self.reading == BODY, NOTHING
+        self.ended = self._unread = True
+        last = self._pending[-1] if self._pending else None
+        if in_body and isinstance(last, PendingAsgiResponse) and last.cycle is self.cycle and last.cycle.more_body:
+            # The application has this very request already, so a second response must not be written.
+            self.transport.abort()
+            return
+        self.port.refused(error.code)
+        pending = PendingResponse(self, None, closes=True)
+        self._pending.append(pending)
+        self.flow.resume_reading()
+        self.complete(pending, Answer(status, failure(error).body))
+
+    def _close_lingering(self) -> None:
+        """Close so that the response arrives: a socket closed with unread bytes resets the connection.
+
+        Only our sending side ends; what still comes is discarded, for a bounded time and size.
+        """
+        self.ended = True
+        self._pending.clear()
+        if self._gone or self.transport.is_closing():
+            return
+        if not self._unread:
+            self.transport.close()
+            return
+        self._lingers = True
+        self.since_s = self.port.now_s
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()

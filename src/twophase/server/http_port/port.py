@@ -1,0 +1,112 @@
+"""State that all connections of one HTTP port share: what they call, their bounds, the time, and finished responses.
+
+Connections know this state and never the listener, which owns them: so neither imports the other's module in a circle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+import structlog
+from starlette.types import ASGIApp
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from twophase.coordinator.messages.entry import OnReply
+from twophase.core.message import Message
+from twophase.server.formats.decode import Decoder
+
+SUCCESS_RESPONSES_MAX = 4096
+"""Responses kept between two sweeps; one serves every message of a flush."""
+_log = structlog.get_logger("twophase.http")
+
+
+class Requests(Protocol):
+    """The part of the coordinator that prepare, submit and abort use."""
+
+    def prepare(self, message: Message, on_reply: OnReply) -> None: ...
+
+    def submit(self, message: Message, on_reply: OnReply) -> None: ...
+
+    def abort(self, gid: str, on_reply: OnReply) -> None: ...
+
+
+class Timeouts(msgspec.Struct, frozen=True):
+    """Limits on a client's time, in seconds."""
+
+    head_s: float = 10.0
+    """From the first byte of a request to the end of its headers."""
+    body_s: float = 30.0
+    """From there to the end of its body."""
+    idle_s: float = 75.0
+    """Between a response and the next request."""
+    write_s: float = 30.0
+    """Without reading the responses that wait for it."""
+    linger_s: float = 2.0
+    """Between a final response and the moment when the connection is cut."""
+
+
+class Port:
+    """Shared state of a port's connections.
+
+    Arguments:
+        requests: the coordinator.
+        decoder: turns bodies into messages.
+        app: answers every other route.
+        connection: the protocol class of the port's connections, for uvicorn.
+        on_refused: called with the error code of each request refused here.
+        timeouts, connections_max: bounds on what clients may do.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        decoder: Decoder,
+        app: ASGIApp,
+        connection: type[asyncio.Protocol],
+        *,
+        on_refused: Callable[[str], None],
+        timeouts: Timeouts,
+        connections_max: int,
+    ) -> None:
+        self.requests = requests
+        self.decoder = decoder
+        self.trace = decoder.trace
+        self.refused = on_refused
+        self.timeouts = timeouts
+        self.connections_max = connections_max
+        self.config = Config(
+            app,
+            interface="asgi3",
+            http=connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+        )
+        self.config.load()
+        self.state = ServerState()
+        self.draining = False
+        self.now_s = 0.0
+        """The event loop's time at the last sweep."""
+        self.date = b""
+        """The Date header of this second's responses."""
+        self.success_head = b""
+        """The head of a response 200, up to its length."""
+        self.success_responses: dict[int, bytes] = {}
+        """Whole responses to requests that succeeded, by the message's prepare time in ms."""
+        self.closed = asyncio.Event()
+        """Set when the port drains and the last connection is gone."""
+
+    def connection_closed(self) -> None:
+        """Note that a connection is gone."""
+        if self.draining and not self.state.connections:
+            self.closed.set()
+
+    def log_fault(self, error: Exception) -> None:
+        """Log a fault of the server's own with its trace, which no client ever sees."""
+        _log.error("a request failed on a fault of the server", exc_info=error)
