@@ -205,7 +205,8 @@ async def test_a_hanging_service_is_left_after_the_messages_own_timeout(server: 
     async with asyncio.timeout(20):  # a busy machine may take longer than that to hear of a call, or to begin with it
         while not any(call.time_left_s for call in bank.calls):
             await asyncio.sleep(0.01)
-    assert max(call.time_left_s or 0 for call in bank.calls) <= 0.15, "the service knows how long it has"
+    # gRPC converts the deadline between two clocks, which may add some microseconds.
+    assert max(call.time_left_s or 0 for call in bank.calls) < 0.16, "the service knows how long it has"
 
 
 async def test_a_service_that_comes_back_is_found_soon(server: Running, dtm: Dtm, bank: Bank) -> None:
