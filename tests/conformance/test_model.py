@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.conformance.engines import ENGINES, Engine
-from tests.conformance.items import LONE_SURROGATE, SetClock
+from tests.conformance.items import LONE_SURROGATE, SetClock, flush
 from twophase.core.lifecycle import State
 from twophase.stores.base import (
-    Batch,
     Decide,
     DecidedBy,
     Finish,
@@ -166,7 +165,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def flush(self, batch: list[Item]) -> None:
         items = [self._at_its_version(item) for item in batch]
         before = dict(self.model.rows)
-        result = self.runner.run(self.store.flush(Batch(items, [])))
+        result = self.runner.run(flush(self.store, *items))
 
         assert result.at_ms == self.clock.time_ms
         finishes_first = sorted(range(len(items)), key=lambda index: not isinstance(items[index], Finish))

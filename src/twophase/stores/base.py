@@ -35,7 +35,7 @@ SQLite has one place and no lease. There the epoch is the fence too, and moves o
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -328,8 +328,8 @@ class Store(Protocol):
         """Close. Safe to call twice, and after a failed start."""
         ...
 
-    async def flush(self, batch: Batch) -> FlushResult:
-        """Make a batch durable. Never called again before it returned."""
+    def flush(self, batch: Batch) -> Awaitable[FlushResult]:
+        """Make a batch durable. Not called again before its result has been awaited."""
         ...
 
     async def get(self, gid: str) -> LiveRow | HistoryRow | None:

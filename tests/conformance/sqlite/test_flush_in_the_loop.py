@@ -1,4 +1,4 @@
-"""The event loop's own thread prepares a flush, but only where that cannot hold the loop up or meet the lane's work."""
+"""The event loop's own thread writes a flush where that can neither block the loop nor meet the writing thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_a_flush_waits_for_another_programs_transaction_without_stopping_t
     try:
         other.execute("begin immediate")
         started_s = time.monotonic()
-        flush = asyncio.create_task(store.flush(Batch([prepare("g")], [])))
+        flush = asyncio.ensure_future(store.flush(Batch([prepare("g")], [])))
         for _ in range(3):
             await asyncio.sleep(0)
         assert time.monotonic() - started_s < BUSY_TIMEOUT_MS / 2000
@@ -110,7 +110,7 @@ async def test_a_flush_keeps_out_of_a_cleaning_under_way(tmp_path: Path, monkeyp
     try:
         purge = asyncio.create_task(store.purge(1, 10))
         assert await asyncio.to_thread(cleaning.wait, 30)
-        flush = asyncio.create_task(store.flush(Batch([prepare("g")], [])))
+        flush = asyncio.ensure_future(store.flush(Batch([prepare("g")], [])))
         await asyncio.sleep(0)
         may_end.set()
         await purge

@@ -8,8 +8,10 @@ SQLite undoes a failed statement by itself, so its neighbours are not touched.
 
 from __future__ import annotations
 
+import operator
 import sqlite3
 from collections.abc import Sequence
+from typing import Final
 
 from twophase.core.gid import born_ms, lowest_gid
 from twophase.core.lifecycle import FINAL, STORED, State
@@ -21,6 +23,10 @@ Change = tuple[int, Row]
 """An item's index in the batch, and its values: the gid first, the expected version next where there is one."""
 
 _LIVE = STORED - FINAL
+_PREPARED: Final = int(State.PREPARED)
+# Functions of C, because a comprehension is a call of Python: this runs once a flush.
+_gid_of: Final = operator.attrgetter("gid")
+_row_of: Final = operator.itemgetter(1)
 
 DATA_ERRORS = (UnicodeEncodeError, OverflowError, sqlite3.DataError, sqlite3.IntegrityError)
 
@@ -57,7 +63,7 @@ def sort_by_kind(items: Sequence[Item]) -> Changes:
 
     Enums become plain numbers and texts: the driver asks each of its adapters about anything else, 0.5 to 1 µs a value.
     """
-    assert len({item.gid for item in items}) == len(items), "at most one change of a gid in a batch"
+    assert len(set(map(_gid_of, items))) == len(items), "at most one change of a gid in a batch"
     changes = Changes()
     for index, item in enumerate(items):
         match item:
@@ -117,8 +123,6 @@ class Applying:
 
     def without_forgotten(self, changes: Changes) -> Changes:
         """Put aside, in `lost` and `forgotten`, new messages whose gid was born before the horizon (15)."""
-        if self.horizon_ms == 0:
-            return changes
         lowest = lowest_gid(self.horizon_ms)
         forgotten = {index for index, row in changes.inserts if row[0] < lowest and born_ms(row[0]) is not None}  # type: ignore[operator,arg-type] # a gid is text
         if not forgotten:
@@ -129,9 +133,7 @@ class Applying:
 
     def sift(self, changes: Changes) -> Changes:
         """Put aside, in `lost`, what would not meet the row it expects; return the rest."""
-        expecting: list[Change] = [
-            (index, (index, row[0], row[1], int(State.PREPARED))) for index, row in changes.decides
-        ]
+        expecting: list[Change] = [(index, (index, row[0], row[1], _PREPARED)) for index, row in changes.decides]
         for kind in (changes.finishes, changes.reschedules, changes.parks, changes.redirects):
             expecting += [(index, (index, row[0], row[1], 0)) for index, row in kind]
         self._ask(statements.UNMATCHED, expecting)
@@ -145,13 +147,18 @@ class Applying:
             CountShort: some item does not meet the row it expects.
             sqlite3.Error: the database fails as a whole.
         """
-        self._put(statements.FINISH, changes.finishes)
-        self._put(statements.DECIDE, changes.decides)
-        self._put(statements.RESCHEDULE, changes.reschedules)
-        self._put(statements.PARK, changes.parks)
-        self._put(statements.REDIRECT, changes.redirects)
-        self._put(statements.INSERT, changes.inserts)
-        self._put(statements.BORN, [change for change in changes.births if change[0] not in self.rejected])
+        for statement, part in (
+            (statements.FINISH, changes.finishes),
+            (statements.DECIDE, changes.decides),
+            (statements.RESCHEDULE, changes.reschedules),
+            (statements.PARK, changes.parks),
+            (statements.REDIRECT, changes.redirects),
+            (statements.INSERT, changes.inserts),
+        ):
+            if part:
+                self._put(statement, part)
+        if changes.births:
+            self._put(statements.BORN, [change for change in changes.births if change[0] not in self.rejected])
 
     def record(self, attempts: Sequence[Attempt]) -> None:
         """Append attempts. Text that no database takes is written escaped: evidence is not dropped for its spelling."""
@@ -178,28 +185,33 @@ class Applying:
             self.lost.update(index for (index,) in found)
 
     def _put(self, statement: RowsStatement, changes: list[Change]) -> None:
-        for start in range(0, len(changes), ROWS_MAX):
-            self._put_some(statement, changes[start : start + ROWS_MAX])
-
-    def _put_some(self, statement: RowsStatement, part: list[Change]) -> None:
+        """Apply changes of one kind; halve what the database rejects until the item is found."""
+        if len(changes) > ROWS_MAX:
+            for start in range(0, len(changes), ROWS_MAX):
+                self._put(statement, changes[start : start + ROWS_MAX])
+            return
+        if not changes:
+            return
+        rows = list(map(_row_of, changes))
         try:
-            changed = self._run(statement, part)
+            if statement is statements.FINISH:
+                changed = self._finish(rows)
+            else:
+                changed = statement.run(self._connection, self._constants, rows).rowcount
         except DATA_ERRORS as error:
-            if len(part) == 1:
-                self.rejected[part[0][0]] = Rejected(f"{type(error).__name__}: {error}")
+            if len(changes) == 1:
+                self.rejected[changes[0][0]] = Rejected(f"{type(error).__name__}: {error}")
                 return
-            middle = len(part) // 2
-            self._put_some(statement, part[:middle])
-            self._put_some(statement, part[middle:])
+            middle = len(changes) // 2
+            self._put(statement, changes[:middle])
+            self._put(statement, changes[middle:])
         else:
-            if changed != len(part):
-                raise CountShort(f"{statement.name}: {changed} of {len(part)}")
+            if changed != len(changes):
+                raise CountShort(f"{statement.name}: {changed} of {len(changes)}")
 
-    def _run(self, statement: RowsStatement, part: list[Change]) -> int:
-        if statement is not statements.FINISH:
-            return statement.run(self._connection, self._constants, [row for _, row in part]).rowcount
-        rows = [(place, *row) for place, (_, row) in enumerate(part, 1)]
-        changed = statement.run(self._connection, (self._node, self.seq, self.at_ms), rows).rowcount
+    def _finish(self, rows: Sequence[Row]) -> int:
+        numbered = [(number, *row) for number, row in enumerate(rows, 1)]
+        changed = statements.FINISH.run(self._connection, (self._node, self.seq, self.at_ms), numbered).rowcount
         self.seq += changed
         return changed
 

@@ -51,12 +51,10 @@ class RowsStatement:
         self._texts: dict[int, str] = {}
 
     def text(self, size: int) -> str:
-        """The statement for `size` rows."""
-        known = self._texts.get(size)
-        if known is None:
-            rows = ", ".join([self._row] * size)
-            known = self._texts[size] = self._one_row.replace(self._row, rows, 1)
-        return known
+        """Build the statement for `size` rows, which is kept."""
+        rows = ", ".join([self._row] * size)
+        text = self._texts[size] = self._one_row.replace(self._row, rows, 1)
+        return text
 
     def run(self, connection: sqlite3.Connection, constants: Row, rows: Sequence[Row]) -> sqlite3.Cursor:
         """Execute for `rows`; `constants` are ?1, ?2, … as far as the text has them."""
@@ -66,7 +64,7 @@ class RowsStatement:
         for row in rows:
             parameters += row
         parameters += [None] * ((size - len(rows)) * self._width)
-        return connection.execute(self.text(size), parameters)
+        return connection.execute(self._texts.get(size) or self.text(size), parameters)
 
 
 INSERT: Final = RowsStatement("insert")

@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import sqlite3
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
@@ -37,13 +36,11 @@ from twophase.stores.sqlite import purge, reader, schema, searching
 from twophase.stores.sqlite.connection import open_reader
 from twophase.stores.sqlite.failures import OPENING, reported
 from twophase.stores.sqlite.file_lock import FileLock
-from twophase.stores.sqlite.lane import Lane
-from twophase.stores.sqlite.writer import Writer, Written
+from twophase.stores.sqlite.worker_thread import WorkerThread
+from twophase.stores.sqlite.writer import Writer
 
 T = TypeVar("T")
 _ITEMS_HERE_MAX = 512
-_WRITE_HERE_S_MAX = 0.05
-"""Longer than this and the pages come from a slow disk: the next flush is the thread's, until one is fast again."""
 
 
 class SqliteStore:
@@ -76,11 +73,10 @@ class SqliteStore:
         self._path = _file(path)
         self._clock = clock or WallClock()
         self._lock: FileLock | None = None
-        self._write_lane: Lane | None = None
-        self._read_lane: Lane | None = None
+        self._write_thread: WorkerThread | None = None
+        self._read_thread: WorkerThread | None = None
         self._writer: Writer | None = None
         self._reader: sqlite3.Connection | None = None
-        self._slow = False
         self._sweep = purge.Sweep()
 
     @property
@@ -104,60 +100,53 @@ class SqliteStore:
         _check_place(self._path)
         self._lock = FileLock(self._path.with_name(self._path.name + "-lock"))
         self._writer = Writer(self._path, self._clock)
-        self._write_lane, self._read_lane = Lane("twophase-store-write"), Lane("twophase-store-read")
-        self._write_lane.open()
-        self._read_lane.open()
+        self._write_thread, self._read_thread = (
+            WorkerThread("twophase-store-write"),
+            WorkerThread("twophase-store-read"),
+        )
+        self._write_thread.open()
+        self._read_thread.open()
         try:
-            await self._write_lane.call(self._lock.acquire)
-            await self._write_lane.call(self._writer.open)
-            self._reader = await self._read_lane.call(functools.partial(_open_reader, self._path))
+            await self._write_thread.call(self._lock.acquire)
+            await self._write_thread.call(self._writer.open)
+            self._reader = await self._read_thread.call(functools.partial(_open_reader, self._path))
         except BaseException:
             await self.stop()
             raise
 
     async def stop(self) -> None:
         """See `Store.stop`."""
-        read_lane, self._read_lane = self._read_lane, None
-        write_lane, self._write_lane = self._write_lane, None
-        if read_lane is not None:
-            await read_lane.close()
+        read_thread, self._read_thread = self._read_thread, None
+        write_thread, self._write_thread = self._write_thread, None
+        if read_thread is not None:
+            await read_thread.close()
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-        if write_lane is not None:
+        if write_thread is not None:
             if self._writer is not None:
-                await write_lane.call(self._writer.close)
-            await write_lane.close()
+                await write_thread.call(self._writer.close)
+            await write_thread.close()
         self._writer = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
-    async def flush(self, batch: Batch) -> FlushResult:
-        """See `Store.flush`."""
-        lane, writer = self._write_lane, self._writer
-        if lane is None or writer is None:
-            raise _not_open(self._path)
-        written = self._write_here(lane, writer, batch)
-        if written is None:
-            started_s = time.monotonic()
-            result = await lane.call(functools.partial(writer.flush, batch))
-            self._slow = time.monotonic() - started_s > _WRITE_HERE_S_MAX
-            return result
-        return await lane.call(functools.partial(writer.commit, written))
+    def flush(self, batch: Batch) -> Awaitable[FlushResult]:
+        """See `Store.flush`.
 
-    def _write_here(self, lane: Lane, writer: Writer, batch: Batch) -> Written | None:
-        """The statements of a flush in the event loop's own thread, where that cannot hold the loop up.
-
-        They are a millisecond of computing. In a thread of their own they lose the interpreter's lock to a busy loop
-        twenty times a flush, which took longer than they did; the COMMIT, which waits for the disk, asks for it once.
+        While the writing thread has nothing to do, the statements run here, in the event loop's own thread: they are a
+        millisecond of computing. In a thread of their own they lose the interpreter's lock to a busy loop twenty times
+        a flush, which took longer than they did; the COMMIT, which waits for the disk, asks for it once.
         """
-        if lane.under_way or self._slow or not writer.steady or len(batch.items) > _ITEMS_HERE_MAX:
-            return None
-        started_s = time.monotonic()
-        written = writer.write_at_once(batch)
-        self._slow = time.monotonic() - started_s > _WRITE_HERE_S_MAX
-        return written
+        thread, writer = self._write_thread, self._writer
+        if thread is None or writer is None:
+            raise _not_open(self._path)
+        if not thread.under_way and len(batch.items) <= _ITEMS_HERE_MAX:
+            written = writer.write_at_once(batch)
+            if written is not None:
+                return thread.call(functools.partial(writer.commit, written))
+        return thread.call(functools.partial(writer.flush, batch))
 
     async def get(self, gid: str) -> LiveRow | HistoryRow | None:
         """See `Store.get`."""
@@ -192,9 +181,9 @@ class SqliteStore:
         assert limit > 0, "a step removes something"
         now_ms = self._clock.now_ms()
         found = await self._read(lambda connection: self._sweep.find(connection, max(0, before_ms), now_ms, limit))
-        if self._write_lane is None or self._writer is None:
+        if self._write_thread is None or self._writer is None:
             raise _not_open(self._path)
-        horizon_ms = await self._write_lane.call(functools.partial(self._writer.forget, found))
+        horizon_ms = await self._write_thread.call(functools.partial(self._writer.forget, found))
         oldest_ms = await self._read(purge.oldest_ms)
         return Purged(len(found.history), len(found.attempts), found.more, horizon_ms, oldest_ms)
 
@@ -216,9 +205,9 @@ class SqliteStore:
 
     async def change_topic(self, revision: int, name: str, subscribers: Sequence[Subscriber] | None) -> bool:
         """See `Store.change_topic`. A write like a flush, under the same fence."""
-        if self._write_lane is None or self._writer is None:
+        if self._write_thread is None or self._writer is None:
             raise _not_open(self._path)
-        return await self._write_lane.call(functools.partial(self._writer.change_topic, revision, name, subscribers))
+        return await self._write_thread.call(functools.partial(self._writer.change_topic, revision, name, subscribers))
 
     async def heartbeat(self) -> int:
         """See `Store.heartbeat`: there is no lease to renew."""
@@ -237,15 +226,15 @@ class SqliteStore:
         raise StoreFenced(f"{self._path}: another process has taken this file; it has one place only.")
 
     async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
-        lane, connection = self._read_lane, self._reader
-        if lane is None or connection is None:
+        thread, connection = self._read_thread, self._reader
+        if thread is None or connection is None:
             raise _not_open(self._path)
 
         def ask() -> T:
             with reported(self._path, "reading"):
                 return question(connection)
 
-        return await lane.call(ask)
+        return await thread.call(ask)
 
 
 def version_of(path: str | os.PathLike[str]) -> int:

@@ -14,8 +14,10 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -30,6 +32,8 @@ from twophase.stores.sqlite.purge import Removable
 from twophase.stores.sqlite.statements import NODE, ROWS_MAX
 from twophase.stores.topic_rows import subscribers_text
 
+_SLOW_S: Final = 0.05
+"""The pages of a write that takes longer come from a slow disk."""
 _Identity = tuple[int, int]
 
 
@@ -58,6 +62,7 @@ class Writer:
         self._connection: sqlite3.Connection | None = None
         self._files: dict[str, _Identity] = {}
         self._unsettled: int | None = None
+        self._slow = False
 
     @property
     def place(self) -> tuple[int, int]:
@@ -93,17 +98,15 @@ class Writer:
         """Make a batch durable, see `Store.flush`."""
         return self.commit(self.write(batch))
 
-    @property
-    def steady(self) -> bool:
-        """Whether the next `write` has nothing to open and nothing to settle."""
-        return self._connection is not None and self._unsettled is None
-
     def write(self, batch: Batch) -> Written:
-        """A flush up to its COMMIT; `commit` must follow."""
+        """Write a flush up to its COMMIT; `commit` must follow."""
+        started_s = time.monotonic()
         changes = sort_by_kind(batch.items)
         self._check_files()
-        with reported(self._path, "writing"):
-            connection = self._ready()
+        try:
+            connection = self._connection
+            if connection is None or self._unsettled is not None:
+                connection = self._ready()
             try:
                 done, commit_count = self._transaction(connection, changes, batch.attempts, sifting=False)
             except CountShort:
@@ -111,14 +114,24 @@ class Writer:
                     done, commit_count = self._transaction(connection, changes, batch.attempts, sifting=True)
                 except CountShort as error:
                     raise StoreCorrupt(f"{self._path}: a table and its index differ ({error}).") from error
+        except sqlite3.Error as error:
+            raise store_error(error, self._path, "writing") from error
+        self._slow = time.monotonic() - started_s > _SLOW_S
         return Written(batch, connection, done, commit_count)
 
     def write_at_once(self, batch: Batch) -> Written | None:
-        """`write`, or None and nothing done when another program holds a write transaction on the file."""
+        """Write as `write` does, or return None with nothing done where the event loop's thread would have to wait.
+
+        That is so when the file must be opened, when an earlier commit is unsettled, when the last write was slow, and
+        when another program holds a write transaction on the file.
+        """
         connection = self._connection
-        assert connection is not None, "asked only of a steady writer"
-        with reported(self._path, "writing"):
+        if connection is None or self._unsettled is not None or self._slow:
+            return None
+        try:
             connection.execute("pragma busy_timeout = 0")
+        except sqlite3.Error as error:
+            raise store_error(error, self._path, "writing") from error
         try:
             return self.write(batch)
         except StoreError as error:
@@ -201,9 +214,11 @@ class Writer:
         try:
             finishes = len(changes.finishes)
             applying, commit_count, seq = self._begin(connection, finishes)
-            changes = applying.without_forgotten(changes)
+            if applying.horizon_ms:
+                changes = applying.without_forgotten(changes)
             applying.apply(applying.sift(changes) if sifting else changes)
-            applying.record(attempts)
+            if attempts:
+                applying.record(attempts)
             if applying.seq != seq:
                 connection.execute(statements.CORRECT_SEQ, (NODE, applying.seq))
         except BaseException:
@@ -286,10 +301,18 @@ class Writer:
         self._files = {path: _identity(path) for path in (str(self._path), f"{self._path}-wal")}
 
     def _check_files(self) -> None:
-        """Refuse to write into files that nobody will find again: moved, replaced or removed under our feet."""
+        """Refuse to write into files that a restart would not find: moved, replaced or removed meanwhile."""
         if self._connection is not None:
-            for path in self._files:
-                self._check_file(path)
+            try:
+                for path, known in self._files.items():
+                    status = os.stat(path)  # noqa: PTH116 -- on the way of every flush; pathlib costs twice as much
+                    if (status.st_dev, status.st_ino) != known:
+                        break
+                else:
+                    return
+            except OSError:
+                pass
+            raise StoreCorrupt(f"{path} was moved, replaced or removed while this server used it.")
 
     def _check_file(self, path: str) -> None:
         try:

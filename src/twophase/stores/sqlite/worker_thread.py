@@ -1,7 +1,7 @@
 """One thread and the calls it runs in order, awaited from an event loop.
 
-A SQLite connection is used in its lane, or elsewhere while the lane has nothing under way. An executor would do, at
-twice the cost a call; at one call a flush that is a good part of what a small flush costs beside its fsync.
+A SQLite connection is used in its thread, or elsewhere while that thread has nothing under way. An executor would do,
+at twice the cost a call, which is a good part of a small flush's cost beside its fsync.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class _Call(Generic[T]):
-    __slots__ = ("_function", "_lane", "_loop", "future")
+    __slots__ = ("_function", "_loop", "_thread", "future")
 
-    def __init__(self, lane: Lane, function: Callable[[], T]) -> None:
-        self._lane = lane
+    def __init__(self, thread: WorkerThread, function: Callable[[], T]) -> None:
+        self._thread = thread
         self._function = function
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[T] = self._loop.create_future()
@@ -39,17 +39,17 @@ class _Call(Generic[T]):
             assert self._loop.is_closed(), "only a closed loop refuses; then nobody waits any more"
 
     def _succeed(self, result: T) -> None:
-        self._lane.under_way -= 1
+        self._thread.under_way -= 1
         if not self.future.done():
             self.future.set_result(result)
 
     def _fail(self, error: BaseException) -> None:
-        self._lane.under_way -= 1
+        self._thread.under_way -= 1
         if not self.future.done():
             self.future.set_exception(error)
 
 
-class Lane:
+class WorkerThread:
     """A daemon thread that runs one call after another.
 
     Being a daemon it never keeps a process alive; a process that ends in the middle of a commit is, to SQLite, a
@@ -61,24 +61,24 @@ class Lane:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self.under_way = 0
-        """Calls whose end the event loop has not heard of; with none, the thread touches nothing."""
+        """Number of calls that the event loop still waits for; at 0 the thread touches nothing."""
 
     def open(self) -> None:
         """Start the thread."""
-        assert self._thread is None, "a lane is opened once"
+        assert self._thread is None, "a thread is started once"
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
-    async def call(self, function: Callable[[], T]) -> T:
-        """Run `function` in the thread and return what it returns, or raise what it raises.
+    def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Run `function` in the thread; the future has what it returns or raises.
 
-        A caller that is cancelled does not wait any longer; the call itself is carried out.
+        A caller that cancels the future does not wait any longer; the call itself is carried out.
         """
-        assert self._thread is not None, "the lane is open"
+        assert self._thread is not None, "the thread runs"
         call = _Call(self, function)
         self.under_way += 1
         self._calls.put(call.run)
-        return await call.future
+        return call.future
 
     async def close(self) -> None:
         """Wait for the calls under way, then end the thread."""
@@ -95,4 +95,4 @@ class Lane:
 
 
 def _nothing() -> None:
-    """The last call of a lane."""
+    """Do nothing: the last call of a thread."""
