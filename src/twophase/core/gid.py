@@ -106,7 +106,8 @@ def validate_gid(gid: str) -> str:
         except UnicodeEncodeError:
             raise InvalidRequest("gid is not valid UTF-8.") from None
         printable = gid.isprintable()
-    require(GID_BYTES_MAX, size_bytes)
+    if size_bytes > GID_BYTES_MAX.value:
+        require(GID_BYTES_MAX, size_bytes)
     if gid == PROBE_GID:
         raise InvalidRequest(f"gid {PROBE_GID!r} is reserved: by it a coordinator probes check addresses.")
     if not printable:

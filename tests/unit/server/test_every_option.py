@@ -15,7 +15,7 @@ from twophase.core.message import Branch, Durability, Message, Options, decode, 
 from twophase.rpc.messages import Request
 from twophase.server.doors.dtm_grpc import _read
 from twophase.server.formats.decode import Decoder
-from twophase.server.formats.options import judged_as, says_nothing
+from twophase.server.formats.options import usual_options
 from twophase.server.formats.wire import OPTION_FIELDS, WireRequest
 
 OTHERWISE: dict[str, Any] = {
@@ -92,12 +92,11 @@ JUDGED = {"explicit_verdict", "strict"}
 
 
 @pytest.mark.parametrize("name", sorted(JUDGED))
-def test_how_answers_are_judged_is_said_by_one_object_for_all_messages(name: str) -> None:
+def test_usual_options_are_one_object_for_all_messages_judged_alike(name: str) -> None:
     judged: Any = {name: True}
-    asked = WireRequest(**judged)
-    assert says_nothing(asked)
-    assert judged_as(asked) == Options(**judged)
-    assert judged_as(asked) is judged_as(WireRequest(**judged, gid="g"))
+    options = usual_options(WireRequest(**judged))
+    assert options == Options(**judged)
+    assert options is usual_options(WireRequest(**judged, gid="g"))
 
 
 def test_a_producer_asks_for_status_alone_unless_it_says_otherwise() -> None:
@@ -111,10 +110,10 @@ def test_a_producer_asks_for_status_alone_unless_it_says_otherwise() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in OPTION_FIELDS if name not in JUDGED])
-def test_a_request_that_says_one_thing_does_not_say_nothing(name: str) -> None:
-    assert says_nothing(WireRequest())
+def test_a_request_with_one_option_has_no_usual_options(name: str) -> None:
+    assert usual_options(WireRequest()) == Options()
     one: dict[str, Any] = {name: "x"}
-    assert not says_nothing(WireRequest(**one))
+    assert usual_options(WireRequest(**one)) is None
 
 
 def test_both_wires_have_the_same_fields_for_options() -> None:

@@ -22,12 +22,13 @@ from twophase.core.limits import BRANCHES_MAX, PAYLOAD_BYTES_MAX, URL_BYTES_MAX,
 from twophase.core.message import Branch, Message, scheme_of
 from twophase.core.redirect import CHECK_BACK_ID, Move
 from twophase.core.topic import TOPIC_PREFIX, expansion_of, topic_in, validate_topic
-from twophase.server.formats.options import judged_as, options_of, says_nothing
+from twophase.server.formats.options import options_of, usual_options
 from twophase.server.formats.trace import Trace, TraceHeaders
 from twophase.server.formats.wire import WireRequest, WireStep, parse_request
 
 _PROTOCOLS: Final = frozenset({"http", "grpc", "json-rpc"})
 _ADDRESSES_REMEMBERED_MAX: Final = 4096
+_NO_GID: Final = "gid is missing."
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -75,7 +76,9 @@ class Decoder:
 
         Raises: as `message`.
         """
-        gid = _gid(request)
+        if request.gid is None:
+            raise InvalidRequest(_NO_GID)
+        gid = validate_gid(request.gid)
         if request.trans_type != "msg":
             raise _unsupported(request.trans_type, gid)
         protocol = request.protocol or "http"
@@ -98,11 +101,9 @@ class Decoder:
             address = check_url if protocol == "http" else _address(check_url, protocol)
             if address not in self._askable:
                 self._examine_check(address, gid)
-        # One shared object for the usual case: a million waiting messages need not carry a million equal options.
-        if trace or not says_nothing(request):
+        options = None if trace else usual_options(request)
+        if options is None:
             options = options_of(request, check_url, gid, self._now_ms() if request.next_cron_time else 0, trace)
-        else:
-            options = judged_as(request)
         return Message(gid, branches, check_url, options, protocol)
 
     def require_redirected(self, message: Message, moves: Sequence[Move]) -> None:
@@ -140,7 +141,9 @@ class Decoder:
 
     def gid_of(self, request: WireRequest) -> str:
         """`gid` of a request that came in any wire format."""
-        gid = _gid(request)
+        if request.gid is None:
+            raise InvalidRequest(_NO_GID)
+        gid = validate_gid(request.gid)
         if request.trans_type not in {"msg", "", None}:
             raise _unsupported(request.trans_type, gid)
         return gid
@@ -198,12 +201,6 @@ def _payloads_of_steps(
     if not payloads and any(step.data for step in steps):
         return [step.data for step in steps]
     raise InvalidRequest(f"payloads: there are {len(payloads)} for {len(steps)} steps, one each is needed.", gid=gid)
-
-
-def _gid(request: WireRequest) -> str:
-    if request.gid is None:
-        raise InvalidRequest("gid is missing.")
-    return validate_gid(request.gid)
 
 
 def _unsupported(trans_type: str | None, gid: str) -> UnsupportedType:

@@ -78,9 +78,12 @@ def options_of(request: WireRequest, check_url: str, gid: str, now_ms: int, trac
     )
 
 
-def says_nothing(request: WireRequest) -> bool:
-    """True when a request leaves every option at its default, except those of `judged_as`."""
-    return not (
+def usual_options(request: WireRequest) -> Options | None:
+    """Options of a request that leaves every other option at its default; None for any other request.
+
+    One object serves all requests of its kind: a million waiting messages need not carry a million equal options.
+    """
+    if (
         request.custom_data
         or request.wait_result
         or request.timeout_to_fail
@@ -96,11 +99,8 @@ def says_nothing(request: WireRequest) -> bool:
         or request.durability
         or request.next_cron_time
         or request.attempts_max
-    )
-
-
-def judged_as(request: WireRequest) -> Options:
-    """The options of a request that `says_nothing`: one object for all of its kind."""
+    ):
+        return None
     return _JUDGED[bool(request.explicit_verdict), bool(request.strict)]
 
 
