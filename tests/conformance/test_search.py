@@ -146,8 +146,23 @@ async def test_the_destination_restricts_by_the_beginning_of_an_address(store: S
     await flush(store, abort("e"))
 
     assert await gids(store, Search(destination="mail:80")) == ["b", "a", "e"]
-    assert await gids(store, Search(destination="http://mail:80/s")) == ["a", "e"]
+    assert await gids(store, Search(destination="http://mail:80/send")) == ["a", "e"]
     assert await gids(store, Search(destination="mail:80"), limit=1) == ["b", "a", "e"]
+
+
+async def test_an_address_that_only_continues_the_wanted_one_is_another(store: Store) -> None:
+    await flush(
+        store,
+        calling("a", "http://mail:80/send"),
+        calling("b", "http://mail:8080/send"),
+        calling("c", "http://mail:80/sender"),
+        prepare("d", body=encode(Message("d", (), "http://shop:80/check"))),
+        prepare("e", body=encode(Message("e", (), "http://shop:8080/check"))),
+    )
+
+    assert await gids(store, Search(destination="http://mail:80")) == ["c", "a"]
+    assert await gids(store, Search(destination="mail:80/send")) == ["a"]
+    assert await gids(store, Search(check="shop:80")) == ["d"]
 
 
 async def test_what_cannot_be_read_is_shown_rather_than_hidden(store: Store) -> None:

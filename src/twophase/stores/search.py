@@ -22,6 +22,7 @@ from twophase.core.address import TOPIC_PREFIX
 from twophase.core.errors import InvalidRequest
 from twophase.core.lifecycle import FINAL, STORED, State
 from twophase.core.message import Branch, decode
+from twophase.core.redirect import begins
 from twophase.stores.base import HistoryRow, LiveRow
 
 EXAMINED_MAX: Final = 5_000
@@ -37,7 +38,8 @@ class Search(msgspec.Struct, frozen=True):
     """Which messages are wanted; what is left out does not restrict. Times in milliseconds since 1970.
 
     `destination`: the beginning of an address that a branch is called at, with or without its scheme; of a topic's name
-    or a subscriber. `check`: the same of the check address.
+    or a subscriber. `check`: the same of the check address. Both end where a part of the address ends, as a redirect's
+    beginning does: a stop of all that go to `http://mail:80` must not stop what goes to `http://mail:8080`.
     """
 
     states: frozenset[State] = STORED
@@ -76,10 +78,10 @@ class Search(msgspec.Struct, frozen=True):
             message = decode(body)
         except (msgspec.DecodeError, msgspec.ValidationError):
             return True  # it cannot be told, and a person should see it
-        if self.check and not _begins(message.check_url, self.check):
+        if self.check and not begins(message.check_url, self.check):
             return False
         urls = [url for branch in message.branches for url in _addresses(branch)]
-        return not self.destination or any(_begins(url, self.destination) for url in urls)
+        return not self.destination or any(begins(url, self.destination) for url in urls)
 
 
 def _addresses(branch: Branch) -> tuple[str, ...]:
@@ -87,10 +89,6 @@ def _addresses(branch: Branch) -> tuple[str, ...]:
     if branch.subscribers is None:
         return (branch.url,)
     return (branch.url, *branch.subscribers) if branch.url.startswith(TOPIC_PREFIX) else branch.subscribers
-
-
-def _begins(url: str, beginning: str) -> bool:
-    return url.startswith(beginning) or url.partition("://")[2].startswith(beginning)
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import sqlalchemy
 from flask import Flask
+from typer.testing import CliRunner
 
 from tests.integration.server.test_check_addresses import running, transfer
 from twophase.barrier import install
+from twophase.cli.doctor.command import app
 from twophase.cli.doctor.coordinator_side import examine_coordinator
 from twophase.cli.doctor.database_side import Database
 from twophase.cli.findings import Finding, Level
@@ -35,9 +37,9 @@ def bank(tmp_path: Path) -> Iterator[sqlalchemy.Engine]:
 @pytest.fixture
 def service(bank: sqlalchemy.Engine) -> Iterator[str]:
     """A service with its route."""
-    app = Flask("a service")
-    app.register_blueprint(check_blueprint(bank, lock_timeout_ms=ROUTE_LOCK_TIMEOUT_MS))
-    with running(app) as address:
+    flask = Flask("a service")
+    flask.register_blueprint(check_blueprint(bank, lock_timeout_ms=ROUTE_LOCK_TIMEOUT_MS))
+    with running(flask) as address:
         yield address
 
 
@@ -81,6 +83,16 @@ def test_another_database_behind_the_route_is_found(
 def test_a_database_that_was_not_compared_is_reported(coordinator: InProcessCoordinator, service: str) -> None:
     found = findings(coordinator.url, f"{service}/twophase/check")
     assert (found["check address"].level, "--database" in found["check address"].remedy) == (Level.WARNING, True)
+
+
+def test_a_given_database_without_a_barrier_is_not_asked_for_again(
+    coordinator: InProcessCoordinator, service: str, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.db").touch()
+    words = ["--check", f"{service}/twophase/check", "--database", f"sqlite:///{tmp_path / 'empty.db'}"]
+    told = CliRunner().invoke(app, [*words, "--server", coordinator.url]).stdout
+    assert "Mend what is bad about --database first" in told
+    assert "Add --database" not in told
 
 
 @pytest.mark.parametrize(("path", "said"), [("/twophase/chek", "status 404"), (":1/twophase/check", "unreachable")])

@@ -86,7 +86,8 @@ def _findings(server: str | None, check: str | None, database: str | None, table
         examined = _database(database, table)
         yield from examined.examine()
     if server is not None:
-        yield from examine_coordinator(server, check, examined.identity if examined is not None else None)
+        identity = examined.identity if examined is not None else None
+        yield from examine_coordinator(server, check, identity, named=examined is not None)
 
 
 def _database(url: str, table: str) -> Database:

@@ -16,6 +16,7 @@ from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeState, ProbeTold, S
 
 _START: Final = "Start the coordinator, or name it with --server or TWOPHASE_URL."
 _COMPARE: Final = "Add --database URL with the producer's database, and the route's is compared with it."
+_UNREAD: Final = "Mend what is bad about --database first: no name was read there to compare the route's with."
 _CORRECT: Final = "Give the address that your transactions give as `check`, with scheme, host and port."
 _SHOWN_MAX: Final = 20
 _UNSURE: Final = {
@@ -28,13 +29,16 @@ class _NoAnswer(Exception):
     """The server gave no usable answer; the text says why."""
 
 
-def examine_coordinator(server: str, check: str | None, identity: str | None) -> Iterator[Finding]:
+def examine_coordinator(
+    server: str, check: str | None, identity: str | None, *, named: bool = False
+) -> Iterator[Finding]:
     """Findings about a running coordinator, and about one check address.
 
     Arguments:
         server: the address of its HTTP port.
         check: the address to probe from there; None for none.
         identity: the database that the address should lead to, when the address names none itself.
+        named: a database was given, though it may have no identity.
     """
     looked_at = "coordinator"
     try:
@@ -44,7 +48,8 @@ def examine_coordinator(server: str, check: str | None, identity: str | None) ->
         yield compared("its store's", known.now_ms, "this machine's", time.time_ns() // 1_000_000)
         if check is not None:
             looked_at = "check address"
-            yield from _probed(api.post(f"{PROBE_PATH}/probe", ProbeAsked(_naming(check, identity)), ProbeTold))
+            told = api.post(f"{PROBE_PATH}/probe", ProbeAsked(_naming(check, identity)), ProbeTold)
+            yield from _probed(told, _UNREAD if named else _COMPARE)
         looked_at = "coordinator"
         # Asked again: the probe may have found that a failing one is well.
         yield from _known(api.get(PROBE_PATH, ShownAddresses))
@@ -69,7 +74,13 @@ def _known(known: ShownAddresses) -> Iterator[Finding]:
     if not known.addresses:
         yield Finding(Level.OK, "addresses", "no message has brought a check address in the last hour")
     elif not failing:
-        yield Finding(Level.OK, "addresses", f"{len(known.addresses)} check addresses are probed, none fails")
+        count = len(known.addresses)
+        probed = (
+            "1 check address is probed, and does not fail"
+            if count == 1
+            else f"{count} check addresses are probed, none fails"
+        )
+        yield Finding(Level.OK, "addresses", probed)
 
 
 def _failing(one: ShownAddress, now_ms: int) -> Finding:
@@ -85,7 +96,7 @@ def _naming(check: str, identity: str | None) -> str:
     return check_url_with(identity, check)
 
 
-def _probed(told: ProbeTold) -> Iterator[Finding]:
+def _probed(told: ProbeTold, how_to_compare: str) -> Iterator[Finding]:
     said = f"{told.address}: {told.state}{': ' if told.message else ''}{told.message}"
     if not told.well:
         yield Finding(Level.BAD, "check address", said, told.remedy)
@@ -95,7 +106,7 @@ def _probed(told: ProbeTold) -> Iterator[Finding]:
         yield Finding(Level.WARNING, "check address", said, unsure)
         return
     # A route that is ready has a message only when there was no database to compare.
-    level, remedy = (Level.WARNING, _COMPARE) if told.message else (Level.OK, "")
+    level, remedy = (Level.WARNING, how_to_compare) if told.message else (Level.OK, "")
     yield Finding(level, "check address", f"{said} ({told.latency_ms} ms from the coordinator)", remedy)
     yield _waiting(told)
     if told.database_now_ms:

@@ -20,11 +20,15 @@ StateOption = Annotated[
 PrefixOption = Annotated[str, typer.Option("--gid-prefix", metavar="TEXT", help="How the gid begins.")]
 DestinationOption = Annotated[
     str,
-    typer.Option("--destination", metavar="URL", help="How a branch's address begins, with or without http://."),
+    typer.Option(
+        "--destination",
+        metavar="URL",
+        help="Beginning of a branch's address, with or without http://: host and port, or these and a path.",
+    ),
 ]
 AfterOption = Annotated[str, typer.Option("--created-after", metavar="WHEN", help=_TIME)]
 CheckOption = Annotated[
-    str, typer.Option("--check-address", metavar="URL", help="How the check address begins, with or without http://.")
+    str, typer.Option("--check-address", metavar="URL", help="Beginning of the check address, in the same way.")
 ]
 BeforeOption = Annotated[str, typer.Option("--created-before", metavar="WHEN", help=_TIME)]
 

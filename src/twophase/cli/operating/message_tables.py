@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 from urllib.parse import urlsplit
 
 from rich.table import Table
@@ -12,10 +13,15 @@ from twophase.cli.operating.acting import state_in_words
 from twophase.cli.operating.explanation import clock, span
 from twophase.core.operating import ShownBranch, ShownMessage
 
+_GID_WIDTH_MAX: Final = 36
+
 
 def table_of(messages: Sequence[ShownMessage], now_ms: int) -> Table:
     """A row a message."""
     table = _table("gid", "state", "age", "decided by", "failed rounds", "next", "to")
+    # A gid is there to be copied, so it stays in one piece as long as it leaves room for the rest.
+    if all(len(one.gid) <= _GID_WIDTH_MAX for one in messages):
+        table.columns[0].no_wrap = table.columns[1].no_wrap = True
     for one in messages:
         done = sum(branch.done for branch in one.branches)
         destinations = dict.fromkeys(urlsplit(branch.url).netloc or branch.url for branch in one.branches)
