@@ -1,6 +1,6 @@
 # Everything sets itself up: a target that needs .venv makes it, or renews it when it is stale.
 .DEFAULT_GOAL := help
-.PHONY: help setup ready servers demo test soak fuzz check fix bench bench-spark docs lock clean distclean
+.PHONY: help setup ready servers demo test soak fuzz faults check fix bench bench-spark docs lock clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ soak: ready ## Half a million messages through failing nodes, Spark's drivers ki
 
 fuzz: ready ## Ten minutes of wrong requests, and docs/fuzz-report.md; ARGS="--seconds N --only NAME"
 	@.venv/bin/python -m tests.fuzz $(ARGS)
+
+faults: ready ## Plant faults in a copy of the code, one at a time; the tests must notice (ARGS="--only NAME --rule N --jobs 2 --list --check --resume --json")
+	@.venv/bin/python -m tests.faults $(ARGS)
 
 check: ready ## Format, lint, types and import contracts
 	@scripts/check
