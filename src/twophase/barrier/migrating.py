@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.installing import install_rule
 from twophase.barrier.transaction import OpenConnection, perform
-from twophase.core.errors import UnsupportedEngine
+from twophase.core.errors import ConfigurationError, UnsupportedEngine
 
 if TYPE_CHECKING:
     from sqlalchemy import MetaData
@@ -30,7 +30,7 @@ def metadata(table: str = DEFAULT_TABLE) -> MetaData:
         A MetaData of two tables, whose columns on each database are those that `install` creates.
 
     Raises:
-        ConfigurationError: the table's name cannot be one.
+        ConfigurationError: the table's name cannot be one, or SQLAlchemy is not installed.
 
     >>> sorted(metadata().tables)
     ['barrier', 'twophase_meta']
@@ -41,8 +41,11 @@ def metadata(table: str = DEFAULT_TABLE) -> MetaData:
     ...     connection.execute(sqlalchemy.text("select name from twophase_meta")).scalar()
     'identity'
     """
-    from twophase.barrier.adapters.sqlalchemy_tables import describe  # noqa: PLC0415 -- an extra
-
+    try:
+        from twophase.barrier.adapters.sqlalchemy_tables import describe  # noqa: PLC0415 -- an extra
+    except ModuleNotFoundError as error:
+        missing = f"the package {error.name!r} is missing, which describes the tables."
+        raise ConfigurationError(missing, remedy="Run `pip install 'twophase[sqlalchemy]'`.") from None
     return describe(validate_table(table), lambda connection: install_within(connection, table))
 
 

@@ -32,7 +32,10 @@ def failpoint_names() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     if name == "InProcessCoordinator":
-        from twophase.testing.coordinator import InProcessCoordinator  # noqa: PLC0415 -- needs the server's extras
-
+        try:
+            from twophase.testing.coordinator import InProcessCoordinator  # noqa: PLC0415 -- needs the server's extras
+        except ModuleNotFoundError as error:
+            needed = f"twophase.testing.InProcessCoordinator needs the package {error.name!r}."
+            raise ImportError(f"{needed} Run `pip install 'twophase[server]'`.", name=error.name) from None
         return InProcessCoordinator
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -131,6 +131,28 @@ def test_addresses_that_messages_bring_and_that_fail_are_found(
     assert (found.level, "http://127.0.0.1:1/twophase/check" in found.found) == (Level.BAD, True)
 
 
+def test_one_wrong_address_of_two_databases_is_one_finding(
+    coordinator: InProcessCoordinator, bank: sqlalchemy.Engine, tmp_path: Path
+) -> None:
+    other = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'other.db'}")
+    install(other)
+    for engine in (bank, other):
+        transfer(coordinator.url, "http://127.0.0.1:1", engine)
+    other.dispose()
+    assert coordinator._server is not None
+    deadline_s = time.monotonic() + 20
+    probing = coordinator._server.coordinator.probing
+    while sum(one.failing for one in probing.addresses()) < 2:
+        assert time.monotonic() < deadline_s
+        coordinator.advance(FIRST_MS)
+        time.sleep(0.01)
+
+    shown = [
+        finding.found for finding in examine_coordinator(coordinator.url, None, None) if finding.level is Level.BAD
+    ]
+    assert (len(shown), "http://127.0.0.1:1/twophase/check" in shown[0]) == (1, True), shown
+
+
 def _until_probed(coordinator: InProcessCoordinator, after_ms: int) -> None:
     assert coordinator._server is not None
     deadline_s = time.monotonic() + 20

@@ -69,7 +69,9 @@ def _known(known: ShownAddresses) -> Iterator[Finding]:
         found = "the coordinator does not probe check addresses (probe_check_addresses is off)"
         yield Finding(Level.WARNING, "addresses", found, "Switch it on: a wrong address is else noticed after a crash.")
         return
-    failing = [one for one in known.addresses if one.failing]
+    # Several databases behind one address are probed one by one, and fail alike when it is the address that is wrong.
+    newest_last = sorted((one for one in known.addresses if one.failing), key=lambda one: one.probed_ms)
+    failing = list({(one.address, one.state, one.message): one for one in newest_last}.values())
     yield from (_failing(one, known.now_ms) for one in failing[:_SHOWN_MAX])
     if not known.addresses:
         yield Finding(Level.OK, "addresses", "no message has brought a check address in the last hour")
