@@ -32,14 +32,16 @@ from twophase.destinations.grpc import GrpcDestination
 from twophase.destinations.http import HttpDestination
 from twophase.destinations.jsonrpc import JsonRpcDestination
 from twophase.http.client import HttpClient
-from twophase.server import logs, openapi
+from twophase.server import logs
 from twophase.server.alerting import alerts_of
 from twophase.server.doors import grpc_port
-from twophase.server.doors.dtm_http import ColdRoutes
+from twophase.server.doors.dtm_http import HOT_OPERATIONS, ColdRoutes, application
 from twophase.server.doors.dtm_jsonrpc import JsonRpcDoor
 from twophase.server.doors.grpc_port import GrpcPort
 from twophase.server.doors.many_http import ManyDoor
-from twophase.server.doors.messages_http import operator_routes
+from twophase.server.doors.messages_http import operators
+from twophase.server.doors.openapi import OpenApiDoor
+from twophase.server.doors.operation import Served
 from twophase.server.doors.probes_http import ProbesDoor
 from twophase.server.doors.status_http import StatusDoor
 from twophase.server.doors.takeover import TakeoverDoor
@@ -99,36 +101,33 @@ class Server:
             alerts,
         )
         clock = self.coordinator.clock
-        cold = ColdRoutes(self.coordinator, self.metrics, clock, lambda: self.listener.connections)
         decoder = Decoder(self._why_not_callable, clock.now_ms, TraceHeaders(names_of(settings.trace_headers)))
-        json_rpc = JsonRpcDoor(self.coordinator, decoder, clock, self.metrics.refused)
-        topics = TopicRoutes(self.coordinator.topics, self.metrics.refused)
-        takeover = TakeoverDoor(self.coordinator, decoder, self.metrics.refused)
-        operators = operator_routes(self.coordinator, decoder, settings.timeout_to_fail_ms, self.metrics.refused)
-        status = StatusDoor(self.coordinator, clock, store.lease_ms, self.metrics.refused)
-        many = ManyDoor(self.coordinator, decoder, self.metrics.refused)
-        probes = ProbesDoor(
-            self.coordinator.probing, self._why_not_callable, settings.request_timeout_ms, clock, self.metrics.refused
-        )
+        served = self._served(decoder, clock, store.lease_ms)
+        self.openapi = OpenApiDoor([*HOT_OPERATIONS, *(one.operation for one in served)])
         self.listener = Listener(
             self.coordinator,
             decoder,
-            cold.application(
-                json_rpc.route(),
-                takeover.route(),
-                openapi.route(),
-                *topics.routes(),
-                *operators,
-                *status.routes(),
-                *many.routes(),
-                *probes.routes(),
-            ),
+            application([*served, *self.openapi.served()], self.metrics.refused),
             on_refused=self.metrics.refused,
             timeouts=settings.timeouts(),
             connections_max=settings.connections_max,
         )
         self._grpc = GrpcPort(settings, self.coordinator, decoder, clock, self.coordinator.topics, self.metrics.refused)
         self.urls: list[str] = []
+
+    def _served(self, decoder: Decoder, clock: Clock, lease_ms: int) -> list[Served]:
+        """Return every operation behind ASGI with its handler."""
+        settings, coordinator, on_refused = self.settings, self.coordinator, self.metrics.refused
+        return [
+            *ColdRoutes(coordinator, self.metrics, clock, lambda: self.listener.connections).served(),
+            *JsonRpcDoor(coordinator, decoder, clock, on_refused).served(),
+            *TakeoverDoor(coordinator, decoder, on_refused).served(),
+            *TopicRoutes(coordinator.topics).served(),
+            *operators(coordinator, decoder, settings.timeout_to_fail_ms),
+            *StatusDoor(coordinator, clock, lease_ms).served(),
+            *ManyDoor(coordinator, decoder, on_refused).served(),
+            *ProbesDoor(coordinator.probing, self._why_not_callable, settings.request_timeout_ms, clock).served(),
+        ]
 
     async def start(self) -> list[str]:
         """Recover, then listen. Returns the URLs.

@@ -17,7 +17,7 @@ from twophase.coordinator.messages.view import MessageView
 from twophase.coordinator.upkeep.horizon import Horizon
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
-from twophase.server.doors.dtm_http import ColdRoutes
+from twophase.server.doors.dtm_http import ColdRoutes, application
 from twophase.server.formats.decode import Decoder
 from twophase.server.http_port.connection import Connection
 from twophase.server.http_port.listener import Listener
@@ -215,7 +215,7 @@ async def listening(*, timeouts: Timeouts | None = None, connections_max: int = 
     listener = Listener(
         coordinator,
         Decoder(lambda url: None if url.startswith(("http://", "https://")) else "no destination for it."),
-        cold.application(),
+        application(cold.served(), metrics.refused),
         on_refused=metrics.refused,
         timeouts=timeouts,
         connections_max=connections_max,

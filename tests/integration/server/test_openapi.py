@@ -15,41 +15,42 @@ from starlette.routing import Route
 from tests.integration.server.pretend import Client, get
 from tests.integration.server.running import running
 from twophase.server.app import Server
+from twophase.server.doors.dtm_http import HOT_OPERATIONS
+from twophase.server.doors.openapi import FIELDS, OPENAPI_PATH, document
 from twophase.server.formats.wire import WireRequest
 from twophase.server.http_port.parser import ROUTES
-from twophase.server.openapi import OPENAPI_PATH, document
-from twophase.server.openapi.document import FIELDS
 from twophase.server.settings import Settings
 
 
-def _served(folder: Path) -> set[tuple[str, str]]:
-    app = Server(Settings(store=f"sqlite:///{folder / 'store.db'}", http_port=0)).listener.config.app
-    assert isinstance(app, Starlette)
-    found = {(path.decode(), "POST") for path in ROUTES}
-    for route in app.routes:
-        assert isinstance(route, Route), f"{route}: the test reads plain routes only"
-        # Starlette adds HEAD to every GET; the document says so once.
-        found |= {(route.path_format, method) for method in (route.methods or set()) - {"HEAD"}}
-    return found
-
-
-def _documented() -> set[tuple[str, str]]:
-    return {(path, method.upper()) for path, methods in document()["paths"].items() for method in methods}
+def _server(folder: Path) -> Server:
+    return Server(Settings(store=f"sqlite:///{folder / 'store.db'}", http_port=0))
 
 
 def test_every_route_is_documented_and_everything_documented_is_served(tmp_path: Path) -> None:
-    served, documented = _served(tmp_path), _documented()
+    server = _server(tmp_path)
+    app = server.listener.config.app
+    assert isinstance(app, Starlette)
+    served = {(path.decode(), "post") for path in ROUTES}
+    for route in app.routes:
+        assert isinstance(route, Route), f"{route}: the test reads plain routes only"
+        # Starlette adds HEAD to every GET; the document says so once.
+        served |= {(route.path_format, method.lower()) for method in (route.methods or set()) - {"HEAD"}}
 
-    assert served - documented == set(), "missing in server/openapi"
-    assert documented - served == set(), "in server/openapi, but not served"
+    whole = document(server.openapi.operations)
+
+    assert {(path, method) for path, methods in whole["paths"].items() for method in methods} == served
+
+
+def test_the_routes_without_a_handler_are_those_of_the_hot_path() -> None:
+    assert {operation.path.encode() for operation in HOT_OPERATIONS} == set(ROUTES)
 
 
 def test_every_field_of_a_request_is_described() -> None:
     assert set(FIELDS) == set(WireRequest.__struct_fields__)
 
 
-def test_every_reference_leads_somewhere() -> None:
-    whole = document()
+def test_every_reference_leads_somewhere(tmp_path: Path) -> None:
+    whole = document(_server(tmp_path).openapi.operations)
     for reference in _references(whole):
         place: Any = whole
         for part in reference.removeprefix("#/").split("/"):
@@ -66,8 +67,9 @@ def _references(place: Any) -> Iterator[str]:
             yield from _references(inner)
 
 
-def test_operation_ids_differ() -> None:
-    ids = [one["operationId"] for methods in document()["paths"].values() for one in methods.values()]
+def test_operation_ids_differ(tmp_path: Path) -> None:
+    paths = document(_server(tmp_path).openapi.operations)["paths"].values()
+    ids = [one["operationId"] for methods in paths for one in methods.values()]
 
     assert len(set(ids)) == len(ids)
 
@@ -79,4 +81,4 @@ async def test_the_server_publishes_the_document(tmp_path: Path) -> None:
         client.close()
 
     assert (response.status, response.headers["content-type"]) == (200, "application/json; charset=utf-8")
-    assert msgspec.json.decode(response.body) == json.loads(json.dumps(document()))
+    assert msgspec.json.decode(response.body) == json.loads(json.dumps(document(server.server.openapi.operations)))

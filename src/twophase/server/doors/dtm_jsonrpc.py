@@ -12,17 +12,15 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.routing import Route as StarletteRoute
+from starlette.requests import Request
 
 from twophase.coordinator.messages.entry import ReplyOf, answers
 from twophase.core.errors import InvalidRequest, TwophaseError, UnsupportedType
 from twophase.core.gid import fresh_gid
 from twophase.core.hooks import Clock
-from twophase.server.doors.cold import respond
+from twophase.server.doors.operation import Operation, Served
 from twophase.server.formats.decode import Decoder
-from twophase.server.formats.encode import Answer, Route, refusal
+from twophase.server.formats.encode import Answer, Failure, Route, refusal
 from twophase.server.formats.trace import Trace
 from twophase.server.http_port.port import Requests
 
@@ -70,6 +68,16 @@ class RpcReply(msgspec.Struct):
     jsonrpc: str = _VERSION
 
 
+CALL: Final = Operation(
+    path=PATH,
+    methods=("POST",),
+    tag="messages",
+    summary="newGid, prepare, submit and abort by JSON-RPC 2.0",
+    description="An error is a 200 with `error`: -32901 for what HTTP answers with 409, -32603 for any other.",
+    request=RpcCall,
+    answer=RpcReply,
+    shapes={400: (RpcReply, Failure)},
+)
 _decode_call = msgspec.json.Decoder(RpcCall).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -90,15 +98,12 @@ class JsonRpcDoor:
         self._clock = clock
         self._on_refused = on_refused
 
-    def route(self) -> StarletteRoute:
-        """The endpoint."""
-        return StarletteRoute(PATH, self._answer, methods=["POST"])
+    def served(self) -> list[Served]:
+        """Return the operation with its handler."""
+        return [Served(CALL, self._answer)]
 
-    async def _answer(self, request: Request) -> Response:
-        try:
-            body = await request.body()
-        except ClientDisconnect:
-            return Response(status_code=400)
+    async def _answer(self, request: Request) -> Answer:
+        body = await request.body()
         try:
             call = _decode_call(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -154,5 +159,5 @@ def _result(reply: ReplyOf) -> dict[str, str] | None:
     return None if reply.error is None else {}
 
 
-def _response(reply: RpcReply, status: int = 200) -> Response:
-    return respond(Answer(status, _encode(reply)))
+def _response(reply: RpcReply, status: int = 200) -> Answer:
+    return Answer(status, _encode(reply))

@@ -6,13 +6,10 @@ stop asks the producer first, nothing is called before its time, and a gid is a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Final, Protocol
 
 import msgspec
 from starlette.requests import Request
-from starlette.routing import Route
 
 from twophase.coordinator.messages.entry import ReplyOf
 from twophase.coordinator.messages.view import MessageView
@@ -21,10 +18,21 @@ from twophase.core.errors import InvalidRequest, StateConflict
 from twophase.core.gid import validate_gid
 from twophase.core.lifecycle import State
 from twophase.core.redirect import Move, Redirection
-from twophase.server.doors.cold import DTM_PREFIX, WrongByDtm, guarded
+from twophase.server.doors.operation import (
+    DTM_PREFIX,
+    FORGOTTEN,
+    NO_MESSAGE,
+    REFUSED,
+    Done,
+    Operation,
+    Parameter,
+    Served,
+    WrongByDtm,
+)
 from twophase.server.formats.decode import Decoder
 from twophase.server.formats.encode import WIRE_STATES, Answer, Failure, failure, success_body
-from twophase.server.formats.query import all_body
+from twophase.server.formats.query import Listed, all_body
+from twophase.server.formats.wire import WireRequest
 from twophase.stores.search import Search
 
 PAGE_ROWS_MAX: Final = 1_000
@@ -71,6 +79,54 @@ class Reset(msgspec.Struct):
     succeed_count: int
 
 
+_NO_NUMBER: Final = "TP-1000: dtm's `convert to int error`, where a number is needed"
+ALL: Final = Operation(
+    path=f"{DTM_PREFIX}/all",
+    tag="operators",
+    summary="Messages, a page at a time: unfinished ones first",
+    parameters=(
+        Parameter("gid", "this one alone"),
+        Parameter("position", "`next_position` of the page before"),
+        Parameter("limit", "rows of a page", int),
+        Parameter("status", "only messages in this state"),
+        Parameter("transType", "`msg`; of another type there are none"),
+        Parameter("createTimeStart", "created at or after this, in milliseconds since 1970", int),
+        Parameter("createTimeEnd", "created at or before this, in milliseconds since 1970", int),
+    ),
+    answer=Listed,
+    refusals={500: _NO_NUMBER},
+)
+FORCE_STOP: Final = Operation(
+    path=f"{DTM_PREFIX}/forceStop",
+    methods=("POST",),
+    tag="operators",
+    summary="Fail a message that is not final; a prepared one's producer is asked first",
+    request=WireRequest,
+    answer=Done,
+    refusals={409: REFUSED, 410: FORGOTTEN, 500: NO_MESSAGE},
+)
+RESET_ONE: Final = Operation(
+    path=f"{DTM_PREFIX}/resetNextCronTime",
+    methods=("POST",),
+    tag="operators",
+    summary="Try a message now",
+    request=WireRequest,
+    answer=Done,
+    refusals={409: REFUSED, 410: FORGOTTEN, 500: NO_MESSAGE},
+)
+RESET_ALL: Final = Operation(
+    path=f"{DTM_PREFIX}/resetCronTime",
+    tag="operators",
+    summary="Try messages now that would wait for long",
+    parameters=(
+        Parameter("timeout", "those that wait longer than so many seconds", int),
+        Parameter("limit", "so many at most", int),
+    ),
+    answer=Reset,
+    refusals={500: _NO_NUMBER},
+)
+
+
 class DtmOperator:
     """The handlers.
 
@@ -79,7 +135,6 @@ class DtmOperator:
         acting: its operator.
         decoder: reads bodies.
         timeout_to_fail_ms: the server's; resetCronTime counts from three times that.
-        on_refused: hears the error code of each request refused here.
     """
 
     def __init__(
@@ -88,22 +143,19 @@ class DtmOperator:
         acting: Acting,
         decoder: Decoder,
         timeout_to_fail_ms: int,
-        on_refused: Callable[[str], None],
     ) -> None:
         self._looking = looking
         self._acting = acting
         self._decoder = decoder
         self._timeout_to_fail_ms = timeout_to_fail_ms
-        self._on_refused = on_refused
 
-    def routes(self) -> list[Route]:
-        """The four."""
-        refusing = partial(guarded, on_refused=self._on_refused)
+    def served(self) -> list[Served]:
+        """Return the operations with their handlers."""
         return [
-            Route(f"{DTM_PREFIX}/all", refusing(self._all)),
-            Route(f"{DTM_PREFIX}/forceStop", refusing(self._force_stop), methods=["POST"]),
-            Route(f"{DTM_PREFIX}/resetNextCronTime", refusing(self._reset_one), methods=["POST"]),
-            Route(f"{DTM_PREFIX}/resetCronTime", refusing(self._reset_all)),
+            Served(ALL, self._all),
+            Served(FORCE_STOP, self._force_stop),
+            Served(RESET_ONE, self._reset_one),
+            Served(RESET_ALL, self._reset_all),
         ]
 
     async def _all(self, request: Request) -> Answer:

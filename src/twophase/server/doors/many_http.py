@@ -13,7 +13,6 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 from starlette.requests import Request
-from starlette.routing import Route as StarletteRoute
 
 from twophase.coordinator.messages.entry import OnReply, ReplyOf
 from twophase.core.errors import ContraryDecision, InvalidRequest, TwophaseError, UnknownMessage
@@ -21,7 +20,7 @@ from twophase.core.gid import validate_gid
 from twophase.core.lifecycle import State
 from twophase.core.many import MESSAGES_MAX, PREPARE_PATH, SUBMIT_PATH, ManyReply, OneResult, SubmitMany
 from twophase.core.message import Message
-from twophase.server.doors.cold import guarded
+from twophase.server.doors.operation import Operation, Served
 from twophase.server.formats.decode import Decoder
 from twophase.server.formats.encode import WIRE_STATES, Answer
 from twophase.server.formats.wire import WireRequest
@@ -38,6 +37,24 @@ class PrepareMany(msgspec.Struct):
     messages: list[WireRequest]
 
 
+PREPARE: Final = Operation(
+    path=PREPARE_PATH,
+    methods=("POST",),
+    tag="many at once",
+    summary="Prepare up to 500 messages",
+    description="Each as `prepare` takes one, with an outcome of its own; `code` empty: done. May be repeated.",
+    request=PrepareMany,
+    answer=ManyReply,
+)
+SUBMIT: Final = Operation(
+    path=SUBMIT_PATH,
+    methods=("POST",),
+    tag="many at once",
+    summary="Submit up to 500 prepared messages",
+    description="By their gids; an unknown one is answered TP-2004 and never begun. May be repeated.",
+    request=SubmitMany,
+    answer=ManyReply,
+)
 _decode_prepare = msgspec.json.Decoder(PrepareMany).decode
 
 
@@ -80,12 +97,9 @@ class ManyDoor:
         self._decoder = decoder
         self._on_refused = on_refused
 
-    def routes(self) -> list[StarletteRoute]:
-        """The endpoints."""
-        return [
-            StarletteRoute(PREPARE_PATH, guarded(self._prepare, self._on_refused), methods=["POST"]),
-            StarletteRoute(SUBMIT_PATH, guarded(self._submit, self._on_refused), methods=["POST"]),
-        ]
+    def served(self) -> list[Served]:
+        """Return the operations with their handlers."""
+        return [Served(PREPARE, self._prepare), Served(SUBMIT, self._submit)]
 
     async def _prepare(self, request: Request) -> Answer:
         asked = _read_prepare(await request.body())

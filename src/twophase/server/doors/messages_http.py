@@ -6,12 +6,10 @@ Whoever acts says who he is and why in the body, `{"by": "eve", "reason": "…"}
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Final
 
 import msgspec
 from starlette.requests import Request
-from starlette.routing import Route
 
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.messages.entry import ReplyOf
@@ -23,14 +21,75 @@ from twophase.core.lifecycle import State
 from twophase.core.limits import GID_BYTES_MAX, URL_BYTES_MAX, require
 from twophase.core.operating import Acted, ManyMessages, OneMessage, Redirected, Redirecting, Said, ShownMove
 from twophase.core.redirect import Redirection
-from twophase.server.doors.cold import Handler, guarded
 from twophase.server.doors.dtm_operator import PAGE_ROWS_MAX, Acting, DtmOperator, Looking
+from twophase.server.doors.operation import FORGOTTEN, NO_MESSAGE, Handler, Operation, Parameter, Served
 from twophase.server.formats.decode import Decoder
 from twophase.server.formats.encode import RETRY_AFTER_S, WIRE_STATES, Answer, Failure, refusal
 from twophase.server.formats.operator_json import Earliest, shown
 from twophase.stores.search import Search
 
-MESSAGES: Final = "/api/twophase/messages"
+_PATH: Final = "/api/twophase/messages"
+_GID: Final = Parameter("gid", "the message's name", where="path")
+_ACT_REFUSALS: Final = {404: NO_MESSAGE, 409: "the message's state refuses it; `state` says which", 410: FORGOTTEN}
+MANY: Final = Operation(
+    path=_PATH,
+    tag="operators",
+    summary="Messages, a page at a time: unfinished ones first",
+    parameters=(
+        Parameter("state", "only these, separated by commas: `prepared`, `submitted`, `succeed`, `failed`"),
+        Parameter("parked", "`true` or `false`: only those that are parked, or are not"),
+        Parameter("gid", "only gids that begin so"),
+        Parameter("destination", "only messages with a branch whose address begins so, up to the end of a part"),
+        Parameter("check", "only messages whose check address begins so, up to the end of a part"),
+        Parameter("created_after", "milliseconds since 1970", int),
+        Parameter("created_before", "milliseconds since 1970", int),
+        Parameter("position", "`position` of the page before"),
+        Parameter("limit", "rows of a page, 1 to 1000", int),
+    ),
+    answer=ManyMessages,
+)
+ONE: Final = Operation(
+    path=f"{_PATH}/{{gid:path}}",
+    tag="operators",
+    summary="One message, with what went wrong",
+    parameters=(_GID, Parameter("payload", "`true`: with the payloads, which are left out otherwise")),
+    answer=OneMessage,
+    refusals={404: NO_MESSAGE},
+)
+REDIRECT: Final = Operation(
+    path=f"{_PATH}/{{gid:path}}/redirect",
+    methods=("POST",),
+    tag="operators",
+    summary="Call open branches, or the check-back, at another address",
+    description=(
+        "`branch` names one call by its id; `from` means every open call whose address begins so, and `to` replaces"
+        " that beginning; neither means the only open call. With `check` the check address is replaced, and goes"
+        " on naming the database it names. With `dry_run` nothing is changed."
+    ),
+    parameters=(_GID,),
+    request=Redirecting,
+    answer=Redirected,
+    refusals=_ACT_REFUSALS,
+)
+ACTS: Final = {
+    name: Operation(
+        path=f"{_PATH}/{{gid:path}}/{name}",
+        methods=("POST",),
+        tag="operators",
+        summary=summary,
+        parameters=(_GID,),
+        request=Said,
+        needs_body=False,
+        answer=Acted,
+        refusals=_ACT_REFUSALS,
+    )
+    for name, summary in (
+        ("stop", "Fail a message; a prepared one's producer is asked first"),
+        ("park", "Leave a message alone until it is redriven"),
+        ("redrive", "Take up a parked message again"),
+        ("retry-now", "Try a message now"),
+    )
+}
 _ROWS_DEFAULT: Final = 100
 _REASON_CHARACTERS_MAX: Final = 200
 _STATES: Final = {name: state for state, name in WIRE_STATES.items()} | {"succeeded": State.SUCCEEDED}
@@ -41,16 +100,12 @@ _decode_said = msgspec.json.Decoder(Said).decode
 _decode_redirecting = msgspec.json.Decoder(Redirecting).decode
 
 
-def operator_routes(
-    coordinator: Coordinator, decoder: Decoder, timeout_to_fail_ms: int, on_refused: Callable[[str], None]
-) -> list[Route]:
-    """dtm's doors for operators, and ours."""
+def operators(coordinator: Coordinator, decoder: Decoder, timeout_to_fail_ms: int) -> list[Served]:
+    """Return the operations for operators, dtm's and ours, with their handlers."""
     operator = coordinator.operator
-    dtm = DtmOperator(coordinator, operator, decoder, timeout_to_fail_ms, on_refused)
-    ours = MessagesDoor(
-        coordinator, operator, decoder, operator.earliest_ms, operator.attempts_max, coordinator.clock, on_refused
-    )
-    return [*dtm.routes(), *ours.routes()]
+    dtm = DtmOperator(coordinator, operator, decoder, timeout_to_fail_ms)
+    ours = MessagesDoor(coordinator, operator, decoder, operator.earliest_ms, operator.attempts_max, coordinator.clock)
+    return [*dtm.served(), *ours.served()]
 
 
 class MessagesDoor:
@@ -62,8 +117,7 @@ class MessagesDoor:
         decoder: knows which addresses can be called.
         earliest: before when a message is not tried.
         attempts_max: failures in a row after which a message is parked that names no limit of its own; 0 for none.
-        clock: what time it is for the store.
-        on_refused: hears the error code of each request refused here.
+        clock: the time of the store.
     """
 
     def __init__(
@@ -74,7 +128,6 @@ class MessagesDoor:
         earliest: Earliest,
         attempts_max: int,
         clock: Clock,
-        on_refused: Callable[[str], None],
     ) -> None:
         self._looking = looking
         self._acting = acting
@@ -82,7 +135,6 @@ class MessagesDoor:
         self._earliest = earliest
         self._attempts_max = attempts_max
         self._clock = clock
-        self._on_refused = on_refused
         self._acts: Mapping[str, Callable[[str, Act], Awaitable[ReplyOf]]] = {
             "stop": acting.stop,
             "park": acting.park,
@@ -90,17 +142,13 @@ class MessagesDoor:
             "retry-now": acting.retry_now,
         }
 
-    def routes(self) -> list[Route]:
-        """The acts first: a gid may hold slashes."""
-        refusing = partial(guarded, on_refused=self._on_refused, refuse=_refusal_answer)
+    def served(self) -> list[Served]:
+        """Return the operations with their handlers, acts first: a gid may contain slashes."""
         return [
-            *(
-                Route(f"{MESSAGES}/{{gid:path}}/{name}", refusing(self._act(name)), methods=["POST"])
-                for name in self._acts
-            ),
-            Route(f"{MESSAGES}/{{gid:path}}/redirect", refusing(self._redirect), methods=["POST"]),
-            Route(f"{MESSAGES}/{{gid:path}}", refusing(self._one)),
-            Route(MESSAGES, refusing(self._many)),
+            *(Served(operation, self._act(name), _refusal_answer) for name, operation in ACTS.items()),
+            Served(REDIRECT, self._redirect, _refusal_answer),
+            Served(ONE, self._one, _refusal_answer),
+            Served(MANY, self._many, _refusal_answer),
         ]
 
     async def _many(self, request: Request) -> Answer:

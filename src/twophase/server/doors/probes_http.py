@@ -6,18 +6,33 @@ A probe on request cannot run in a circle: it is begun by a POST and is itself a
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
-from starlette.routing import Route
 
 from twophase.coordinator.upkeep.probing import CheckAddress, Probing
 from twophase.core.errors import InvalidRequest
 from twophase.core.hooks import Clock
 from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeReport, ProbeTold, ShownAddress, ShownAddresses
-from twophase.server.doors.cold import guarded
+from twophase.server.doors.operation import Operation, Served
 from twophase.server.formats.encode import Answer, harmless
 
+LIST: Final = Operation(
+    path=PROBE_PATH,
+    tag="operators",
+    summary="The check addresses that this node probes, failing ones first",
+    answer=ShownAddresses,
+)
+PROBE: Final = Operation(
+    path=f"{PROBE_PATH}/probe",
+    methods=("POST",),
+    tag="operators",
+    summary="Probe a check address from this node now",
+    description="Nothing is written, here or there; at most four such requests are served at once.",
+    request=ProbeAsked,
+    answer=ProbeTold,
+)
 _decode = msgspec.json.Decoder(ProbeAsked).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -30,7 +45,6 @@ class ProbesDoor:
         why_not_callable: None for an address that can be called; else the reason.
         request_timeout_ms: how long a check-back may take, for comparison with the route's own bound.
         clock: the time of the store.
-        on_refused: hears the error code of each request refused here.
     """
 
     def __init__(
@@ -39,20 +53,15 @@ class ProbesDoor:
         why_not_callable: Callable[[str], str | None],
         request_timeout_ms: int,
         clock: Clock,
-        on_refused: Callable[[str], None],
     ) -> None:
         self._probing = probing
         self._why_not_callable = why_not_callable
         self._request_timeout_ms = request_timeout_ms
         self._clock = clock
-        self._on_refused = on_refused
 
-    def routes(self) -> list[Route]:
-        """The endpoints."""
-        return [
-            Route(PROBE_PATH, guarded(self._list, self._on_refused)),
-            Route(f"{PROBE_PATH}/probe", guarded(self._probe, self._on_refused), methods=["POST"]),
-        ]
+    def served(self) -> list[Served]:
+        """Return the operations with their handlers."""
+        return [Served(LIST, self._list), Served(PROBE, self._probe)]
 
     async def _list(self, _request: Request) -> Answer:
         addresses = [_shown(one) for one in self._probing.addresses()]

@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Final, Protocol
 
 import msgspec
 from starlette.requests import Request
-from starlette.routing import Route
 
 from twophase.coordinator.gauges import Gauges
 from twophase.core.hooks import Clock
 from twophase.core.operating import ServerStatus, ShownDestination, ShownNode
-from twophase.server.doors.cold import guarded
+from twophase.server.doors.operation import Operation, Served
 from twophase.server.formats.encode import Answer
 from twophase.stores.base import Overview
 from twophase.stores.nodes import NodeSeen
 
-STATUS_PATH: Final = "/api/twophase/status"
+STATUS: Final = Operation(
+    path="/api/twophase/status",
+    tag="operators",
+    summary="The server, its nodes, and the messages that are not final, at a glance",
+    description="Counts are those of the last second at most; `destinations` are the busiest of this node.",
+    answer=ServerStatus,
+)
 _DESTINATIONS_MAX: Final = 10
 _FRESH_S: Final = 1.0
 
@@ -51,20 +56,18 @@ class StatusDoor:
         questions: the coordinator.
         clock: the time of the store.
         lease_ms: the lease of a node, 0 where the store has one.
-        on_refused: hears the error code of each request refused here.
     """
 
-    def __init__(self, questions: Questions, clock: Clock, lease_ms: int, on_refused: Callable[[str], None]) -> None:
+    def __init__(self, questions: Questions, clock: Clock, lease_ms: int) -> None:
         self._questions = questions
         self._clock = clock
         self._lease_ms = lease_ms
-        self._on_refused = on_refused
         self._asking = asyncio.Lock()
         self._known: tuple[float, Overview, Sequence[NodeSeen]] | None = None
 
-    def routes(self) -> list[Route]:
-        """One."""
-        return [Route(STATUS_PATH, guarded(self._tell, self._on_refused))]
+    def served(self) -> list[Served]:
+        """Return the operation with its handler."""
+        return [Served(STATUS, self._tell)]
 
     async def _tell(self, _request: Request) -> Answer:
         overview, nodes = await self._counted()

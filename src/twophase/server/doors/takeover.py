@@ -23,7 +23,6 @@ from typing import Final, Protocol
 
 import msgspec
 from starlette.requests import Request
-from starlette.routing import Route as StarletteRoute
 
 from twophase.coordinator.deciding.store_faults import as_store_error
 from twophase.coordinator.messages.entry import OnReply, ReplyOf, answers
@@ -52,7 +51,7 @@ from twophase.core.takeover import (
     TakeoverReply,
     TakeoverRequest,
 )
-from twophase.server.doors.cold import guarded
+from twophase.server.doors.operation import Operation, Served
 from twophase.server.formats.decode import Decoder
 from twophase.server.formats.encode import WIRE_STATES, Answer
 from twophase.server.formats.wire import WireRequest, WireStep
@@ -62,6 +61,15 @@ CLOCKS_APART_MS: Final = 5 * 60_000
 _OLDER_THAN_HISTORY: Final = (
     "It is older than this server's history: had it been imported before, and delivered, nobody would know. If it "
     "never was, say --never-imported."
+)
+IMPORT: Final = Operation(
+    path=PATH,
+    methods=("POST",),
+    tag="moving over",
+    summary="Take over unfinished messages of another coordinator",
+    description="The answer has an outcome for each; messages that are here already are not changed.",
+    request=TakeoverRequest,
+    answer=TakeoverReply,
 )
 _decode = msgspec.json.Decoder(TakeoverRequest).decode
 _encode = msgspec.json.Encoder().encode
@@ -95,9 +103,9 @@ class TakeoverDoor:
         self._decoder = decoder
         self._on_refused = on_refused
 
-    def route(self) -> StarletteRoute:
-        """The endpoint."""
-        return StarletteRoute(PATH, guarded(self._answer, self._on_refused), methods=["POST"])
+    def served(self) -> list[Served]:
+        """Return the operation with its handler."""
+        return [Served(IMPORT, self._answer)]
 
     async def _answer(self, request: Request) -> Answer:
         asked = _read(await request.body())

@@ -6,17 +6,14 @@ what memory holds: whoever has changed a topic, at whichever node, sees it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 import msgspec
 from starlette.requests import Request
-from starlette.routing import Route
 
 from twophase.coordinator.deciding.topic_changes import ChangeableTopics
 from twophase.core.errors import InvalidRequest, TopicNotFound, TopicRefused, TwophaseError
-from twophase.server.doors.cold import DTM_PREFIX, guarded, refusal_answer
+from twophase.server.doors.operation import DTM_PREFIX, Done, Operation, Parameter, Served, refusal_answer
 from twophase.server.formats.encode import Answer, harmless
 from twophase.server.formats.query import timestamp
 from twophase.stores.base import Topic
@@ -87,39 +84,117 @@ class Subscription(msgspec.Struct):
     remark: str = ""
 
 
+_TOPIC: Final = Parameter("topic", "the topic's name", required=True)
+_URL: Final = Parameter("url", "the address of a subscriber", required=True)
+_NAME: Final = Parameter("name", "the topic's name", where="path")
+_DTM_REFUSALS: Final = {500: "TP-1000, TP-1003 or TP-1004: dtm's texts, such as `empty topic` and `this url exists`"}
+_NO_TOPIC: Final = "TP-1003: there is no such topic"
+_REFUSALS: Final = {404: _NO_TOPIC, 409: "TP-1004: the topic's subscribers forbid it, such as an address twice"}
+
+DTM_SUBSCRIBE: Final = Operation(
+    path=f"{DTM_PREFIX}/subscribe",
+    tag="topics",
+    summary="Add an address to a topic",
+    parameters=(_TOPIC, _URL, Parameter("remark", "for people")),
+    answer=Done,
+    refusals=_DTM_REFUSALS,
+)
+DTM_UNSUBSCRIBE: Final = Operation(
+    path=f"{DTM_PREFIX}/unsubscribe",
+    tag="topics",
+    summary="Take an address from a topic",
+    parameters=(_TOPIC, _URL),
+    answer=Done,
+    refusals=_DTM_REFUSALS,
+)
+DTM_DELETE: Final = Operation(
+    path=f"{DTM_PREFIX}/topic/{{name}}",
+    methods=("DELETE",),
+    tag="topics",
+    summary="Delete a topic",
+    parameters=(_NAME,),
+    answer=Done,
+    refusals=_DTM_REFUSALS,
+)
+DTM_SCAN: Final = Operation(
+    path=f"{DTM_PREFIX}/scanKV",
+    tag="topics",
+    summary="Topics as dtm keeps them, a page at a time",
+    parameters=(
+        Parameter("cat", "`topics`; of another category there is nothing"),
+        Parameter("position", "`next_position` of the page before", int),
+        Parameter("limit", "rows of a page", int),
+    ),
+    answer=KeyValuePage,
+)
+DTM_QUERY: Final = Operation(
+    path=f"{DTM_PREFIX}/queryKV",
+    tag="topics",
+    summary="One topic as dtm keeps it, or all",
+    parameters=(Parameter("cat", "`topics`"), Parameter("key", "the topic's name")),
+    answer=KeyValues,
+)
+LIST: Final = Operation(path=OWN_PREFIX, tag="topics", summary="All topics", answer=ShownTopics)
+SUBSCRIBE: Final = Operation(
+    path=f"{OWN_PREFIX}/subscribe",
+    methods=("POST",),
+    tag="topics",
+    summary="Add an address to a topic",
+    request=Subscription,
+    answer=Done,
+    refusals=_REFUSALS,
+)
+UNSUBSCRIBE: Final = Operation(
+    path=f"{OWN_PREFIX}/unsubscribe",
+    methods=("POST",),
+    tag="topics",
+    summary="Take an address from a topic",
+    request=Subscription,
+    answer=Done,
+    refusals=_REFUSALS,
+)
+SHOW: Final = Operation(
+    path=f"{OWN_PREFIX}/{{name:path}}",
+    tag="topics",
+    summary="One topic",
+    parameters=(_NAME,),
+    answer=ShownTopic,
+    refusals={404: _NO_TOPIC},
+)
+DELETE: Final = Operation(
+    path=f"{OWN_PREFIX}/{{name:path}}",
+    methods=("DELETE",),
+    tag="topics",
+    summary="Delete a topic",
+    parameters=(_NAME,),
+    answer=Done,
+    refusals=_REFUSALS,
+)
+
+
 class TopicRoutes:
-    """The handlers.
+    """Handlers of dtm's operations on topics and of ours.
 
     Arguments:
         topics: the coordinator's.
-        on_refused: hears the error code of each request refused here.
     """
 
-    def __init__(self, topics: ChangeableTopics, on_refused: Callable[[str], None]) -> None:
+    def __init__(self, topics: ChangeableTopics) -> None:
         self._topics = topics
-        self._on_refused = on_refused
 
-    def routes(self) -> list[Route]:
-        """Dtm's paths, and ours."""
-        dtms = [
-            ("subscribe", self._subscribe_by_get, "GET"),
-            ("unsubscribe", self._unsubscribe_by_get, "GET"),
-            ("topic/{name}", self._delete, "DELETE"),
-            ("scanKV", self._scan, "GET"),
-            ("queryKV", self._query, "GET"),
-        ]
-        ours = [
-            ("", self._list, "GET"),
-            ("/subscribe", self._subscribe, "POST"),
-            ("/unsubscribe", self._unsubscribe, "POST"),
-            ("/{name:path}", self._show, "GET"),
-            ("/{name:path}", self._delete, "DELETE"),
-        ]
-        by_dtm = partial(guarded, on_refused=self._on_refused)
-        by_us = partial(guarded, on_refused=self._on_refused, refuse=_refusal_answer)
+    def served(self) -> list[Served]:
+        """Return the operations with their handlers."""
         return [
-            *(Route(f"{DTM_PREFIX}/{path}", by_dtm(one), methods=[method]) for path, one, method in dtms),
-            *(Route(f"{OWN_PREFIX}{path}", by_us(one), methods=[method]) for path, one, method in ours),
+            Served(DTM_SUBSCRIBE, self._subscribe_by_get),
+            Served(DTM_UNSUBSCRIBE, self._unsubscribe_by_get),
+            Served(DTM_DELETE, self._delete),
+            Served(DTM_SCAN, self._scan),
+            Served(DTM_QUERY, self._query),
+            Served(LIST, self._list, _refusal_answer),
+            Served(SUBSCRIBE, self._subscribe, _refusal_answer),
+            Served(UNSUBSCRIBE, self._unsubscribe, _refusal_answer),
+            Served(SHOW, self._show, _refusal_answer),
+            Served(DELETE, self._delete, _refusal_answer),
         ]
 
     async def _subscribe_by_get(self, request: Request) -> Answer:

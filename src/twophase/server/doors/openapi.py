@@ -1,36 +1,32 @@
 """The OpenAPI document of the HTTP port, published by the port itself: `GET /api/twophase/openapi.json`.
 
-Made from the types that requests are read into and answers are written from, and from the lists in `dtm` and `own`.
-What is looser or stricter on the wire than its type says is put right here: unknown fields are ignored, keys may be
-written in any case, a refusal is the same object everywhere.
+Made from the operations that the port serves, and from the types that requests are read into and answers are written
+from. Where the wire is looser or stricter than a type, the document is corrected here: unknown fields are ignored, keys
+may be written in any case, a refusal is the same object everywhere.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from twophase.core.limits import GID_BYTES_MAX
 from twophase.core.many import MESSAGES_MAX, SubmitMany
-from twophase.server.doors.cold import respond
 from twophase.server.doors.dtm_jsonrpc import RpcCall
 from twophase.server.doors.many_http import PrepareMany
+from twophase.server.doors.operation import Operation, Parameter, Served
 from twophase.server.formats.encode import Answer, Failure
 from twophase.server.formats.wire import WireRequest
-from twophase.server.openapi.dtm import DTM
-from twophase.server.openapi.operation import OPENAPI_PATH, Operation, Parameter
-from twophase.server.openapi.own import OWN
 
-OPERATIONS: Final = (*DTM, *OWN)
+OPENAPI_PATH: Final = "/api/twophase/openapi.json"
+_PUBLISHED: Final = Operation(path=OPENAPI_PATH, tag="watching", summary="This document", answer=dict[str, Any])
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
 _ANY_TEXT: Final[Mapping[str, Any]] = {"schema": {"type": "string"}}
@@ -102,31 +98,45 @@ _NARROWED: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
         "gids": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": MESSAGES_MAX},
     },
 }
-"""What is taken, where the type that is read takes more, so that a refusal can say why."""
+"""Fields that accept less than the type they are read into, which takes more so that a refusal can say why."""
+
+_REQUIRED: Final[Mapping[str, list[str]]] = {
+    RpcCall.__name__: ["jsonrpc", "id", "method"],
+    PrepareMany.__name__: ["messages"],
+}
 
 
-def route() -> Route:
-    """Where the document is published."""
+class OpenApiDoor:
+    """Publishes the document, which is made when it is first requested.
 
-    async def publish(_request: Request) -> Response:
-        return respond(Answer(200, encoded()))
+    Arguments:
+        operations: every other operation of the port.
+    """
 
-    return Route(OPENAPI_PATH, publish)
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self.operations = (*operations, _PUBLISHED)
+
+    def served(self) -> list[Served]:
+        """Return the operation with its handler."""
+        return [Served(_PUBLISHED, self._publish)]
+
+    @functools.cached_property
+    def encoded(self) -> bytes:
+        """The document as JSON."""
+        return msgspec.json.encode(document(self.operations))
+
+    async def _publish(self, _request: Request) -> Answer:
+        return Answer(200, self.encoded)
 
 
-@functools.cache
-def encoded() -> bytes:
-    """The document as JSON; made once, when somebody asks."""
-    return msgspec.json.encode(document())
+def document(operations: Sequence[Operation]) -> dict[str, Any]:
+    """Make the document of these operations.
 
-
-def document() -> dict[str, Any]:
-    """The document.
-
-    >>> sorted(document()["paths"]["/api/dtmsvr/prepare"]["post"]["responses"])[:3]
+    >>> from twophase.server.doors.dtm_http import HOT_OPERATIONS
+    >>> sorted(document(HOT_OPERATIONS)["paths"]["/api/dtmsvr/prepare"]["post"]["responses"])[:3]
     ['200', '400', '408']
     """
-    types = list(dict.fromkeys([Failure, *_types()]))
+    types = list(dict.fromkeys([Failure, WireRequest, *_types(operations)]))
     described, components = msgspec.json.schema_components(map(_describable, types), ref_template=f"{_SCHEMAS}{{name}}")
     schemas = dict(zip(types, described, strict=True))
     for name, component in components.items():
@@ -135,12 +145,14 @@ def document() -> dict[str, Any]:
     request["required"] = list(FIELDS)[:2]
     for name, field in request["properties"].items():
         field["description"] = FIELDS.get(name, "")
-    components[RpcCall.__name__]["required"] = ["jsonrpc", "id", "method"]
-    components[PrepareMany.__name__]["required"] = ["messages"]
+    for name, required in _REQUIRED.items():
+        if name in components:
+            components[name]["required"] = required
     paths: dict[str, dict[str, Any]] = {}
-    for operation in OPERATIONS:
+    for operation in operations:
+        path = _described_path(operation)
         for method in operation.methods:
-            paths.setdefault(operation.path, {})[method] = _operation(operation, method, schemas)
+            paths.setdefault(path, {})[method.lower()] = _operation(operation, method.lower(), schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -158,8 +170,8 @@ def document() -> dict[str, Any]:
     }
 
 
-def _types() -> Iterator[Any]:
-    for operation in OPERATIONS:
+def _types(operations: Sequence[Operation]) -> Iterator[Any]:
+    for operation in operations:
         yield from (one for one in (operation.request, operation.answer) if one is not None)
         yield from (parameter.type for parameter in operation.parameters)
         yield from (shape for shapes in operation.shapes.values() for shape in shapes)
@@ -187,9 +199,15 @@ def _correct(component: dict[str, Any], narrowed: Mapping[str, Mapping[str, Any]
             del field["default"]
 
 
+def _described_path(operation: Operation) -> str:
+    """Return the path as OpenAPI writes it, without Starlette's converters."""
+    return operation.path.replace(":path}", "}")
+
+
 def _operation(operation: Operation, method: str, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+    words = _WORD.findall(_described_path(operation))
     said: dict[str, Any] = {
-        "operationId": "".join([method, *(word.capitalize() for word in _WORD.findall(operation.path))]),
+        "operationId": "".join([method, *map(str.capitalize, words)]),
         "tags": [operation.tag],
         "summary": operation.summary,
     }
