@@ -69,7 +69,8 @@ class Barrier(NamedTuple):
     power cut, the state of every attempt's transaction, and how far time and the cleaner have gone:
 
     `late`: the begin deadline has passed, counted from prepare. `cleaned`: the cleaner has deleted a row of this gid.
-    `horizon`: it stands above the time this message was prepared.
+    `horizon`: it stands above the time this message was prepared. `bare`: the row was committed without the branches
+    that were added inside its transaction.
     """
 
     row: Row
@@ -79,6 +80,7 @@ class Barrier(NamedTuple):
     late: bool = False
     cleaned: bool = False
     horizon: bool = False
+    bare: bool = False
 
 
 def empty(attempts: int) -> Barrier:
@@ -120,6 +122,8 @@ def ask(barrier: Barrier, rules: Rules) -> tuple[Barrier, Verdict]:
         return barrier, Verdict.ROLLED_BACK
     if is_locked(barrier):
         return barrier, Verdict.UNDECIDED if rules.held_lock_is_in_progress else Verdict.ROLLED_BACK
+    if barrier.row is Row.MSG and barrier.bare and rules.row_without_branches_is_no_verdict:
+        return barrier, Verdict.UNDECIDED
     if barrier.row is Row.MSG:
         return barrier, Verdict.COMMITTED
     if barrier.row is Row.NONE and barrier.horizon and rules.check_back_heeds_horizon:
@@ -137,7 +141,7 @@ def lose_power(barrier: Barrier) -> Barrier:
     )
     if barrier.durable:
         return barrier._replace(transactions=kept)
-    return barrier._replace(row=Row.NONE, owner=0, durable=True, transactions=kept)
+    return barrier._replace(row=Row.NONE, owner=0, durable=True, transactions=kept, bare=False)
 
 
 def clean(barrier: Barrier, rules: Rules) -> Barrier:
@@ -145,6 +149,7 @@ def clean(barrier: Barrier, rules: Rules) -> Barrier:
     return barrier._replace(
         row=Row.NONE,
         owner=0,
+        bare=False,
         cleaned=barrier.cleaned or barrier.row is not Row.NONE,
         horizon=barrier.horizon or rules.horizon_rises_with_deletes,
     )

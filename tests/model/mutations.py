@@ -132,6 +132,7 @@ _PURGED_SHARED = Size(attempts=1, nodes=2, history_is_purged=True)
 _UNVERIFIED = Rules(verifies_before_commit=False)
 _SWALLOWS_ERRORS = Size(attempts=1, nodes=1, swallowed_errors=True)
 _BLOCKS_COMMIT = Size(attempts=1, nodes=1, blocks_that_commit=True)
+_OPEN = Size(attempts=1, nodes=1, blocks_that_commit=True, open_messages=True)
 _SWALLOWS_DEADLOCKS = Size(attempts=1, nodes=1, swallowed_deadlocks=True)
 
 RULE_MUTATIONS = (
@@ -140,6 +141,7 @@ RULE_MUTATIONS = (
     Mutation("trusts a commit that returned, PostgreSQL", "I1", _UNVERIFIED, _SWALLOWS_ERRORS),
     Mutation("trusts a commit that returned, MySQL", "I4", _UNVERIFIED, _SWALLOWS_DEADLOCKS),
     Mutation("a part that a block committed counts as whole", "I2", _UNVERIFIED, _BLOCKS_COMMIT),
+    Mutation("a row without its branches is complete", "I2", Rules(row_without_branches_is_no_verdict=False), _OPEN),
     Mutation("what a block committed counts as rolled back", "I2", Rules(asks_after_exception=False), _BLOCKS_COMMIT),
     Mutation("a listener spoils what was seen, PostgreSQL", "I1", Rules(looks_last=False), _SWALLOWS_ERRORS),
     Mutation("a listener spoils what was seen, MySQL", "I4", Rules(looks_last=False), _SWALLOWS_DEADLOCKS),

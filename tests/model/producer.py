@@ -139,7 +139,9 @@ class Producers:
             committed = barrier.commit(
                 barrier.become(world.barrier, attempt, Transaction.COMMITTING), attempt, self._rules
             )
-            part = barrier.become(committed, attempt, Transaction.COMMITTED_PART)
+            part = barrier.become(committed, attempt, Transaction.COMMITTED_PART)._replace(
+                bare=self._size.open_messages
+            )
             yield f"{who}: its block commits by itself, goes on", world.with_barrier(part)
         if not self._rules.submits_after_commit:
             world = self.send(world, Event.SUBMIT, attempt)

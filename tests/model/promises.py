@@ -89,6 +89,9 @@ def check_call(world: Moment, called: Stored, step: str) -> None:
     if world.barrier.owner and not called.content:
         how = f"the branches that attempt {world.barrier.owner} added are not among those that are called"
         raise BrokenPromise("I2", how, step)
+    if world.barrier.bare:
+        how = f"the row of attempt {world.barrier.owner} lacks the branches that it added, and others are called"
+        raise BrokenPromise("I2", how, step)
     if world.barrier.owner and called.content != world.barrier.owner:
         raise BrokenPromise(
             "I1",

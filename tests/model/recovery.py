@@ -49,6 +49,8 @@ class Recovery:
 
     def _is_at_its_end(self, world: Moment) -> bool:
         state = world.stored.state
+        if world.barrier.bare:
+            return state is State.PREPARED  # a person knows which branches were added, and nobody else
         if barrier.is_committed(world.barrier) and not world.replies & Fact.FORCED:
             return state is State.SUCCEEDED or state is State.FORGOTTEN
         return state in _ENDS or state is State.ABSENT

@@ -65,6 +65,8 @@ class Rules(msgspec.Struct, frozen=True):
     check_back_heeds_horizon: bool = True
     """An insert that succeeded below the horizon is taken back and proves nothing (C13)."""
 
+    row_without_branches_is_no_verdict: bool = True
+    """A row that was committed before the added branches were written says so; off: it counts as complete."""
     check_back_asks_written_table: bool = True
     """The table that is asked is the one that the transaction writes; off: another one, which has no such row (C6)."""
 
@@ -105,6 +107,8 @@ class Size(msgspec.Struct, frozen=True):
     """A deadlock may roll back, and the application goes on in a fresh transaction (MySQL, C2)."""
     blocks_that_commit: bool = False
     """The application may end the transaction inside its block, and go on (C2, decision 1)."""
+    open_messages: bool = False
+    """Branches are added inside the block, and written behind it: a block that commits leaves a row without them."""
     operator: bool = False
     """An operator may park, redrive and force a stop at any time (C23, C24)."""
     history_is_purged: bool = False

@@ -24,6 +24,7 @@ from twophase.core import failpoint
 from twophase.core.errors import (
     BarrierError,
     BarrierTableUnusable,
+    BranchesLost,
     DatabaseIsReplica,
     TransactionLost,
     WrongDatabase,
@@ -39,6 +40,11 @@ CLOCK_SKEW_MS = 300_000
 
 _COMMITTED_REASON = "msg"
 _ROLLED_BACK_REASON = "rollback"
+
+_BRANCHES_LOST = (
+    f"{BranchesLost.code}: the local transaction is committed, but its block ended it before the branches added there "
+    "(open=True) were written. They are not known here, so none is called: call them by hand, then stop the message"
+)
 
 _log = logging.getLogger("twophase.barrier")
 
@@ -61,11 +67,20 @@ class CheckBackAnswer(msgspec.Struct, frozen=True):
     verdict: Verdict
     body: bytes | None = None
     evidence: str = ""
+    branches_lost: bool = False
+    """The transaction is committed, and its row lacks the branches that were added in it: no verdict, for ever."""
 
     @property
     def decided(self) -> bool:
         """Whether this is a verdict for ever."""
         return self.verdict in (Verdict.COMMITTED, Verdict.ROLLED_BACK)
+
+    @property
+    def reason(self) -> str:
+        """The reason of the row that this answer rests on; empty where it rests on none."""
+        if self.branches_lost or self.verdict is Verdict.COMMITTED:
+            return _COMMITTED_REASON
+        return _ROLLED_BACK_REASON if self.verdict is Verdict.ROLLED_BACK else ""
 
 
 def check_back_rule(
@@ -73,7 +88,7 @@ def check_back_rule(
 ) -> Steps[CheckBackAnswer]:
     """Insert the rollback row, read whose row stands, read the table's identity and horizon.
 
-    The caller commits a decided answer before it speaks it, and rolls back any other.
+    The caller commits an answer that rests on a row before it speaks it, and rolls back any other.
 
     Arguments:
         token: random, new for each question; tells whether the row that stands is the one written here.
@@ -127,6 +142,8 @@ def _judge(question: CheckBackQuestion, token: str, rows: Row, meta: dict[str, s
     if not rows or rows[0][0] != question.gid:
         return _unknown("the insert left no row of this gid")
     _, reason, written_by, body = rows[0]
+    if reason == _COMMITTED_REASON and body is not None and not len(body):
+        return CheckBackAnswer(Verdict.UNKNOWN, evidence=_BRANCHES_LOST, branches_lost=True)
     if reason == _COMMITTED_REASON:
         return CheckBackAnswer(Verdict.COMMITTED, bytes(body) if body is not None else None, "the barrier row stands")
     if reason != _ROLLED_BACK_REASON:
@@ -137,13 +154,12 @@ def _judge(question: CheckBackQuestion, token: str, rows: Row, meta: dict[str, s
     return CheckBackAnswer(Verdict.ROLLED_BACK, evidence="the check-back's row stands")
 
 
-def _stands(dialect: Dialect, table: str, gid: str, verdict: Verdict) -> Steps[None]:
-    """Read the decision once more, right before COMMIT, in the transaction that wrote it.
+def _stands(dialect: Dialect, table: str, gid: str, reason: str) -> Steps[None]:
+    """Read the row's reason once more, right before COMMIT, in the transaction that wrote it.
 
     Raises:
-        TransactionLost: the transaction has ended, or the decision is not the one to be spoken.
+        TransactionLost: the transaction has ended, or the reason is not that of the answer to be spoken.
     """
-    reason = _COMMITTED_REASON if verdict is Verdict.COMMITTED else _ROLLED_BACK_REASON
     try:
         yield from release_mark(dialect)
         rows = yield say(dialect, "read_decision", table, gid=gid)
@@ -222,9 +238,9 @@ def check_back(
                 transaction.dialect, table, question, secrets.token_hex(16), lock_timeout_ms=lock_timeout_ms
             )
             answer = perform(rule, transaction)
-            if answer.decided:
+            if answer.reason:
                 perform(look_once(ask_engine(engine), transaction.dialect, table), transaction)
-                transaction.commit(_stands(transaction.dialect, table, question.gid, answer.verdict))
+                transaction.commit(_stands(transaction.dialect, table, question.gid, answer.reason))
         finally:
             transaction.rollback()
             transaction.close()
@@ -252,9 +268,9 @@ async def acheck_back(
                 transaction.dialect, table, question, secrets.token_hex(16), lock_timeout_ms=lock_timeout_ms
             )
             answer = await aperform(rule, transaction)
-            if answer.decided:
+            if answer.reason:
                 await aperform(look_once(ask_engine(engine), transaction.dialect, table), transaction)
-                await transaction.commit(_stands(transaction.dialect, table, question.gid, answer.verdict))
+                await transaction.commit(_stands(transaction.dialect, table, question.gid, answer.reason))
         finally:
             await give_back(transaction)
     except Exception as error:  # noqa: BLE001 -- anything unexpected is no verdict; its code is logged

@@ -91,6 +91,7 @@ def begin_producer(
     *,
     identity: str | None = None,
     allow_unsafe: bool = False,
+    is_open: bool = False,
 ) -> Steps[None]:
     """The first statements of the local transaction: write the barrier row, then look at the database's clock.
 
@@ -104,6 +105,7 @@ def begin_producer(
             prepare gave one, which leaves the deadline unchecked.
         identity: the table's name that stands in the check address; None leaves it uncompared.
         allow_unsafe: as `read_identity`, where it is this very connection that decides.
+        is_open: branches may be added inside the transaction; until `write_branches` the row says that they lack.
 
     Raises:
         UnsafeDatabase: a crash could take back what this connection commits.
@@ -119,7 +121,8 @@ def begin_producer(
     if not allow_unsafe and dialect.has(OF_THE_CONNECTION):
         yield from require_durability(dialect, table)
     yield from begin_settings(dialect)
-    rows = yield from _insert_row(dialect, table, gid, token, prepared_at_ms)
+    statement = "insert_open_producer" if is_open else "insert_producer"
+    rows = yield from _insert_row(dialect, statement, table, gid, token, prepared_at_ms)
     yield from mark(dialect)
     if dialect.has("read_clock"):
         rows = yield say(dialect, "read_clock", table)
@@ -134,12 +137,14 @@ def begin_producer(
         )
 
 
-def _insert_row(dialect: Dialect, table: str, gid: str, token: str, prepared_at_ms: int | None) -> Steps[Sequence[Row]]:
+def _insert_row(
+    dialect: Dialect, statement: str, table: str, gid: str, token: str, prepared_at_ms: int | None
+) -> Steps[Sequence[Row]]:
     """Write the producer's row; raises CheckBackCameFirst when the message has one, and what `refusal_of` names."""
     try:
         rows = yield say(
             dialect,
-            "insert_producer",
+            statement,
             table,
             gid=gid,
             token=token,
@@ -195,6 +200,7 @@ def write_branches(dialect: Dialect, table: str, gid: str, token: str, body: byt
     """Put branches added inside the block into the barrier row, so that a check-back can answer them (decision 1).
 
     Arguments:
-        body: what `core.message.encode_branches` made.
+        body: what `core.message.encode_branches` made, of no branch too: only this row is a verdict.
     """
+    assert body, "an empty body says that the branches are not written"
     yield say(dialect, "write_branches", table, gid=gid, token=token, body=body)

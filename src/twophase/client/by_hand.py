@@ -14,7 +14,7 @@ from twophase.client.transport.wire import Operation
 from twophase.core.errors import InvalidRequest, MessageUsedTwice, NotYetDelivered
 
 _BEFORE_PREPARE = (Progress.NEW, Progress.PREPARED)
-_BEFORE_SUBMIT = (Progress.NEW, Progress.PREPARED, Progress.COMMITTED, Progress.SUBMITTED)
+_BEFORE_SUBMIT = (Progress.NEW, Progress.PREPARED, Progress.COMMITTED, Progress.BRANCHES_LOST, Progress.SUBMITTED)
 _BEFORE_ABORT = (Progress.NEW, Progress.PREPARED, Progress.ROLLED_BACK, Progress.SUBMITTED)
 
 
@@ -36,7 +36,8 @@ def prepare(course: Course, check_url: str, *, explicit_verdict: bool) -> Flow:
 
 
 def submit(course: Course) -> Flow:
-    """Submit by hand: a plain message, one prepared by hand, or once more after a commit whose submit was lost.
+    """Submit by hand: a plain message, one prepared by hand, or once more after a commit whose submit was lost,
+    or whose branches are in no row (`BranchesLost`).
 
     Raises:
         MessageUsedTwice: its local transaction is under way or did not commit, so this would be a ghost.

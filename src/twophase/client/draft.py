@@ -42,6 +42,8 @@ class Progress(enum.Enum):
     """The local transaction is committed; submit did not get through, the check-back will deliver."""
     SUBMITTED = "submitted"
     """The coordinator has acknowledged the submit: it will deliver."""
+    BRANCHES_LOST = "branches lost"
+    """The local transaction is committed without the branches added in it; nothing is called until a submit by hand."""
     UNDECIDED = "undecided"
     """Not known here; the check-back decides. Do not repeat the business under a new gid."""
 
@@ -67,6 +69,10 @@ def became(progress: Progress) -> str:
             return "its local transaction is committed; its branches will be called"
         case Progress.SUBMITTED:
             return "it is submitted; its branches are called"
+        case Progress.BRANCHES_LOST:
+            return (
+                "its local transaction is committed without its branches; none is called unless it is submitted by hand"
+            )
         case Progress.UNDECIDED:
             return "whether it committed is not known here; the check-back decides. Do not repeat its business"
         case _:

@@ -262,7 +262,9 @@ class Attempt:
         row = (self.course.table, draft.gid, self.opening.token, draft.prepared_at_ms)
         identity, allow_unsafe = self.opening.identity, self.course.allow_unsafe
         try:
-            yield Rule(begin_producer(dialect, *row, identity=identity, allow_unsafe=allow_unsafe))
+            yield Rule(
+                begin_producer(dialect, *row, identity=identity, allow_unsafe=allow_unsafe, is_open=draft.options.open)
+            )
         except DatabaseSwitched:
             yield DistrustIdentity(self.course.table)
             raise
@@ -271,7 +273,7 @@ class Attempt:
         draft.progress = Progress.IN_TRANSACTION
 
     def before_commit(self) -> Flow:
-        """Write the branches that were added inside the block into the row."""
+        """Write the branches added inside the block of an open message into the row, also that there are none."""
         draft = self.draft
         yield Flush()
         added = draft.added_branches()
@@ -279,6 +281,7 @@ class Attempt:
             # What could not be submitted must not be committed: no check-back would get it through either.
             content = draft.content()
             draft.encoded = (content, self.course.encode(content, _SUBMIT))
+        if draft.options.open:
             row = (self.course.table, draft.gid, self.opening.token)
             yield Rule(write_branches(self.dialect, *row, encode_branches(added)))
 
@@ -337,6 +340,8 @@ class Attempt:
                 raise RolledBack(f"the local transaction is rolled back: {seen.message}", gid=draft.gid) from seen
         elif answer.verdict is Verdict.COMMITTED:
             yield from self._committed_despite(seen, answer.body)
+        elif answer.branches_lost:
+            self._raise_branches_lost(seen)
         elif self.begun or not draft.gid_is_ours:
             # A gid made here whose transaction never began cannot have committed: then the cause itself propagates.
             draft.progress = Progress.UNDECIDED
@@ -349,26 +354,28 @@ class Attempt:
     def _committed_despite(self, seen: Exception, body: bytes | None) -> Flow:
         draft = self.draft
         draft.progress = Progress.COMMITTED
-        # The row is the truth: an implicit commit may have made it durable before the added branches were written.
-        written = decode_branches(body) if body else ()
-        branches = draft.fixed_branches() + written
+        # The row is the truth: it may be that of another transaction for this gid, with other branches.
+        added = decode_branches(body) if body else ()
         try:
-            yield from self._submit(branches)
+            yield from self._submit(draft.fixed_branches() + added)
         except NotYetDelivered as error:
             log.info("%s", error.message, extra={"gid": draft.gid})
-        lost = tuple(branch.url for branch in draft.added_branches() if branch not in written)
-        if lost:
-            raise BranchesLost(
-                f"{type(seen).__name__} was raised: the block ended its transaction, which is committed, before the "
-                f"branches added in it were written. {', '.join(lost)}: never called; only the branches that stand in "
-                "the barrier row and those fixed at prepare are.",
-                gid=draft.gid,
-                branches=lost,
-            ) from seen
         raise CommittedDespiteError(
             f"{type(seen).__name__} was raised, but the local transaction is committed; its branches "
             f"{'are' if draft.progress is Progress.SUBMITTED else 'will be'} called.",
             gid=draft.gid,
+        ) from seen
+
+    def _raise_branches_lost(self, seen: Exception) -> None:
+        draft = self.draft
+        draft.progress = Progress.BRANCHES_LOST
+        known = tuple(branch.url for branch in draft.branches)
+        raise BranchesLost(
+            f"{type(seen).__name__} was raised: the block ended its transaction, which is committed, before the "
+            f"branches added in it were written. None is called: {', '.join(known) or 'not known here'}. The message "
+            "stays prepared, and every check-back answers 'unknown'.",
+            gid=draft.gid,
+            branches=known,
         ) from seen
 
     def _submit(self, branches: tuple[Branch, ...]) -> Flow:

@@ -28,6 +28,7 @@ from twophase.core.errors import CheckBackCameFirst, ConfigurationError, Invalid
 from twophase.core.verdict import Verdict
 
 LONG_MS = 20_000
+EMPTY = {"sqlite": "x''", "postgresql": "''", "mysql": "x''"}
 MARGIN_S = 3.5
 """What a busy machine may add; without the bound the shortest of the waits, SQLite's, is five seconds."""
 
@@ -108,6 +109,22 @@ def test_branches_of_the_block_are_answered(bank_and_way: tuple[Bank, str]) -> N
     committed(bank, gid, b"\x91\x00\xff")
     with bank.reached(way) as engine:
         assert check_back(engine, gid).body == b"\x91\x00\xff"
+
+
+def test_a_row_whose_branches_are_not_written_is_written_again_before_it_is_spoken_of(
+    bank_and_way: tuple[Bank, str],
+) -> None:
+    bank, way = bank_and_way
+    gid = new_gid()
+    committed(bank, gid)
+    bank.query(f"update barrier set body = {EMPTY[bank.kind]} where gid = '{gid}'")
+    changed = f"select {'xmin' if bank.kind == 'postgresql' else 'update_time'} from barrier where gid = '{gid}'"
+    before = bank.query(changed)
+    with bank.reached(way) as engine:
+        answer = check_back(engine, gid)
+    assert (answer.verdict, answer.branches_lost) == (Verdict.UNKNOWN, True)
+    assert bank.query(changed) != before, "its own durable write stands behind what it says"
+    assert bank.reasons(gid) == ["msg"]
 
 
 def test_never_started_is_rolled_back_and_may_never_start(bank_and_way: tuple[Bank, str]) -> None:

@@ -14,6 +14,7 @@ from tests.integration.client.cutting_proxy import Cut, CuttingProxy
 from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT, PostgresLedger
 from twophase import (
     AsyncTwoPhase,
+    BranchesLost,
     CommittedDespiteError,
     Message,
     OpenTransaction,
@@ -119,6 +120,28 @@ def test_branches_added_before_the_commit_are_in_the_row(bank: Bank, coordinator
     ((body,),) = bank.ledger.run("select body from barrier")
     assert body is not None
     assert len(coordinator.last("submit")["steps"]) == 2
+
+
+@SYNC
+def test_an_open_message_whose_joined_transaction_ends_before_its_commit_is_not_submitted(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    message = transfer_message(coordinator, is_open=True)
+
+    def business() -> None:
+        with Session(bank.engine) as session:
+            message.join(session, CHECK).add("http://mailer/receipt")
+            session.execute(text(TRANSFER))
+            session.connection().exec_driver_sql("commit")
+            with pytest.raises(TransactionLost):
+                session.commit()
+            session.rollback()
+
+    with pytest.raises(BranchesLost):
+        business()
+    assert bank.ledger.balance() == 70
+    assert coordinator.operations == ["prepare"]
+    assert bank.ledger.check_back(message.gid).branches_lost
 
 
 @SYNC

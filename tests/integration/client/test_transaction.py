@@ -14,6 +14,7 @@ from tests.integration.client.cutting_proxy import Cut, CuttingProxy
 from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT
 from twophase import (
     AsyncTwoPhase,
+    BranchesLost,
     CheckBackCameFirst,
     CommittedDespiteError,
     ContraryDecision,
@@ -157,7 +158,17 @@ async def test_branches_added_inside_are_in_the_row_and_in_submit(
     assert [step["action"] for step in coordinator.last("submit")["steps"]] == [RECEIVER, "http://mailer/receipt"]
 
 
-async def test_a_branch_added_behind_a_commit_inside_the_block_is_in_no_row_and_in_no_submit(
+async def test_an_open_message_to_which_nothing_was_added_is_committed_with_an_empty_list(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    message = transfer_message(coordinator.url, open=True)
+    await bank.transact(message, transfer)
+    ((body,),) = bank.ledger.run("select body from barrier")
+    assert decode_branches(bytes(body)) == ()
+    assert bank.ledger.check_back(message.gid).verdict is Verdict.COMMITTED
+
+
+async def test_an_open_message_whose_block_ends_its_transaction_is_not_submitted(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:
     message = transfer_message(coordinator.url, open=True)
@@ -167,11 +178,16 @@ async def test_a_branch_added_behind_a_commit_inside_the_block_is_in_no_row_and_
         await desk.commit()
         message.add("http://mailer/receipt")
 
-    with pytest.raises(CommittedDespiteError) as raised:
+    with pytest.raises(BranchesLost) as raised:
         await bank.transact(message, business)
     assert isinstance(raised.value.__cause__, TransactionLost)
-    assert bank.ledger.run("select body from barrier") == [(None,)]
-    assert [step["action"] for step in coordinator.last("submit")["steps"]] == [RECEIVER]
+    assert raised.value.branches == (RECEIVER, "http://mailer/receipt")
+    assert bank.ledger.balance() == 70
+    assert [bytes(body) for (body,) in bank.ledger.run("select body from barrier")] == [b""]
+    assert coordinator.operations == ["prepare"]
+    assert message.state is Progress.BRANCHES_LOST
+    answer = bank.ledger.check_back(message.gid)
+    assert (answer.verdict, answer.branches_lost) == (Verdict.UNKNOWN, True)
 
 
 async def test_commit_inside_the_block_is_found_out_and_submitted(

@@ -20,6 +20,7 @@ from twophase.barrier.asking import acheck_back, check_back
 from twophase.barrier.branch import once
 from twophase.barrier.open import open_transaction
 from twophase.core.errors import CheckBackCameFirst, CommittedDespiteError, OpenTransaction, UnsupportedEngine
+from twophase.core.message import decode_branches
 from twophase.core.verdict import Verdict
 from twophase.testing import outer_transaction
 
@@ -78,6 +79,18 @@ def test_what_ends_well_is_submitted_and_the_check_back_says_committed(
     assert (balance(connection), reasons(connection, message.gid)) == (70, ["msg"])
     assert check_back(way, message.gid).verdict is Verdict.COMMITTED
     assert connection.in_transaction()
+
+
+def test_branches_added_to_an_open_message_are_in_its_row(
+    way: Any, connection: Connection, coordinator: RecordingCoordinator
+) -> None:
+    message = Message(coordinator.url, open=True)
+    with message.transaction(way, check=CHECK):
+        message.add("http://bank-b/in", {"amount": 30})
+
+    answer = check_back(way, message.gid)
+    assert answer.verdict is Verdict.COMMITTED
+    assert [branch.url for branch in decode_branches(answer.body or b"")] == ["http://bank-b/in"]
 
 
 def test_what_fails_is_rolled_back_alone_and_aborted(

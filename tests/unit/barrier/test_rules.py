@@ -11,10 +11,11 @@ from twophase import barrier
 from twophase.barrier.asking import CheckBackAnswer, CheckBackQuestion, check_back_rule
 from twophase.barrier.dialect import MYSQL, POSTGRESQL, SQLITE, Dialect
 from twophase.barrier.durability import require_durability
-from twophase.barrier.producer import begin_producer, verify_producer
+from twophase.barrier.producer import begin_producer, verify_producer, write_branches
 from twophase.barrier.transaction import Row, Statement, Steps
 from twophase.core.errors import BeginDeadlinePassed, LimitExceeded, TransactionLost, UnsafeDatabase
 from twophase.core.limits import BEGIN_DEADLINE_MS
+from twophase.core.message import encode_branches
 from twophase.core.verdict import Verdict
 
 DIALECTS = pytest.mark.parametrize("dialect", [SQLITE, POSTGRESQL, MYSQL], ids=lambda dialect: dialect.name)
@@ -163,6 +164,26 @@ def test_the_check_back_is_read_committed_and_bounded_before_it_inserts(dialect:
 @DIALECTS
 def test_only_a_row_of_known_reason_is_a_verdict(dialect: Dialect, row: Row | None, verdict: Verdict) -> None:
     assert ask(row, dialect=dialect)[0].verdict is verdict
+
+
+@pytest.mark.parametrize("body", [b"", memoryview(b"")])
+@DIALECTS
+def test_a_committed_row_whose_branches_are_not_written_is_no_verdict(
+    dialect: Dialect, body: bytes | memoryview
+) -> None:
+    answer, _ = ask(["g", "msg", "producer", body], dialect=dialect)
+    assert (answer.verdict, answer.branches_lost) == (Verdict.UNKNOWN, True)
+    assert answer.evidence.startswith("TP-5013: the local transaction is committed")
+
+
+def test_a_committed_row_of_an_open_message_without_added_branches_is_a_verdict() -> None:
+    answer, _ = ask(["g", "msg", "producer", encode_branches(())])
+    assert (answer.verdict, answer.branches_lost) == (Verdict.COMMITTED, False)
+
+
+def test_branches_are_never_written_as_an_empty_body() -> None:
+    with pytest.raises(AssertionError):
+        next(write_branches(SQLITE, "barrier", "g", "token", b""))
 
 
 @pytest.mark.parametrize("meta", [{}, {"identity": "other"}])

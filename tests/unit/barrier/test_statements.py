@@ -13,7 +13,7 @@ from twophase.core.errors import ConfigurationError
 
 DIALECTS = pytest.mark.parametrize("dialect", [SQLITE, POSTGRESQL, MYSQL], ids=lambda dialect: dialect.name)
 COMMON = (
-    "insert_producer insert_branch insert_check_back verify write_branches read_identity read_meta"
+    "insert_producer insert_open_producer insert_branch insert_check_back verify write_branches read_identity read_meta"
     " create_table create_meta insert_identity list_columns add_token add_body add_prepared_at"
     " read_flaws finish_branch confirm_branch now clean_page clean_horizon clean_producers clean_branches"
 )
@@ -37,6 +37,15 @@ def test_every_file_is_one_statement(dialect: Dialect) -> None:
         sql = dialect.sql(file.name.removesuffix(".sql"))
         assert ";" not in sql, file.name
         assert not re.search(r"--|\{|\}", sql), file.name
+
+
+@DIALECTS
+def test_the_row_of_an_open_message_differs_by_an_empty_body_alone(dialect: Dialect) -> None:
+    row, open_row = dialect.sql("insert_producer"), dialect.sql("insert_open_producer")
+    empty = "''" if dialect is POSTGRESQL else "x''"
+    assert open_row == row.replace("token, prepared_at", "token, body, prepared_at", 1).replace(
+        ":token, :prepared_at", f":token, {empty}, :prepared_at", 1
+    )
 
 
 @DIALECTS

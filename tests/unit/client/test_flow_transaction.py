@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import msgspec
 import pytest
 
 from tests.unit.client.stage import Stage, course
 from twophase.barrier.asking import CheckBackAnswer
-from twophase.client import flow
+from twophase.client import by_hand, flow
 from twophase.client.draft import Progress
 from twophase.client.transport.grpc_wire import answer_of
 from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure, encode_request
@@ -322,11 +325,17 @@ def test_more_branches_than_one_request_holds_are_refused_when_they_are_added() 
     draft.add("http://b/small", b"x")
 
 
+def test_an_open_message_without_added_branches_says_so_in_the_row() -> None:
+    stage = Stage()
+    stage.play(flow.transaction(course(stage, options=Options(open=True)), CHECK))
+    assert stage.performed == [*BEGINNING, "Flush", "write_branches", "last_look", "Commit", "Close", "submit"]
+
+
 def test_row_decides_which_added_branches_follow_a_commit_that_happened_by_itself() -> None:
     row = encode_branches((Branch("http://b/written", b"1"),))
     stage = Stage(failures={"last_look": TransactionLost()}, verdict=CheckBackAnswer(Verdict.COMMITTED, row))
     under_way = course(stage, options=Options(open=True))
-    stage.business = lambda: under_way.draft.add("http://b/late")
+    stage.business = lambda: under_way.draft.add("http://b/other")
     with pytest.raises(CommittedDespiteError):
         stage.play(flow.transaction(under_way, CHECK))
     assert [step["action"] for step in stage.bodies["submit"]["steps"]] == ["http://b/1", "http://b/written"]
@@ -439,14 +448,8 @@ def test_submit_is_encoded_anew_only_where_it_says_more_than_prepare(added: int,
     assert stage.bodies["submit"]["query_prepared"] == stage.bodies["prepare"]["query_prepared"]
 
 
-@pytest.mark.parametrize(
-    ("written", "missing"), [(None, ["http://b/one", "http://b/two"]), ("http://b/one", ["http://b/two"])]
-)
-def test_branches_that_are_in_no_row_are_named_and_never_said_to_be_called(
-    written: str | None, missing: list[str]
-) -> None:
-    row = None if written is None else encode_branches((Branch(written, b'"secret"'),))
-    stage = Stage(failures={"last_look": TransactionLost()}, verdict=CheckBackAnswer(Verdict.COMMITTED, row))
+def lose_branches(stage: Stage) -> tuple[flow.Course, BranchesLost]:
+    """Play a message whose block ended its transaction before the branches added in it were written."""
     under_way = course(stage, options=Options(open=True))
 
     def business() -> None:
@@ -454,11 +457,42 @@ def test_branches_that_are_in_no_row_are_named_and_never_said_to_be_called(
             under_way.draft.add(url, "secret")
 
     stage.business = business
-    with pytest.raises(BranchesLost, match="only the branches that stand in the barrier row") as raised:
+    with pytest.raises(BranchesLost) as raised:
         stage.play(flow.transaction(under_way, CHECK))
-    assert isinstance(raised.value, CommittedDespiteError)
-    assert list(raised.value.branches) == missing
-    assert all(url in str(raised.value) for url in missing)
-    assert "secret" not in str(raised.value)
-    fixed = ["http://b/1"] if written is None else ["http://b/1", written]
-    assert [step["action"] for step in stage.bodies["submit"]["steps"]] == fixed
+    return under_way, raised.value
+
+
+def row_without_branches() -> Stage:
+    answer = CheckBackAnswer(Verdict.UNKNOWN, evidence="TP-5013", branches_lost=True)
+    return Stage(failures={"last_look": TransactionLost()}, verdict=answer)
+
+
+def test_branches_that_are_in_no_row_are_named_and_nothing_is_submitted() -> None:
+    stage = row_without_branches()
+    under_way, raised = lose_branches(stage)
+    assert isinstance(raised, CommittedDespiteError)
+    assert raised.branches == ("http://b/1", "http://b/one", "http://b/two")
+    assert all(url in str(raised) for url in raised.branches)
+    assert "secret" not in str(raised)
+    assert stage.performed[-1] == "AskBarrier"
+    assert under_way.draft.progress is Progress.BRANCHES_LOST
+
+
+def test_a_message_whose_branches_are_in_no_row_may_be_submitted_by_hand_with_all_of_them() -> None:
+    stage = row_without_branches()
+    under_way, _ = lose_branches(stage)
+    stage.play(by_hand.submit(under_way))
+    assert [step["action"] for step in stage.bodies["submit"]["steps"]] == [
+        "http://b/1",
+        "http://b/one",
+        "http://b/two",
+    ]
+    assert under_way.draft.progress is Progress.SUBMITTED
+
+
+@pytest.mark.parametrize("decide", [by_hand.abort, partial(by_hand.prepare, check_url=CHECK, explicit_verdict=True)])
+def test_a_message_whose_branches_are_in_no_row_is_neither_aborted_nor_prepared_by_hand(decide: Any) -> None:
+    stage = row_without_branches()
+    under_way, _ = lose_branches(stage)
+    with pytest.raises(MessageUsedTwice, match="committed without its branches"):
+        stage.play(decide(under_way))

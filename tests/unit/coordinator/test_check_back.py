@@ -185,9 +185,10 @@ async def test_branches_added_inside_the_transaction_come_with_the_result_of_a_j
         assert rig.destination.urls() == [CHECK, IN, *(["http://bank-c/in"] if called else [])]
 
 
-async def test_an_open_message_whose_answer_is_garbled_stays_undecided(rig: Rig) -> None:
+@pytest.mark.parametrize("branches", ["%%%", ""], ids=["garbled", "of a route that takes an empty body for none"])
+async def test_an_open_message_whose_answer_says_no_branches_stays_undecided(rig: Rig, branches: str) -> None:
     await rig.prepare(message("g", IN, explicit_verdict=True, open=True))
-    rig.destination.script[CHECK].append(says("committed", 200, b'{"branches": "%%%"}'))
+    rig.destination.script[CHECK].append(says("committed", 200, json.dumps({"branches": branches}).encode()))
     rig.clock.advance(DUE_MS)
     await rig.settled()
     assert await rig.state("g") is State.PREPARED

@@ -49,7 +49,7 @@ _NO_ADDRESS = "the message has no check-back address"
 class _CommittedBody(msgspec.Struct):
     """The branches that a committed answer may carry beside the verdict; JSON-RPC puts it in `result`."""
 
-    branches: str = ""
+    branches: str | None = None
     jsonrpc: str = ""
     result: msgspec.Raw = msgspec.Raw(b"{}")
 
@@ -184,6 +184,8 @@ def _with_added_branches(message: Message, body: bytes) -> Message | None:
         if answered.jsonrpc:
             answered = msgspec.json.decode(answered.result, type=_CommittedBody)
         text = answered.branches
+        if text == "":
+            return None  # a route of an older version: the row is committed, and lacks the branches that were added
         said: tuple[Branch, ...] = decode_branches(binascii.a2b_base64(text)) if text else ()
         # Whom a topic stands for is not the producer's to say.
         added = tuple([Branch(one.url, one.payload) for one in said])

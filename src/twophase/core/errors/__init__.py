@@ -41,7 +41,7 @@ docstring's first line is the default text.
     │   │   └── BeginDeadlinePassed TP-5007 prepared too long ago to begin
     │   ├── Undecided             TP-5003  outcome not known yet; the check-back will decide
     │   ├── CommittedDespiteError TP-5004  an error was seen, yet the transaction is committed
-    │   │   └── BranchesLost      TP-5013  branches added in the block are never called
+    │   │   └── BranchesLost      TP-5013  the branches added in the block are in no row
     │   ├── OpenTransaction       TP-5005  the connection is already in a transaction
     │   ├── AutocommitRefused     TP-5006  the engine commits every statement by itself
     │   ├── MessageUsedTwice      TP-5008  a Message object is single-use

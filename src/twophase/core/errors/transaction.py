@@ -43,13 +43,16 @@ class CommittedDespiteError(TransactionError):
 
 
 class BranchesLost(CommittedDespiteError):
-    """The block ended its transaction before the branches added in it were written, so these are never called.
+    """The block committed before the branches added in it were written, so no branch is called.
 
-    `branches` holds their addresses.
+    The message stays undecided. `branches` holds the addresses of its branches, as far as they are known here.
     """
 
     code = "TP-5013"
-    remedy = "Take the commit out of the block. Send what is named by another message; do not repeat the operation."
+    remedy = (
+        "Take the commit out of the block. Do not repeat the operation: complete what is missing by hand; then call "
+        "message.submit(), which sends the branches, or run `twophase messages stop GID`."
+    )
 
     def __init__(self, message: str | None = None, *, gid: str | None = None, branches: tuple[str, ...] = ()) -> None:
         """Make the error; `branches` are addresses without payloads."""
