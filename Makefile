@@ -1,6 +1,6 @@
 # Everything sets itself up: a target that needs .venv makes it, or renews it when it is stale.
 .DEFAULT_GOAL := help
-.PHONY: help setup ready servers demo test soak fuzz faults check fix bench bench-spark docs lock clean distclean
+.PHONY: help setup ready servers demo test soak fuzz faults check trace fix bench bench-spark docs lock clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ faults: ready ## Plant faults in a copy of the code, one at a time; the tests mu
 
 check: ready ## Format, lint, types and import contracts
 	@scripts/check
+
+trace: ready ## Trace prepare, submit and a transaction through the files, and count (ARGS=--route: every file in order)
+	@scripts/trace $(ARGS)
 
 fix: ready ## Format, and repair what the linter can repair
 	@.venv/bin/ruff format . && .venv/bin/ruff check --fix .
