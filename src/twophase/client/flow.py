@@ -361,7 +361,7 @@ class Attempt:
         except NotYetDelivered as error:
             log.info("%s", error.message, extra={"gid": draft.gid})
         raise CommittedDespiteError(
-            f"{type(seen).__name__} was raised, but the local transaction is committed; its branches "
+            f"{_named(seen)} was raised, but the local transaction is committed; its branches "
             f"{'are' if draft.progress is Progress.SUBMITTED else 'will be'} called.",
             gid=draft.gid,
         ) from seen
@@ -371,7 +371,7 @@ class Attempt:
         draft.progress = Progress.BRANCHES_LOST
         known = tuple(branch.url for branch in draft.branches)
         raise BranchesLost(
-            f"{type(seen).__name__} was raised: the block ended its transaction, which is committed, before the "
+            f"{_named(seen)} was raised: the block ended its transaction, which is committed, before the "
             f"branches added in it were written. None is called: {', '.join(known) or 'not known here'}. The message "
             "stays prepared, and every check-back answers 'unknown'.",
             gid=draft.gid,
@@ -417,3 +417,9 @@ class Attempt:
                 error.message,
                 extra={"gid": self.draft.gid},
             )
+
+
+def _named(error: Exception) -> str:
+    """An error by its name, with the reason where it is this library's: a log may show the last of a chain only."""
+    name = type(error).__name__
+    return f"{name} ({error.code}: {error.message})" if isinstance(error, TwophaseError) else name

@@ -202,6 +202,8 @@ async def test_commit_inside_the_block_is_found_out_and_submitted(
     with pytest.raises(CommittedDespiteError) as raised:
         await bank.transact(message, business)
     assert isinstance(raised.value.__cause__, TransactionLost)
+    assert "TransactionLost (TP-5009: " in raised.value.message
+    assert raised.value.__cause__.message in raised.value.message
     assert bank.ledger.balance() == 70
     assert coordinator.operations == ["prepare", "submit"]
 
