@@ -13,10 +13,10 @@ from twophase.coordinator.messages.entry import OnReply, ReplyOf
 from twophase.core.hooks import WallClock
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
-from twophase.http2 import frames
-from twophase.http2.connection import Connection
-from twophase.rpc.messages import SERVICE, Request, encode_request
-from twophase.rpc.status import framed
+from twophase.grpc_server.http2 import frames
+from twophase.grpc_server.http2.connection import Connection
+from twophase.grpc_server.status import framed
+from twophase.grpc_wire.messages import SERVICE, Request, encode_request
 from twophase.server.doors.dtm_grpc import GrpcDoor
 from twophase.server.formats.decode import Decoder
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from twophase.core.many import MESSAGES_MAX, PREPARE_PATH, SUBMIT_PATH
-from twophase.rpc.messages import Request
+from twophase.grpc_wire.messages import Request
 from twophase.server.formats.wire import WireRequest
 
 GIDS: Final = tuple(f"fuzz-{number}" for number in range(12))

@@ -13,11 +13,11 @@ from tests.fuzz.play import Target
 from twophase.core.errors import TwophaseError
 from twophase.core.message import Message, decode, encode
 from twophase.destinations.grpc import GrpcDestination
+from twophase.grpc_wire.messages import BrokenMessage, encode_request, parse_request, parse_topic
 from twophase.http import HttpError
 from twophase.http.address import parse_address
 from twophase.http.outcome import HttpResponse
 from twophase.http.reader import ResponseReader
-from twophase.rpc.messages import BrokenMessage, encode_request, parse_request, parse_topic
 from twophase.server.formats.decode import Decoder
 from twophase.server.formats.wire import parse_steps
 

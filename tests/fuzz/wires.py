@@ -20,9 +20,9 @@ from tests.fuzz.play import Target
 from tests.fuzz.process import Fuzzed
 from tests.fuzz.streams import streams
 from twophase.bench.load import http2
-from twophase.http2 import frames
-from twophase.rpc.messages import SERVICE, encode_request
-from twophase.rpc.status import framed
+from twophase.grpc_server.http2 import frames
+from twophase.grpc_server.status import framed
+from twophase.grpc_wire.messages import SERVICE, encode_request
 
 _ANSWER_S: Final = 60.0
 """Long, because it may run at the lowest priority beside others."""

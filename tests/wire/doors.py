@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import grpc
 import msgspec
 
-from twophase.rpc.messages import Request, encode_request
+from twophase.grpc_wire.messages import Request, encode_request
 from twophase.testing import InProcessCoordinator
 
 _TIMEOUT_S = 20

@@ -17,7 +17,7 @@ import pytest
 from tests.wire.bank import Bank, bank
 from tests.wire.doors import Door, End, GrpcDoor, HttpDoor, JsonRpcDoor, wire
 from twophase.core.lifecycle import State
-from twophase.rpc.messages import Request, encode_request
+from twophase.grpc_wire.messages import Request, encode_request
 from twophase.testing import InProcessCoordinator
 
 DOORS: list[Any] = [HttpDoor, JsonRpcDoor, GrpcDoor]

@@ -171,7 +171,7 @@ class GrpcDestination:
             return known
         import grpc.aio  # noqa: PLC0415 -- only where gRPC is spoken
 
-        from twophase.rpc.channel import channel_options, trusted_roots  # noqa: PLC0415 -- the same
+        from twophase.grpc_wire.channel import channel_options, trusted_roots  # noqa: PLC0415 -- the same
 
         self._make_room()
         options = channel_options(bytes_max)

@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 
 from twophase.bench.load.http2 import Http2Connection, head
-from twophase.rpc.status import framed
+from twophase.grpc_server.status import framed
 
 Handler = Callable[[bytes, Any], Awaitable[bytes]]
 

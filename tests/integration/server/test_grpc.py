@@ -31,7 +31,7 @@ from twophase.core.errors import (
 from twophase.core.lifecycle import State
 from twophase.core.message import Durability, Options
 from twophase.core.verdict import BranchResult
-from twophase.rpc.messages import Request, encode_request, parse_gid
+from twophase.grpc_wire.messages import Request, encode_request, parse_gid
 from twophase.server.doors.dtm_grpc import GrpcDoor
 from twophase.server.formats.decode import Decoder
 

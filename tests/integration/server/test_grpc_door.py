@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.integration.server.pretend import PretendCoordinator, StoppedClock
 from tests.integration.server.test_grpc import Code, Dtm, message, method
-from twophase.rpc.messages import Request, encode_request
+from twophase.grpc_wire.messages import Request, encode_request
 from twophase.server.doors.dtm_grpc import GrpcDoor
 from twophase.server.formats.decode import Decoder
 

@@ -15,7 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import Dtm, Refused, grpc_url, message
 from twophase.core.gid import PROBE_GID
-from twophase.rpc.messages import pool
+from twophase.grpc_wire.messages import pool
 
 BAD = "http://127.0.0.1:9/in?gid=7"
 ENCODED = "http://127.0.0.1:9/in?%67id=7"

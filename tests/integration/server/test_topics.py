@@ -20,7 +20,7 @@ from tests.integration.server.process import BranchService, branch_service
 from tests.integration.server.running import Running, running
 from twophase import Message
 from twophase.core.lifecycle import State
-from twophase.rpc.messages import Request, encode_request, pool
+from twophase.grpc_wire.messages import Request, encode_request, pool
 
 DTM = "/api/dtmsvr"
 OURS = "/api/twophase/topics"

@@ -17,7 +17,7 @@ from tests.integration.server.test_grpc_branches import Bank, reply
 from twophase.coordinator.messages.entry import ReplyOf
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options
-from twophase.rpc.messages import Request, encode_request
+from twophase.grpc_wire.messages import Request, encode_request
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 HEADERS = (f"TraceParent: {PARENT}", "tracestate: a=1", "X-Request-Id: 7", "X-Other: no")

@@ -6,7 +6,7 @@ import pytest
 
 from twophase.bench.load.grpc_run import bodies
 from twophase.bench.load.workload import FIRST_NUMBER, NUMBER_AT, NUMBER_DIGITS, Gids, Workload
-from twophase.rpc.messages import parse_request
+from twophase.grpc_wire.messages import parse_request
 from twophase.server.formats.wire import parse_steps
 
 _SINK = "http://127.0.0.1:5000/a1b2c3d4"

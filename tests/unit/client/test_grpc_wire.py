@@ -23,7 +23,7 @@ from twophase.core.errors import (
     UnsupportedType,
 )
 from twophase.core.message import Branch, Durability, Message, Options
-from twophase.rpc.messages import Request, parse_request
+from twophase.grpc_wire.messages import Request, parse_request
 
 SUBMITTED = "current status 'submitted', cannot prepare. FAILURE"
 

@@ -12,7 +12,7 @@ from twophase import Message as Producers
 from twophase.client.transport import grpc_wire, wire
 from twophase.client.transport.wire import Operation
 from twophase.core.message import Branch, Durability, Message, Options, decode, encode
-from twophase.rpc.messages import Request
+from twophase.grpc_wire.messages import Request
 from twophase.server.doors.dtm_grpc import _read
 from twophase.server.formats.decode import Decoder
 from twophase.server.formats.options import usual_options

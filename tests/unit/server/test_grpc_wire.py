@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import twophase.rpc
+import twophase.grpc_wire
 from twophase.core.errors import InvalidRequest
-from twophase.rpc.messages import (
+from twophase.grpc_wire.messages import (
     BrokenMessage,
     Request,
     encode_gid,
@@ -69,7 +69,7 @@ def test_the_service_has_dtms_methods() -> None:
 
 def test_the_descriptor_is_what_protoc_makes_of_the_file(tmp_path: Path) -> None:
     subprocess.run([ROOT / "scripts" / "proto", tmp_path / "new.binpb"], check=True, timeout=60)
-    known = Path(twophase.rpc.__file__).with_name("dtmgimp.binpb").read_bytes()
+    known = Path(twophase.grpc_wire.__file__).with_name("dtmgimp.binpb").read_bytes()
     assert (tmp_path / "new.binpb").read_bytes() == known, "run scripts/proto"
 
 

@@ -19,7 +19,7 @@ from twophase.bench.load.run import Run
 from twophase.bench.load.workload import FIRST_NUMBER, NUMBER_DIGITS, Bodies, Workload, payload, steps
 from twophase.core.errors import ConfigurationError
 from twophase.core.gid import GID_CHARACTERS
-from twophase.rpc.status import framed
+from twophase.grpc_server.status import framed
 
 PRODUCERS_A_CONNECTION: Final = 16
 _SERVICE: Final = "/dtmgimp.Dtm"
@@ -40,7 +40,7 @@ def bodies(workload: Workload, sink_url: str) -> Bodies:
         ConfigurationError: gRPC is not installed.
     """
     try:
-        from twophase.rpc.messages import Request, encode_request  # noqa: PLC0415 -- an extra
+        from twophase.grpc_wire.messages import Request, encode_request  # noqa: PLC0415 -- an extra
     except ImportError as error:
         raise ConfigurationError("bench: gRPC needs `pip install 'twophase[grpc]'`.", remedy="") from error
     encoded = encode_request(

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
-from twophase.http2 import frames
-from twophase.http2.frames import DATA, END_HEADERS, END_STREAM, HEAD_BYTES, HEADERS
-from twophase.rpc.status import Status
+from twophase.grpc_server.http2 import frames
+from twophase.grpc_server.http2.frames import DATA, END_HEADERS, END_STREAM, HEAD_BYTES, HEADERS
+from twophase.grpc_server.status import Status
 
 _PADDED_OR_PRIORITY: Final = frames.PADDED | frames.WITH_PRIORITY
 _OURS: Final = {

@@ -21,8 +21,8 @@ import grpc.aio
 import msgspec
 import uvloop
 
+from twophase.grpc_wire.messages import SERVICE, parse_request
 from twophase.http import HttpClient
-from twophase.rpc.messages import SERVICE, parse_request
 
 _CONNECTIONS: Final = 32
 _TIMEOUT_MS: Final = 3_000

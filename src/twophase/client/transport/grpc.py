@@ -19,7 +19,7 @@ from twophase.client.transport.grpc_wire import METHODS, GrpcTarget, answer_of
 from twophase.client.transport.sync import ANSWER_BYTES_MAX
 from twophase.client.transport.wire import HttpAnswer, Operation
 from twophase.core.errors import ConfigurationError
-from twophase.rpc.channel import channel_options, trusted_roots
+from twophase.grpc_wire.channel import channel_options, trusted_roots
 
 if TYPE_CHECKING:
     import grpc.aio

@@ -16,10 +16,10 @@ from twophase.client.transport.wire import Disconnected, HttpAnswer, Operation, 
 from twophase.core.errors import ConfigurationError, InvalidRequest
 from twophase.core.limits import BODY_BYTES_MAX, require
 from twophase.core.message import Message
+from twophase.grpc_wire.messages import SERVICE, Request
+from twophase.grpc_wire.messages import encode_request as encode_protobuf
 from twophase.http.address import parse_address
 from twophase.http.outcome import HttpError
-from twophase.rpc.messages import SERVICE, Request
-from twophase.rpc.messages import encode_request as encode_protobuf
 
 DEFAULT_PORT: Final = 36_790
 METHODS: Final = {operation: f"/{SERVICE}/{operation.value.capitalize()}" for operation in Operation}

@@ -31,13 +31,13 @@ from twophase.core.errors import (
 from twophase.core.gid import fresh_gid
 from twophase.core.hooks import Clock
 from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX, require
-from twophase.http2.limits import Limits
-from twophase.http2.outbox import Reply
-from twophase.http2.port import Port
-from twophase.rpc.messages import SERVICE, BrokenMessage, Request, Topic, encode_gid, parse_request, parse_topic
-from twophase.rpc.services import Services, UnaryCoroutine
-from twophase.rpc.status import Ended, Status, ended, success
-from twophase.rpc.unary import UnaryCall
+from twophase.grpc_server.http2.limits import Limits
+from twophase.grpc_server.http2.port import Port
+from twophase.grpc_server.http2.reply import Reply
+from twophase.grpc_server.services import Services, UnaryCoroutine
+from twophase.grpc_server.status import Ended, Status, ended, success
+from twophase.grpc_server.unary import UnaryCall
+from twophase.grpc_wire.messages import SERVICE, BrokenMessage, Request, Topic, encode_gid, parse_request, parse_topic
 from twophase.server.doors.grpc_operators import Operators
 from twophase.server.formats.decode import Decoder
 from twophase.server.formats.encode import RETRY_AFTER_S, Refusal, Route, refusal

@@ -13,11 +13,11 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from twophase.rpc.messages import pool
-from twophase.rpc.services import Services
-from twophase.rpc.status import Ended, Status
-from twophase.rpc.streaming import StreamingCall
-from twophase.rpc.unary import UnaryCall
+from twophase.grpc_server.services import Services
+from twophase.grpc_server.status import Ended, Status
+from twophase.grpc_server.streaming import StreamingCall
+from twophase.grpc_server.unary import UnaryCall
+from twophase.grpc_wire.messages import pool
 
 _HEALTH: Final = f"/{health.SERVICE_NAME}"
 _REFLECTION: Final = f"/{reflection.SERVICE_NAME}/ServerReflectionInfo"

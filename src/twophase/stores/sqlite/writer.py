@@ -303,6 +303,7 @@ class Writer:
     def _check_files(self) -> None:
         """Refuse to write into files that a restart would not find: moved, replaced or removed meanwhile."""
         if self._connection is not None:
+            path = ""
             try:
                 for path, known in self._files.items():
                     status = os.stat(path)  # noqa: PTH116 -- on the way of every flush; pathlib costs twice as much

@@ -1,0 +1,95 @@
+"""The calls under way on a gRPC port: their number, deadlines and tasks, and the answer to a fault of the server.
+
+Calls know this and never the methods of a port (`services`), which makes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Protocol
+
+from twophase.grpc_server.http2.reply import Reply
+from twophase.grpc_server.status import Ended, Status, ended
+from twophase.http.wheel import TimeoutWheel
+
+
+class Endless(Protocol):
+    """A streaming call, which may go on for ever."""
+
+    def stop(self, end: Ended) -> None:
+        """End the call from outside."""
+        ...
+
+
+class Calls:
+    """See the module.
+
+    Arguments:
+        message_bytes_max: the longest message that is read.
+        calls_max: the largest number of calls under way at once.
+        too_many: makes the answer beyond that.
+        on_refused: called for each call that is refused by its headers.
+        on_crash: called with each fault of the server.
+        crash_end: the end of a call that met such a fault.
+    """
+
+    def __init__(
+        self,
+        *,
+        message_bytes_max: int,
+        calls_max: int,
+        too_many: Callable[[], Reply],
+        on_refused: Callable[[], None],
+        on_crash: Callable[[Exception], None],
+        crash_end: Ended,
+    ) -> None:
+        self.message_bytes_max = message_bytes_max
+        self.calls_max = calls_max
+        self.calls = 0
+        """The number of calls under way."""
+        self.too_many = too_many
+        self.on_refused = on_refused
+        self.wheel = TimeoutWheel(asyncio.get_running_loop())
+        self.deadline = ended(Status.DEADLINE_EXCEEDED, "the deadline has passed.")
+        self.late = ended(Status.CANCELLED, "the request did not arrive in time.")
+        self.streams: set[Endless] = set()
+        """The streaming calls under way."""
+        self._on_crash = on_crash
+        self._crash_end = crash_end
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def run(self, work: Coroutine[None, None, None], at_the_end: Callable[[], None]) -> asyncio.Task[None]:
+        """Run a coroutine; `at_the_end` is called also when it is cancelled before it begins."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            at_the_end()
+
+        task.add_done_callback(done)
+        return task
+
+    def fault(self, error: Exception) -> Ended:
+        """Report a fault of the server and return the end that a caller sees."""
+        self._on_crash(error)
+        return self._crash_end
+
+    def crashed(self, error: Exception) -> Reply:
+        """Do as `fault`, and return a whole answer."""
+        end = self.fault(error)
+        return ended(end.status, end.message, end.metadata)
+
+    def end_streams(self, end: Ended) -> None:
+        """End the streaming calls; the others end by themselves."""
+        for call in list(self.streams):
+            call.stop(end)
+
+    async def stop(self) -> None:
+        """End every call under way."""
+        self.wheel.stop()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))

@@ -1,0 +1,363 @@
+"""One peer of an HTTP/2 port: its requests, its windows, its settings, and how it ends (RFC 9113).
+
+What answers a request is a `Stream`, made by the head of the request; the connection knows nothing of it. Answers that
+come while something is being read leave in one piece when it has been read; others leave at once, and the event loop
+sends those of one turn together. A peer that does not read its answers is not read from. Whatever costs more than it
+brings (resets, pings, empty frames) is counted, and too much of it ends the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, cast
+
+from twophase.grpc_server.http2.control import Control
+from twophase.grpc_server.http2.faults import ConnectionFault, StreamFault
+from twophase.grpc_server.http2.frames import (
+    DEFAULT_WINDOW,
+    END_STREAM,
+    FLOW_CONTROL_ERROR,
+    INTERNAL_ERROR,
+    NO_ERROR,
+    PADDED,
+    PROTOCOL_ERROR,
+    REFUSED_STREAM,
+    STREAM_CLOSED,
+    goaway,
+    reset,
+    settings,
+    window_update,
+)
+from twophase.grpc_server.http2.headers import Blocks, Known, Malformed, require_regular
+from twophase.grpc_server.http2.limits import RECEIVE_WINDOW, Limits
+from twophase.grpc_server.http2.reader import NotHttp2, unpadded
+from twophase.grpc_server.http2.stream import Stream
+
+_RESET_REMEMBERED_MAX: Final = 256
+_SKIPPED_REMEMBERED_MAX: Final = 16
+_PLAIN_WORDS: Final = (
+    b"HTTP/1.1 505 HTTP Version Not Supported\r\nconnection: close\r\ncontent-type: text/plain\r\n\r\n"
+    b"this port speaks HTTP/2 only, for gRPC.\n"
+)
+
+
+class Owner(Protocol):
+    """The port of a connection; see `port.Port`."""
+
+    now_s: float
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def known(self) -> Known[Any]: ...
+
+    @property
+    def settings(self) -> Mapping[int, int]: ...
+
+    @property
+    def crashed(self) -> Callable[[Exception], None]: ...
+
+    def joined(self, connection: Connection) -> bool: ...
+
+    def left(self, connection: Connection) -> None: ...
+
+
+class Connection(Control, asyncio.Protocol):
+    """See the module. The port creates one for each accepted connection."""
+
+    def __init__(self, port: Owner) -> None:
+        super().__init__()
+        self.port = port
+        self.limits = port.limits
+        self.streams: dict[int, Stream] = {}
+        self.now_s = self.heard_s = self.idle_s = port.now_s
+        self._transport = cast("asyncio.Transport", None)
+        self._blocks = Blocks(port.known)
+        self._last = 0
+        self._window = RECEIVE_WINDOW
+        self._granted = 0
+        self._asking: deque[tuple[Stream, int]] = deque()
+        self._reset: deque[int] = deque(maxlen=_RESET_REMEMBERED_MAX)
+        self._skipped: deque[tuple[int, int]] = deque(maxlen=_SKIPPED_REMEMBERED_MAX)
+        self._out: list[bytes] = []
+        self._reading = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer has connected; beyond the bound it is cut off."""
+        self._transport = cast("asyncio.Transport", transport)
+        if not self.port.joined(self):
+            self.deaf = True
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- asyncio's
+        """The peer is gone; its requests go on where they were handed on, and nobody hears their answers."""
+        self.gone = self.deaf = True
+        self.outbox.close()
+        streams, self.streams = self.streams, {}
+        for stream in streams.values():
+            stream.cut()
+        self._asking.clear()
+        self.port.left(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Read whole frames; what they give rise to is sent in one piece."""
+        if self.deaf:
+            return
+        self.now_s = self.heard_s = self.port.now_s
+        self._reading = True
+        try:
+            self.feed(data)
+        except ConnectionFault as fault:
+            self.give_up(fault.code, fault.text)
+        except NotHttp2 as other:
+            if other.is_http_1:
+                self.write(_PLAIN_WORDS)
+            self._close()
+        except Exception as error:  # noqa: BLE001 -- one peer's fault, or ours, must not take the others along
+            self.port.crashed(error)
+            self.give_up(INTERNAL_ERROR, "internal error")
+        self._reading = False
+        if self._out:
+            out, self._out = self._out, []
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def pause_writing(self) -> None:
+        """The peer does not read: read no more of its requests."""
+        self.paused_s = self.port.now_s
+        self.outbox.paused = True
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        self.paused_s = None
+        self.outbox.paused = False
+        self._transport.resume_reading()
+        self.outbox.release()
+
+    def write(self, data: bytes) -> None:
+        """Send now, or when all has been read."""
+        if self._reading:
+            self._out.append(data)
+        elif not self.gone and self.linger_s is None:
+            self._transport.write(data)
+
+    def take_greeting(self) -> None:
+        """Introduce ourselves."""
+        self.write(settings(self.port.settings))
+        if RECEIVE_WINDOW > DEFAULT_WINDOW:
+            self.write(window_update(0, RECEIVE_WINDOW - DEFAULT_WINDOW))
+
+    def take_block(self, flags: int, stream: int, block: bytes) -> None:
+        """The headers of a request, or what follows a request."""
+        if stream <= self._last:
+            self._trailers(flags, stream, block)
+            return
+        if not stream & 1:
+            raise ConnectionFault(PROTOCOL_ERROR, "a stream of an even number")
+        if stream > self._last + 2:
+            self._skipped.append((self._last + 1, stream - 1))
+        self._last = stream
+        head = self._blocks.known.get(block)
+        if head is None:
+            try:
+                head = self._blocks.read(block)
+            except Malformed as error:
+                raise StreamFault(stream, PROTOCOL_ERROR, str(error)) from error
+        if self.leaving:
+            self._reset.append(stream)
+            return
+        if len(self.streams) >= self.limits.streams_max:
+            raise StreamFault(stream, REFUSED_STREAM, "too many requests at once")
+        self.streams[stream] = request = head.begin(self, stream, head)
+        if head.eager:
+            request.started()
+        if flags & END_STREAM:
+            self._end(request, b"")
+
+    def take_data(self, flags: int, stream: int, payload: bytes) -> None:
+        """A piece of a request."""
+        size = len(payload)
+        self._window -= size
+        if self._window < RECEIVE_WINDOW >> 1:
+            if self._window < 0:
+                raise ConnectionFault(FLOW_CONTROL_ERROR, "more than the connection's window")
+            self.write(window_update(0, RECEIVE_WINDOW - self._window))
+            self._window = RECEIVE_WINDOW
+        request = self.streams.get(stream)
+        if request is None:
+            self._data_of_none(stream)
+            return
+        if request.ended:
+            raise StreamFault(stream, STREAM_CLOSED, "data after the end")
+        request.window -= size
+        if request.window < 0:
+            raise StreamFault(stream, FLOW_CONTROL_ERROR, "more than the stream's window")
+        if flags & PADDED:
+            payload = unpadded(flags, payload)
+        if request.owed >= 0:
+            request.owed -= len(payload)
+            if request.owed < 0:
+                raise StreamFault(stream, PROTOCOL_ERROR, "more than the content-length")
+        if flags & END_STREAM:
+            self._end(request, payload)
+        elif payload:
+            request.received(payload, ended=False)
+        else:
+            self.odd()
+
+    def _end(self, request: Stream, payload: bytes) -> None:
+        if request.owed > 0:
+            raise StreamFault(request.number, PROTOCOL_ERROR, "less than the content-length")
+        request.ended = True
+        request.received(payload, ended=True)
+
+    def _data_of_none(self, stream: int) -> None:
+        """Data of a stream that is not open: of one that we have ended, it was on its way."""
+        self._require_begun(stream)
+        if stream not in self._reset:
+            raise StreamFault(stream, STREAM_CLOSED, "data on a closed stream")
+
+    def _require_begun(self, stream: int) -> None:
+        if not stream or stream > self._last or not stream & 1:
+            raise ConnectionFault(PROTOCOL_ERROR, "a frame of a stream that was never begun")
+
+    def _trailers(self, flags: int, stream: int, block: bytes) -> None:
+        """What follows a request, which nobody needs; or what no peer may send."""
+        fields = self._blocks.decode(block)
+        request = self.streams.get(stream)
+        if request is None:
+            if stream in self._reset:
+                return
+            if not stream & 1 or any(first <= stream <= last for first, last in self._skipped):
+                raise ConnectionFault(PROTOCOL_ERROR, "a stream with a number that has passed")
+            raise ConnectionFault(STREAM_CLOSED, "headers on a closed stream")
+        if request.ended:
+            raise StreamFault(stream, STREAM_CLOSED, "headers after the end")
+        if not flags & END_STREAM:
+            raise StreamFault(stream, PROTOCOL_ERROR, "headers in the middle of a request")
+        try:
+            for name, value in fields:
+                require_regular(name, value)
+        except Malformed as error:
+            raise StreamFault(stream, PROTOCOL_ERROR, str(error)) from error
+        self._end(request, b"")
+
+    def widen(self, stream: Stream, by: int) -> None:
+        """Let the peer send `by` more of a stream's data."""
+        stream.window += by
+        self.write(window_update(stream.number, by))
+
+    def admit(self, stream: Stream, by: int) -> None:
+        """Let one message through that is longer than the window: at once, or when others of them are whole."""
+        if stream.asks:
+            return
+        if self._granted and self._granted + by > self.limits.long_bytes_max:
+            stream.asks = True
+            self._asking.append((stream, by))
+            return
+        self._granted += by
+        stream.granted += by
+        self.widen(stream, by)
+
+    def admitted(self, stream: Stream) -> None:
+        """The long message is whole, or given up."""
+        self._granted -= stream.granted
+        stream.granted = 0
+        while self._asking:
+            asking, by = self._asking[0]
+            if self.streams.get(asking.number) is asking and not asking.ended:
+                if self._granted and self._granted + by > self.limits.long_bytes_max:
+                    return
+                self._asking.popleft()
+                asking.asks = False
+                self.admit(asking, by)
+            else:
+                self._asking.popleft()
+
+    def over(self, stream: Stream) -> None:
+        """The answer on a stream has been sent; what still comes of an unfinished request is not wanted."""
+        self._drop(stream)
+        if not stream.ended:
+            self._reset.append(stream.number)
+            self.write(reset(stream.number, NO_ERROR))
+        if not self.streams:
+            self.idle_s = self.port.now_s
+            if self.leaving:
+                self._close()
+
+    def take_fault(self, fault: StreamFault) -> None:
+        """Reset a stream, and count it."""
+        self.write(reset(fault.stream, fault.code))
+        self._reset.append(fault.stream)
+        self._cut(fault.stream)
+        self.odd()
+
+    def take_reset(self, stream: int) -> None:
+        """The peer wants no answer."""
+        self._require_begun(stream)
+        if stream in self.streams:
+            self._cut(stream)
+        self.odd()
+
+    def _cut(self, number: int) -> None:
+        stream = self.streams.get(number)
+        if stream is not None:
+            self._drop(stream)
+            self.outbox.forget(stream)
+            stream.cut()
+            if not self.streams:
+                self.idle_s = self.port.now_s
+                if self.leaving:
+                    self._close()
+
+    def _drop(self, stream: Stream) -> None:
+        self.streams.pop(stream.number, None)
+        if stream.granted:
+            self.admitted(stream)
+
+    def leave(self) -> None:
+        """Take no more requests; close when those under way are answered."""
+        if self.leaving or self.deaf:
+            return
+        self.leaving = True
+        if self.greeted:
+            self.write(goaway(self._last, NO_ERROR, "the server is going away"))
+        if not self.streams:
+            self._close()
+
+    def give_up(self, code: int, text: str) -> None:
+        """End the connection for a fault."""
+        if self.deaf:
+            return
+        if self.greeted:
+            self.write(goaway(self._last, code, text))
+        self._close()
+
+    def cut(self) -> None:
+        """End it at once."""
+        self.deaf = True
+        self._transport.abort()
+
+    def _close(self) -> None:
+        """Close so that what was written arrives: a socket closed with unread bytes resets the connection."""
+        if self.deaf:
+            return
+        self.deaf = True
+        self.linger_s = self.port.now_s
+        self.outbox.close()
+        streams, self.streams = self.streams, {}
+        for stream in streams.values():
+            stream.cut()
+        if self._out:
+            self._transport.write(b"".join(self._out))
+            self._out = []
+        if not self._transport.can_write_eof():
+            self._transport.close()
+            return
+        try:
+            self._transport.write_eof()
+        except OSError:  # the peer has gone in this very moment
+            self._transport.abort()

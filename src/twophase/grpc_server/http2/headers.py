@@ -1,0 +1,242 @@
+"""What a block of headers means: decoded once, remembered by its bytes, checked as HTTP/2 demands (RFC 9113, 8.2).
+
+Promise: what is remembered is what decoding would give. A block is remembered for every connection if decoding it
+neither read nor changed the peer's table. The peer is told to keep no table (SETTINGS_HEADER_TABLE_SIZE 0); once it has
+said so in a block (RFC 7541, 4.2), no block reads or changes one: all that it sends are remembered, and of one that is
+new (each has its own `traceparent`) only the fields that are new are decoded. A peer that keeps its table all the same
+is understood, only slower.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from hpack import Decoder
+from hpack.exceptions import HPACKDecodingError, HPACKError
+from hpack.hpack import decode_integer
+from hpack.table import HeaderTable
+
+from twophase.grpc_server.http2.faults import ConnectionFault
+from twophase.grpc_server.http2.frames import COMPRESSION_ERROR
+
+Fields = list[tuple[bytes, bytes]]
+"""Names and values, in their order."""
+H = TypeVar("H")
+
+BLOCKS_REMEMBERED_MAX: Final = 1024
+BLOCK_BYTES_REMEMBERED_MAX: Final = 2048
+FIELDS_REMEMBERED_MAX: Final = 4096
+FIELD_BYTES_REMEMBERED_MAX: Final = 512
+FIELD_BYTES_BESIDE: Final = 32
+"""What each field counts beside its name and value (RFC 9113, 6.5.2)."""
+_PSEUDO: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
+_NEEDED: Final = frozenset({b":method", b":scheme", b":path"})
+_OF_HTTP_1: Final = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
+_TABLE_BYTES_AT_FIRST: Final = 4096
+_NUMBER_BITS_MAX: Final = 35
+_NAME: Final = re.compile(rb"[-!#$%&'*+.^_`|~0-9a-z]+")
+_NOT_IN_A_VALUE: Final = re.compile(rb"[\0\r\n]")
+
+
+class Malformed(Exception):
+    """No proper request: this stream cannot go on."""
+
+
+class Known(Generic[H]):
+    """What blocks mean, shared by the connections of a port.
+
+    Arguments:
+        read: makes of a request's fields what its stream needs; raises Malformed.
+        list_bytes_max: the most that a block may unfold to, names, values and 32 bytes for each.
+    """
+
+    def __init__(self, read: Callable[[Fields], H], list_bytes_max: int) -> None:
+        self.read = read
+        self.list_bytes_max = list_bytes_max
+        self.always: dict[bytes, H] = {}
+        """Blocks that mean the same whatever the peer's table holds."""
+        self.without_table: dict[bytes, H] = {}
+        """Blocks that mean this where the peer keeps no table."""
+        self.fields: dict[bytes, tuple[bytes, bytes]] = {}
+        """Single fields, likewise."""
+
+
+class Blocks(Generic[H]):
+    """The header blocks of one peer, in the order they come."""
+
+    def __init__(self, known: Known[H]) -> None:
+        self.known = known.always
+        """What blocks mean that need not be decoded. Ask it first, then `read`."""
+        self._shared = known
+        self._decoder = Decoder(known.list_bytes_max)
+        self._decoder.header_table = self._table = _NotingTable()
+        self._table_bytes_max = _TABLE_BYTES_AT_FIRST
+
+    def settled(self) -> None:
+        """The peer has acknowledged our settings: from now on it keeps no table."""
+        self._table_bytes_max = 0
+
+    def read(self, block: bytes) -> H:
+        """The meaning of a request's block.
+
+        Raises:
+            Malformed: it is no request. ConnectionFault: it cannot be decoded.
+        """
+        fields = self.decode(block)
+        head = self._shared.read(_checked(fields))
+        if len(block) <= BLOCK_BYTES_REMEMBERED_MAX and not self._table.touched:
+            known = self.known
+            if len(known) >= BLOCKS_REMEMBERED_MAX:
+                known.clear()
+            known[block] = head
+        return head
+
+    def decode(self, block: bytes) -> Fields:
+        """The fields of a block, whatever they are; raises ConnectionFault."""
+        self._table.touched = False
+        try:
+            if self.known is self._shared.without_table:
+                return self._decode_by_field(block)
+            self._bound_table(block)
+            fields = self._decode(block)
+        except (HPACKError, IndexError) as error:
+            raise ConnectionFault(COMPRESSION_ERROR, "a block of headers cannot be decoded") from error
+        if self._table_bytes_max == self._table.maxsize == 0:
+            self.known = self._shared.without_table
+        return fields
+
+    def _decode(self, block: bytes) -> Fields:
+        return [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
+
+    def _decode_by_field(self, block: bytes) -> Fields:
+        """The fields of a block of a peer that keeps no table: each means the same wherever it stands.
+
+        A block with a field that was never seen before may have one that is never seen again, so it is not remembered.
+        """
+        seen = True
+        known, fields, left = self._shared.fields, Fields(), self._shared.list_bytes_max
+        for one in split(block):
+            pair = known.get(one)
+            if pair is None:
+                found = self._decode(one)
+                if not found:  # a change of the table's size, to 0
+                    if fields:
+                        raise HPACKDecodingError("a change of the table after a field")
+                    self._bound_table(one)
+                    continue
+                pair, seen = found[0], False
+                if len(one) <= FIELD_BYTES_REMEMBERED_MAX:
+                    if len(known) >= FIELDS_REMEMBERED_MAX:
+                        known.clear()
+                    known[one] = pair
+            left -= len(pair[0]) + len(pair[1]) + FIELD_BYTES_BESIDE
+            if left < 0:
+                raise HPACKDecodingError("more than a block may unfold to")
+            fields.append(pair)
+        self._table.touched = not seen
+        return fields
+
+    def _bound_table(self, block: bytes) -> None:
+        """Refuse a table larger than we allow; a peer that says nothing about its size is let be."""
+        at = 0
+        while at < len(block) and block[at] & 0xE0 == 0x20:
+            size, used = decode_integer(block[at:], 5)
+            if size > self._table_bytes_max:
+                raise ConnectionFault(COMPRESSION_ERROR, "a header table larger than allowed")
+            self._table.touched = True
+            at += used
+
+
+def split(block: bytes) -> list[bytes]:
+    """The fields of a block, and changes of the table's size, each as its bytes (RFC 7541, 6).
+
+    Raises:
+        HPACKDecodingError, IndexError: the block ends within one.
+    """
+    at, end, found = 0, len(block), list[bytes]()
+    while at < end:
+        start, first = at, block[at]
+        at += 1
+        if first & 0x80:
+            if first == 0xFF:
+                _, at = _integer(block, start, 0x7F)
+        elif first & 0xE0 == 0x20:
+            if first == 0x3F:
+                _, at = _integer(block, start, 0x1F)
+        else:
+            mask = 0x3F if first & 0x40 else 0x0F
+            if first & mask == mask:
+                _, at = _integer(block, start, mask)
+            for _ in range(1 if first & mask else 2):
+                size = block[at] & 0x7F
+                at += 1
+                if size == 0x7F:
+                    size, at = _integer(block, at - 1, 0x7F)
+                at += size
+            if at > end:
+                raise HPACKDecodingError("a field is cut off")
+        found.append(block[start:at])
+    return found
+
+
+def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
+    """A number of RFC 7541, 5.1, and where it ends."""
+    number = block[at] & mask
+    at += 1
+    if number < mask:
+        return number, at
+    for shift in range(0, _NUMBER_BITS_MAX, 7):
+        byte = block[at]
+        at += 1
+        number += (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+    raise HPACKDecodingError("a number that is too long")
+
+
+class _NotingTable(HeaderTable):
+    """Notes whether a block has read or changed what is kept from block to block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.touched = False
+
+    def get_by_index(self, index: int) -> tuple[bytes, bytes]:
+        if index > HeaderTable.STATIC_TABLE_LENGTH:
+            self.touched = True
+        return super().get_by_index(index)
+
+    def add(self, name: bytes, value: bytes) -> None:
+        self.touched = True
+        super().add(name, value)
+
+
+def _checked(fields: Fields) -> Fields:
+    """The fields of a request; raises Malformed (RFC 9113, 8.2 and 8.3)."""
+    pseudo: set[bytes] = set()
+    regular = False
+    for name, value in fields:
+        if name[:1] == b":":
+            if regular or name in pseudo or name not in _PSEUDO:
+                raise Malformed("a pseudo-header that is twice there, not one of a request's, or in a wrong place")
+            if name == b":path" and not value:
+                raise Malformed("an empty path")
+            pseudo.add(name)
+            continue
+        regular = True
+        require_regular(name, value)
+    if not pseudo >= _NEEDED:
+        raise Malformed("method, scheme and path are needed")
+    return fields
+
+
+def require_regular(name: bytes, value: bytes) -> None:
+    """Refuse what is no header of HTTP/2; raises Malformed."""
+    if not _NAME.fullmatch(name):
+        raise Malformed("a header name that is empty, has capitals or other characters that no name has")
+    if name in _OF_HTTP_1 or (name == b"te" and value != b"trailers"):
+        raise Malformed("a header that belongs to a connection of HTTP/1")
+    if _NOT_IN_A_VALUE.search(value):
+        raise Malformed("a header value of more than one line")

@@ -1,0 +1,140 @@
+"""An HTTP/2 port: who is connected, a sweep over all of them in place of a timer for each, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from twophase.grpc_server.http2.connection import Connection
+from twophase.grpc_server.http2.frames import (
+    HEADER_TABLE_SIZE,
+    MAX_CONCURRENT_STREAMS,
+    MAX_HEADER_LIST_SIZE,
+)
+from twophase.grpc_server.http2.headers import Fields, Known
+from twophase.grpc_server.http2.limits import Limits
+from twophase.grpc_server.http2.stream import Head
+
+H = TypeVar("H", bound=Head)
+
+_BACKLOG: Final = 1024
+_SWEEP_S_MAX: Final = 1.0
+_TLS_HANDSHAKE_S: Final = 10.0
+
+
+class Port(Generic[H]):
+    """Everybody who is connected.
+
+    Arguments:
+        read: makes of a request's fields what answers it; raises `headers.Malformed`.
+        limits: the bounds of what clients may do.
+        on_crash: hears of faults of ours.
+        on_turned_away: told of each client beyond `limits.connections_max`.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Fields], H],
+        limits: Limits,
+        on_crash: Callable[[Exception], None],
+        on_turned_away: Callable[[], None],
+    ) -> None:
+        self.limits = limits
+        self.known = Known(read, 2 * limits.header_list_bytes_max)
+        self.crashed = on_crash
+        self.settings = {
+            HEADER_TABLE_SIZE: 0,
+            MAX_CONCURRENT_STREAMS: limits.streams_max,
+            MAX_HEADER_LIST_SIZE: limits.header_list_bytes_max,
+        }
+        self.now_s = 0.0
+        self._turned_away = on_turned_away
+        self._connections: set[Connection] = set()
+        self._servers: list[asyncio.Server] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweep_s = min(_SWEEP_S_MAX, limits.shortest_s / 4)
+        self._leaving = False
+        self._empty = asyncio.Event()
+
+    async def start(self, host: str, port: int, context: ssl.SSLContext | None = None) -> int:
+        """Listen on every address of `host`; port 0 takes a free one. Returns the port.
+
+        Raises:
+            OSError: the address cannot be used.
+        """
+        try:
+            port = await self._listen(host, port, context)
+        except OSError:
+            self.stop()
+            raise
+        self._sweep()
+        return port
+
+    async def _listen(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
+        loop = asyncio.get_running_loop()
+        self.now_s = loop.time()
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for address in dict.fromkeys(one[4][0] for one in found):
+            server = await loop.create_server(
+                lambda: Connection(self),
+                str(address),
+                port,
+                backlog=_BACKLOG,
+                reuse_address=True,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else _TLS_HANDSHAKE_S,
+            )
+            self._servers.append(server)
+            port = port or server.sockets[0].getsockname()[1]
+        return port
+
+    def joined(self, connection: Connection) -> bool:
+        """A client has connected; False: one too many."""
+        if self._leaving or len(self._connections) >= self.limits.connections_max:
+            self._turned_away()
+            return False
+        self._connections.add(connection)
+        return True
+
+    def left(self, connection: Connection) -> None:
+        """A client is gone."""
+        self._connections.discard(connection)
+        if self._leaving and not self._connections:
+            self._empty.set()
+
+    def leave(self) -> None:
+        """Accept nobody, tell everybody, close each connection when its requests are answered."""
+        self._leaving = True
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.leave()
+        if not self._connections:
+            self._empty.set()
+
+    async def closed(self, timeout_s: float) -> bool:
+        """Wait until every connection is closed; False when that takes longer than `timeout_s`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Cut what is left. Safe to call twice, and without a start."""
+        self.leave()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self._connections):
+            connection.cut()
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.now_s = loop.time()
+        for connection in list(self._connections):
+            connection.check(self.now_s)
+        self._sweeper = loop.call_later(self._sweep_s, self._sweep)

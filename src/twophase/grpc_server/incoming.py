@@ -1,0 +1,88 @@
+"""From pieces of a request to its messages: five bytes before each, perhaps compressed, never longer than allowed.
+
+A message that says it is too long is refused when it says so; one that becomes too long when it is decompressed, when
+it does. What is kept is one unfinished message.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+from twophase.grpc_server.status import Ended, Status
+
+PREFIX_BYTES: Final = 5
+_WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}
+ENCODINGS: Final = "identity, deflate, gzip"
+
+
+class Incoming:
+    """The messages of one request.
+
+    Arguments:
+        encoding: the request's `grpc-encoding`.
+        bytes_max: the longest message.
+    """
+
+    __slots__ = ("_buffer", "_bytes_max", "_encoding")
+
+    def __init__(self, encoding: bytes, bytes_max: int) -> None:
+        self._encoding = encoding
+        self._bytes_max = bytes_max
+        self._buffer = bytearray()
+
+    @property
+    def unfinished(self) -> int:
+        """How many bytes of an unfinished message are there."""
+        return len(self._buffer)
+
+    @property
+    def missing(self) -> int:
+        """How many are missing until it is whole; 0 as long as that is not known."""
+        buffer = self._buffer
+        return PREFIX_BYTES + int.from_bytes(buffer[1:5], "big") - len(buffer) if len(buffer) >= PREFIX_BYTES else 0
+
+    def feed(self, data: bytes) -> list[tuple[bytes, int]]:
+        """The messages that this makes whole, each with the bytes that it took to send it.
+
+        Raises:
+            Ended: one cannot be taken.
+        """
+        buffer = self._buffer
+        buffer += data
+        found: list[tuple[bytes, int]] = []
+        while len(buffer) >= PREFIX_BYTES:
+            size = int.from_bytes(buffer[1:5], "big")
+            if buffer[0] > 1:
+                raise Ended(Status.INVALID_ARGUMENT, "the request is no gRPC message: it begins with neither 0 nor 1.")
+            if size > self._bytes_max:
+                raise _too_long(size, self._bytes_max)
+            if len(buffer) < PREFIX_BYTES + size:
+                break
+            message = bytes(buffer[PREFIX_BYTES : PREFIX_BYTES + size])
+            found.append((self._decompressed(message) if buffer[0] else message, PREFIX_BYTES + size))
+            del buffer[: PREFIX_BYTES + size]
+        return found
+
+    def _decompressed(self, message: bytes) -> bytes:
+        bits = _WINDOW_BITS.get(self._encoding)
+        if bits is None:
+            raise Ended(
+                Status.UNIMPLEMENTED,
+                f"grpc-encoding: the message is compressed in a way that is not known here; known are {ENCODINGS}.",
+                (("grpc-accept-encoding", ENCODINGS),),
+            )
+        decompressor = zlib.decompressobj(bits)
+        try:
+            plain = decompressor.decompress(message, self._bytes_max + 1)
+        except zlib.error as error:
+            raise Ended(Status.INVALID_ARGUMENT, "the message cannot be decompressed.") from error
+        if len(plain) > self._bytes_max:
+            raise _too_long(len(plain), self._bytes_max)
+        if not decompressor.eof:
+            raise Ended(Status.INVALID_ARGUMENT, "the compressed message is cut off.")
+        return plain
+
+
+def _too_long(size: int, bytes_max: int) -> Ended:
+    return Ended(Status.RESOURCE_EXHAUSTED, f"the message is at least {size} bytes, at most {bytes_max} are read.")

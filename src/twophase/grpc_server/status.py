@@ -1,0 +1,107 @@
+"""How a gRPC call ends: the codes, and the headers and trailers that say so (gRPC over HTTP/2, "Responses")."""
+
+from __future__ import annotations
+
+import base64
+import enum
+from collections.abc import Iterable
+from typing import Final
+
+from twophase.grpc_server.http2.frames import field, status_field
+from twophase.grpc_server.http2.reply import Reply
+
+TYPE: Final = b"application/grpc"
+_HEADERS: Final = status_field(200) + field(b"content-type", TYPE)
+_PRINTED: Final = frozenset(range(0x20, 0x7F)) - frozenset(b"%")
+
+Metadata = Iterable[tuple[str, str | bytes]]
+"""Names in lower case and values; bytes where the name ends with `-bin`, else text of printable ASCII."""
+
+
+class Status(enum.IntEnum):
+    """gRPC's codes."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class Ended(Exception):
+    """A call ends with a code other than OK; raised by who answers it."""
+
+    def __init__(self, status: Status, message: str, metadata: Metadata = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.metadata = tuple(metadata)
+
+
+def percent_encoded(text: str) -> bytes:
+    """A text as `grpc-message` carries it.
+
+    >>> percent_encoded("100 % größer")
+    b'100 %25 gr%C3%B6%C3%9Fer'
+    """
+    return b"".join(bytes((one,)) if one in _PRINTED else b"%%%02X" % one for one in text.encode("utf-8", "replace"))
+
+
+def metadata_fields(metadata: Metadata) -> bytes:
+    """Metadata as a part of a block.
+
+    >>> metadata_fields([("key-bin", b"\\xff")])
+    b'\\x00\\x07key-bin\\x02/w'
+    """
+    return b"".join(field(name.encode("ascii"), _on_the_wire(value)) for name, value in metadata)
+
+
+def _on_the_wire(value: str | bytes) -> bytes:
+    return value.encode("ascii") if isinstance(value, str) else base64.b64encode(value).rstrip(b"=")
+
+
+def trailers(status: Status, message: str = "", metadata: Metadata = ()) -> bytes:
+    """The block that ends a call."""
+    said = field(b"grpc-message", percent_encoded(message)) if message else b""
+    return field(b"grpc-status", b"%d" % status) + said + metadata_fields(metadata)
+
+
+HEADERS: Final = _HEADERS
+"""The block that begins an answer with a message."""
+
+
+def framed(message: bytes) -> bytes:
+    """A message as it travels: not compressed, and how long it is.
+
+    >>> framed(b"ab")
+    b'\\x00\\x00\\x00\\x00\\x02ab'
+    """
+    return b"\0" + len(message).to_bytes(4, "big") + message
+
+
+def success(message: bytes, metadata: Metadata = ()) -> Reply:
+    """One message, and OK."""
+    return Reply(HEADERS, framed(message), trailers(Status.OK, "", metadata))
+
+
+def ended(status: Status, message: str, metadata: Metadata = ()) -> Reply:
+    """No message, and why."""
+    return Reply(_HEADERS + trailers(status, message, metadata))
+
+
+def refused_by_http(http_status: int, status: Status, message: str) -> Reply:
+    """To a request that is none of gRPC's: status and text that any client of HTTP can read, and gRPC's beside it."""
+    headers = status_field(http_status) + field(b"content-type", b"text/plain; charset=utf-8")
+    return Reply(headers + trailers(status, message), f"{message}\n".encode())

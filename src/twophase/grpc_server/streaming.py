@@ -1,0 +1,164 @@
+"""A gRPC call of any number of messages either way, by a coroutine.
+
+Back-pressure goes both ways: the peer may send as much as its window, which opens as messages are taken; `send` returns
+when the peer's window has let the message through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from twophase.grpc_server.heads import CallHead
+from twophase.grpc_server.http2.frames import DEFAULT_WINDOW
+from twophase.grpc_server.http2.stream import Peer, Stream
+from twophase.grpc_server.incoming import Incoming
+from twophase.grpc_server.status import HEADERS, Ended, Status, ended, framed, trailers
+from twophase.http.wheel import Slot
+
+_WIDEN_AT: Final = DEFAULT_WINDOW // 2
+
+
+class StreamingCall(Stream):
+    """See the module. Iterate over it for the caller's messages; `send` answers.
+
+    Whoever answers returns for OK, or raises `Ended`. It is cancelled when the caller has gone or its deadline passed.
+    """
+
+    __slots__ = ("_arrived", "_begun", "_fault", "_incoming", "_messages", "_over", "_services", "_slot", "_task",
+                 "_unread", "head")  # fmt: skip
+
+    def __init__(self, connection: Peer, number: int, head: CallHead) -> None:
+        super().__init__(connection, number, head.content_bytes)
+        self.head = head
+        self._services = head.services
+        self._incoming = Incoming(head.encoding, head.services.message_bytes_max)
+        self._messages: deque[tuple[bytes, int]] = deque()
+        self._arrived = asyncio.Event()
+        self._fault: Ended | None = None
+        self._unread = 0
+        self._begun = self._over = False
+        self._task: asyncio.Task[None] | None = None
+        self._slot: Slot | None = None
+
+    def __aiter__(self) -> StreamingCall:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """The caller's next message; ends when the caller has said that there is no more. Raises Ended."""
+        while not self._messages:
+            if self._fault is not None:
+                raise self._fault
+            if self.ended:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        message, size = self._messages.popleft()
+        self._unread -= size
+        self._widen()
+        return message
+
+    async def send(self, message: bytes) -> None:
+        """One message to the caller; returns when it has left. One at a time. Raises Ended when the caller has gone."""
+        if self._over:
+            raise Ended(Status.CANCELLED, "the caller has gone.")
+        self._begin_answer()
+        await self.connection.outbox.message(self, framed(message))
+
+    def _begin_answer(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self.connection.outbox.headers(self, HEADERS)
+
+    def started(self) -> None:
+        """The call begins with its headers."""
+        services = self._services
+        if services.calls >= services.calls_max:
+            self._over = True
+            self.connection.outbox.answer(self, services.too_many())
+            return
+        services.calls += 1
+        services.streams.add(self)
+        if self.head.timeout_ms:
+            self._slot = services.wheel.add(self, self.head.timeout_ms)
+        self._task = services.run(self._answer(), self._done)
+
+    async def _answer(self) -> None:
+        end = Ended(Status.OK, "")
+        try:
+            await self.head.method(self)
+        except Ended as said:
+            end = said
+        except Exception as error:  # noqa: BLE001 -- one call's fault must not take the connection along
+            end = self._services.fault(error)
+        self._end(end)
+
+    def _done(self) -> None:
+        """Nobody answers any more; a task that was cancelled before it began has not run at all."""
+        self._services.calls -= 1
+        self._services.streams.discard(self)
+        if self._slot is not None:
+            self._slot.discard(self)
+            self._slot = None
+        self._end(Ended(Status.CANCELLED, "the call was cancelled."))
+
+    def _end(self, end: Ended) -> None:
+        if self._over:
+            return
+        self._over = True
+        if self._begun or end.status is Status.OK:
+            self._begin_answer()
+            self.connection.outbox.headers(self, trailers(end.status, end.message, end.metadata), ends=True)
+        else:
+            self.connection.outbox.answer(self, ended(end.status, end.message, end.metadata))
+
+    def received(self, data: bytes, *, ended: bool) -> None:
+        """A piece of the caller's messages."""
+        if self._over or self._fault is not None:
+            return
+        self._unread += len(data)
+        try:
+            self._messages += self._incoming.feed(data)
+            if ended and self._incoming.unfinished:
+                raise Ended(Status.INVALID_ARGUMENT, "the request ends within a message.")
+        except Ended as end:
+            self._fault = end
+        if self.granted and not self._incoming.missing:
+            self.connection.admitted(self)
+        if not self._messages:
+            self._widen()
+        self._arrived.set()
+
+    def _widen(self) -> None:
+        """Make room for what has been taken, and for a message that is longer than that when it is the next."""
+        if self.ended or self._over or self._fault is not None:
+            return
+        room = DEFAULT_WINDOW - self._unread - self.window
+        if room >= _WIDEN_AT:
+            self.connection.widen(self, room)
+        missing = self._incoming.missing
+        if missing > self.window and not self._messages:
+            self.connection.admit(self, missing - self.window)
+
+    def on_timeout(self) -> None:
+        """The caller's deadline has passed."""
+        self._slot = None
+        self.stop(Ended(Status.DEADLINE_EXCEEDED, "the deadline has passed."))
+
+    def stop(self, end: Ended) -> None:
+        """End the call from outside."""
+        if not self._over:
+            self.connection.outbox.forget(self)
+            self._end(end)
+            if self._task is not None:
+                self._task.cancel()
+
+    def late(self) -> None:
+        """A stream may stay open as long as it likes."""
+
+    def cut(self) -> None:
+        """The caller wants no answer any more, or is gone."""
+        self._over = True
+        if self._task is not None:
+            self._task.cancel()

@@ -1,0 +1,155 @@
+"""A gRPC call of one message and one answer, by callback: no task, no future, no coroutine.
+
+The usual call is one DATA frame that holds one whole message; it costs an object, a look at five bytes and a function
+call. Everything else (pieces, compression, too long, too many) is read by `Incoming`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from twophase.grpc_server.heads import CallHead
+from twophase.grpc_server.http2.reply import Reply
+from twophase.grpc_server.http2.stream import Peer, Stream
+from twophase.grpc_server.incoming import PREFIX_BYTES, Incoming
+from twophase.grpc_server.status import Ended, Metadata, Status, ended
+from twophase.http.wheel import Slot
+
+
+class UnaryCall(Stream):
+    """See the module. Whoever answers calls `finish`, once, whatever has become of the caller."""
+
+    __slots__ = ("_answered", "_counted", "_incoming", "_services", "_slot", "head", "task")
+
+    def __init__(self, connection: Peer, number: int, head: CallHead) -> None:
+        super().__init__(connection, number, head.content_bytes)
+        self.head = head
+        self.task: asyncio.Task[None] | None = None
+        """Who answers, if it is a coroutine; cancelled when the caller has gone."""
+        self._services = head.services
+        self._incoming: Incoming | None = None
+        self._slot: Slot | None = None
+        self._answered = False
+        self._counted = False
+
+    def received(self, data: bytes, *, ended: bool) -> None:
+        """A piece of the message, usually all of it."""
+        if ended and self._incoming is None:
+            size = len(data) - PREFIX_BYTES
+            if size >= 0 and data[0] == 0 and int.from_bytes(data[1:5], "big") == size:
+                self._hand_over(data[PREFIX_BYTES:])
+                return
+        if self._answered:
+            return
+        try:
+            self._gather(data, ended=ended)
+        except Ended as end:
+            self._send(_reply(end))
+
+    def _gather(self, data: bytes, *, ended: bool) -> None:
+        incoming = self._incoming
+        if incoming is None:
+            incoming = self._incoming = Incoming(self.head.encoding, self._services.message_bytes_max)
+        messages = incoming.feed(data)
+        if len(messages) > 1 or (messages and incoming.unfinished):
+            raise Ended(Status.INVALID_ARGUMENT, "the request has more than one message.")
+        if ended:
+            if incoming.unfinished:
+                raise Ended(Status.INVALID_ARGUMENT, "the request ends within its message.")
+            if not messages:
+                raise Ended(Status.INVALID_ARGUMENT, _NO_MESSAGE)
+        if messages and not ended:
+            self._keep_for_the_end(messages[0][0])
+        elif messages:
+            self._hand_over(messages[0][0])
+        elif incoming.missing > self.window:
+            self.connection.admit(self, incoming.missing - self.window)
+
+    def _keep_for_the_end(self, message: bytes) -> None:
+        """The message is whole, and the end of the request comes in a frame of its own."""
+        self._incoming = _Whole(message)
+
+    def _hand_over(self, message: bytes) -> None:
+        services, head = self._services, self.head
+        if self.granted:
+            self.connection.admitted(self)
+        self._incoming = None
+        if services.calls >= services.calls_max:
+            self._send(services.too_many())
+            return
+        services.calls += 1
+        self._counted = True
+        if head.timeout_ms:
+            self._slot = services.wheel.add(self, head.timeout_ms)
+        try:
+            head.method(self, message)
+        except Exception as error:  # noqa: BLE001 -- one call's fault must not take the connection along
+            self.finish(services.crashed(error))
+
+    def finish(self, reply: Reply) -> None:
+        """The answer; nobody hears it when the caller has gone."""
+        if self._counted:
+            self._counted = False
+            self._services.calls -= 1
+        if self._slot is not None:
+            self._slot.discard(self)
+            self._slot = None
+        if not self._answered:
+            self._send(reply)
+
+    def refuse(self, status: Status, message: str, metadata: Metadata = ()) -> None:
+        """No message, and why."""
+        self.finish(ended(status, message, metadata))
+
+    def _send(self, reply: Reply) -> None:
+        self._answered = True
+        self.connection.outbox.answer(self, reply)
+
+    def on_timeout(self) -> None:
+        """The caller's deadline has passed. What was handed on goes on."""
+        self._slot = None
+        if not self._answered:
+            self._send(self._services.deadline)
+            self._stop_task()
+
+    def late(self) -> None:
+        """The message is not whole after all the time that it is given."""
+        if not self._answered:
+            self._send(self._services.late)
+
+    def cut(self) -> None:
+        """The caller wants no answer any more, or is gone."""
+        self._answered = True
+        if self._slot is not None:
+            self._slot.discard(self)
+            self._slot = None
+        self._stop_task()
+
+    def _stop_task(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+
+class _Whole(Incoming):
+    """A message that is whole, and waits for the end of its request."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, message: bytes) -> None:
+        super().__init__(b"", 0)
+        self._message = message
+
+    def feed(self, data: bytes) -> list[tuple[bytes, int]]:
+        """Nothing more may come."""
+        if data:
+            raise Ended(Status.INVALID_ARGUMENT, "the request has more than one message.")
+        return [(self._message, 0)]
+
+
+_NO_MESSAGE = (
+    "the request is empty: a gRPC message (content-type application/grpc, five bytes before the protobuf) is needed."
+)
+
+
+def _reply(end: Ended) -> Reply:
+    return ended(end.status, end.message, end.metadata)

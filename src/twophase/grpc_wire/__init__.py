@@ -1,0 +1,1 @@
+"""dtm's protobuf messages as bytes and plain values, and the options of gRPC channels (ADR 0010)."""

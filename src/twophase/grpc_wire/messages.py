@@ -1,0 +1,157 @@
+"""The messages of `dtmgimp.proto` as plain values: bytes in, a struct out, and back.
+
+The descriptors come from a file that `scripts/proto` writes, and live in a pool of their own: generated Python would
+tie every installation to the protobuf release it was generated for, and the common pool would clash with a service
+that has generated code from dtm's file in the same process (ADR 0010). Nothing outside this module sees protobuf.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib.resources import files
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+from google.protobuf import descriptor_pb2, empty_pb2
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+SERVICE: Final = "dtmgimp.Dtm"
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`DtmRequest` with its options beside it. Times without a unit in their name are in seconds."""
+
+    gid: str = ""
+    trans_type: str = ""
+    steps: str = ""
+    """JSON text: a list of `{"action": ADDRESS}`."""
+    payloads: list[bytes] = []
+    query_prepared: str = ""
+    custom_data: str = ""
+    # From here on as in `DtmTransOptions`, the map first: `parse_request` relies on the order.
+    branch_headers: dict[str, str] = {}
+    wait_result: bool = False
+    timeout_to_fail: int = 0
+    retry_interval: int = 0
+    request_timeout: int = 0
+    concurrent: bool = False
+    delay_ms: int = 0
+    timeout_to_fail_ms: int = 0
+    request_timeout_ms: int = 0
+    retry_interval_ms: int = 0
+    explicit_verdict: bool = False
+    open: bool = False
+    durability: str = ""
+    next_cron_time: str = ""
+    attempts_max: int = 0
+    strict: bool = False
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """`DtmTopicRequest`."""
+
+    topic: str
+    url: str
+    remark: str
+
+
+class BrokenMessage(Exception):
+    """The bytes are no message of that type."""
+
+
+def _pascal(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+_IN_REQUEST: Final = {
+    "gid": "Gid",
+    "trans_type": "TransType",
+    "steps": "Steps",
+    "payloads": "BinPayloads",
+    "query_prepared": "QueryPrepared",
+    "custom_data": "CustomedData",
+}
+_IN_OPTIONS: Final = {name: _pascal(name) for name in Request.__struct_fields__ if name not in _IN_REQUEST}
+_OPTIONS: Final = "TransOptions"
+_values: Final = attrgetter(*(field for name, field in _IN_OPTIONS.items() if name != "branch_headers"))
+
+
+@functools.cache
+def pool() -> DescriptorPool:
+    """The descriptors of dtm's interface, for reflection too."""
+    own = DescriptorPool()
+    own.AddSerializedFile(empty_pb2.DESCRIPTOR.serialized_pb)
+    described = descriptor_pb2.FileDescriptorSet.FromString(
+        files("twophase.grpc_wire").joinpath("dtmgimp.binpb").read_bytes()
+    )
+    for file in described.file:
+        if file.package == SERVICE.partition(".")[0]:
+            own.AddSerializedFile(file.SerializeToString())
+    return own
+
+
+@functools.cache
+def _class(name: str) -> Any:
+    return GetMessageClass(pool().FindMessageTypeByName(f"dtmgimp.{name}"))
+
+
+def _parse(name: str, raw: bytes) -> Any:
+    try:
+        return _class(name).FromString(raw)
+    except (DecodeError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise BrokenMessage(f"the request is no protobuf message dtmgimp.{name}") from error
+
+
+def parse_request(raw: bytes) -> Request:
+    """The request in `raw`.
+
+    Raises:
+        BrokenMessage: not a DtmRequest, or text in it that is not UTF-8.
+
+    >>> parse_request(encode_request(Request(gid="g", trans_type="msg", delay_ms=7))).delay_ms
+    7
+    """
+    said = _parse("DtmRequest", raw)
+    head = said.Gid, said.TransType, said.Steps, list(said.BinPayloads), said.QueryPrepared, said.CustomedData
+    if not said.HasField(_OPTIONS):
+        return Request(*head)
+    options = said.TransOptions
+    return Request(*head, dict(options.BranchHeaders), *_values(options))
+
+
+def encode_request(request: Request) -> bytes:
+    """The bytes of a DtmRequest; options are left out when all are defaults.
+
+    Raises:
+        ValueError: a number that its field cannot hold, or text that cannot be UTF-8.
+    """
+    said = msgspec.to_builtins(request, builtin_types=(bytes,))
+    options = {_IN_OPTIONS[name]: value for name, value in said.items() if name in _IN_OPTIONS}
+    message = {_IN_REQUEST[name]: value for name, value in said.items() if name in _IN_REQUEST}
+    encoded: bytes = _class("DtmRequest")(**message, **({_OPTIONS: options} if options else {})).SerializeToString()
+    return encoded
+
+
+def parse_topic(raw: bytes) -> Topic:
+    """The topic request in `raw`; raises BrokenMessage."""
+    said = _parse("DtmTopicRequest", raw)
+    return Topic(said.Topic, said.URL, said.Remark)
+
+
+def parse_gid(raw: bytes) -> str:
+    """The gid in a DtmGidReply; raises BrokenMessage."""
+    gid: str = _parse("DtmGidReply", raw).Gid
+    return gid
+
+
+def encode_gid(gid: str) -> bytes:
+    """The bytes of a DtmGidReply.
+
+    >>> parse_gid(encode_gid("order-17"))
+    'order-17'
+    """
+    encoded: bytes = _class("DtmGidReply")(Gid=gid).SerializeToString()
+    return encoded

@@ -1,0 +1,179 @@
+"""A peer that sends what it is told, also what no client should, to a connection without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from hpack import Decoder, Encoder
+
+from twophase.grpc_server.http2 import frames
+from twophase.grpc_server.http2.connection import Connection
+from twophase.grpc_server.http2.limits import Limits
+from twophase.grpc_server.http2.port import Port
+from twophase.grpc_server.http2.reply import Reply
+from twophase.grpc_server.services import Services
+from twophase.grpc_server.status import Ended, Status, ended, framed, success
+from twophase.grpc_server.unary import UnaryCall
+
+MESSAGE_BYTES_MAX: Final = 100_000
+CALL: Final[tuple[tuple[str, str], ...]] = (
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":path", "/s/Echo"),
+    (":authority", "test"),
+    ("te", "trailers"),
+    ("content-type", "application/grpc"),
+)
+PLAIN: Final = b"".join(frames.field(name.encode(), value.encode()) for name, value in CALL)
+"""The headers of a call, in a block that needs no table."""
+
+
+@dataclass
+class Frame:
+    """One frame that the server has sent."""
+
+    kind: int
+    flags: int
+    stream: int
+    payload: bytes
+
+    @property
+    def code(self) -> int:
+        """The error of RST_STREAM and GOAWAY."""
+        return int.from_bytes(self.payload[:4] if self.kind == frames.RST_STREAM else self.payload[4:8], "big")
+
+
+class PretendTransport(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.aborted = self.eof = False
+        self.reading = True
+
+    def write(self, data: Any) -> None:
+        assert not self.eof, "nothing is written after the end"
+        self.written += data
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.eof = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+@dataclass
+class Peer:
+    """See the module; `services` has `/s/Echo`, which answers with what it was sent, at once or when it is let."""
+
+    limits: Limits = field(default_factory=Limits)
+    calls_max: int = 10_000
+    holds: bool = False
+    held: list[tuple[UnaryCall, bytes]] = field(default_factory=list)
+    received: list[bytes] = field(default_factory=list)
+    crashes: list[Exception] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.services = Services(
+            message_bytes_max=MESSAGE_BYTES_MAX,
+            header_list_bytes_max=self.limits.header_list_bytes_max,
+            calls_max=self.calls_max,
+            too_many=lambda: ended(Status.RESOURCE_EXHAUSTED, "too many"),
+            unknown=lambda path: ended(Status.UNIMPLEMENTED, f"no {path}"),
+            on_refused=lambda: None,
+            on_crash=self.crashes.append,
+            crash_end=Ended(Status.UNKNOWN, "our own fault."),
+        )
+        self.services.unary("/s/Echo", self._echo)
+        self.port: Port[Any] = Port(self.services.read, self.limits, self.crashes.append, lambda: None)
+        self.connect()
+
+    def connect(self) -> None:
+        """A new connection."""
+        self.transport = PretendTransport()
+        self.connection = Connection(self.port)
+        self.connection.connection_made(self.transport)
+        self._taken = 0
+        self.encoder = Encoder()
+
+    def greet(self, *settings: tuple[int, int], acknowledges: bool = True) -> None:
+        """Preface and settings."""
+        self.send(frames.PREFACE + frames.settings(dict(settings)))
+        if acknowledges:
+            self.send(frames.frame(frames.SETTINGS, frames.ACK))
+
+    def _echo(self, call: UnaryCall, message: bytes) -> None:
+        self.received.append(message)
+        if self.holds:
+            self.held.append((call, message))
+        else:
+            call.finish(self.echo(message))
+
+    def echo(self, message: bytes) -> Reply:
+        """The answer."""
+        return success(message, (("x-size", str(len(message))),))
+
+    def send(self, data: bytes) -> None:
+        """Bytes that arrive in one piece."""
+        self.connection.data_received(data)
+
+    def call(self, stream: int, message: bytes = b"m", block: bytes = PLAIN) -> bytes:
+        """The frames of a call."""
+        return frames.header_frames(stream, block) + frames.frame(
+            frames.DATA, frames.END_STREAM, stream, framed(message)
+        )
+
+    @property
+    def said(self) -> list[Frame]:
+        """The frames that the server has sent since this was asked."""
+        data = bytes(self.transport.written)
+        found = []
+        while self._taken + frames.HEAD_BYTES <= len(data):
+            high, low, kind, flags, stream = frames.HEAD.unpack_from(data, self._taken)
+            stop = self._taken + frames.HEAD_BYTES + (high << 16 | low)
+            assert stop <= len(data), "frames are whole"
+            found.append(Frame(kind, flags, stream, data[self._taken + frames.HEAD_BYTES : stop]))
+            self._taken = stop
+        return found
+
+    @property
+    def given_up(self) -> int | None:
+        """The error that the connection has ended with."""
+        return next((frame.code for frame in reversed(self.said) if frame.kind == frames.GOAWAY), None)
+
+
+class Answer(msgspec.Struct):
+    """What a stream was answered."""
+
+    headers: dict[str, str] = {}
+    body: bytes = b""
+    ended: bool = False
+
+
+def answers(said: Iterable[Frame]) -> dict[int, Answer]:
+    """The answers in frames, by stream."""
+    found: dict[int, Answer] = {}
+    for frame in said:
+        if frame.kind in {frames.HEADERS, frames.DATA}:
+            answer = found.setdefault(frame.stream, Answer())
+            if frame.kind == frames.HEADERS:
+                pairs: Any = Decoder().decode(frame.payload)
+                answer.headers |= dict(pairs)
+            else:
+                answer.body += frame.payload
+            answer.ended = answer.ended or bool(frame.flags & frames.END_STREAM)
+    return found

@@ -1,0 +1,149 @@
+"""Blocks of headers: remembered only where they mean the same, whatever a peer does with its table."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hpack import Decoder, Encoder
+from hpack.exceptions import HPACKError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.grpc_server.http2.peer import CALL, PLAIN, Peer, answers
+from twophase.grpc_server.http2 import frames
+from twophase.grpc_server.http2.faults import ConnectionFault
+from twophase.grpc_server.http2.frames import field
+from twophase.grpc_server.http2.headers import BLOCKS_REMEMBERED_MAX, Blocks, Fields, Known
+
+_PAIRS = st.lists(
+    st.tuples(st.sampled_from(["x-a", "x-b", "traceparent", "user-agent"]), st.text("ab01-", max_size=8)), max_size=5
+)
+
+
+def _known() -> Known[Fields]:
+    return Known(lambda fields: fields, 100_000)
+
+
+def _raw(pairs: object) -> Fields:
+    assert isinstance(pairs, list)
+    return [(name.encode(), value.encode()) for name, value in pairs]
+
+
+@given(st.lists(_PAIRS, min_size=1, max_size=12), st.integers(0, 12), st.booleans(), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_what_is_remembered_is_what_was_said(
+    requests: list[list[tuple[str, str]]], settled_after: int, obeys: bool, huffman: bool
+) -> None:
+    """Two peers share what is remembered; each has a table of its own until it is settled, one keeps it even then."""
+    known = _known()
+    peers = [(Blocks(known), Encoder(), obeys), (Blocks(known), Encoder(), True)]
+    for number, pairs in enumerate(requests * 2):
+        for blocks, encoder, gives_up_its_table in peers:
+            if number == settled_after:
+                blocks.settled()
+                if gives_up_its_table:
+                    encoder.header_table_size = 0
+            block = encoder.encode([*CALL, *pairs], huffman=huffman)
+            found = blocks.known.get(block)
+            assert (blocks.read(block) if found is None else found) == _raw([*CALL, *pairs])
+
+
+def test_a_block_that_needs_no_table_is_remembered_at_once() -> None:
+    known = _known()
+    first, second = Blocks(known), Blocks(known)
+    first.read(PLAIN)
+    assert second.known[PLAIN] == _raw(list(CALL))
+
+
+def test_a_peer_without_a_table_is_remembered_whatever_it_says() -> None:
+    known, encoder = _known(), Encoder()
+    blocks = Blocks(known)
+    blocks.read(encoder.encode(CALL))
+    assert not known.always
+    blocks.settled()
+    encoder.header_table_size = 0
+    blocks.read(encoder.encode(CALL))
+    again = encoder.encode(CALL)
+    for _ in range(2):  # when it is read first, each of its fields is new
+        assert blocks.known.get(again) is None
+        blocks.read(again)
+    assert blocks.known[again] == _raw(list(CALL))
+    assert not known.always
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    known = _known()
+    blocks = Blocks(known)
+    for number in range(BLOCKS_REMEMBERED_MAX + 10):
+        blocks.read(PLAIN + field(b"traceparent", b"%d" % number))
+    assert len(known.always) <= BLOCKS_REMEMBERED_MAX
+    blocks.read(PLAIN + field(b"x-long", bytes(b"v" * 5_000)))
+    assert all(len(block) < 5_000 for block in known.always)
+
+
+def test_what_only_one_client_says_is_told_to_no_other() -> None:
+    async def main() -> None:
+        peer = Peer()
+        peer.greet()
+        for stream, name in ((1, b"one"), (3, b"two"), (5, b"one")):
+            peer.send(peer.call(stream, name, PLAIN + field(b"x-name", name)))
+        assert [one.body[5:] for one in answers(peer.said).values()] == [b"one", b"two", b"one"]
+
+    asyncio.run(main())
+
+
+async def test_fields_are_remembered_one_by_one_where_there_is_no_table() -> None:
+    """A block of its own for each request, as tracing makes them: only what is new in it is decoded."""
+    peer = Peer()
+    peer.greet()
+    peer.encoder.header_table_size = 0
+    for number in range(5):
+        block = peer.encoder.encode([*CALL, ("traceparent", f"00-{number:032x}-{number:016x}-01")])
+        peer.send(peer.call(2 * number + 1, block=block))
+    assert all(one.headers["grpc-status"] == "0" for one in answers(peer.said).values())
+    known = peer.port.known.fields
+    assert [name for name, _ in known.values()].count(b":path") == 1
+    assert [name for name, _ in known.values()].count(b"traceparent") == 4  # not that of the first block
+
+
+BROKEN = [
+    (b"\x82\x20", "a change of the table after a field"),
+    (b"\x21" + PLAIN, "a table that is not allowed"),
+    (b"\x00\x05ab", "a name cut off"),
+    (b"\x00\x01a\x05ab", "a value cut off"),
+    (b"\x00\x7f\xff\xff\xff\xff\xff\xff\x01a", "a number too long"),
+    (b"\xff", "a number cut off"),
+    (b"\xbe", "an index of the table that there is not"),
+    (b"\x80", "the index 0"),
+    (PLAIN + b"\x90" * 5_000, "more than may be unfolded"),
+]
+
+
+@pytest.mark.parametrize(("block", "_why"), BROKEN, ids=[row[1] for row in BROKEN])
+async def test_a_block_that_cannot_be_decoded_ends_the_connection_without_a_table_too(block: bytes, _why: str) -> None:
+    peer = Peer()
+    peer.greet()
+    peer.send(peer.call(1, block=b"\x20" + PLAIN))
+    assert answers(peer.said)[1].ended
+    peer.send(frames.header_frames(3, block))
+    assert peer.given_up == frames.COMPRESSION_ERROR
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_any_block_means_what_the_library_says_it_means(block: bytes) -> None:
+    known = _known()
+    blocks = Blocks(known)
+    blocks.settled()
+    blocks.decode(b"\x20")
+    library = Decoder()
+    library.header_table_size = 0
+    library.max_allowed_table_size = 0
+    try:
+        expected = [(bytes(name), bytes(value)) for name, value in library.decode(block, raw=True)]
+    except HPACKError:
+        with pytest.raises(ConnectionFault):
+            blocks.decode(block)
+    else:
+        assert blocks.decode(block) == blocks.decode(block) == expected

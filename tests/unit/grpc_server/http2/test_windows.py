@@ -1,0 +1,153 @@
+"""What is sent and what is let in: no window is ever exceeded, and everything arrives in its order."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.grpc_server.http2.peer import PLAIN, Frame, Peer, answers
+from twophase.grpc_server.http2 import frames
+from twophase.grpc_server.http2.limits import RECEIVE_WINDOW, Limits
+from twophase.grpc_server.status import framed
+
+
+class Windows:
+    """What the peer has allowed, and checks that no more is sent."""
+
+    def __init__(self, initial: int) -> None:
+        self.connection = frames.DEFAULT_WINDOW
+        self.initial = initial
+        self.spent: dict[int, int] = {}
+
+    def take(self, said: list[Frame]) -> list[Frame]:
+        for frame in said:
+            if frame.kind == frames.DATA:
+                size = len(frame.payload)
+                self.connection -= size
+                self.spent[frame.stream] = self.spent.get(frame.stream, 0) + size
+                assert self.connection >= 0
+                assert self.spent[frame.stream] <= self.initial
+        return said
+
+
+@given(
+    st.lists(st.integers(0, 300), min_size=1, max_size=5),
+    st.integers(0, 40),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(1, 500)), max_size=40),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_window_is_exceeded_and_everything_arrives(
+    sizes: list[int], initial: int, opened: list[tuple[int, int]]
+) -> None:
+    async def main() -> None:
+        peer, windows = Peer(), Windows(initial)
+        peer.greet((frames.INITIAL_WINDOW_SIZE, initial))
+        messages = [bytes((index,)) * size for index, size in enumerate(sizes)]
+        peer.send(b"".join(peer.call(2 * index + 1, message) for index, message in enumerate(messages)))
+        said = windows.take(peer.said)
+        for index, by in opened:
+            stream = 2 * index - 1 if 0 < index <= len(sizes) else 0
+            if stream:
+                windows.spent[stream] = windows.spent.get(stream, 0) - by
+            else:
+                windows.connection += by
+            peer.send(frames.window_update(stream, by))
+            said += windows.take(peer.said)
+        windows.initial = 1_000
+        peer.send(frames.settings({frames.INITIAL_WINDOW_SIZE: 1_000}))
+        said += windows.take(peer.said)
+        found = answers(said)
+        assert [found[2 * index + 1].body for index in range(len(sizes))] == [framed(one) for one in messages]
+        assert all(one.ended for one in found.values())
+        assert not peer.connection.streams
+
+    asyncio.run(main())
+
+
+async def test_an_answer_whose_caller_goes_is_not_sent() -> None:
+    peer = Peer()
+    peer.greet((frames.INITIAL_WINDOW_SIZE, 3))
+    peer.send(peer.call(1) + peer.call(3))
+    peer.send(frames.reset(1, frames.CANCEL))
+    peer.send(frames.settings({frames.INITIAL_WINDOW_SIZE: 100}))
+    found = answers(peer.said)
+    assert (found[1].ended, found[3].ended) == (False, True)
+    assert not peer.connection.outbox.waits
+
+
+async def test_a_wide_window_is_not_filled_faster_than_the_socket_takes_it() -> None:
+    peer = Peer()
+    peer.greet((frames.INITIAL_WINDOW_SIZE, frames.NUMBER_MAX))
+    peer.send(frames.window_update(0, 1 << 30) + frames.header_frames(1, PLAIN))
+    stream, outbox = peer.connection.streams[1], peer.connection.outbox
+    peer.said.clear()
+    await outbox.message(stream, b"one")
+    peer.connection.pause_writing()
+    sending = asyncio.ensure_future(outbox.message(stream, b"two"))
+    await asyncio.sleep(0)
+    assert not sending.done()
+    peer.connection.resume_writing()
+    await sending
+    assert [frame.payload for frame in peer.said if frame.kind == frames.DATA] == [b"one", b"two"]
+
+
+async def test_a_stream_may_wait_for_its_reader_longer_than_an_answer() -> None:
+    peer = Peer(Limits(write_s=5.0))
+    peer.greet((frames.INITIAL_WINDOW_SIZE, 0))
+    peer.send(frames.header_frames(1, PLAIN))
+    sending = asyncio.ensure_future(peer.connection.outbox.message(peer.connection.streams[1], b"one"))
+    await asyncio.sleep(0)
+    peer.connection.check(20.0)
+    assert not peer.transport.aborted
+    peer.send(peer.call(3))
+    peer.connection.check(20.0)
+    assert peer.transport.aborted
+    sending.cancel()
+
+
+@pytest.mark.parametrize(("long_bytes_max", "at_once"), [(40_000, 1), (70_000, 2)])
+async def test_long_messages_are_let_in_one_after_the_other_and_all_of_them(long_bytes_max: int, at_once: int) -> None:
+    peer = Peer(Limits(long_bytes_max=long_bytes_max))
+    peer.greet()
+    message = bytes(99_000)
+    left = {stream: framed(message) for stream in (1, 3, 5)}
+    room = dict.fromkeys(left, frames.DEFAULT_WINDOW)
+    connection = RECEIVE_WINDOW
+    peer.send(b"".join(frames.header_frames(stream, PLAIN) for stream in left))
+    most = 0
+    while any(left.values()):
+        before = sum(map(len, left.values()))
+        for stream, data in left.items():
+            piece = data[: min(room[stream], 16_384)]
+            if piece:
+                left[stream] = data[len(piece) :]
+                room[stream] -= len(piece)
+                connection -= len(piece)
+                peer.send(frames.frame(frames.DATA, 0 if left[stream] else frames.END_STREAM, stream, piece))
+        for frame in peer.said:
+            if frame.kind == frames.WINDOW_UPDATE and frame.stream:
+                room[frame.stream] += int.from_bytes(frame.payload, "big")
+                assert room[frame.stream] <= len(left[frame.stream]), "what the message needs, and no more"
+        most = max(most, sum(stream.granted > 0 for stream in peer.connection.streams.values()))
+        assert sum(map(len, left.values())) < before, "somebody may always go on"
+    assert peer.received == [message] * 3
+    assert most == at_once
+
+
+async def test_the_connections_window_is_given_back_as_it_is_used() -> None:
+    peer = Peer()
+    peer.greet()
+    peer.said.clear()
+    given, sent = 0, 0
+    for number in range(100):
+        peer.send(peer.call(2 * number + 1, bytes(60_000)[:16_000]))
+        sent += 16_005
+        given += sum(
+            int.from_bytes(frame.payload, "big")
+            for frame in peer.said
+            if frame.kind == frames.WINDOW_UPDATE and not frame.stream
+        )
+        assert sent - given <= RECEIVE_WINDOW // 2 + 16_384
