@@ -84,6 +84,9 @@ def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> Sync
         from twophase.barrier.adapters.pymysql import PymysqlTransaction  # noqa: PLC0415 -- an extra
 
         return PymysqlTransaction(engine)
+    if isinstance(engine, str) and "://" in engine:
+        # Not shown: it may hold a password.
+        raise UnsupportedEngine("A URL is no engine; give `sqlalchemy.create_engine(url)`.")
     if isinstance(engine, str) and "django.db" in sys.modules:
         from twophase.barrier.adapters.django import DjangoTransaction  # noqa: PLC0415 -- an extra
 
