@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from twophase.core.lifecycle import State
 from twophase.spark.rules.classify import Scope, ServiceScope
 from twophase.spark.rules.facts import Inputs
-from twophase.spark.schemas import EFFECT, JOURNAL, PRODUCER, spark_schema
+from twophase.spark.schemas import BRANCHES_UNKNOWN, EFFECT, JOURNAL, PRODUCER, spark_schema
 
 NOW_MS = 1_800_000_000_000
 IDENTITY = "a1"
@@ -127,9 +127,11 @@ MOVING = [
     Case("delayed_message", "in_flight", _SUBMITTED, "msg", _NOTHING, (), created_ms=NOW_MS - 90_000, delay_ms=60_000),
     Case("parked_long_ago", "parked", _SUBMITTED, "msg", _NOTHING, (), created_ms=0, parked=True),
     Case("stopped_by_force", "stopped", _FAILED, "msg", _NOTHING, (), decided_by="operator"),
+    Case("stopped_without_its_branches", "stopped", _FAILED, BRANCHES_UNKNOWN, _NOTHING, (), decided_by="operator"),
 ]
 BROKEN = [
     Case("committed_and_no_message", "lost", None, "msg", _NOTHING, ()),
+    Case("committed_without_its_branches_and_no_message", "lost", None, BRANCHES_UNKNOWN, _NOTHING, ()),
     Case("committed_and_aborted", "lost contrary_verdict", _FAILED, "msg", _NOTHING, (), decided_by="abort"),
     Case(
         "committed_and_denied_by_check_back",
@@ -172,5 +174,7 @@ UNKNOWABLE = [
     Case("prepared_by_another_bank", "in_flight", _PREPARED, None, _NOTHING, (), identity="other"),
     Case("topic_branch", "unchecked", barriers=_NOTHING, ledger=(), branches=(("01", "topic://rates"),)),
     Case("unreadable_message", "unchecked", checked=None, identity=None, producer="msg"),
+    Case("committed_without_its_branches", "in_flight unchecked", _PREPARED, BRANCHES_UNKNOWN, _NOTHING, ()),
+    Case("delivered_though_its_row_lacks_its_branches", "unchecked", producer=BRANCHES_UNKNOWN),
 ]
 ALL = IN_ORDER + MOVING + BROKEN + UNKNOWABLE

@@ -11,7 +11,8 @@ expected as (
     from branches group by gid
 ),
 verdicts as (
-    select gid, bool_or(reason = 'msg') as committed, bool_or(reason = 'rollback') as rolled_back
+    select gid, bool_or(reason in ('msg', 'msg without branches')) as committed,
+           bool_or(reason = 'msg without branches') as bare, bool_or(reason = 'rollback') as rolled_back
     from read_parquet('{folder}/producers/*.parquet') group by gid
 ),
 barriers as (
@@ -36,7 +37,7 @@ facts as (
            coalesce(m.checked, false) as checked, m.gid is not null and m.checked is null as unreadable,
            coalesce(m.parked, false) as parked,
            coalesce(m.created_ms + coalesce(m.delay_ms, 0) < {as_of_ms} - {late_ms}, false) as old,
-           coalesce(v.committed, false) as committed, coalesce(v.rolled_back, false) as rolled_back,
+           coalesce(v.committed, false) as committed, coalesce(v.bare, false) as bare, coalesce(v.rolled_back, false) as rolled_back,
            v.gid is not null or m.identity is null or m.identity = '{identity}' as given,
            coalesce(e.due, []) as due, e.calls, coalesce(e.topic, false) as topic, coalesce(e.branch_count, 0) as branch_count,
            coalesce(b.ids, []) as barrier_ids, coalesce(b.to_book, []) as to_book,
@@ -74,7 +75,7 @@ judged as (
         live and not parked and old as late,
         live and not parked and not old as in_flight,
         (checked and state in (3, 4, 5) and not committed and not rolled_back and not given)
-            or (state = 4 and len(due) < branch_count) or unreadable as unchecked
+            or (state = 4 and len(due) < branch_count) or (bare and state in (2, 3, 4)) or unreadable as unchecked
     from said
 )
 select count(*) as messages,

@@ -13,6 +13,7 @@ from tests.spark.cases import BRANCH, IDENTITY, Case
 from twophase.barrier.installing import install
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options, encode
+from twophase.spark.schemas import BRANCHES_UNKNOWN
 from twophase.stores.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, schema
 
 LEDGER = "create table ledger (id integer primary key, gid text, branch_id text, account text, amount integer)"
@@ -78,6 +79,7 @@ def plant(system: System, cases: list[Case]) -> None:
     with closing(sqlite3.connect(system.bank_a)) as connection, connection:
         rows = [(case.gid, case.producer, case.prepared_ms) for case in cases if case.producer is not None]
         connection.executemany(_BARRIER + "('msg', ?, '00', 'msg', '01', ?, ?)", rows)
+        connection.execute("update barrier set reason = 'msg', body = x'' where reason = ?", (BRANCHES_UNKNOWN,))
     with closing(sqlite3.connect(system.bank_b)) as connection, connection:
         effects = [(case.gid, branch) for case in cases for _, branch in case.barriers]
         connection.executemany(_BARRIER + "('msg', ?, ?, 'action', '01', 'action', null)", effects)

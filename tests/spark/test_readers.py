@@ -29,6 +29,7 @@ from twophase.spark.readers.database import open_database
 from twophase.spark.readers.journal import calls_of
 from twophase.spark.readers.probe import ROWS_PER_SLICE_MIN, Slice, Source, horizon_ms, probe
 from twophase.spark.readers.rows import read_gids, read_slice
+from twophase.spark.schemas import BRANCHES_UNKNOWN
 
 pytestmark = pytest.mark.spark
 
@@ -265,12 +266,14 @@ def _read_from_server(url: str) -> None:
             ("g", "00", "msg", "msg"),
             ("r", "00", "msg", "rollback"),
             ("g", "01", "action", "action"),
+            ("bare", "00", "msg", "msg"),
         ):
             connection.execute(
                 text("insert into barrier (trans_type, gid, branch_id, op, barrier_id, reason, prepared_at) "
                      "values ('msg', :gid, :branch, :op, '01', :reason, 5)"),
                 {"gid": gid, "branch": branch, "op": op, "reason": reason},
             )  # fmt: skip
+        connection.execute(text("update barrier set body = '' where gid = 'bare'"))
     engine.dispose()
     began_s = time.monotonic()
     producer = probe(parse_named(Role.PRODUCER, f"bank={url}"), 4)
@@ -281,6 +284,7 @@ def _read_from_server(url: str) -> None:
     skews_ms = [abs(source.skew_ms) for source in (producer, consumer, ledger)]
     assert max(skews_ms) < 2_000 + unknown_ms, "it runs on this machine"
     assert sorted((row["gid"], row["reason"], row["prepared_ms"]) for row in everything(producer)) == [
+        ("bare", BRANCHES_UNKNOWN, 5),
         ("g", "msg", 5),
         ("r", "rollback", 5),
     ]

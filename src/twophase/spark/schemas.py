@@ -40,7 +40,10 @@ PRODUCER = pa.schema(
         pa.field("prepared_ms", pa.int64()),
     ]
 )
-"""Producer rows of barrier tables: reason `msg` (committed) or `rollback`."""
+"""Producer rows of barrier tables: reason `msg` (committed), `rollback`, or `BRANCHES_UNKNOWN`."""
+
+BRANCHES_UNKNOWN = "msg without branches"
+"""Reason of a committed row whose body is empty: the branches added in its transaction were not written."""
 
 EFFECT = pa.schema(
     [

@@ -63,8 +63,8 @@ class Source(msgspec.Struct, frozen=True):
     """A location that was found readable.
 
     `identity`: of a business database, None when none was installed; `horizon_ms`: rows of messages born before it may
-    have been cleaned, 0 for never; `has_prepared_at`: the barrier table has that column of ours; `skew_ms`: how far
-    the database's clock is ahead of this machine's, 0 for SQLite, which has none of its own;
+    have been cleaned, 0 for never; `has_prepared_at`, `has_body`: the barrier table has that column of ours; `skew_ms`:
+    how far the database's clock is ahead of this machine's, 0 for SQLite, which has none of its own;
     `bounds`: how far its growing tables reach, none when they have no key to follow; `gids`: how its table keeps them.
     """
 
@@ -76,6 +76,7 @@ class Source(msgspec.Struct, frozen=True):
     skew_ms: int = 0
     bounds: tuple[Bound, ...] = ()
     gids: Kind = Kind.TEXT
+    has_body: bool = False
 
 
 def probe(location: Location, slices_max: int) -> Source:
@@ -159,7 +160,16 @@ def _business(location: Location, database: Database, slices_max: int) -> Source
             bounds = (Bound(1, 0, key),)
         else:
             raise CannotRead(f"{location.role} {location.name}, {location.shown}: {key} is no integer column.")
-    return Source(location, identity, horizon, "prepared_at" in columns, slices, bounds=bounds, gids=gids)
+    return Source(
+        location,
+        identity,
+        horizon,
+        "prepared_at" in columns,
+        slices,
+        bounds=bounds,
+        gids=gids,
+        has_body="body" in columns,
+    )
 
 
 def _ledger_columns(location: Location) -> set[str]:

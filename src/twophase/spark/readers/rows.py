@@ -16,7 +16,7 @@ from twophase.spark.readers import journal
 from twophase.spark.readers.database import Database, open_database
 from twophase.spark.readers.ids import Kind, asked_for, is_given
 from twophase.spark.readers.probe import Slice, Source
-from twophase.spark.schemas import EFFECT, JOURNAL, PRODUCER
+from twophase.spark.schemas import BRANCHES_UNKNOWN, EFFECT, JOURNAL, PRODUCER
 
 GIDS_PER_STATEMENT = 5_000
 
@@ -28,9 +28,10 @@ _HISTORY_SQL = (
     "from history where {where}"
 )
 _PRODUCER_SQL = (
-    "select gid, reason, {prepared} from {table} "
+    "select gid, {reason}, {prepared} from {table} "
     "where {where} and trans_type = 'msg' and branch_id = '00' and op = 'msg' and barrier_id = '01'"
 )
+_REASON_SQL = f"case when reason = 'msg' and length(body) = 0 then '{BRANCHES_UNKNOWN}' else reason end"
 _CONSUMER_SQL = (
     "select gid, branch_id from {table} "
     "where {where} and trans_type = 'msg' and op = 'action' and coalesce(reason, '') <> 'unfinished'"
@@ -139,7 +140,8 @@ def _statement(source: Source, table: str, where: str) -> str:
         return (_MESSAGE_SQL if table == "message" else _HISTORY_SQL).format(where=where)
     if location.role is Role.PRODUCER:
         prepared = "prepared_at" if source.has_prepared_at else "null"
-        return _PRODUCER_SQL.format(table=table, where=where, prepared=prepared)
+        reason = _REASON_SQL if source.has_body else "reason"
+        return _PRODUCER_SQL.format(table=table, where=where, reason=reason, prepared=prepared)
     if location.role is Role.CONSUMER:
         return _CONSUMER_SQL.format(table=table, where=where)
     given = is_given(location.gid_column, source.gids)

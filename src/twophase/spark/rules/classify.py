@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
 from twophase.spark.rules.taxonomy import VIOLATIONS, Flag
+from twophase.spark.schemas import BRANCHES_UNKNOWN
 
 COMMITTED, ROLLED_BACK = "msg", "rollback"
 BY_CHECK_BACK, BY_OPERATOR = "check-back", "operator"
@@ -25,6 +26,7 @@ UNKNOWN = (
     "branch of a service not given",
     "unreadable message",
     "born in the future",
+    "branches unknown",
     "cleaned meanwhile",
 )
 """What may be impossible to tell about a message, as it stands in `unknown`."""
@@ -84,6 +86,7 @@ class _Columns(msgspec.Struct, frozen=True):
     state: Column
     decided_by: Column
     committed: Column
+    branches_unknown: Column
     rolled_back: Column
     producer_given: Column
     producer_cleaned: Column
@@ -161,6 +164,7 @@ def _unknown(c: _Columns, scope: Scope) -> dict[str, Column]:
         succeeded & c.branches_elsewhere,
         c.known & F.col("message")["checked"].isNull(),
         c.known & _sure(born_too_late(F.col("message")["created_ms"], scope)),
+        c.branches_unknown & c.in_state(State.PREPARED, State.SUBMITTED, State.SUCCEEDED),
         F.lit(False),
     )
     return dict(zip(UNKNOWN, conditions, strict=True))
@@ -179,7 +183,8 @@ def _columns(scope: Scope) -> _Columns:
         checked=_sure(message["checked"]),
         state=message["state"],
         decided_by=F.coalesce(message["decided_by"], F.lit("")),
-        committed=_sure(F.array_contains(reasons, COMMITTED)),
+        committed=_sure(F.arrays_overlap(reasons, F.array(F.lit(COMMITTED), F.lit(BRANCHES_UNKNOWN)))),
+        branches_unknown=_sure(F.array_contains(reasons, BRANCHES_UNKNOWN)),
         rolled_back=_sure(F.array_contains(reasons, ROLLED_BACK)),
         producer_given=_producer_given(scope),
         producer_cleaned=_born_before(scope.producer_horizon_ms),
