@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.measure import ROUNDS, Result
 from twophase.bench.load.http2 import head
-from twophase.coordinator.messages.entry import OnReply, ReplyOf
+from twophase.coordinator.state.active_message import OnReply, ReplyOf
 from twophase.core.hooks import WallClock
 from twophase.core.lifecycle import State
 from twophase.core.message import Message

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.conformance.items import SetClock, flush, plain, prepare
-from twophase.coordinator.upkeep import horizon
-from twophase.coordinator.upkeep.horizon import oldest_unfinished_ms
+from twophase.coordinator.maintenance import horizon
+from twophase.coordinator.maintenance.horizon import oldest_unfinished_ms
 from twophase.core.lifecycle import State
 from twophase.core.limits import BEGIN_DEADLINE_MS
 from twophase.core.message import Branch, Durability, Message, Options, encode

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 
-from twophase.coordinator.deciding.decisions import Decisions
-from twophase.coordinator.deciding.store_faults import as_store_error
-from twophase.coordinator.deciding.topics import Topics
-from twophase.coordinator.messages.active import Active
-from twophase.coordinator.messages.entry import Entry, OnReply, ReplyOf, tell
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.state.active_message import Entry, OnReply, ReplyOf, tell
+from twophase.coordinator.state.active_set import Active
+from twophase.coordinator.state.machine import Decisions
+from twophase.coordinator.store_faults import as_store_error
+from twophase.coordinator.topics import Topics
 from twophase.core.errors import Overloaded, ShuttingDown, StoreFenced, TwophaseError
 from twophase.core.lifecycle import State
 from twophase.core.message import Message

@@ -11,23 +11,23 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from twophase.coordinator.calling.alerts import Alerts
+from twophase.coordinator.cluster.membership import Membership
+from twophase.coordinator.cluster.node import Node
+from twophase.coordinator.cluster.ownership import Moved
+from twophase.coordinator.cluster.store_clock import StoreClock
+from twophase.coordinator.dispatch.alerts import Alerts
 from twophase.coordinator.engine import Engine
 from twophase.coordinator.gauges import Gauges
-from twophase.coordinator.messages.entry import Entry, Occurrence, OnReply, ReplyOf
-from twophase.coordinator.messages.search_page import page_of
-from twophase.coordinator.messages.view import MessageView, view_of
-from twophase.coordinator.nodes.membership import Membership
-from twophase.coordinator.nodes.moved import Moved
-from twophase.coordinator.nodes.node import Node
-from twophase.coordinator.nodes.store_clock import StoreClock
+from twophase.coordinator.maintenance.horizon import Horizon, OldestHeader, horizon
+from twophase.coordinator.maintenance.probing import Probing
+from twophase.coordinator.maintenance.recovery import Recovery
+from twophase.coordinator.maintenance.retention import Retention
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.operator import Operator
+from twophase.coordinator.search_page import page_of
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.upkeep.horizon import Horizon, OldestHeader, horizon
-from twophase.coordinator.upkeep.probing import Probing
-from twophase.coordinator.upkeep.recovery import Recovery
-from twophase.coordinator.upkeep.retention import Retention
+from twophase.coordinator.state.active_message import Entry, Occurrence, OnReply, ReplyOf
+from twophase.coordinator.view import MessageView, view_of
 from twophase.core.errors import InvalidRequest, ShuttingDown, StoreError, StoreFenced
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import Event
@@ -264,7 +264,7 @@ class Coordinator:
         return self._engine.branch_calls.gate.busiest(limit)
 
     async def horizon(self, check_prefix: str, identity: str) -> Horizon:
-        """Up to when all is decided and delivered; see `coordinator.upkeep.horizon`."""
+        """Up to when all is decided and delivered; see `coordinator.maintenance.horizon`."""
         return await horizon(self._store, check_prefix, identity)
 
     async def history_horizon_ms(self) -> int:

@@ -11,20 +11,20 @@ from functools import partial
 from typing import Final
 
 from twophase.coordinator.admission import Admission
-from twophase.coordinator.calling.alerts import Alerts
-from twophase.coordinator.calling.calls import Calls, why_not_callable
-from twophase.coordinator.calling.checkback import CheckBack
-from twophase.coordinator.calling.delivery import Delivery
-from twophase.coordinator.calling.gate import Gate
-from twophase.coordinator.calling.stopping import Stopping
-from twophase.coordinator.deciding.decisions import Decisions
-from twophase.coordinator.deciding.topic_changes import ChangeableTopics
-from twophase.coordinator.messages.active import Active
-from twophase.coordinator.messages.entry import Entry, Occurrence, OnReply
-from twophase.coordinator.messages.timers import Timers
-from twophase.coordinator.messages.times import Times
+from twophase.coordinator.dispatch.alerts import Alerts
+from twophase.coordinator.dispatch.calls import Calls, why_not_callable
+from twophase.coordinator.dispatch.check_back import CheckBack
+from twophase.coordinator.dispatch.delivery import Delivery
+from twophase.coordinator.dispatch.force_stop import Stopping
+from twophase.coordinator.dispatch.limiter import Gate
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.state.active_message import Entry, Occurrence, OnReply
+from twophase.coordinator.state.active_set import Active
+from twophase.coordinator.state.machine import Decisions
+from twophase.coordinator.state.timers import Timers
+from twophase.coordinator.state.times import Times
+from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.core.errors import StoreFenced
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import State

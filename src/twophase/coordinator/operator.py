@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from twophase.coordinator.deciding.decisions import Decisions
-from twophase.coordinator.messages.entry import Entry, Occurrence, OnReply, ReplyOf, answers
-from twophase.coordinator.messages.evidence import excerpt
+from twophase.coordinator.dispatch.evidence import excerpt
+from twophase.coordinator.state.active_message import Entry, Occurrence, OnReply, ReplyOf, answers
+from twophase.coordinator.state.machine import Decisions
 from twophase.core.errors import StateConflict, StoreCorrupt, UnknownMessage
 from twophase.core.hooks import Clock
 from twophase.core.lifecycle import Event, State

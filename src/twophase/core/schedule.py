@@ -12,7 +12,7 @@ import msgspec
 
 PAUSE_MS_MAX: Final = 24 * 3600 * 1000
 """No pause between two tries is longer, whatever a message or a setting asks for. So what is not due for much longer
-has never been tried (see `coordinator.upkeep.horizon`)."""
+has never been tried (see `coordinator.maintenance.horizon`)."""
 
 _DOUBLINGS_MAX = 32
 """Any cap is reached long before; without a bound, attempt number 10 000 would compute a number of 10 000 bits."""

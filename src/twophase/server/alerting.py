@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from twophase.coordinator.calling.alerts import IN_FLIGHT_MAX, Alerts, webhook_of
+from twophase.coordinator.dispatch.alerts import IN_FLIGHT_MAX, Alerts, webhook_of
 from twophase.coordinator.observer import Observer
 from twophase.core.errors import ConfigurationError
 from twophase.destinations.http import HttpDestination

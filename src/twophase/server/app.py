@@ -22,8 +22,8 @@ import msgspec
 import structlog
 import uvloop
 
-from twophase.coordinator.calling.calls import why_not_callable
 from twophase.coordinator.coordinator import Coordinator
+from twophase.coordinator.dispatch.calls import why_not_callable
 from twophase.core.credentials import shown, without_credentials
 from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
 from twophase.core.hooks import Clock, WallClock

@@ -9,8 +9,8 @@ import logging
 
 import structlog
 
-from twophase.coordinator.calling.alerts import AlertResult
-from twophase.coordinator.messages.evidence import tellable
+from twophase.coordinator.dispatch.alerts import AlertResult
+from twophase.coordinator.dispatch.evidence import tellable
 from twophase.core.credentials import without_credentials
 from twophase.core.verdict import BranchResult, Verdict
 from twophase.server.formats.query import timestamp

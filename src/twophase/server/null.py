@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from twophase.coordinator.messages.entry import OnReply, ReplyOf
+from twophase.coordinator.state.active_message import OnReply, ReplyOf
 from twophase.core.hooks import WallClock
 from twophase.core.lifecycle import State
 from twophase.core.message import Message

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from twophase.coordinator.messages.view import MessageView
+from twophase.coordinator.view import MessageView
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import FINAL, State
 from twophase.server.app import Server

@@ -21,8 +21,8 @@ import pytest
 from tests.crash.nodes.cluster import Cluster, Node, cluster, pause
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
-from twophase.coordinator.deciding.topics import AGE_MS_MAX
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.topics import AGE_MS_MAX
 
 pytestmark = [pytest.mark.crash, pytest.mark.postgres, pytest.mark.timeout(240)]
 

@@ -11,7 +11,7 @@ from tests.conformance.items import SetClock, flush, plain, prepare
 from tests.integration.barrier.banks import Bank
 from tests.integration.barrier.test_cleaning import NOW_MS, clean_bank, gids, put_branch
 from twophase.barrier.cleaning import DAY_MS, KEEP_MS
-from twophase.coordinator.upkeep.horizon import oldest_unfinished_ms
+from twophase.coordinator.maintenance.horizon import oldest_unfinished_ms
 from twophase.core.message import Branch, Durability, Message, Options, encode
 from twophase.stores.base import Reschedule, Store
 from twophase.stores.postgres import PostgresStore

@@ -18,7 +18,7 @@ from twophase.cli.doctor.command import app
 from twophase.cli.doctor.coordinator_side import examine_coordinator
 from twophase.cli.doctor.database_side import Database
 from twophase.cli.findings import Finding, Level
-from twophase.coordinator.upkeep.probing import AGAIN_MS, FIRST_MS
+from twophase.coordinator.maintenance.probing import AGAIN_MS, FIRST_MS
 from twophase.integrations.flask import check_blueprint
 from twophase.testing import InProcessCoordinator
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import httptools
 
 from twophase.coordinator.gauges import Gauges
-from twophase.coordinator.messages.entry import OnReply, ReplyOf
-from twophase.coordinator.messages.view import MessageView
-from twophase.coordinator.upkeep.horizon import Horizon
+from twophase.coordinator.maintenance.horizon import Horizon
+from twophase.coordinator.state.active_message import OnReply, ReplyOf
+from twophase.coordinator.view import MessageView
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.server.doors.dtm_http import ColdRoutes, application

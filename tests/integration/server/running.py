@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from twophase.coordinator.messages.view import MessageView
+from twophase.coordinator.view import MessageView
 from twophase.core.lifecycle import State
 from twophase.server.app import Server
 from twophase.server.settings import Settings

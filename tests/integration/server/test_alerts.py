@@ -11,7 +11,7 @@ import pytest
 from tests.integration.server.process import BranchService, ServerProcess, branch_service, serving
 from tests.integration.server.test_observability import _scrape
 from tests.integration.server.webhook import Sink, sink
-from twophase.coordinator.calling.alerts import IN_FLIGHT_MAX
+from twophase.coordinator.dispatch.alerts import IN_FLIGHT_MAX
 from twophase.server.app import EXIT_CONFIGURATION
 
 QUICK = ("retry_first_ms=20", "retry_cap_ms=40", "check_back_first_ms=20", "check_back_cap_ms=40")

@@ -23,7 +23,7 @@ from tests.integration.server.test_observability import _scrape
 from tests.integration.server.webhook import sink
 from twophase import Message
 from twophase.barrier import install
-from twophase.coordinator.upkeep.probing import AGAIN_MS, FIRST_MS
+from twophase.coordinator.maintenance.probing import AGAIN_MS, FIRST_MS
 from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeTold, ShownAddresses
 from twophase.integrations.flask import check_blueprint
 from twophase.integrations.grpc import check_handler

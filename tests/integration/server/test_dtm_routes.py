@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.integration.server.pretend import Wire, get, post, prepare
-from twophase.coordinator.messages.entry import ReplyOf
-from twophase.coordinator.messages.view import MessageView
+from twophase.coordinator.state.active_message import ReplyOf
+from twophase.coordinator.view import MessageView
 from twophase.core.errors import ConfigurationError, Overloaded, StateConflict, StoreFull, UnknownMessage
 from twophase.core.gid import born_ms
 from twophase.core.lifecycle import State

@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.integration.server.pretend import PretendCoordinator, StoppedClock
 from tests.integration.server.running import Running, running
 from tests.servers.ports import KeptPort
-from twophase.coordinator.messages.entry import ReplyOf
+from twophase.coordinator.state.active_message import ReplyOf
 from twophase.core.errors import (
     ConfigurationError,
     ForgottenMessage,

@@ -16,7 +16,7 @@ import trustme
 
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import Dtm, message
-from twophase.coordinator.messages.entry import ReplyOf
+from twophase.coordinator.state.active_message import ReplyOf
 from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options, encode_branches

@@ -6,7 +6,7 @@ import asyncio
 import json
 
 from tests.integration.server.pretend import ACCEPTED, Wire, get, post, prepare
-from twophase.coordinator.messages.entry import ReplyOf
+from twophase.coordinator.state.active_message import ReplyOf
 from twophase.core.errors import StateConflict
 from twophase.core.lifecycle import State
 

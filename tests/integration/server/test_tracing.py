@@ -14,7 +14,7 @@ from tests.integration.server.process import BranchService, branch_service
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import grpc_url, message, method
 from tests.integration.server.test_grpc_branches import Bank, reply
-from twophase.coordinator.messages.entry import ReplyOf
+from twophase.coordinator.state.active_message import ReplyOf
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options
 from twophase.grpc_wire.messages import Request, encode_request

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from tests.unit.coordinator.rig import PATIENCE_S, QUICK, ScriptedDestination, Watcher
 from tests.unit.coordinator.shared import Shared
 from twophase.coordinator.coordinator import Coordinator
-from twophase.coordinator.messages.entry import ReplyOf
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.state.active_message import ReplyOf
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.stores.base import Reschedule

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.unit.coordinator.silent import NullObserver
-from twophase.coordinator.calling.alerts import Alerts, Webhook
 from twophase.coordinator.coordinator import Coordinator
-from twophase.coordinator.messages.entry import ReplyOf
+from twophase.coordinator.dispatch.alerts import Alerts, Webhook
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.state.active_message import ReplyOf
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options
 from twophase.core.schedule import Schedule

@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.coordinator.rig import CHECK, HOOK, IN, Rig, ScriptedDestination, Watcher, message
 from tests.unit.coordinator.test_attempts_max import MakeRig, limited, pass_time
-from twophase.coordinator.calling.alerts import IN_FLIGHT_MAX, WAITING_MAX, AlertEvent, Alerts, Webhook, webhook_of
-from twophase.coordinator.messages.entry import Entry
+from twophase.coordinator.dispatch.alerts import IN_FLIGHT_MAX, WAITING_MAX, AlertEvent, Alerts, Webhook, webhook_of
+from twophase.coordinator.state.active_message import Entry
 from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer, Call
 from twophase.stores.base import Attempt, AttemptKind

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.rig import CHECK, IN, QUICK, Rig, message
-from twophase.coordinator.messages.entry import Occurrence, ReplyOf
-from twophase.coordinator.messages.view import MessageView
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.state.active_message import Occurrence, ReplyOf
+from twophase.coordinator.view import MessageView
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Durability
 from twophase.destinations.base import Answer

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.coordinator.rig import CHECK, IN, Rig, message
-from twophase.coordinator.messages.entry import ReplyOf
+from twophase.coordinator.state.active_message import ReplyOf
 from twophase.core.lifecycle import State
 from twophase.core.limits import OPEN_ANSWER_BYTES_MAX
 from twophase.core.message import Branch, encode_branches

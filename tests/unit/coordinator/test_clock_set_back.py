@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, Rig, message, set_back
-from twophase.coordinator.messages.entry import ReplyOf
+from twophase.coordinator.state.active_message import ReplyOf
 from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer
 

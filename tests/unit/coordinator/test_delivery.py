@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, QUICK, Rig, message
-from twophase.coordinator.calling.gate import Gate
+from twophase.coordinator.dispatch.limiter import Gate
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import Overloaded, StoreFull
 from twophase.core.lifecycle import State

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.coordinator.rig import CHECK, IN, OK, PATIENCE_S, QUICK, Rig, ScriptedDestination, message
-from twophase.coordinator.messages.entry import ReplyOf
+from twophase.coordinator.maintenance.horizon import OLDEST_HEADER, OldestHeader
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.upkeep.horizon import OLDEST_HEADER, OldestHeader
+from twophase.coordinator.state.active_message import ReplyOf
 from twophase.core.errors import ConfigurationError, NotYetDelivered, Overloaded, StoreCorrupt, StoreError, StoreFull
 from twophase.core.lifecycle import State
 from twophase.core.limits import BRANCHES_MAX

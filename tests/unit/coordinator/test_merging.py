@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twophase.coordinator.messages.merging import merge
+from twophase.coordinator.state.merging import merge
 from twophase.core.message import Branch, Message, Options
 
 BRANCHES = (Branch("http://b/in"),)

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.rig import CHECK, IN, Rig, message
-from twophase.coordinator.messages.entry import Occurrence
 from twophase.coordinator.operator import Act
+from twophase.coordinator.state.active_message import Occurrence
 from twophase.core.errors import NotYetDelivered
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Durability

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from tests.unit.coordinator.rig import CHECK, IN, QUICK, Rig, message
+from twophase.coordinator.maintenance.probing import ADDRESSES_MAX, AGAIN_MS, FIRST_MS, FRESH_MS
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.upkeep.probing import ADDRESSES_MAX, AGAIN_MS, FIRST_MS, FRESH_MS
 from twophase.core.errors import Overloaded
 from twophase.core.probe import PROBE_QUERY, ProbeState
 from twophase.destinations.base import Answer, Call

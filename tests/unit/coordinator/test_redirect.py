@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, Rig, message
-from twophase.coordinator.messages.entry import ReplyOf
 from twophase.coordinator.operator import Act
+from twophase.coordinator.state.active_message import ReplyOf
 from twophase.core.errors import InvalidRequest, StateConflict, UnknownMessage
 from twophase.core.lifecycle import State
 from twophase.core.message import Durability, Message

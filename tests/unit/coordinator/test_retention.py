@@ -9,8 +9,8 @@ from functools import partial
 import msgspec
 
 from tests.unit.coordinator.rig import PATIENCE_S, QUICK, Rig, message, set_back
+from twophase.coordinator.maintenance.retention import Retention
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.upkeep.retention import Retention
 from twophase.core.errors import ForgottenMessage, StateConflict, StoreError
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State

@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 
 from tests.unit.coordinator.rig import Rig, message
-from twophase.coordinator.messages import search_page
+from twophase.coordinator import search_page
 from twophase.stores.base import LiveRow
 from twophase.stores.search import Search
 

@@ -22,9 +22,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.unit.coordinator.rig import OK, QUICK, GatedStore, Rig, ScriptedDestination
 from twophase.coordinator.coordinator import Coordinator
-from twophase.coordinator.messages.entry import ReplyOf
 from twophase.coordinator.operator import Act
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.state.active_message import ReplyOf
 from twophase.core.errors import StoreError
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Branch, Durability, Message, Options, decode, same_content, same_prepared

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.coordinator.rig import PATIENCE_S
-from twophase.coordinator.messages.entry import Entry
-from twophase.coordinator.messages.timers import Timers
+from twophase.coordinator.state.active_message import Entry
+from twophase.coordinator.state.timers import Timers
 from twophase.core.message import Message
 
 BUCKET_MS = 32

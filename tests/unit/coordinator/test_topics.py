@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, Rig, message
-from twophase.coordinator.deciding import topics as module
+from twophase.coordinator import topics as module
 from twophase.coordinator.operator import Act
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core import failpoint, limits
@@ -350,7 +350,7 @@ async def test_a_topic_has_as_many_subscribers_as_a_message_has_calls(rig: Rig) 
 
 async def test_topics_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     least = msgspec.structs.replace(limits.TOPICS_MAX, value=1)
-    monkeypatch.setattr("twophase.coordinator.deciding.topic_changes.TOPICS_MAX", least)
+    monkeypatch.setattr("twophase.coordinator.topic_changes.TOPICS_MAX", least)
     await subscribe(rig, ONE)
     await subscribe(rig, TWO)
 

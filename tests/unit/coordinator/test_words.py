@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.coordinator.rig import IN, Rig, message
 from tests.unit.coordinator.test_attempts_max import pass_time
-from twophase.coordinator.messages.evidence import tellable
+from twophase.coordinator.dispatch.evidence import tellable
 from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer
 

@@ -45,8 +45,8 @@ from twophase.server.formats.wire import OPTION_FIELDS, WireRequest, parse_steps
 from twophase.server.http_port.port import Requests
 
 if TYPE_CHECKING:
-    from twophase.coordinator.deciding.topic_changes import ChangeableTopics
-    from twophase.coordinator.messages.entry import ReplyOf
+    from twophase.coordinator.state.active_message import ReplyOf
+    from twophase.coordinator.topic_changes import ChangeableTopics
 
     Hot = Callable[[UnaryCall, bytes], None]
 

@@ -18,10 +18,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from twophase.coordinator.deciding.store_faults import as_store_error, log_text
 from twophase.coordinator.gauges import Gauges
-from twophase.coordinator.messages.view import MessageView
-from twophase.coordinator.upkeep.horizon import Horizon
+from twophase.coordinator.maintenance.horizon import Horizon
+from twophase.coordinator.store_faults import as_store_error, log_text
+from twophase.coordinator.view import MessageView
 from twophase.core.errors import ServerFault, UnsupportedType
 from twophase.core.gid import fresh_gid, validate_gid
 from twophase.core.hooks import Clock

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 
-from twophase.coordinator.messages.entry import ReplyOf, answers
+from twophase.coordinator.state.active_message import ReplyOf, answers
 from twophase.core.errors import InvalidRequest, TwophaseError, UnsupportedType
 from twophase.core.gid import fresh_gid
 from twophase.core.hooks import Clock

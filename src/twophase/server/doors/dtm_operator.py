@@ -11,9 +11,9 @@ from typing import Final, Protocol
 import msgspec
 from starlette.requests import Request
 
-from twophase.coordinator.messages.entry import ReplyOf
-from twophase.coordinator.messages.view import MessageView
 from twophase.coordinator.operator import Act, Validate
+from twophase.coordinator.state.active_message import ReplyOf
+from twophase.coordinator.view import MessageView
 from twophase.core.errors import InvalidRequest, StateConflict
 from twophase.core.gid import validate_gid
 from twophase.core.lifecycle import State

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from twophase.coordinator.deciding.topic_changes import ChangeableTopics
+from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.core.errors import ConfigurationError
 from twophase.core.hooks import Clock
 from twophase.server.formats.decode import Decoder

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 from starlette.requests import Request
 
-from twophase.coordinator.messages.entry import OnReply, ReplyOf
+from twophase.coordinator.state.active_message import OnReply, ReplyOf
 from twophase.core.errors import ContraryDecision, InvalidRequest, TwophaseError, UnknownMessage
 from twophase.core.gid import validate_gid
 from twophase.core.lifecycle import State

@@ -12,8 +12,8 @@ import msgspec
 from starlette.requests import Request
 
 from twophase.coordinator.coordinator import Coordinator
-from twophase.coordinator.messages.entry import ReplyOf
 from twophase.coordinator.operator import Act
+from twophase.coordinator.state.active_message import ReplyOf
 from twophase.core.errors import InvalidRequest, TwophaseError, UnknownMessage
 from twophase.core.gid import validate_gid
 from twophase.core.hooks import Clock

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 
-from twophase.coordinator.upkeep.probing import CheckAddress, Probing
+from twophase.coordinator.maintenance.probing import CheckAddress, Probing
 from twophase.core.errors import InvalidRequest
 from twophase.core.hooks import Clock
 from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeReport, ProbeTold, ShownAddress, ShownAddresses

@@ -24,9 +24,9 @@ from typing import Final, Protocol
 import msgspec
 from starlette.requests import Request
 
-from twophase.coordinator.deciding.store_faults import as_store_error
-from twophase.coordinator.messages.entry import OnReply, ReplyOf, answers
-from twophase.coordinator.messages.view import MessageView
+from twophase.coordinator.state.active_message import OnReply, ReplyOf, answers
+from twophase.coordinator.store_faults import as_store_error
+from twophase.coordinator.view import MessageView
 from twophase.core.errors import (
     ContentConflict,
     ContraryDecision,

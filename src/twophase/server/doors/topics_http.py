@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 
-from twophase.coordinator.deciding.topic_changes import ChangeableTopics
+from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.core.errors import InvalidRequest, TopicNotFound, TopicRefused, TwophaseError
 from twophase.server.doors.operation import DTM_PREFIX, Done, Operation, Parameter, Served, refusal_answer
 from twophase.server.formats.encode import Answer, harmless

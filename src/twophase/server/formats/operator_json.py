@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from twophase.coordinator.messages.view import MessageView
+from twophase.coordinator.view import MessageView
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.core.operating import ShownAttempt, ShownBranch, ShownMessage

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from twophase.coordinator.messages.view import MessageView
+from twophase.coordinator.view import MessageView
 from twophase.core.lifecycle import State
 from twophase.core.message import Options
 from twophase.core.schedule import whole_seconds

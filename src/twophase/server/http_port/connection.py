@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-    from twophase.coordinator.messages.entry import ReplyOf
+    from twophase.coordinator.state.active_message import ReplyOf
 
 _PENDING_MAX: Final = 64
 """More requests than this without a response, and the connection is not read."""

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from twophase.coordinator.messages.entry import OnReply
+from twophase.coordinator.state.active_message import OnReply
 from twophase.core.message import Message
 from twophase.server.formats.decode import Decoder
 

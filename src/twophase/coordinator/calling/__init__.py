@@ -1,1 +1,0 @@
-"""Calls out: branches, check-backs and alerts, each within its bounds."""

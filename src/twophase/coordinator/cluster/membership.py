@@ -1,0 +1,235 @@
+"""This node as one of several on a store: its heartbeat, what it takes over from others, and its own fencing.
+
+Keeps I2 and I9 when nodes die: rows of a node that has been silent for a lease are adopted by the others. Whoever
+looks dead is fenced first, by the store, so it can change nothing when it wakes; it then forgets all it held and takes
+a place anew. After an outage of the database everybody has been silent, and everybody must get the time to report:
+a node ends the tenure of others only after a whole lease of uninterrupted contact of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from twophase.coordinator.background import end
+from twophase.coordinator.cluster.store_clock import StoreClock
+from twophase.coordinator.observer import Observer
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.store_faults import as_store_error, log_text
+from twophase.core.errors import StoreError, StoreFenced, TwophaseError
+from twophase.core.hooks import Chance
+from twophase.core.schedule import Schedule
+from twophase.stores.base import Store
+
+_BEATS_PER_LEASE: Final = 4
+
+
+class Work(Protocol):
+    """What a node does while it holds a place: `node`."""
+
+    def halt(self) -> None:
+        """At once: accept nothing, begin nothing, write nothing."""
+
+    async def let_go(self, error: StoreFenced) -> None:
+        """Answer whoever waits, and forget every message."""
+
+    def take_up(self) -> None:
+        """The node has a place again: read what is its own, and accept."""
+
+    def tick(self) -> None:
+        """The store's clock is another than was thought."""
+
+    def adopted(self) -> None:
+        """Rows have come: read again what is due."""
+
+    def fail(self, error: StoreError) -> None:
+        """This node cannot go on."""
+
+
+class Contact:
+    """How long the store has answered without a gap, by its own clock.
+
+    >>> contact = Contact(lease_ms=1_000)
+    >>> for at_ms in (0, 250, 500, 750):
+    ...     contact.seen(at_ms)
+    >>> contact.whole_lease
+    False
+    >>> contact.seen(1_000)
+    >>> contact.whole_lease
+    True
+    >>> contact.seen(1_600)
+    >>> contact.whole_lease
+    False
+    """
+
+    def __init__(self, lease_ms: int) -> None:
+        self._lease_ms = lease_ms
+        self._since_ms = 0
+        self._last_ms: int | None = None
+
+    def seen(self, at_ms: int) -> None:
+        """The store has answered. Half a lease of silence is a gap, whether it was the store's or our own."""
+        if self._last_ms is None or not 0 <= at_ms - self._last_ms <= self._lease_ms // 2:
+            self._since_ms = at_ms
+        self._last_ms = at_ms
+
+    def lost(self) -> None:
+        """It has not answered."""
+        self._last_ms = None
+
+    @property
+    def whole_lease(self) -> bool:
+        """Whether it has answered for a lease, until now."""
+        return self._last_ms is not None and self._last_ms - self._since_ms >= self._lease_ms
+
+
+class Membership:
+    """Beats, adopts, and finds a new place. On a store that is not shared it does nothing.
+
+    Arguments:
+        store: started before this.
+        work: the coordinator.
+        clock: follows the store's at every beat.
+        on_contact: called when the store answers again after it did not.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        work: Work,
+        clock: StoreClock,
+        settings: CoordinatorSettings,
+        chance: Chance,
+        observer: Observer,
+        on_contact: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._work = work
+        self._clock = clock
+        self._settings = settings
+        self._chance = chance
+        self._observer = observer
+        self._on_contact = on_contact
+        self._contact = Contact(0)
+        self._silent = False
+        self._beating: asyncio.Task[None] | None = None
+        self._adopting: asyncio.Task[None] | None = None
+        self._rejoining: asyncio.Task[None] | None = None
+        self._leaving = False
+
+    @property
+    def rejoining(self) -> bool:
+        """Whether this node was fenced and has no place yet."""
+        return self._rejoining is not None
+
+    def start(self) -> None:
+        """Begin to beat and to adopt, in the background."""
+        if self._store.shared:
+            self._contact = Contact(self._store.lease_ms)
+            self._observer.joined(*self._store.place)
+            self._beating = asyncio.get_running_loop().create_task(self._beat(), name="twophase heartbeat")
+
+    async def leave(self) -> None:
+        """Take nothing over any more, and no new place either; the heart beats until `stop`."""
+        self._leaving = True
+        adopting, self._adopting = self._adopting, None
+        await end(adopting)
+
+    async def stop(self) -> None:
+        """End everything. Safe to call twice."""
+        await self.leave()
+        rejoining, self._rejoining = self._rejoining, None
+        beating, self._beating = self._beating, None
+        await end(rejoining)
+        await end(beating)
+
+    def fenced(self, error: StoreFenced) -> None:
+        """The store says that this node has lost its place: stop at once, then find another."""
+        if self._rejoining is None:
+            self._observer.fenced(*self._store.place)
+            self._work.halt()
+            self._rejoining = asyncio.get_running_loop().create_task(self._begin_anew(error), name="twophase rejoin")
+
+    async def _beat(self) -> None:
+        pause_s = self._store.lease_ms / _BEATS_PER_LEASE / 1000
+        while True:
+            asked_ms = self._clock.own_ms()
+            try:
+                at_ms = await self._store.heartbeat()
+            except Exception as cause:  # noqa: BLE001 -- whatever it is, the heart must beat on
+                self._silent = True
+                self._contact.lost()
+                self._heard(cause)
+            else:
+                if self._clock.follow(at_ms, asked_ms):
+                    self._work.tick()
+                self._answered(at_ms)
+            await asyncio.sleep(pause_s)
+
+    def _answered(self, at_ms: int) -> None:
+        if self._silent:
+            self._silent = False
+            self._on_contact()
+        self._contact.seen(at_ms)
+        if self._adopting is None and not self._leaving:
+            whole_lease = self._contact.whole_lease
+            adoption = self._adopt(end_tenures=whole_lease)
+            self._adopting = asyncio.get_running_loop().create_task(adoption, name="twophase adoption")
+
+    async def _adopt(self, *, end_tenures: bool) -> None:
+        total, told = 0, 0
+        try:
+            while came := await self._store.adopt(self._settings.adopt_rows, end_tenures=end_tenures):
+                # Tenures are ended right after a heartbeat has shown that contact is whole, and not later.
+                end_tenures = False
+                total += came
+                if total >= 2 * told:
+                    # Reading begins with the first rows; were it begun anew for every batch, it would never get far.
+                    told = total
+                    self._work.adopted()
+        except Exception as cause:  # noqa: BLE001 -- whatever it is, the next heartbeat tries again
+            self._heard(cause)
+            # Rows may have come, and only the answer been lost: nobody would ever say so again.
+            self._work.adopted()
+        self._adopting = None
+        if total:
+            self._observer.adopted(total)
+            self._work.adopted()
+
+    def _heard(self, cause: Exception) -> None:
+        error = as_store_error(cause)
+        if isinstance(error, StoreFenced):
+            self.fenced(error)
+        else:
+            self._observer.heartbeat_failed(error.code, log_text(error))
+
+    async def _begin_anew(self, error: StoreFenced) -> None:
+        try:
+            await self._rejoin(error)
+        except Exception as cause:  # noqa: BLE001 -- whatever it is: half a node is worse than none
+            self._work.fail(as_store_error(cause))
+
+    async def _rejoin(self, error: StoreFenced) -> None:
+        beating, self._beating = self._beating, None
+        adopting, self._adopting = self._adopting, None
+        await end(beating)
+        await end(adopting)
+        await self._work.let_go(error)
+        first_ms = self._settings.store_retry_ms
+        pauses = Schedule(first_ms, cap_ms=max(first_ms, self._store.lease_ms))
+        failures = 0
+        while not self._leaving:
+            try:
+                await self._store.rejoin()
+            except Exception as cause:  # noqa: BLE001 -- whatever it is, a node without a place does nothing else
+                failures += 1
+                error_code = cause.code if isinstance(cause, TwophaseError) else as_store_error(cause).code
+                self._observer.heartbeat_failed(error_code, log_text(cause))
+                await asyncio.sleep(pauses.pause_ms(failures, self._chance()) / 1000)
+                continue
+            if not self._leaving:  # which may have begun while the store was asked; stopping it gives the place back
+                self._work.take_up()
+                self.start()
+            break
+        self._rejoining = None

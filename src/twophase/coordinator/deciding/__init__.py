@@ -1,1 +1,0 @@
-"""The lifecycle table applied to what happens, made durable, and only then told."""

@@ -1,0 +1,1 @@
+"""Calls out of the coordinator: branches, check-backs, alerts."""

@@ -1,0 +1,205 @@
+"""Tells an operator's webhook what does not get on: failing branches and check-backs, parked messages, check addresses.
+
+Promise: whatever the webhook does, nothing else waits for it. Alerts wait in a bounded queue of their own, a few are
+under way at a time, each within its own timeout; what finds no place is dropped and counted. The body is dtm's
+(dtm-wire §3.3) with fields of ours beside it, and holds no payload, no header and no text of an answer, which may
+repeat either.
+"""
+
+from __future__ import annotations
+
+import binascii
+import enum
+from functools import partial
+from typing import Final
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import msgspec
+
+from twophase.coordinator.dispatch.evidence import tellable
+from twophase.coordinator.observer import Observer
+from twophase.coordinator.state.active_message import Entry
+from twophase.core.credentials import without_credentials
+from twophase.core.lifecycle import State
+from twophase.destinations.base import Answer, Call, Destination
+from twophase.stores.base import Attempt
+
+WAITING_MAX: Final = 1_000
+IN_FLIGHT_MAX: Final = 4
+"""Alerts under way at once; whoever makes the webhook's connections need not allow more."""
+_TAKEN: Final = range(200, 300)
+
+
+class AlertEvent(enum.StrEnum):
+    """What an alert is about."""
+
+    BRANCH_FAILING = "branch-failing"
+    CHECK_BACK_FAILING = "check-back-failing"
+    PARKED = "parked"
+    CHECK_ADDRESS_FAILING = "check-address-failing"
+    CHECK_ADDRESS_WELL = "check-address-well"
+
+
+class AlertResult(enum.StrEnum):
+    """What became of an alert."""
+
+    SENT = "sent"
+    FAILED = "failed"
+    DROPPED = "dropped"
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """The body of an alert: dtm's five fields, then ours. Times in milliseconds.
+
+    `retry_count`: how often it has failed in a row; `branch`: the branch's id, `00` for a check-back; `target`: its
+    address without query. `gid` and `status` are empty in an alert about a check address, which many messages share.
+    """
+
+    gid: str
+    status: str
+    branch: str
+    error: str
+    retry_count: int
+    event: AlertEvent
+    target: str
+    age_ms: int
+
+
+class Webhook(msgspec.Struct, frozen=True):
+    """Where alerts go. `url` holds no credentials; `headers` may."""
+
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The part of the address that may be shown: a path, too, is often a secret.
+
+        >>> Webhook("https://hooks.example:8443/services/T0/B0/secret").place
+        'https://hooks.example:8443'
+        """
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def webhook_of(url: str) -> Webhook:
+    """The webhook at `url`; a user name and password in it become a header.
+
+    >>> webhook_of("https://me:pw@alerts/in").url, webhook_of("https://me:pw@alerts/in").headers[0][0]
+    ('https://alerts/in', 'authorization')
+    """
+    parts = urlsplit(url)
+    login, at, place = parts.netloc.rpartition("@")
+    if not at:
+        return Webhook(url)
+    name, _, password = login.partition(":")
+    basic = binascii.b2a_base64(f"{unquote(name)}:{unquote(password)}".encode(), newline=False).decode()
+    bare = urlunsplit((parts.scheme, place, parts.path, parts.query, parts.fragment))
+    return Webhook(bare, (("authorization", f"Basic {basic}"),))
+
+
+class Alerts:
+    """Sends alerts, when there is a webhook.
+
+    Arguments:
+        webhook: where to; None for nobody, and then nothing here costs anything.
+        destination: calls it; its connections are nobody else's. Stopped by this.
+        after: failures in a row from which on each one is told.
+        timeout_ms: for one alert.
+        observer: hears what became of each alert.
+    """
+
+    def __init__(
+        self,
+        webhook: Webhook | None,
+        destination: Destination | None,
+        *,
+        after: int,
+        timeout_ms: int,
+        observer: Observer,
+    ) -> None:
+        assert (webhook is None) == (destination is None), "who calls it, and where"
+        self._webhook = webhook
+        self._destination = destination
+        self._after = after
+        self._timeout_ms = timeout_ms
+        self._observer = observer
+        self._waiting: dict[tuple[str, str, str], Alert] = {}
+        self._in_flight = 0
+        self._stopped = False
+
+    def failing(self, entry: Entry, attempt: Attempt, event: AlertEvent) -> None:
+        """A call for this message has failed, `entry.attempts` times in a row by now."""
+        if self._webhook is not None and entry.attempts >= self._after:
+            self._tell(entry, event, attempt.branch_id, attempt.target, _what(attempt), attempt.at_ms)
+
+    def parked(self, entry: Entry, why: str, now_ms: int) -> None:
+        """The message is not tried any more, until an operator redrives it."""
+        if self._webhook is not None:
+            self._tell(entry, AlertEvent.PARKED, "", "", f"parked: {why}", now_ms)
+
+    def check_address(self, event: AlertEvent, target: str, error: str, failures: int, age_ms: int) -> None:
+        """A check address that messages bring cannot answer, or answers again."""
+        if self._webhook is not None:
+            # Of one address only the newest news waits.
+            self._enqueue((target, "00", ""), Alert("", "", "00", error, failures, event, target, age_ms))
+
+    async def stop(self) -> None:
+        """Send nothing more. Safe to call twice."""
+        self._stopped = True
+        self._waiting.clear()
+        if self._destination is not None:
+            await self._destination.stop()
+
+    def _tell(self, entry: Entry, event: AlertEvent, branch: str, target: str, error: str, now_ms: int) -> None:
+        age_ms = max(0, now_ms - entry.created_ms)
+        status = "prepared" if entry.state is State.PREPARED else "submitted"
+        gid = entry.message.gid
+        alert = Alert(gid, status, branch, error, entry.attempts, event, target, age_ms)
+        self._enqueue((gid, branch, event), alert)
+
+    def _enqueue(self, key: tuple[str, str, str], alert: Alert) -> None:
+        # One that waits still is replaced: an operator wants to know where it stands, not every step.
+        if key not in self._waiting and len(self._waiting) >= WAITING_MAX:
+            self._observer.alerted(AlertResult.DROPPED, self._place, "too many alerts wait for the webhook")
+            return
+        self._waiting[key] = alert
+        self._send()
+
+    def _send(self) -> None:
+        webhook, destination = self._webhook, self._destination
+        assert webhook is not None, "only with a webhook does anything wait"
+        assert destination is not None, "who calls it"
+        while self._waiting and self._in_flight < IN_FLIGHT_MAX and not self._stopped:
+            alert = self._waiting.pop(next(iter(self._waiting)))
+            self._in_flight += 1
+            call = Call(webhook.url, (), msgspec.json.encode(alert), webhook.headers, self._timeout_ms)
+            try:
+                destination.call(call, partial(self._answered, alert))
+            except Exception as error:  # noqa: BLE001 -- the webhook's fault must not reach the message it is about
+                self._in_flight -= 1
+                self._observer.alerted(AlertResult.FAILED, self._place, type(error).__name__)
+
+    def _answered(self, alert: Alert, answer: Answer) -> None:
+        self._in_flight -= 1
+        if answer.status in _TAKEN:
+            self._observer.alerted(AlertResult.SENT, self._place)
+        else:
+            what = f"status {answer.status}" if answer.status else answer.error
+            self._observer.alerted(
+                AlertResult.FAILED, self._place, f"{alert.event.value} of {alert.gid or alert.target!r}: {what}"
+            )
+        if not self._stopped:
+            self._send()
+
+    @property
+    def _place(self) -> str:
+        return "" if self._webhook is None else self._webhook.place
+
+
+def _what(attempt: Attempt) -> str:
+    """What happened, without any text of the answer."""
+    if attempt.status:
+        word = tellable(attempt)
+        return f"{attempt.result}: answered with status {attempt.status}{f'; {word}' if word else ''}"
+    return without_credentials(f"{attempt.result}: {tellable(attempt)}")

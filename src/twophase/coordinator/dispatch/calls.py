@@ -1,0 +1,139 @@
+"""One call out, whoever wants it: find the destination, wait for a place, call, give the place back.
+
+Delivery and check-back differ in what they ask and in what an answer means; how a call is bounded, and that its
+answer is told exactly once, is the same for both and stands here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from twophase.coordinator.dispatch.limiter import Gate
+from twophase.coordinator.state.active_message import Entry
+from twophase.core.address import why_no_scheme
+from twophase.core.message import scheme_of
+from twophase.destinations.base import Answer, Call, Destination
+
+_ADDRESSES_REMEMBERED_MAX = 4096
+
+OnAnswer = Callable[[str, Answer], None]
+"""Called with (what the destination shares its limits by, answer)."""
+
+
+class Calls:
+    """Calls of one kind: branches, or check-backs."""
+
+    def __init__(self, destinations: Mapping[str, Destination], gate: Gate) -> None:
+        self._destinations = destinations
+        self._known: dict[tuple[str, str], tuple[Destination, str]] = {}
+        self.gate = gate
+        self.draining = False
+
+    def drain(self) -> None:
+        """Start no call until `resume`, and forget those that wait; the ones under way end as they would."""
+        self.draining = True
+        self.gate.clear()
+
+    def resume(self) -> None:
+        """Start calls again."""
+        self.draining = False
+
+    def start(self, entry: Entry, url: str, build: Callable[[Entry], Call | None], on_answer: OnAnswer) -> bool:
+        """Call `url` for a message, now or when there is a place; False, and never, when too many wait already.
+
+        Arguments:
+            entry: the message; when it has left memory by then, nothing is called and nothing told.
+            url: the address. One that nobody can call is answered at once, with status 0.
+            build: makes the call at the last moment; None: it is not wanted any more.
+            on_answer: told the answer, once, whatever the destination does.
+        """
+        protocol = entry.message.protocol
+        found = self._known.get((url, protocol)) or self._find(url, protocol)
+        if isinstance(found, str):
+            on_answer("", Answer(0, error=found))
+            return True
+        destination, key = found
+        return self.gate.enter(key, _OneCall(self, entry, destination, key, build, on_answer).run)
+
+    def waited_ms(self, entry: Entry, url: str) -> int:
+        """How long the first of those has waited for whom `start` found no place."""
+        found = self._known.get((url, entry.message.protocol))
+        return self.gate.waited_ms(found[1]) if found is not None else 0
+
+    def _find(self, url: str, protocol: str) -> tuple[Destination, str] | str:
+        """Who calls `url`, and what it shares its limits by; or why nobody does. Only what can be called is kept."""
+        destination = self._destinations.get(scheme_of(url, protocol))
+        if destination is None:
+            return "no destination for this scheme"
+        try:
+            wrong = destination.accepts(url)
+            if wrong is not None:
+                return wrong
+            found = destination, destination.key(url)
+        except Exception as error:  # noqa: BLE001 -- a destination may be anybody's; its fault must not lose a message
+            return _fault(error)
+        if len(self._known) >= _ADDRESSES_REMEMBERED_MAX:
+            self._known.clear()
+        self._known[url, protocol] = found
+        return found
+
+
+def why_not_callable(destinations: Mapping[str, Destination], url: str) -> str | None:
+    """None when one of the destinations can call `url`, now and later; else why not, naming what is wrong with it."""
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        return f"{why_no_scheme(url)}."
+    destination = destinations.get(scheme.lower())
+    if destination is None:
+        missing = " gRPC needs `pip install 'twophase[grpc]'`." if scheme.lower() in {"grpc", "grpcs"} else ""
+        return f"no destination for {scheme[:45]!r}; there are {', '.join(sorted(destinations))}.{missing}"
+    return destination.accepts(url)
+
+
+class _OneCall(msgspec.Struct, eq=False):
+    """A call from the moment it wants a place until it is answered."""
+
+    _calls: Calls
+    _entry: Entry
+    _destination: Destination
+    _key: str
+    _build: Callable[[Entry], Call | None]
+    _on_answer: OnAnswer
+    _answer: Answer | None = None
+    _starting: bool = False
+
+    def run(self) -> None:
+        entry = self._entry
+        call = None if self._calls.draining or entry.detached else self._build(entry)
+        if call is None:
+            self._calls.gate.leave(self._key)
+            return
+        entry.calls += 1
+        self._starting = True
+        try:
+            self._destination.call(call, self._answered)
+        except Exception as error:  # noqa: BLE001 -- as above: it becomes an answer, and is retried like one
+            self._answered(Answer(0, error=_fault(error)))
+        self._starting = False
+
+    def _answered(self, answer: Answer) -> None:
+        if self._answer is not None:
+            return
+        self._answer = answer
+        if self._starting:
+            # Answered before `call` returned: told later, so that nobody is called back inside his own call.
+            asyncio.get_running_loop().call_soon(self._tell, answer)
+        else:
+            self._tell(answer)
+
+    def _tell(self, answer: Answer) -> None:
+        self._entry.calls -= 1
+        self._calls.gate.leave(self._key)
+        self._on_answer(self._key, answer)
+
+
+def _fault(error: Exception) -> str:
+    return f"the destination failed: {type(error).__name__}: {error}"

@@ -1,0 +1,197 @@
+"""Asks the producer of a prepared message whether its local transaction committed.
+
+Keeps I5 and I9: time only ever causes a question, never a verdict, and an undecided message is asked again within
+one backoff cap. A message without a check-back address cannot be asked; it is parked, visible and never decided
+by silence (correctness rule 10). No number of attempts ends the questions: a limit would leave undecided for ever what
+a committed transaction waits for. An operator hears of those that keep failing. The answer is understood by
+`core.verdict` alone.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from twophase.coordinator.dispatch.alerts import AlertEvent, Alerts
+from twophase.coordinator.dispatch.calls import Calls
+from twophase.coordinator.dispatch.evidence import attempt_of
+from twophase.coordinator.observer import Observer
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.state.active_message import Entry, Occurrence
+from twophase.coordinator.state.machine import Decisions
+from twophase.core.hooks import Clock
+from twophase.core.lifecycle import FINAL, Event, State
+from twophase.core.limits import BRANCHES_MAX, OPEN_ANSWER_BYTES_MAX
+from twophase.core.message import Branch, Message, decode_branches
+from twophase.core.verdict import Verdict, interpret_check_back, word_that_decided
+from twophase.destinations.base import Answer, Call
+from twophase.stores.base import Attempt, AttemptKind, DecidedBy
+
+DECIDING: Final = {
+    Verdict.COMMITTED: Event.CHECK_COMMITTED,
+    Verdict.ROLLED_BACK: Event.CHECK_ROLLED_BACK,
+}
+"""The verdicts that decide a message, and how."""
+_EVENTS: Final = DECIDING | {
+    Verdict.IN_PROGRESS: Event.CHECK_UNDECIDED,
+    Verdict.UNKNOWN: Event.CHECK_UNDECIDED,
+}
+
+OnVerdict = Callable[[Verdict, Message | None], None]
+"""Called with the verdict, and with the message as the answer completed it, if it did."""
+_NO_ADDRESS = "the message has no check-back address"
+
+
+class _CommittedBody(msgspec.Struct):
+    """The branches that a committed answer may carry beside the verdict; JSON-RPC puts it in `result`."""
+
+    branches: str | None = None
+    jsonrpc: str = ""
+    result: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class CheckBack:
+    """Performs check-backs."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        decisions: Decisions,
+        alerts: Alerts,
+        settings: CoordinatorSettings,
+        clock: Clock,
+        observer: Observer,
+    ) -> None:
+        self._calls = calls
+        self._decisions = decisions
+        self._alerts = alerts
+        self._settings = settings
+        self._clock = clock
+        self._observer = observer
+
+    def ask(self, entry: Entry) -> None:
+        """Ask about a prepared message that is due."""
+        assert entry.state is State.PREPARED, "only a prepared message is asked about"
+        if self._calls.draining or entry.detached:
+            return
+        url = entry.message.check_url
+        if not url:
+            self._note(entry, Answer(0, error=_NO_ADDRESS), Verdict.UNKNOWN)
+            self._decisions.happen(entry, Occurrence(Event.PARK, reason=_NO_ADDRESS))
+            return
+        if not self._calls.start(entry, url, partial(self._call, url), partial(self._answered, entry, url)):
+            self._decisions.put_off(entry, self._calls.waited_ms(entry, url))
+
+    def _call(self, url: str, entry: Entry) -> Call | None:
+        message = entry.message
+        if entry.state is not State.PREPARED or message.check_url != url:
+            return None
+        return Call(
+            url,
+            (
+                ("branch_id", "00"),
+                ("gid", message.gid),
+                ("op", "msg"),
+                ("prepared_at", str(entry.created_ms)),
+                ("trans_type", "msg"),
+            ),
+            b"",
+            message.options.headers + message.options.trace,
+            message.options.request_timeout_ms or self._settings.request_timeout_ms,
+            OPEN_ANSWER_BYTES_MAX.value if message.options.open else 0,
+        )
+
+    def ask_for(self, entry: Entry, on_verdict: OnVerdict) -> bool:
+        """Ask on behalf of somebody who sees to the verdict himself; False when too many questions wait already.
+
+        Nobody is told when the message has been decided before its question found a place.
+        """
+        url = entry.message.check_url
+
+        def answered(key: str, answer: Answer) -> None:
+            if entry.message.check_url != url and not entry.detached:
+                self.ask_for(entry, on_verdict)  # redirected meanwhile: the address before has no say
+                return
+            verdict, said = self._understand(entry, key, answer)
+            if verdict not in (Verdict.COMMITTED, Verdict.ROLLED_BACK):
+                self._note(entry, answer, verdict)
+            on_verdict(verdict, said)
+
+        return self._calls.start(entry, url, partial(self._call, url), answered)
+
+    def _answered(self, entry: Entry, url: str, key: str, answer: Answer) -> None:
+        if entry.message.check_url != url and entry.state is State.PREPARED:
+            self._decisions.settle(entry)  # redirected meanwhile: the address before has no say
+            return
+        verdict, said = self._understand(entry, key, answer)
+        # A final entry has left memory, yet a contrary verdict about it is still an incident.
+        if not entry.detached or entry.state in FINAL:
+            self._take(entry, answer, verdict, said)
+
+    def _understand(self, entry: Entry, key: str, answer: Answer) -> tuple[Verdict, Message | None]:
+        """The verdict, and the message with the branches that came with it."""
+        explicit = entry.message.options.explicit_verdict
+        verdict = interpret_check_back(
+            answer.status, answer.verdict_header, answer.body, explicit=explicit, strict=self._settings.strict
+        )
+        if key:
+            self._observer.check_back_answered(verdict.value, answer.latency_ms / 1000)
+        if verdict is not Verdict.COMMITTED or not entry.message.options.open:
+            return verdict, None
+        said = _with_added_branches(entry.message, answer.body)
+        return (verdict, said) if said is not None else (Verdict.UNKNOWN, None)
+
+    def _take(self, entry: Entry, answer: Answer, verdict: Verdict, said: Message | None) -> None:
+        event = _EVENTS[verdict]
+        if event is Event.CHECK_UNDECIDED and entry.state is State.PREPARED:
+            entry.attempts += 1
+            attempt = self._note(entry, answer, verdict)
+            if verdict is Verdict.UNKNOWN:
+                self._alerts.failing(entry, attempt, AlertEvent.CHECK_BACK_FAILING)
+        self._decisions.happen(
+            entry,
+            Occurrence(event, said, None, DecidedBy.CHECK_BACK, _reason(answer, verdict)),
+        )
+
+    def _note(self, entry: Entry, answer: Answer, verdict: Verdict) -> Attempt:
+        message = entry.message
+        attempt = attempt_of(
+            message.gid,
+            AttemptKind.CHECK_BACK,
+            "00",
+            message.check_url,
+            self._clock.now_ms(),
+            answer,
+            verdict.value,
+        )
+        self._decisions.committer.record(attempt)
+        return attempt
+
+
+def _reason(answer: Answer, verdict: Verdict) -> str:
+    word = word_that_decided(answer.status, verdict.value)
+    return f"the producer answered {verdict.value}{f': {word}' if word else ''}"
+
+
+def _with_added_branches(message: Message, body: bytes) -> Message | None:
+    """The message with the branches the barrier row carried; None when the answer cannot be trusted to be whole."""
+    try:
+        answered = msgspec.json.decode(body, type=_CommittedBody)
+        if answered.jsonrpc:
+            answered = msgspec.json.decode(answered.result, type=_CommittedBody)
+        text = answered.branches
+        if text == "":
+            return None  # a route of an older version: the row is committed, and lacks the branches that were added
+        said: tuple[Branch, ...] = decode_branches(binascii.a2b_base64(text)) if text else ()
+        # Whom a topic stands for is not the producer's to say.
+        added = tuple([Branch(one.url, one.payload) for one in said])
+    except (msgspec.DecodeError, msgspec.ValidationError, binascii.Error):
+        return None
+    branches = message.branches + added
+    if len(branches) > BRANCHES_MAX.value:
+        return None
+    return msgspec.structs.replace(message, branches=branches)

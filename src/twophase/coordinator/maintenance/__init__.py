@@ -1,0 +1,1 @@
+"""Work beside requests: recovery, retention, horizons, probes of check addresses."""

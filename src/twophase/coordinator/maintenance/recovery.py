@@ -1,0 +1,221 @@
+"""Brings unfinished messages from the store into memory: at the start, when they fall due, after a store fault.
+
+Keeps I2 and I9: every live, unparked row is in memory or will be read when it is due, because whatever leaves
+memory unfinished says from which due time on the store must be read again (`note`).
+
+What leaves memory as another node's says nothing, and what memory was told of it may be older than its adoption here.
+So while adopted rows are read, a row that memory does not know as this node's, as it stands, is looked at again.
+
+What a clock that was ahead has made due in weeks is not read by its due time. So after a start, an adoption and a clock
+that fell back all that is far away is looked through, behind everything due, and what nothing explains comes in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from twophase.coordinator.background import Background, rest
+from twophase.coordinator.observer import Observer
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.state.active_set import Active
+from twophase.coordinator.store_faults import as_store_error, log_text
+from twophase.core.errors import StoreCorrupt
+from twophase.core.hooks import Chance, Clock
+from twophase.core.message import Message
+from twophase.stores.base import DUE_BYTES_MAX, LiveRow, Store
+
+_BEFORE_ALL: Final = (0, "")
+_FAR_ROWS: Final = 64
+"""With their bodies: few, because they may be large."""
+_FELL_BACK_MS: Final = 1_000
+"""A clock that is kept in time by small steps has not fallen back."""
+
+
+class Recovery:
+    """Pages due rows into memory, as long as there is room."""
+
+    def __init__(
+        self,
+        store: Store,
+        active: Active,
+        settings: CoordinatorSettings,
+        clock: Clock,
+        chance: Chance,
+        observer: Observer,
+        is_accepting: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._active = active
+        self._settings = settings
+        self._clock = clock
+        self._chance = chance
+        self._observer = observer
+        self._is_accepting = is_accepting
+        self._from_ms = 0
+        self._faulted = False
+        self._adopted = False
+        self._far: tuple[int, str] | None = None
+        """Position among the rows that are due far away; None when all have been looked through."""
+        self._seen_ms = 0
+        self._wanted = asyncio.Event()
+        self._hurried = asyncio.Event()
+        self._background = Background("twophase recovery")
+
+    async def start(self) -> None:
+        """Read the first page, then go on in the background."""
+        self._look_at_clock()
+        await self._read_pages(pages_max=1)
+        self._far = _BEFORE_ALL
+        self._go_on()
+
+    def restart(self) -> None:
+        """Read everything from the beginning, in the background: memory is empty, and the node has a new place."""
+        self._faulted = False
+        self.adopted()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._wanted.set()
+        self._background.start(self._loop())
+
+    async def stop(self) -> None:
+        """Read nothing more. Safe to call twice."""
+        await self._background.stop()
+
+    def note(self, due_ms: int) -> None:
+        """An unfinished message with this due time has left memory."""
+        if due_ms < self._from_ms:
+            self._from_ms = due_ms
+            self._wanted.set()
+
+    def adopted(self) -> None:
+        """Rows of other nodes are this node's now; they may be older than any."""
+        self._adopted = True
+        self._far = _BEFORE_ALL
+        self._from_ms = 0
+        self._wanted.set()
+
+    def fault(self) -> None:
+        """The store has failed, and messages whose stored state is not known have left memory."""
+        self._faulted = True
+        self._from_ms = 0
+        self._wanted.set()
+
+    def wake(self) -> None:
+        """The clock has moved by more than time does."""
+        self._wanted.set()
+
+    def hurry(self) -> None:
+        """The store answers again: a pause after a fault is over."""
+        self._hurried.set()
+
+    async def _loop(self) -> None:
+        ahead_s = self._settings.page_ahead_ms / 2000
+        pauses = self._settings.delivery.starting_at(self._settings.store_retry_ms)
+        faults = 0
+        while self._is_accepting():
+            await rest(ahead_s, self._wanted)
+            self._wanted.clear()
+            faults = faults + 1 if self._faulted else 0
+            if self._faulted:
+                # Without a pause a full disk would have everything due called again as fast as it can be read.
+                self._hurried.clear()
+                await rest(pauses.pause_ms(faults, self._chance()) / 1000, self._hurried)
+                self._faulted = False
+            self._look_at_clock()
+            try:
+                everything = await self._read_pages(pages_max=1_000_000)
+                if everything:
+                    everything = await self._read_far()
+            except Exception as error:  # noqa: BLE001 -- whatever it is, paging must go on: I2 hangs on it
+                self._observer.flush_failed(as_store_error(error).code, log_text(error))
+                self.fault()
+                continue
+            if not everything:
+                self._wanted.set()
+                await asyncio.sleep(self._settings.crowded_retry_ms / 1000)
+
+    def _look_at_clock(self) -> None:
+        now_ms = self._clock.now_ms()
+        if now_ms < self._seen_ms - _FELL_BACK_MS:
+            self._from_ms = 0
+            self._far = _BEFORE_ALL
+            self._active.clock_fell_back()
+        self._active.look_at_far(now_ms)
+        self._seen_ms = now_ms
+
+    async def _read_far(self) -> bool:
+        """Bring in what is farther away than anything explains, as long as nothing due is wanted and there is room."""
+        while self._far is not None and not self._wanted.is_set():
+            position = max(self._far, (self._clock.now_ms() + self._settings.page_ahead_ms, ""))
+            left: dict[str, bool] = {}
+            self._active.left = left
+            try:
+                rows = await self._store.later(position, _FAR_ROWS)
+            finally:
+                self._active.left = None
+            for row in rows:
+                if row.mine and row.gid not in self._active and row.gid not in left:
+                    if not self._active.roomy:
+                        return False
+                    self._adopt_unexplained(row)
+            self._far = (rows[-1].due_ms, rows[-1].gid) if len(rows) == _FAR_ROWS else None
+        return True
+
+    def _adopt_unexplained(self, row: LiveRow) -> None:
+        self._adopt(row)
+        entry = self._active.get(row.gid)
+        if entry is not None and entry.due_ms >= row.due_ms:
+            self._active.remove(entry)  # it waits in the store for the time that it has
+
+    async def _read_pages(self, pages_max: int) -> bool:
+        """Read what is due; True when memory now holds every row due within the page-ahead time."""
+        now_ms = self._clock.now_ms()
+        until_ms = now_ms + self._settings.page_ahead_ms
+        position = (self._from_ms - 1, "\U0010ffff")
+        # Set once, before the first wait: what leaves memory meanwhile lowers it again. So with the other.
+        self._from_ms = until_ms + 1
+        doubting, self._adopted = self._adopted, False
+        doubted = False
+        try:
+            for _ in range(pages_max):
+                if self._active.overcrowded:
+                    break
+                left: dict[str, bool] = {}
+                self._active.left = left
+                try:
+                    rows = await self._store.due(until_ms, position, self._settings.page_rows)
+                finally:
+                    self._active.left = None
+                for row in rows:
+                    entry = self._active.get(row.gid)
+                    if entry is not None or row.gid in left:
+                        known = left[row.gid] if entry is None else entry.mine and entry.version >= row.version
+                        if doubting and not known:
+                            doubted = True
+                            self._from_ms = min(self._from_ms, row.due_ms)
+                        continue
+                    if row.due_ms > now_ms and not self._active.roomy:
+                        # Were it taken in, it would keep the place from what is due before it and comes later.
+                        self._from_ms = min(self._from_ms, row.due_ms)
+                        return False
+                    self._adopt(row)
+                if len(rows) < self._settings.page_rows and sum([len(row.body) for row in rows]) < DUE_BYTES_MAX:
+                    doubting = doubted
+                    return not doubted
+                position = (rows[-1].due_ms, rows[-1].gid)
+            self._from_ms = min(self._from_ms, max(0, position[0]))
+            return False
+        finally:
+            # Not everything was read, or not everything was clear: the next reading must look as closely.
+            self._adopted = self._adopted or doubting
+
+    def _adopt(self, row: LiveRow) -> None:
+        entry = self._active.add(Message(row.gid, ()))
+        try:
+            self._active.mirror(entry, row)
+        except StoreCorrupt as error:
+            self._active.remove(entry)
+            self._observer.incident(row.gid, f"{error.message} It stays in the store, undecided.")

@@ -1,0 +1,113 @@
+"""Forgets what is old: history and attempts beyond the retention, in small steps, beside the hot path.
+
+Keeps I10 with the store, which raises the history horizon in the commit that deletes: a gid's duplicates are detected
+as long as its history is kept, and refused as "cannot tell" after that (correctness rule 15). Age is counted by the
+store's clock, because a node's own may be an hour off and would forget an hour too early. Under a store's clock that is
+ahead history goes too early, and nothing else outlives that clock: the horizon stands behind what went
+(`stores.forgetting`), and no cleaning waits longer than the interval, whatever the clock said at the last one.
+
+A step removes few rows and is followed by a pause several times its own length, so that flushes find the store free.
+Several nodes on one store may do it at once: the horizon only rises, and a row is removed once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from twophase.coordinator.background import Background, rest
+from twophase.coordinator.observer import Observer
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.store_faults import as_store_error, log_text
+from twophase.core.errors import StoreError, StoreFenced
+from twophase.core.hooks import Chance, Clock
+from twophase.stores.base import Purged, Store
+
+_SHARE_WHEN_BEHIND = 0.5
+_STEPS_WHEN_BEHIND = 5
+"""How much of the time, and how many steps in one, when a run has lasted longer than it should: on a store that is
+always busy a step mostly waits its turn, and what comes in faster than it is forgotten would grow for ever."""
+_FEWER = 4
+_DIVISOR_MAX = 4_096
+
+
+class Retention:
+    """Runs every `retention_interval_ms`, in the background; nothing when `retention_ms` is 0."""
+
+    def __init__(
+        self, store: Store, settings: CoordinatorSettings, clock: Clock, chance: Chance, observer: Observer
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._chance = chance
+        self._next_ms = 0
+        self._observer = observer
+        self._divisor = 1
+        """Of a step's rows: large bodies may take the store longer than it gives a statement."""
+        self._woken = asyncio.Event()
+        self._background = Background("twophase retention")
+
+    async def start(self) -> None:
+        """Begin to watch the clock."""
+        if self._settings.retention_ms:
+            # Nodes that start together should not clean together; it would do no harm, and no good.
+            self._next_ms = self._clock.now_ms() + int(self._chance() * self._settings.retention_interval_ms)
+            self._background.start(self._loop())
+
+    async def stop(self) -> None:
+        """Forget nothing more; a step under way is whole or has not happened. Safe to call twice."""
+        await self._background.stop()
+
+    def wake(self) -> None:
+        """The clock has moved by more than time does."""
+        self._woken.set()
+
+    async def _loop(self) -> None:
+        while True:
+            now_ms = self._clock.now_ms()
+            self._next_ms = min(self._next_ms, now_ms + self._settings.retention_interval_ms)
+            await rest(max(0, self._next_ms - now_ms) / 1000, self._woken)
+            self._woken.clear()
+            if self._clock.now_ms() < self._next_ms:
+                continue
+            self._next_ms = self._clock.now_ms() + self._settings.retention_interval_ms
+            try:
+                await self._run()
+            except StoreFenced:
+                continue  # whoever keeps the node's place sees to it; until then there is nothing of ours to clean
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the next run tries again
+                self._observer.cleaning_failed(as_store_error(error).code, log_text(error))
+
+    async def _run(self) -> None:
+        """Remove what is older than the retention now; what grows older meanwhile is the next run's."""
+        settings = self._settings
+        before_ms = await self._store.now_ms() - settings.retention_ms
+        if before_ms <= 0:
+            return
+        began_s = time.monotonic()
+        history = attempts = 0
+        more = True
+        while more:
+            step_s = time.monotonic()
+            behind = (step_s - began_s) * 1000 > settings.retention_interval_ms
+            step = await self._purge(before_ms, settings.purge_rows * (_STEPS_WHEN_BEHIND if behind else 1))
+            took_s = time.monotonic() - step_s
+            self._observer.purged(step)
+            history += step.history
+            attempts += step.attempts
+            more = step.more
+            if more:
+                share = _SHARE_WHEN_BEHIND if behind else settings.purge_share
+                await asyncio.sleep(took_s / share - took_s)
+        self._observer.cleaned(history, attempts, time.monotonic() - began_s)
+
+    async def _purge(self, before_ms: int, rows: int) -> Purged:
+        """One step; after one that failed fewer rows are tried, and then more again."""
+        try:
+            step = await self._store.purge(before_ms, max(1, rows // self._divisor))
+        except StoreError:
+            self._divisor = min(self._divisor * _FEWER, _DIVISOR_MAX)
+            raise
+        self._divisor = max(1, self._divisor // 2)
+        return step

@@ -1,0 +1,38 @@
+"""A page of messages for a person, bounded in bytes as it is in rows.
+
+A stored row holds its payloads, so a thousand of the largest would be gigabytes. A page ends early where it has become
+too large; its position says where the next one begins.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twophase.coordinator.view import MessageView, listed
+from twophase.stores.base import Store
+from twophase.stores.search import Search
+
+PAGE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Of stored messages in one page, roughly: what is read next is guessed by what was read before."""
+_FIRST_ROWS: Final = 25
+
+
+async def page_of(store: Store, wanted: Search, position: str, limit: int) -> tuple[list[MessageView], str]:
+    """At most `limit` messages without their logs, and where the next page begins, empty at the end.
+
+    Raises:
+        InvalidRequest: no page ended with this position.
+        StoreError: the store cannot be read.
+    """
+    views: list[MessageView] = []
+    held_bytes = 0
+    rows_wanted = min(limit, _FIRST_ROWS)
+    while True:
+        found = await store.search(wanted, position, rows_wanted)
+        views += [listed(row) for row in found.rows]
+        held_bytes += sum([len(row.body) for row in found.rows])
+        position = found.position
+        if not position or len(found.rows) < rows_wanted or len(views) == limit or held_bytes >= PAGE_BYTES_MAX:
+            return views, position
+        rows_that_fit = (PAGE_BYTES_MAX - held_bytes) * len(views) // max(1, held_bytes)
+        rows_wanted = min(limit - len(views), max(1, rows_that_fit))

@@ -1,0 +1,47 @@
+"""Why a request was refused, as an error that names the message's state."""
+
+from __future__ import annotations
+
+from twophase.coordinator.state.active_message import Entry
+from twophase.core.errors import (
+    ContentConflict,
+    ContraryDecision,
+    ForgottenMessage,
+    StateConflict,
+    TwophaseError,
+    UnknownMessage,
+)
+from twophase.core.lifecycle import TRANSITIONS, Action, Event, Reply
+
+VERBS: dict[Event, str] = {
+    Event.PREPARE: "prepare",
+    Event.PREPARE_OTHER: "prepare",
+    Event.SUBMIT: "submit",
+    Event.SUBMIT_OTHER: "submit",
+    Event.ABORT: "abort",
+    Event.FORCE_STOP: "force stop",
+    Event.PARK: "park",
+    Event.REDRIVE: "redrive",
+    Event.HURRY: "retry",
+    Event.REDIRECT: "redirect",
+}
+
+
+def of(entry: Entry, event: Event, reply: Reply) -> TwophaseError:
+    """The error for a reply that is not OK."""
+    gid = entry.message.gid
+    state = entry.state.name.lower()
+    verb = VERBS.get(event, event.name.lower())
+    assert reply is not Reply.OK, "an accepted request is no refusal"
+    if reply is Reply.NOT_FOUND:
+        return UnknownMessage(f"no message {gid!r} found, cannot {verb}.", gid=gid)
+    if reply is Reply.CANNOT_TELL:
+        return ForgottenMessage(gid=gid)
+    if reply is Reply.CONTENT_CONFLICT:
+        other = "other branches or payloads"
+        if event in {Event.PREPARE, Event.PREPARE_OTHER}:
+            other += ", or with another check address,"
+        return ContentConflict(f"current status '{state}', cannot {verb} {other} under the same gid.", gid=gid)
+    if TRANSITIONS[entry.state, event].action is Action.INCIDENT:
+        return ContraryDecision(f"current status '{state}', cannot {verb}: the opposite was decided before.", gid=gid)
+    return StateConflict(f"current status '{state}', cannot {verb}.", gid=gid)

@@ -1,0 +1,117 @@
+"""When to act by oneself: a coarse wheel of due messages.
+
+Every prepared message has a due time that almost always is cancelled by its submit, so adding and removing must
+cost nothing: messages lie in buckets of 32 ms, found by number, and one loop timer waits for the earliest bucket.
+A bucket is never early, and late by at most its width. Time comes from the clock given, so tests own it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+
+from twophase.coordinator.state.active_message import Entry
+from twophase.core.hooks import Clock
+
+_SHIFT = 5
+_SLICE = 1_000
+_CANCELLED_MAX = 10_000
+_NEVER_MS = 2**62
+
+
+class Timers:
+    """Calls `on_due(entry)` once for each scheduled entry, when its time has come."""
+
+    def __init__(self, clock: Clock, on_due: Callable[[Entry], None]) -> None:
+        self._clock = clock
+        self._on_due = on_due
+        self._buckets: dict[int, dict[Entry, None]] = {}
+        self._order: list[int] = []
+        self._wake: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._wake_bucket = -1
+        self._stopped = False
+        self._cancelled = 0
+        self.far_ms = _NEVER_MS
+        """A due time later than this goes into `far`, where its reason is checked."""
+        self.far: dict[Entry, None] = {}
+
+    def schedule(self, entry: Entry, due_ms: int) -> None:
+        """Call `on_due(entry)` at `due_ms`, instead of at any time scheduled before."""
+        if entry.bucket >= 0:
+            self.cancel(entry)
+        entry.due_ms = due_ms
+        if due_ms > self.far_ms:
+            self.far[entry] = None
+        number = (due_ms >> _SHIFT) + 1
+        entry.bucket = number
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            self._buckets[number] = {entry: None}
+            heapq.heappush(self._order, number)
+            if self._wake is None or number < self._wake_bucket:
+                self._arm()
+        else:
+            bucket[entry] = None
+
+    def cancel(self, entry: Entry) -> None:
+        """Forget an entry's due time; nothing happens when there is none."""
+        if entry.bucket < 0:
+            return
+        bucket = self._buckets.get(entry.bucket)
+        if bucket is not None:
+            bucket.pop(entry, None)
+        entry.bucket = -1
+        self._cancelled += 1
+        if self._cancelled > _CANCELLED_MAX + len(self._order) // 2:
+            self._sweep()
+
+    def tick(self) -> None:
+        """Look at the clock now, and call what is due. A slice a call, so that a crowd does not stop the loop."""
+        if self._stopped:
+            return
+        now_bucket = self._clock.now_ms() >> _SHIFT
+        called = 0
+        try:
+            while self._order and self._order[0] <= now_bucket and called < _SLICE:
+                # The bucket stays where it is while it is emptied: what is called may cancel or schedule in it.
+                bucket = self._buckets[self._order[0]]
+                if not bucket:
+                    del self._buckets[heapq.heappop(self._order)]
+                    continue
+                entry, _ = bucket.popitem()
+                entry.bucket = -1
+                called += 1
+                self._on_due(entry)
+        finally:
+            self._arm()
+
+    def stop(self) -> None:
+        """Call nothing any more."""
+        self._stopped = True
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+        self._buckets.clear()
+        self._order.clear()
+        self.far.clear()
+
+    def _sweep(self) -> None:
+        """Give back the buckets that cancelling has emptied; a far one would stay until its time."""
+        self._cancelled = 0
+        self._buckets = {number: bucket for number, bucket in self._buckets.items() if bucket}
+        self._order = sorted(self._buckets)
+
+    def _arm(self) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+        if self._stopped or not self._order:
+            return
+        loop = asyncio.get_running_loop()
+        self._wake_bucket = self._order[0]
+        pause_ms = (self._wake_bucket << _SHIFT) - self._clock.now_ms()
+        if pause_ms <= 0:
+            self._wake = loop.call_soon(self.tick)
+        else:
+            self._wake = loop.call_later(pause_ms / 1000, self.tick)

@@ -1,0 +1,144 @@
+"""Every change of topics: subscribe, unsubscribe, delete.
+
+Promise: a change is durable when it is told, compared and set against all others on every node, never lost to another
+one, and known here at once. What is refused is refused in dtm's words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from twophase.coordinator.observer import Observer
+from twophase.coordinator.topics import Topics
+from twophase.core.address import why_no_scheme, why_reserved
+from twophase.core.errors import InvalidRequest, Overloaded, StoreUnavailable, TopicRefused
+from twophase.core.hooks import Chance
+from twophase.core.limits import REMARK_BYTES_MAX, SUBSCRIBERS_MAX, TOPICS_MAX, URL_BYTES_MAX, require
+from twophase.core.topic import validate_topic
+from twophase.stores.base import Store, Subscriber, Topic
+
+_TRIES_MAX: Final = 30
+"""Of one change. Each time it does not come through, another one did, on another node."""
+_SLASHES_OF_A_METHOD: Final = 2
+_PAUSE_S: Final = 0.002
+_PAUSE_DOUBLED_MAX: Final = 5
+
+NewSubscribers = Callable[[Topic | None], Sequence[Subscriber] | None]
+"""From a topic as it is, None where there is none, to its subscribers as they shall be; None removes it."""
+
+
+class ChangeableTopics(Topics):
+    """A coordinator's topics, for whoever may change them.
+
+    Arguments:
+        store, interval_ms, observer: as for `Topics`.
+        chance: spreads nodes that change topics at the same moment.
+        check_address: why nobody can call an address; None when somebody can.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        interval_ms: int,
+        chance: Chance,
+        observer: Observer,
+        check_address: Callable[[str], str | None],
+    ) -> None:
+        super().__init__(store, interval_ms, observer)
+        self._chance = chance
+        self._check_address = check_address
+
+    async def subscribe(self, name: str, url: str, remark: str = "") -> None:
+        """Call `url` for every message to the topic from now on; a topic is made by its first subscriber.
+
+        Raises:
+            TopicRefused: a name or address is missing, or it is subscribed already.
+            InvalidRequest, LimitExceeded: what nobody could call, or too much.
+            Overloaded: other nodes were faster, again and again. StoreError: as it is.
+        """
+        _require_both(name, url)
+        validate_topic(name)
+        require(URL_BYTES_MAX, len(url.encode()))
+        require(REMARK_BYTES_MAX, len(remark.encode()))
+        why_not = self._check_address(url if "://" in url else f"grpc://{url}")
+        if why_not and "://" not in url and url.count("/") < _SLASHES_OF_A_METHOD:
+            why_not = f"{why_no_scheme(url)}, or host:port/package.Service/Method for gRPC."
+        why_not = why_not or why_reserved(url)
+        if why_not:
+            raise InvalidRequest(f"url: {why_not}")
+        subscriber = Subscriber(url, remark)
+
+        def added(known: Topic | None) -> Sequence[Subscriber]:
+            if known is None:
+                require(TOPICS_MAX, len(self._now.by_name) + 1)
+                return (subscriber,)
+            if any(one.url == url for one in known.subscribers):
+                raise TopicRefused("this url exists")
+            require(SUBSCRIBERS_MAX, len(known.subscribers) + 1)
+            return (*known.subscribers, subscriber)
+
+        await self._change(name, added)
+
+    async def unsubscribe(self, name: str, url: str) -> None:
+        """Call `url` no more for new messages to the topic. The topic stays, also without subscribers.
+
+        Raises:
+            TopicRefused: there is no such topic, or `url` is not subscribed. Overloaded, StoreError: as `subscribe`.
+        """
+        _require_both(name, url)
+
+        def without(known: Topic | None) -> Sequence[Subscriber]:
+            if known is None:
+                raise TopicRefused("no such a topic")
+            if not known.subscribers:
+                raise TopicRefused("this topic is empty")
+            left = tuple([one for one in known.subscribers if one.url != url])
+            if len(left) == len(known.subscribers):
+                raise TopicRefused("no such an url ")  # dtm's text, with its blank
+            return left
+
+        await self._change(name, without)
+
+    async def delete(self, name: str) -> None:
+        """Remove a topic with its subscribers.
+
+        Raises:
+            TopicRefused: there is none. Overloaded, StoreError: as `subscribe`.
+        """
+
+        def nobody(known: Topic | None) -> None:
+            if known is None:
+                raise TopicRefused("storage: NotFound")
+
+        await self._change(name, nobody)
+
+    async def _change(self, name: str, change: NewSubscribers) -> None:
+        """Change a topic as it stands now; again, as it stands then, when another change came in between."""
+        async with self._store_is_asked:
+            lost: StoreUnavailable | None = None
+            for tries in range(_TRIES_MAX):
+                known = (await self._read()).by_name.get(name)
+                try:
+                    wanted = change(known)
+                except TopicRefused:
+                    if lost is not None:
+                        return  # it is as it shall be, and was not before: an answer was lost, the change was not
+                    raise
+                try:
+                    done = await self._store.change_topic(self._now.revision, name, wanted)
+                except StoreUnavailable as error:
+                    done, lost = False, error
+                if done:
+                    await self._read()
+                    return
+                await asyncio.sleep(self._chance() * _PAUSE_S * 2 ** min(tries, _PAUSE_DOUBLED_MAX))
+        raise lost or Overloaded("other nodes change topics at this moment; nothing was changed.")
+
+
+def _require_both(name: str, url: str) -> None:
+    if not name:
+        raise TopicRefused("empty topic")
+    if not url:
+        raise TopicRefused("empty url")
