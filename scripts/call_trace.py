@@ -1,4 +1,4 @@
-"""Trace three requests at run time, and count how often each crosses from file to file.
+"""Trace three requests at run time, and count their changes of file.
 
 `scripts/trace` prints a table, `--route` the ordered files as well, `--json` everything as JSON. The figures may not
 grow: `scripts/trace.toml` holds the largest that are allowed, `--check` compares, `--update` lowers them.
@@ -15,7 +15,7 @@ was made before on the same connection, so that nothing is imported or connected
 How it counts:
 
 * calls: `call` events of `sys.setprofile`, in all threads traced, for Python code in a file of the package `twophase`.
-  A generator or coroutine that resumes is a call; a comprehension is none, because Python 3.12 inlines it.
+  A generator or coroutine that resumes is a call; a comprehension does not count, for Python 3.12 inlines it.
 * files, packages: distinct files, and distinct folders, of those calls.
 * changes: calls whose file is another than that of the call before. The return of a function is no change.
 * returns: changes to a file that an earlier call was in. So changes = files - 1 + returns.
@@ -135,7 +135,7 @@ class Recorder:
             threading.setprofile(None)
 
     def record(self, work: Callable[[], object], *, only_here: bool = False) -> Trace:
-        """Record the calls that `work` causes, in all threads or only here, until none came for a while."""
+        """Record the calls that `work` causes, in all threads or only here."""
         self._only = threading.get_ident() if only_here else None
         route: list[str] = []
         self._route = route
@@ -175,7 +175,7 @@ class Client:
 
 
 class Destination:
-    """A service on one bare socket that answers every branch call and check-back with 200."""
+    """A service on a bare socket that answers every call with 200."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -198,7 +198,7 @@ class Destination:
 
 
 class Scene:
-    """A coordinator, a destination, a connection and a business database, all of them warm."""
+    """A coordinator, a destination, a connection and a business database."""
 
     def __init__(self, folder: Path, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -263,7 +263,7 @@ class Scene:
 
 
 def measure(runs: int = RUNS) -> dict[str, Trace]:
-    """Trace all requests `runs` times after a warm-up, and return the least trace of each by name."""
+    """Trace all requests `runs` times; return the least trace of each."""
     recorder = Recorder()
     switch_s = sys.getswitchinterval()
     with tempfile.TemporaryDirectory(prefix="twophase-trace-") as folder, recorder.installed():
@@ -285,7 +285,7 @@ def least(left: dict[str, Trace], right: dict[str, Trace]) -> dict[str, Trace]:
 
 
 def worse(figures: dict[str, dict[str, int]], ratchet: dict[str, dict[str, int]]) -> list[str]:
-    """Compare figures with the largest that are allowed; return a sentence for each that is larger.
+    """Return a sentence for each figure that is larger than allowed.
 
     >>> worse({"prepare": {"calls": 12, "returns": 3}}, {"prepare": {"calls": 10, "returns": 3}})
     ['prepare: 12 calls, 10 are allowed']
@@ -327,7 +327,7 @@ def _answer_all(connection: socket.socket) -> None:
 
 
 def _read_http(connection: socket.socket) -> tuple[bytes, bytes]:
-    """Read one request or reply with a Content-Length; return its first line and body, empty at the end."""
+    """Read one request or reply; return its first line and body, empty at the end."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = connection.recv(65_536)
@@ -364,7 +364,7 @@ def _ratchet_text(figures: dict[str, dict[str, int]]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Trace, print, and with `--check` compare; 1 when a figure is larger than allowed."""
+    """Trace, print and compare; 1 when a figure is larger than allowed."""
     parser = argparse.ArgumentParser(prog="scripts/trace", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--route", action="store_true", help="print the ordered files of each request, too")
     parser.add_argument("--json", action="store_true", help="print figures and routes as JSON")
