@@ -12,13 +12,17 @@ import pytest
 from tests.integration.barrier.banks import SYNC_WAYS, Bank, begin, new_gid, run
 from tests.integration.barrier.conftest import MARKS, empty_bank
 from tests.integration.barrier.test_branch import call_of, spend
+from twophase.barrier.asking import check_back
 from twophase.barrier.branch import aonce, once
 from twophase.barrier.http_answer import answer_branch
 from twophase.barrier.installing import install
 from twophase.barrier.open import open_transaction
 from twophase.core.errors import BarrierRowRefused, BranchSpoilt, TransactionLost
+from twophase.core.verdict import Verdict
 
 BankAndWay = tuple[Bank, str]
+SUPPRESSING = """create trigger changes_only before update on barrier
+    for each row execute function suppress_redundant_updates_trigger()"""
 ONE_OF_A_KIND = "create unique index one_of_a_kind on barrier (trans_type)"
 
 
@@ -29,6 +33,25 @@ def own_bank(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bank]:
         with bank.engine() as engine:
             install(engine)
         yield bank
+
+
+@pytest.fixture
+def own_postgres_bank(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bank]:
+    """PostgreSQL alone, with a barrier of its own."""
+    for bank in empty_bank(request, "postgresql", tmp_path):
+        with bank.engine() as engine:
+            install(engine)
+        yield bank
+
+
+@pytest.mark.postgres
+def test_a_trigger_that_suppresses_updates_without_change_holds_no_answer_up(own_postgres_bank: Bank) -> None:
+    own_postgres_bank.query(SUPPRESSING)
+    call = call_of(new_gid())
+    with own_postgres_bank.engine() as engine:
+        assert [once(engine, call, lambda _: "done") for _ in range(2)] == ["done", None]
+        gid = new_gid()
+        assert [check_back(engine, gid).verdict for _ in range(2)] == [Verdict.ROLLED_BACK] * 2
 
 
 def test_another_key_that_is_taken_is_an_error_and_no_effect_of_a_branch(own_bank: Bank) -> None:

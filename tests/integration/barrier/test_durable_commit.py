@@ -13,6 +13,7 @@ import sqlalchemy
 from tests.integration.barrier.banks import ASYNC_WAYS, SYNC_WAYS, Bank, begin, new_gid, run, verify
 from tests.integration.barrier.test_branch import call_of
 from twophase.barrier.branch import BranchCall, aonce, begin_branch, once, verify_branch
+from twophase.barrier.dialect import SQLITE
 from twophase.barrier.durability import require_durability
 from twophase.barrier.installing import install
 from twophase.barrier.open import open_transaction
@@ -20,6 +21,18 @@ from twophase.barrier.transaction import Statement, SyncTransaction, perform
 from twophase.core.errors import UnsafeDatabase
 
 EXTRA = 3
+
+
+class BorrowedSqlite:
+    """A connection in a transaction of the application's."""
+
+    dialect = SQLITE
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, statement: Statement) -> list[Any]:
+        return self._connection.execute(statement.sql, statement.parameters).fetchall()
 
 
 def _synchronous_commit(transaction: SyncTransaction) -> str:
@@ -87,3 +100,44 @@ def test_attached_database_in_wal_is_refused_because_each_file_commits_by_itself
             perform(require_durability(transaction.dialect, "barrier"), transaction)
         transaction.rollback()
         transaction.close()
+
+
+@pytest.mark.parametrize("journal_mode", ["memory", "off"])
+def test_attached_database_without_a_journal_on_disk_is_refused(tmp_path: Path, journal_mode: str) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "bank.db")) as connection:
+        install(connection)
+        connection.execute("attach ? as other", (str(tmp_path / "other.db"),))
+        connection.execute(f"pragma other.journal_mode = {journal_mode}")
+        transaction = open_transaction(connection)
+        with pytest.raises(UnsafeDatabase, match=f"journal_mode {journal_mode}[)] in other"):
+            perform(require_durability(transaction.dialect, "barrier"), transaction)
+        transaction.rollback()
+        transaction.close()
+
+
+def test_barrier_in_an_attached_file_is_looked_at_although_the_main_database_has_none(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("attach ? as bank", (str(tmp_path / "bank.db"),))
+        connection.execute("pragma bank.synchronous = full")
+        connection.execute("begin immediate")
+        connection.execute("create table bank.account (id)")  # in the application's own transaction: nothing was set
+        with pytest.raises(UnsafeDatabase, match="below EXTRA"):
+            perform(require_durability(SQLITE, "bank.barrier"), BorrowedSqlite(connection))
+
+
+@pytest.mark.parametrize("main", [":memory:", "main.db"])
+def test_sqlite_syncs_the_directory_of_attached_databases_too(tmp_path: Path, main: str) -> None:
+    def settings() -> list[tuple[int]]:
+        return [connection.execute(f'pragma "{name}".synchronous').fetchone() for name in names]
+
+    names = ["main", "bank of ours"]
+    where = main if main == ":memory:" else str(tmp_path / main)
+    with contextlib.closing(sqlite3.connect(where)) as connection:
+        connection.execute('attach ? as "bank of ours"', (str(tmp_path / "bank.db"),))
+        connection.execute('pragma "bank of ours".synchronous = off')
+        before = settings()
+        transaction = open_transaction(connection)
+        assert settings() == [(EXTRA,), (EXTRA,)]
+        transaction.rollback()
+        transaction.close()
+        assert settings() == before

@@ -38,6 +38,14 @@ KEYS = {
 PARTIAL = "create unique index k on barrier (gid, branch_id, op, barrier_id) where trans_type = 'msg'"
 DEFERRED = "alter table barrier add constraint k unique (gid, branch_id, op, barrier_id) deferrable"
 BEGINNING = "create unique index k on barrier (gid(20), branch_id, op, barrier_id)"
+UNLOGGED_PARTITION = """
+alter table barrier rename to made;
+alter table made rename constraint uniq_barrier to uniq_made;
+create table barrier (like made including defaults including identity) partition by hash (gid);
+drop table made;
+alter table barrier add constraint uniq_barrier unique (gid, branch_id, op, barrier_id);
+create table barrier_0 partition of barrier for values with (modulus 2, remainder 0);
+create unlogged table barrier_1 partition of barrier for values with (modulus 2, remainder 1)"""
 NULLABLE = {
     "postgresql": "alter table barrier alter column gid drop not null",
     "mysql": "alter table barrier modify column gid varchar(128) collate utf8mb4_bin",
@@ -52,6 +60,7 @@ def _cases() -> Iterator[Any]:
         if kind == "postgresql":
             cases.append(("deferrable", (DROP_KEY[kind], DEFERRED)))
             cases.append(("unlogged", ("alter table barrier set unlogged", "")))
+            cases.append(("unlogged partition", (UNLOGGED_PARTITION, "")))
         if kind == "mysql":
             cases.append(("beginning", (DROP_KEY[kind], BEGINNING)))
             cases.append(("no transactions", ("alter table barrier engine = Aria", "")))

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from twophase.barrier.dialect import SQLITE
 from twophase.barrier.transaction import Row
 
 _EXTRA = 3
 """In journal_mode delete only this syncs the directory behind a commit; in the other modes it is as much as FULL."""
+_READ_SYNCHRONOUS = SQLITE.sql("read_synchronous")
 
 
 class SqliteSettings:
@@ -25,20 +27,20 @@ class SqliteSettings:
     def prepare(self, lock_timeout_ms: int | None) -> None:
         """Before the transaction: bound the wait for the writer when `lock_timeout_ms` is given; make it durable."""
         self.bound_wait(lock_timeout_ms)  # first: even to look at `synchronous` may wait for a writer
-        before = self.make_durable()
-        if before < _EXTRA:
-            self._restore.append(f"pragma synchronous = {before}")
+        self._restore += self.make_durable()
 
-    def make_durable(self) -> int:
-        """Before the transaction, for good: let commits wait for the disk; return what `synchronous` was.
+    def make_durable(self) -> list[str]:
+        """Before the transaction, for good: let commits wait for the disk; return what would undo it.
 
         SQLite refuses the change inside a transaction, so where the connection is given back with the end of its
-        transaction, the stronger setting stays.
+        transaction, the stronger setting stays. Each attached database has a setting of its own.
         """
-        (synchronous,) = self._run("pragma synchronous")[0]
-        if synchronous < _EXTRA:
-            self._run(f"pragma synchronous = {_EXTRA}")
-        return int(synchronous)
+        undo = []
+        for pragma, synchronous in self._run(_READ_SYNCHRONOUS):
+            if synchronous < _EXTRA:
+                self._run(f"{pragma} = {_EXTRA}")
+                undo.append(f"{pragma} = {synchronous}")
+        return undo
 
     def bound_wait(self, lock_timeout_ms: int | None) -> None:
         """Bound the wait for the writer; this may be put back inside a transaction."""

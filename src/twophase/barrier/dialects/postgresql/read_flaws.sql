@@ -27,3 +27,8 @@ union all
 select 'lasting', 'it is unlogged or temporary, so a crash empties it'
 from barrier
 where relpersistence <> 'p'
+union all
+select 'lasting', 'its partition ' || relname || ' is unlogged or temporary, so a crash empties it'
+from barrier
+join pg_class as part on part.oid in (select relid from pg_partition_tree(barrier.oid))
+where part.oid <> barrier.oid and part.relpersistence <> 'p'
