@@ -192,6 +192,21 @@ async def test_a_cancelled_flush_is_settled_before_anything_else(store: Postgres
     assert _node(raw)[1] - flushes in (1, 2)
 
 
+async def test_reading_after_a_cancelled_flush_settles_it_first(store: PostgresStore, raw: Raw) -> None:
+    """Else it would be read as it was, and committed a moment later."""
+    fence, _, _ = _node(raw)
+    with raw.transaction():
+        raw.execute("select from message where gid = 'old' for update")
+        flushing = asyncio.create_task(flush(store, abort("old")))
+        await somebody_waits_for(raw)
+        flushing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await flushing
+
+    await store.get("old")
+    assert _node(raw)[0] == fence + 1
+
+
 async def test_adoption_whose_answer_was_lost_says_that_something_came(
     store: PostgresStore, proxy: Proxy, raw: Raw, join: Join, clock: SetClock
 ) -> None:

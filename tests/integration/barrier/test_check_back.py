@@ -23,7 +23,7 @@ from twophase.barrier.asking import (
 from twophase.barrier.fault import Fault, fault_of
 from twophase.barrier.open import open_transaction
 from twophase.barrier.producer import write_branches
-from twophase.barrier.transaction import perform
+from twophase.barrier.transaction import Statement, perform
 from twophase.core.errors import CheckBackCameFirst, ConfigurationError, InvalidRequest
 from twophase.core.verdict import Verdict
 
@@ -213,6 +213,45 @@ def test_an_engine_s_own_isolation_level_does_not_matter(banks: dict[str, Bank],
         transaction.commit()
         transaction.close()
         assert asked.result(30).verdict is Verdict.COMMITTED
+
+
+@pytest.mark.mariadb
+def test_a_check_back_locks_no_gaps_on_mysql(mysql_bank: Bank) -> None:
+    """Above READ COMMITTED it would lock the gap beside its row, and hold the begins of other messages up."""
+    with mysql_bank.engine(isolation_level="REPEATABLE READ") as engine:
+        transaction = open_transaction(engine)
+        question = CheckBackQuestion(new_gid())
+        assert perform(check_back_rule(transaction.dialect, "barrier", question, "token"), transaction).decided
+        [[own]] = transaction.execute(Statement("select connection_id()", {}))
+        assert _isolation_on_mysql(mysql_bank, own) == "READ COMMITTED"
+        transaction.rollback()
+        transaction.close()
+
+
+def _isolation_on_mysql(bank: Bank, thread: int) -> str:
+    """The isolation of a thread's transaction; the table that tells it is renewed a moment after it was last read."""
+    deadline = time.monotonic() + 60
+    between_looks = threading.Event()
+    while True:
+        rows = bank.query(
+            f"select trx_isolation_level from information_schema.innodb_trx where trx_mysql_thread_id = {thread}"
+        )
+        if rows:
+            return str(rows[0][0])
+        assert time.monotonic() < deadline, "no transaction of this thread is told"
+        between_looks.wait(0.2)
+
+
+@pytest.mark.postgres
+def test_all_waits_of_a_check_back_together_are_bounded(postgres_bank: Bank) -> None:
+    """A bound on locks counts anew for each transaction under way that it meets."""
+    with postgres_bank.plain() as connection:
+        transaction = open_transaction(connection)
+        question = CheckBackQuestion(new_gid())
+        rule = check_back_rule(transaction.dialect, "barrier", question, "token", lock_timeout_ms=1234)
+        assert perform(rule, transaction).decided
+        assert connection.execute("show statement_timeout").fetchone() == ("1234ms",)
+        transaction.rollback()
 
 
 @pytest.mark.parametrize(

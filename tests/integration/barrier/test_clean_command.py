@@ -154,6 +154,30 @@ def test_an_undelivered_message_keeps_branches_rows(sqlite_bank: Bank, tmp_path:
     assert gids(sqlite_bank) == {"younger"}
 
 
+@pytest.mark.parametrize("is_submitted", [False, True])
+def test_of_two_coordinators_the_one_with_the_older_message_counts(
+    sqlite_bank: Bank, tmp_path: Path, coordinator: InProcessCoordinator, is_submitted: bool
+) -> None:
+    store = f"sqlite:///{tmp_path / 'coordinator.db'}"
+    with InProcessCoordinator(store, timeout_to_fail_ms=86_400_000, retention_ms=0) as made:
+        message = Message(made.url).add("http://127.0.0.1:1/in", {})
+        if is_submitted:
+            message.submit()
+        else:
+            message.prepare(NOBODY)
+    with sqlite3.connect(tmp_path / "coordinator.db") as connection:
+        connection.execute("update message set created_ms = created_ms - ?", (50 * DAY_MS,))
+    connection.close()
+    write = put_branch if is_submitted else put
+    write(sqlite_bank, "older", NOW_MS - 52 * DAY_MS)
+    write(sqlite_bank, "younger", NOW_MS - 49 * DAY_MS)
+
+    with InProcessCoordinator(store, timeout_to_fail_ms=86_400_000, retention_ms=0) as made:
+        assert clean(sqlite_bank, coordinator.url, made.url).exit_code == 0
+
+    assert gids(sqlite_bank) == {"younger"}
+
+
 def test_less_than_a_day_is_refused(sqlite_bank: Bank, coordinator: InProcessCoordinator) -> None:
     done = clean(sqlite_bank, coordinator.url, options=("--keep", "0.5"))
 

@@ -90,6 +90,22 @@ def test_a_suspended_cleaner_leaves_an_old_row_of_another_message_that_took_an_i
     assert len(gids(bank)) == OLD_ROWS
 
 
+@pytest.mark.parametrize("kind", ["producer", "branch"])
+def test_a_suspended_cleaner_leaves_a_young_row_of_the_same_message(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    put_many(bank, kind, "same", OLD_MS)
+
+    def meanwhile() -> None:
+        bank.query("delete from barrier")
+        put_many(bank, kind, "same", NOW_MS)
+
+    monkeypatch.setattr("twophase.barrier.cleaning.time", Suspended(meanwhile))
+    clean_bank(bank)
+
+    assert len(gids(bank)) == OLD_ROWS
+
+
 def test_sqlite_gives_no_id_a_second_time(sqlite_bank: Bank) -> None:
     with sqlite_bank.engine() as engine:
         install(engine)

@@ -129,6 +129,17 @@ def test_old_rows_of_branches_go_below_what_is_unfinished(bank: Bank) -> None:
     assert horizon(bank) == cleaned.horizons.producer_ms
 
 
+def test_a_branch_s_row_stays_while_its_clock_and_its_time_zone_may_be_to_blame(sqlite_bank: Bank) -> None:
+    """A database may write local times, up to 14 hours off, and its clock may differ by five minutes."""
+    hour_ms = 3_600_000
+    put_branch(sqlite_bank, "five minutes ahead of 14 hours", OLD_MS - 14 * hour_ms - 240_000)
+    put_branch(sqlite_bank, "older than both", OLD_MS - 14 * hour_ms - 360_000)
+
+    clean_bank(sqlite_bank, unfinished_ms=OLD_MS)
+
+    assert gids(sqlite_bank) == {"five minutes ahead of 14 hours"}
+
+
 def test_a_branch_of_an_unfinished_message_takes_effect_once_whatever_is_cleaned(bank: Bank) -> None:
     """The message is old, its effect is old, its last answer was lost: it is called again after the cleaning."""
     call = {"gid": put_branch(bank, new_gid(), OLD_MS), "branch_id": "01", "op": "action", "trans_type": "msg"}

@@ -101,6 +101,19 @@ def test_a_key_that_was_cut_is_no_other_branch(request: pytest.FixtureRequest, t
                 once(engine, call_of("long-gid-and-more"), lambda _: "done")
 
 
+@pytest.mark.mariadb
+def test_a_key_that_a_collation_takes_for_another_is_no_other_branch(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    for bank in empty_bank(request, "mysql", tmp_path):
+        with bank.engine() as engine:
+            install(engine)
+            bank.query("alter table barrier modify column gid varchar(128) collate utf8mb4_general_ci not null")
+            assert once(engine, call_of("order-k"), lambda _: "done") == "done"
+            with pytest.raises(BarrierRowRefused):
+                once(engine, call_of("ORDER-K"), lambda _: "done")
+
+
 VERSION = {"sqlite": "update_time", "postgresql": "xmin", "mysql": "update_time"}
 
 

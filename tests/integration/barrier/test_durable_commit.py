@@ -65,6 +65,17 @@ def test_a_branch_s_block_cannot_weaken_its_commit(postgres_bank: Bank) -> None:
         transaction.close()
 
 
+def test_a_dead_receiver_s_transaction_ends_within_minutes(postgres_bank: Bank) -> None:
+    """Its row would hold every repeated call of the branch up."""
+    with postgres_bank.engine() as engine:
+        transaction = open_transaction(engine)
+        perform(begin_branch(transaction.dialect, "barrier", BranchCall(new_gid(), "01"), "token"), transaction)
+        [[bound]] = transaction.execute(Statement("show idle_in_transaction_session_timeout", {}))
+        assert bound == "5min"
+        transaction.rollback()
+        transaction.close()
+
+
 @pytest.mark.parametrize("way", SYNC_WAYS["sqlite"])
 def test_sqlite_syncs_the_directory_too(sqlite_bank: Bank, way: str) -> None:
     def look(handle: Any) -> int:

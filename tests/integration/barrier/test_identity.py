@@ -125,6 +125,22 @@ def test_barrier_and_identity_in_two_schemas_are_no_barrier(schemas: Bank) -> No
 
 
 @pytest.mark.postgres
+def test_row_beside_another_schemas_identity_is_refused_before_the_business(schemas: Bank) -> None:
+    with schemas.engine() as engine:
+        install(engine)
+        named = identity_of(engine)
+    schemas.query("create table tenant.barrier (like public.barrier including all)")
+    gid = new_gid()
+    with schemas.engine(**PATH) as engine:
+        transaction = open_transaction(engine)
+        with pytest.raises(DatabaseSwitched):
+            perform(begin_producer(transaction.dialect, "barrier", gid, gid, None, identity=named), transaction)
+        transaction.rollback()
+        transaction.close()
+    assert schemas.query("select * from tenant.barrier") == []
+
+
+@pytest.mark.postgres
 def test_install_refuses_a_barrier_behind_another_schemas_identity(schemas: Bank) -> None:
     with schemas.engine() as engine:
         install(engine)

@@ -6,6 +6,7 @@ import contextlib
 import time
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy
 
@@ -342,6 +343,19 @@ def test_settings_of_a_connection_are_put_back(bank: Bank) -> None:
 
 
 @pytest.mark.postgres
+def test_a_commit_that_rolls_back_on_psycopg_is_no_commit(postgres_bank: Bank) -> None:
+    """As when another thread's statement fails between the last look and COMMIT."""
+    with postgres_bank.plain() as connection:
+        transaction = open_transaction(connection)
+        begin(transaction, new_gid())
+        with contextlib.suppress(psycopg.Error):
+            connection.execute("select 1 / 0")
+        with pytest.raises(TransactionLost):
+            transaction.commit()
+        transaction.rollback()
+        transaction.close()
+
+
 def test_the_commit_is_durable_whatever_the_session_says(postgres_bank: Bank) -> None:
     with postgres_bank.plain() as connection:
         connection.execute("set synchronous_commit = off")

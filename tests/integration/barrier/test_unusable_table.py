@@ -98,6 +98,27 @@ def test_it_is_refused_before_anything_relies_on_it(
             transaction.close()
 
 
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=MARKS[kind]) for kind in SYNC_WAYS])
+@pytest.mark.parametrize("column", ["gid", "branch_id", "op", "barrier_id"])
+def test_each_column_of_the_key_that_may_be_null_is_refused(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, column: str
+) -> None:
+    for bank in empty_bank(request, kind, tmp_path):
+        with bank.engine() as engine:
+            install(engine)
+        if kind == "sqlite":
+            bank.query("drop table barrier")
+            table = SQLITE_TABLE.format(null="not null", key=", unique (gid, branch_id, op, barrier_id)")
+            bank.query(table.replace(f" {column} text not null", f" {column} text"))
+        elif kind == "postgresql":
+            bank.query(f"alter table barrier alter column {column} drop not null")
+        else:
+            bank.query(f"alter table barrier modify column {column} varchar(45) collate utf8mb4_bin null")
+        with bank.engine() as engine:
+            answer = check_back(engine, new_gid())
+        assert (answer.verdict, answer.evidence[:7]) == (Verdict.UNKNOWN, "TP-6006")
+
+
 @pytest.mark.parametrize(
     ("kind", "way"), [pytest.param(kind, ASYNC_WAYS[kind][0], marks=MARKS[kind]) for kind in ASYNC_WAYS]
 )

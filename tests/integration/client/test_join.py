@@ -93,6 +93,18 @@ def test_savepoints_after_joining_do_not_end_it(bank: Bank, coordinator: Recordi
 
 
 @SYNC
+def test_rollback_after_a_released_savepoint_aborts(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    with Session(bank.engine) as session:
+        message = transfer_message(coordinator).join(session, CHECK)
+        with session.begin_nested():
+            session.execute(text(TRANSFER))
+        session.rollback()
+    assert bank.ledger.balance() == 100
+    assert coordinator.operations == ["prepare", "abort"]
+    assert message.state is Progress.ROLLED_BACK
+
+
+@SYNC
 def test_session_serves_message_after_message(bank: Bank, coordinator: RecordingCoordinator) -> None:
     with Session(bank.engine) as session:
         for _ in range(2):

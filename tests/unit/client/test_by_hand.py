@@ -14,6 +14,7 @@ from twophase.core.errors import (
     InvalidRequest,
     MessageUsedTwice,
     NotYetDelivered,
+    Undecided,
     UnknownMessage,
 )
 from twophase.core.verdict import Verdict
@@ -128,6 +129,16 @@ def test_submit_by_hand_after_a_transaction_that_did_not_commit_is_refused(verdi
     with pytest.raises(MessageUsedTwice):
         stage.play(by_hand.submit(under_way))
     assert "submit" not in stage.performed
+
+
+def test_abort_by_hand_while_the_commit_is_unclear_is_refused() -> None:
+    stage = Stage(failures={"Commit": OSError()}, verdict=Verdict.UNKNOWN)
+    under_way = course(stage)
+    with pytest.raises(Undecided):
+        stage.play(flow.transaction(under_way, "http://a/check"))
+    with pytest.raises(MessageUsedTwice):
+        stage.play(by_hand.abort(under_way))
+    assert "abort" not in stage.performed
 
 
 def test_lost_submit_may_be_repeated_by_hand_after_the_commit() -> None:

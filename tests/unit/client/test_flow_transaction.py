@@ -21,6 +21,7 @@ from twophase.core.errors import (
     CheckBackCameFirst,
     CommittedDespiteError,
     ContraryDecision,
+    DatabaseSwitched,
     Fate,
     InvalidRequest,
     LimitExceeded,
@@ -71,6 +72,17 @@ def test_begin_gets_the_time_that_prepare_answered() -> None:
 def test_begin_gets_our_own_time_when_the_coordinator_does_not_say() -> None:
     stage = Stage(answers={Operation.PREPARE: [HttpAnswer(200, b'{"dtm_result":"SUCCESS"}')]})
     under_way = course(stage)
+    stage.play(flow.transaction(under_way, CHECK))
+    assert under_way.draft.prepared_at_ms == 1_600_000_000_000
+
+
+def test_our_own_time_is_that_before_prepare_was_asked() -> None:
+    silent = HttpAnswer(200, b'{"dtm_result":"SUCCESS"}')
+    stage = Stage(answers={Operation.PREPARE: [CUT, silent]})
+    times_ms = iter(range(1_600_000_000_000, 1_700_000_000_000, 60_000))
+    under_way = course(stage)
+    surroundings = msgspec.structs.replace(under_way.surroundings, wall_ms=lambda: next(times_ms))
+    under_way = msgspec.structs.replace(under_way, surroundings=surroundings)
     stage.play(flow.transaction(under_way, CHECK))
     assert under_way.draft.prepared_at_ms == 1_600_000_000_000
 
@@ -206,6 +218,14 @@ def test_engine_refused_at_begin_is_neither_asked_nor_aborted(refusal: Exception
         stage.play(flow.transaction(under_way, CHECK))
     assert stage.performed == ["ReadIdentity", "prepare", "Begin"]
     assert under_way.draft.progress is Progress.NOT_STARTED
+
+
+@pytest.mark.parametrize("gid_is_ours", [True, False])
+def test_message_of_a_begin_in_the_wrong_database_is_aborted_only_under_a_gid_of_its_own(gid_is_ours: bool) -> None:
+    stage = Stage(failures={"begin_producer": DatabaseSwitched()})
+    with pytest.raises(DatabaseSwitched):
+        stage.play(flow.transaction(course(stage, gid_is_ours=gid_is_ours), CHECK))
+    assert ("abort" in stage.performed) is gid_is_ours
 
 
 def test_database_gone_at_begin_propagates_itself_when_nobody_else_can_have_the_gid() -> None:

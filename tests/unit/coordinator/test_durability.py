@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.unit.coordinator.rig import CHECK, IN, Rig, message
+from twophase.coordinator.operator import Act
 from twophase.core.errors import Refused, StoreFull
 from twophase.core.lifecycle import State
 from twophase.core.message import Durability
@@ -58,6 +59,19 @@ async def test_branches_that_have_succeeded_are_not_called_again_with_those_that
     rig.clock.advance(2_000)
     await rig.until_state("g", State.SUCCEEDED)
     assert rig.destination.urls() == [IN, also, also]
+
+
+async def test_a_submit_of_a_parked_message_is_stored_first_because_no_check_back_would_find_it_again(rig: Rig) -> None:
+    await rig.prepare(message("g", **EARLY))
+    assert (await rig.coordinator.operator.park("g", Act())).error is None
+    rig.destination.hold(IN)
+    assert (await rig.submit(message("g", **EARLY))).error is None
+    assert await rig.state("g") is State.SUBMITTED
+    await rig.restart()
+    del rig.destination.held[IN]
+    rig.clock.advance(40_000)
+    await rig.until_state("g", State.SUCCEEDED)
+    assert CHECK not in rig.destination.urls()
 
 
 async def test_a_crash_before_anything_is_flushed_is_recovered_by_the_check_back(rig: Rig) -> None:

@@ -11,10 +11,11 @@ from twophase.coordinator.operator import Act
 from twophase.core.lifecycle import State
 from twophase.core.limits import BEGIN_DEADLINE_MS
 from twophase.core.message import Durability
+from twophase.core.redirect import Redirection
 from twophase.core.schedule import PAUSE_MS_MAX, Schedule
 from twophase.destinations.base import Answer
 from twophase.server.settings import Settings
-from twophase.stores.base import Batch, LiveRow, Reschedule
+from twophase.stores.base import Batch, Insert, LiveRow, Reschedule
 
 DAY_MS = 24 * 3600 * 1000
 YEAR: dict[str, Any] = {"delay_ms": 365 * DAY_MS}
@@ -118,6 +119,47 @@ async def test_a_message_nobody_decides_holds_nothing_up_but_its_producers_rows(
 
     assert told.oldest_undecided_ms == born_ms
     assert abs(told.oldest_unfinished_ms - (rig.clock.now_ms() - BEGIN_DEADLINE_MS.value)) < 5_000
+
+
+async def test_nothing_younger_than_the_begin_deadline_is_below_the_horizon(rig: Rig) -> None:
+    told = await rig.coordinator.horizon("", "")
+
+    assert told.oldest_undecided_ms == told.now_ms - BEGIN_DEADLINE_MS.value
+
+
+async def test_a_message_whose_address_names_no_database_holds_every_database_up(rig: Rig) -> None:
+    rig.destination.script[CHECK].extend([Answer(425)] * 20)
+    await rig.prepare(message("g"))
+    born_ms = (await row_of(rig, "g")).created_ms
+    rig.clock.advance(40 * DAY_MS)
+
+    assert (await rig.coordinator.horizon("", "7f")).oldest_undecided_ms == born_ms
+
+
+async def test_a_message_whose_body_cannot_be_read_holds_every_database_up(rig: Rig) -> None:
+    unreadable = Insert("g", State.PREPARED, PAUSE_MS_MAX, b"\xc1")
+    await super(type(rig.store), rig.store).flush(Batch([unreadable], []))
+    born_ms = (await row_of(rig, "g")).created_ms
+    rig.clock.advance(BEGIN_DEADLINE_MS.value + 1)
+
+    assert (await rig.coordinator.horizon("http://elsewhere/", "7f")).oldest_undecided_ms == born_ms
+
+
+async def test_a_redirected_message_holds_the_database_up_that_it_was_prepared_at(rig: Rig) -> None:
+    moved = "http://bank-z/check"
+    for address in (CHECK, moved):
+        rig.destination.script[address].extend([Answer(425)] * 20)
+    await rig.prepare(message("g"))
+    born_ms = (await row_of(rig, "g")).created_ms
+    wanted = Redirection(moved, check=True)
+    reply, _ = await rig.coordinator.operator.redirect("g", wanted, Act(), lambda *_: None)
+    assert reply.error is None
+    rig.clock.advance(40 * DAY_MS)
+
+    assert (await row_of(rig, "g")).created_ms == born_ms
+    assert (await rig.coordinator.horizon(CHECK, "")).oldest_undecided_ms == born_ms
+    assert (await rig.coordinator.horizon(moved, "")).oldest_undecided_ms == born_ms
+    assert (await rig.coordinator.horizon("http://elsewhere/", "")).oldest_undecided_ms > born_ms
 
 
 def test_no_pause_is_longer_than_what_counts_as_far() -> None:

@@ -297,6 +297,19 @@ async def test_a_park_survives_a_restart(rig: Rig) -> None:
     assert await acts(rig) == [("park", "parked by eve: the order was cancelled")]
 
 
+async def test_a_submit_that_is_repeated_after_a_restart_does_not_end_the_parking(rig: Rig) -> None:
+    await submitted(rig)
+    await rig.coordinator.operator.park("g", EVE)
+    await rig.restart()
+    calls = len(rig.destination.calls)
+
+    assert (await rig.submit(message("g"))).error is None
+    rig.clock.advance(3_600_000)
+    await rig.settled()
+
+    assert len(rig.destination.calls) == calls
+
+
 async def test_a_park_while_a_call_is_under_way_lets_its_success_count(rig: Rig) -> None:
     rig.destination.hold(IN)
     await rig.submit(message("g"))
