@@ -61,7 +61,7 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rule", action="append", default=[], metavar="N", help=f"a rule's faults; or {table.EDGES}")
     parser.add_argument("--list", action="store_true", help="only say which faults there are")
     parser.add_argument("--check", action="store_true", help="only see that every fault still applies")
-    parser.add_argument("--resume", action="store_true", help="keep the results of the last run that still hold")
+    parser.add_argument("--resume", action="store_true", help="keep results of runs before that still hold")
     parser.add_argument("--seconds", type=float, default=240, help="for the tests of one fault")
     parser.add_argument("--jobs", type=int, default=1, help="faults at a time, each in a copy of its own")
     parser.add_argument("--json", action="store_true", help="print the results as JSON, and no table")
@@ -76,9 +76,7 @@ def _is_chosen(fault: Fault, options: argparse.Namespace) -> bool:
 
 
 def _play(options: argparse.Namespace, root: Path, faults: Sequence[Fault], chosen: Sequence[Fault]) -> int:
-    results = Results(options.kept, root)
-    if options.resume:
-        results.read()
+    results = Results(options.kept, root, chosen, resume=options.resume)
     date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     commit = _commit(root)
     left = [fault for fault in chosen if results.get(fault) is None]
@@ -95,7 +93,7 @@ def _play(options: argparse.Namespace, root: Path, faults: Sequence[Fault], chos
         print(*summary(found), sep="\n")
     if len(chosen) == len(faults):
         before = options.report.read_text() if options.report.exists() else ""
-        options.report.write_text(page(before, date, commit, faults, found))
+        options.report.write_text(page(before, date, commit, faults, found, len(found) - len(left)))
         _tell(f"written: {options.report}")
     return _CAUGHT if all(result.outcome is Outcome.CAUGHT for result in found) else _NOT_CAUGHT
 

@@ -16,7 +16,7 @@ _HEAD: Final = """\
 Written by `make faults`. Each fault replaces one text in the product's code that keeps a rule of correctness; the
 tests that are named with it run against the changed copy, and one of them must fail. A fault is *caught* by a test that
 fails, *timed out* when the tests did not end in time, and *survived* when all of them passed. Rules have the numbers of
-the [rules of correctness](explanation/rules.md); *edges* are the rules at the edges of
+the rules of correctness (`docs/explanation/rules.md`); *edges* are the rules at the edges of
 [the promises](explanation/promises.md#rules-at-the-edges). The faults are data: `tests/faults/table/`.
 
 ## Runs
@@ -34,10 +34,13 @@ def summary(results: Sequence[Result]) -> list[str]:
     return _table(results, "rule", lambda result: result.rule)
 
 
-def page(before: str, date: str, commit: str, faults: Sequence[Fault], results: Sequence[Result]) -> str:
-    """The report; the runs that `before` lists stay in it."""
+def page(before: str, date: str, commit: str, faults: Sequence[Fault], results: Sequence[Result], kept: int = 0) -> str:
+    """The report; the runs that `before` lists stay in it. `kept`: how many results are of an earlier run."""
     runs = [*_RUN.findall(before.partition("## Results")[0]), _run(date, commit, results)]
-    lines = [_HEAD + "\n".join(runs), "", "## Results", "", *_table(results, "Rule", lambda result: result.rule)]
+    lines = [_HEAD + "\n".join(runs), "", "## Results", ""]
+    if kept:
+        lines += [f"{kept} of these results are of earlier runs: their fault, its file and its tests are the same.", ""]
+    lines += [*_table(results, "Rule", lambda result: result.rule)]
     lines += ["", *_table(results, "Room", lambda result: result.room)]
     known = {fault.name: fault for fault in faults}
     lines += ["", "## Not caught", ""]

@@ -14,7 +14,7 @@ import msgspec
 from tests.faults.table import Fault
 from tests.faults.tree import Tree
 
-_NOTICED: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - (.*))?$", re.MULTILINE)
+_NOTICED: Final = re.compile(r"^(?:FAILED|ERROR) ((?:src|tests)/.+?)(?: - (.*))?$", re.MULTILINE)
 _REASON_MAX: Final = 160
 _OPTIONS: Final = ("-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", "--color=no")
 
@@ -62,6 +62,9 @@ def run(tree: Tree, tests: Sequence[str], seconds_max: float, *options: str) -> 
         tree.abandon()
         output, _ = process.communicate()
         status = None
+    except BaseException:
+        tree.abandon()
+        raise
     return Ended(status, output, time.monotonic() - began_s)
 
 

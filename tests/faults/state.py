@@ -1,10 +1,11 @@
 """Results on disk, so that a check that was interrupted goes on where it stopped.
 
-A result counts as long as the code, the tests and the fault are the same.
+A result counts as long as the fault, the file that it is planted in and the files of its tests are the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 
@@ -12,9 +13,6 @@ import msgspec
 
 from tests.faults.running import Result
 from tests.faults.table import Fault
-from tests.faults.tree import files_of
-
-_NOT_TESTED = "tests/faults/"
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -23,42 +21,40 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class Results:
-    """The results so far, by the name of their fault.
+    """The results so far, by the name of their fault; those of faults that are not played stay as they are.
 
     Arguments:
         file: where they are kept.
         root: the checkout whose code they are about.
+        faults: those that are played; how their files stand now is what their results are about.
+        resume: take up what an earlier run has left.
     """
 
-    def __init__(self, file: Path, root: Path) -> None:
+    def __init__(self, file: Path, root: Path, faults: Sequence[Fault], *, resume: bool) -> None:
         self._file = file
-        self._tree = _tree_mark(root)
+        self._marks = {fault.name: _mark(fault, root) for fault in faults}
         self._kept: dict[str, _Kept] = {}
-
-    def read(self) -> None:
-        """Take up what an earlier run left."""
-        if self._file.exists():
-            self._kept = msgspec.json.decode(self._file.read_bytes(), type=dict[str, _Kept])
+        if file.exists():
+            self._kept = msgspec.json.decode(file.read_bytes(), type=dict[str, _Kept])
+        if not resume:
+            for name in self._marks:
+                self._kept.pop(name, None)
 
     def get(self, fault: Fault) -> Result | None:
         """The result of this fault in this code, if there is one."""
         kept = self._kept.get(fault.name)
-        return kept.result if kept is not None and kept.mark == self._mark(fault) else None
+        return kept.result if kept is not None and kept.mark == self._marks[fault.name] else None
 
     def keep(self, fault: Fault, result: Result) -> None:
         """Remember a result, on disk at once."""
-        self._kept[fault.name] = _Kept(result, self._mark(fault))
+        self._kept[fault.name] = _Kept(result, self._marks[fault.name])
         scratch = self._file.with_suffix(".new")
         scratch.write_bytes(msgspec.json.encode(self._kept))
         scratch.replace(self._file)
 
-    def _mark(self, fault: Fault) -> str:
-        return blake2b(msgspec.json.encode(fault) + self._tree, digest_size=16).hexdigest()
 
-
-def _tree_mark(root: Path) -> bytes:
-    mark = blake2b(digest_size=16)
-    for path in files_of(root):
-        if path.parts[0] in {"src", "tests"} and not str(path).startswith(_NOT_TESTED):
-            mark.update(str(path).encode() + b"\0" + (root / path).read_bytes())
-    return mark.digest()
+def _mark(fault: Fault, root: Path) -> str:
+    mark = blake2b(msgspec.json.encode(fault), digest_size=16)
+    for name in (fault.file, *(test.partition("::")[0] for test in fault.tests)):
+        mark.update((root / name).read_bytes())
+    return mark.hexdigest()
