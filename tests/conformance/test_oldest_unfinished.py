@@ -79,7 +79,7 @@ async def test_a_far_time_that_a_wrong_clock_has_set_counts_from_birth(
 async def test_a_message_that_was_tried_counts_from_birth_though_it_waits_for_its_own_time(
     store: Store, clock: SetClock, attempts: int, done: int
 ) -> None:
-    """It was called under a clock that was ahead, which was set right; its row is due at its own time again."""
+    """It was called under a clock that was ahead; then the clock was set right."""
     born_ms = clock.time_ms
     await flush(store, plain("tried", due_in_ms=366 * DAY_MS, body=body("tried", delay_ms=366 * DAY_MS)))
     await flush(store, Reschedule("tried", 1, born_ms + 366 * DAY_MS, attempts, done))
@@ -91,7 +91,7 @@ async def test_a_message_that_was_tried_counts_from_birth_though_it_waits_for_it
 async def test_a_message_with_check_back_durability_counts_from_birth_though_it_waits_for_its_own_time(
     store: Store, clock: SetClock
 ) -> None:
-    """A submit before may have been acknowledged, called and forgotten, and a later one have brought the time."""
+    """An earlier submit may have been acknowledged, called and forgotten."""
     born_ms = clock.time_ms
     await flush(store, plain("far", due_in_ms=366 * DAY_MS, body=body("far", delay_ms=366 * DAY_MS, **EARLY)))
     clock.time_ms += 40 * DAY_MS

@@ -1,4 +1,4 @@
-"""`python -m tests.faults`: plant every fault in a copy of the checkout, and see that the tests notice.
+"""`python -m tests.faults`: plant every fault in a copy; the tests must notice.
 
 Exit status: 0 when every chosen fault was caught, 1 when one was not, 2 when a fault no longer applies or the tests
 fail without any.

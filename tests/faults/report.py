@@ -35,7 +35,11 @@ def summary(results: Sequence[Result]) -> list[str]:
 
 
 def page(before: str, date: str, commit: str, faults: Sequence[Fault], results: Sequence[Result], kept: int = 0) -> str:
-    """The report; the runs that `before` lists stay in it. `kept`: how many results are of an earlier run."""
+    """Write the report; the runs that `before` lists stay in it.
+
+    Arguments:
+        kept: the number of results that are of an earlier run.
+    """
     runs = [*_RUN.findall(before.partition("## Results")[0]), _run(date, commit, results)]
     lines = [_HEAD + "\n".join(runs), "", "## Results", ""]
     if kept:

@@ -20,17 +20,17 @@ _OPTIONS: Final = ("-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", "-
 
 
 class Outcome(enum.StrEnum):
-    """What became of a fault."""
+    """The fates of a fault."""
 
     CAUGHT = "caught"
     SURVIVED = "survived"
     TIMED_OUT = "timed out"
     BROKEN = "broken"
-    """The tests could not even be collected, so the fault is none of behaviour; or pytest itself failed."""
+    """The tests could not even be collected, or pytest itself failed."""
 
 
 class Result(msgspec.Struct, frozen=True):
-    """The outcome of one fault; `by` is the test that failed first, `reason` its last words."""
+    """The outcome of one fault; `by` is the test that failed first."""
 
     name: str
     rule: int | str
@@ -42,7 +42,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How a run of pytest ended; `status` is None where its time was over."""
+    """The end of a run of pytest, without a `status` where its time was over."""
 
     status: int | None
     output: str
@@ -50,7 +50,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def run(tree: Tree, tests: Sequence[str], seconds_max: float, *options: str) -> Ended:
-    """Run tests in the copy; a run that takes too long is ended with all its processes."""
+    """Run tests in the copy; one that takes too long is ended with its processes."""
     command = [str(tree.python), "-m", "pytest", *_OPTIONS, *options, *tests]
     began_s = time.monotonic()
     process = tree.start(command)
@@ -77,7 +77,7 @@ def try_fault(tree: Tree, fault: Fault, seconds_max: float) -> Result:
 
 
 def judge(ended: Ended) -> tuple[Outcome, str, str]:
-    """The outcome, and which test said what.
+    """The outcome, the test that failed first, and its error.
 
     >>> judge(Ended(1, "F\\nFAILED tests/test_a.py::test_b - assert 1 == 2\\n", 0.1))
     (<Outcome.CAUGHT: 'caught'>, 'tests/test_a.py::test_b', 'assert 1 == 2')

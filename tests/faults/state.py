@@ -21,7 +21,7 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class Results:
-    """The results so far, by the name of their fault; those of faults that are not played stay as they are.
+    """The results so far; those of faults that are not played stay as they are.
 
     Arguments:
         file: where they are kept.

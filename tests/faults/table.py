@@ -1,4 +1,4 @@
-"""The faults: read from `table/*.toml`, and compared with the code and the tests as they stand.
+"""The faults: read from `table/*.toml`, and compared with the code and the tests.
 
 A fault names the text that it replaces, and the text must stand exactly once in its file. So a fault whose code has
 moved is a misfit, which is reported by name, and never counts as one that was caught.
@@ -87,7 +87,7 @@ def _read(file: Path, name: str, fields: dict[str, Any]) -> Fault:
 
 
 def misfits(faults: Sequence[Fault], root: Path) -> list[Misfit]:
-    """The faults that no longer apply to the code below `root`, or whose tests are gone."""
+    """The faults that no longer apply to the code below `root`, or lack their tests."""
     return [Misfit(fault.name, why) for fault in faults for why in _reasons(fault, root)]
 
 
@@ -105,7 +105,7 @@ def _reasons(fault: Fault, root: Path) -> list[str]:
 
 
 def _found_at(text: str, root: Path) -> str:
-    """Where the text stands now, as a hint for whoever repairs the table."""
+    """Where the text stands now, as a hint for repairing the table."""
     files = [file for file in sorted((root / _SOURCE).rglob("*")) if file.suffix in {".py", ".sql"}]
     places = [str(file.relative_to(root)) for file in files if text in file.read_text()]
     return f"; it stands in {', '.join(places)}" if places else ""

@@ -1,4 +1,4 @@
-"""The check itself: what it plants it plants in a copy, and what no longer applies is never called caught."""
+"""The check itself: it plants in a copy, and a misfit never counts as caught."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A copy of the checkout in which faults are planted, with a virtual environment that imports the copy's code.
+"""A copy of the checkout, with a virtual environment that imports the copy's code.
 
 The environment has the checkout's packages, but not its editable install: that is named by a .pth file, and a folder
 which a .pth file adds is not searched for others. So `twophase` can be found in the copy only.
@@ -26,7 +26,7 @@ _WHERE: Final = "import twophase, sys; sys.stdout.write(twophase.__file__)"
 
 
 class WrongCode(Exception):
-    """The copy's interpreter imports code from elsewhere, so nothing that it reports can be believed."""
+    """The copy's interpreter imports code from elsewhere: its results say nothing."""
 
 
 class Tree:
@@ -100,14 +100,14 @@ class Tree:
             self._write(path, before)
 
     def _write(self, path: Path, text: str) -> None:
-        """Write, and drop the bytecode: Python tells sources apart by size and second only."""
+        """Write, and drop the bytecode: Python compares sources by size and second only."""
         path.write_text(text)
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
             compiled.unlink()
 
 
 def files_of(root: Path) -> list[Path]:
-    """The files of a checkout, with what is not committed yet and without what git ignores."""
+    """The files of a checkout, uncommitted ones too, without those that git ignores."""
     if (root / ".git").exists():
         told = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],

@@ -217,7 +217,7 @@ def test_an_engine_s_own_isolation_level_does_not_matter(banks: dict[str, Bank],
 
 @pytest.mark.mariadb
 def test_a_check_back_locks_no_gaps_on_mysql(mysql_bank: Bank) -> None:
-    """Above READ COMMITTED it would lock the gap beside its row, and hold the begins of other messages up."""
+    """Above READ COMMITTED it would hold the begins of other messages up."""
     with mysql_bank.engine(isolation_level="REPEATABLE READ") as engine:
         transaction = open_transaction(engine)
         question = CheckBackQuestion(new_gid())
@@ -229,7 +229,10 @@ def test_a_check_back_locks_no_gaps_on_mysql(mysql_bank: Bank) -> None:
 
 
 def _isolation_on_mysql(bank: Bank, thread: int) -> str:
-    """The isolation of a thread's transaction; the table that tells it is renewed a moment after it was last read."""
+    """The isolation of a thread's transaction.
+
+    The table that shows it is renewed only a moment after it was last read.
+    """
     deadline = time.monotonic() + 60
     between_looks = threading.Event()
     while True:

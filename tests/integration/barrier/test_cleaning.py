@@ -130,7 +130,7 @@ def test_old_rows_of_branches_go_below_what_is_unfinished(bank: Bank) -> None:
 
 
 def test_a_branch_s_row_stays_while_its_clock_and_its_time_zone_may_be_to_blame(sqlite_bank: Bank) -> None:
-    """A database may write local times, up to 14 hours off, and its clock may differ by five minutes."""
+    """Local times may be 14 hours off, and clocks differ by five minutes."""
     hour_ms = 3_600_000
     put_branch(sqlite_bank, "five minutes ahead of 14 hours", OLD_MS - 14 * hour_ms - 240_000)
     put_branch(sqlite_bank, "older than both", OLD_MS - 14 * hour_ms - 360_000)

@@ -344,7 +344,7 @@ def test_settings_of_a_connection_are_put_back(bank: Bank) -> None:
 
 @pytest.mark.postgres
 def test_a_commit_that_rolls_back_on_psycopg_is_no_commit(postgres_bank: Bank) -> None:
-    """As when another thread's statement fails between the last look and COMMIT."""
+    """Another thread's statement may fail between the last look and COMMIT."""
     with postgres_bank.plain() as connection:
         transaction = open_transaction(connection)
         begin(transaction, new_gid())

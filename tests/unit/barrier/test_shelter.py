@@ -1,4 +1,4 @@
-"""What gives a connection back is not cut off by a cancellation, nor by a second one."""
+"""Giving a connection back is not cut off by a cancellation, nor by a second one."""
 
 from __future__ import annotations
 
