@@ -111,7 +111,7 @@ def check_back_rule(
 
 
 def bounds_of(lock_timeout_ms: int) -> dict[str, Any]:
-    """The bound on waiting in the words of each database's statements."""
+    """Return the bound on waiting in the words of each database's statements."""
     return {
         "lock_timeout": f"{lock_timeout_ms}ms",
         "statement_timeout": f"{lock_timeout_ms}ms",
@@ -181,7 +181,7 @@ def _unknown(evidence: str) -> CheckBackAnswer:
 
 
 def _answer_for(error: Exception, gid: str) -> CheckBackAnswer:
-    """What may be said when the database, or the way to it, failed: never a verdict."""
+    """Return the answer to a failure of the database or the connection: no verdict."""
     fault, code = fault_of(error), code_of(error)
     if fault is Fault.BUSY:
         return CheckBackAnswer(Verdict.IN_PROGRESS, evidence=f"the row is held ({code})")

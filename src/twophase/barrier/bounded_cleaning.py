@@ -93,7 +93,7 @@ def clean_some(table: str, keep_ms: int, after: int) -> Run:
 
 
 def _facts(table: str, dialect: Dialect) -> Steps[tuple[str, int]]:
-    """The database's name and its clock."""
+    """Read the database's name and its clock."""
     try:
         meta = yield say(dialect, "read_meta", table)
     except Exception as error:

@@ -69,7 +69,7 @@ class BranchCall(msgspec.Struct, frozen=True):
 
 
 def read_gid(parameters: Mapping[str, Any]) -> str:
-    """The message that a coordinator's request names.
+    """Return the message that a coordinator's request names.
 
     Raises:
         InvalidRequest: none, as when a person opens the address, two, or an impossible one.
@@ -93,7 +93,7 @@ def require_message(parameters: Mapping[str, Any]) -> None:
 
 
 def read_call(parameters: Mapping[str, Any]) -> BranchCall:
-    """The branch that a request's query parameters name (dtm-wire §3.1).
+    """Return the branch that a request's query parameters name (dtm-wire §3.1).
 
     Raises:
         UnsupportedType: `trans_type` is not `msg`.

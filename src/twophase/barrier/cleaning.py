@@ -141,7 +141,7 @@ def clean(
 
 
 def database_now_ms(engine: Any, table: str = DEFAULT_TABLE) -> int:
-    """The database's clock, to compare coordinators' with; raises BarrierTableMissing."""
+    """Read the database's clock for comparison; raise BarrierTableMissing."""
 
     def rule(dialect: Dialect) -> Steps[int]:
         rows = yield say(dialect, "now")
@@ -194,13 +194,13 @@ def _pages(engine: Any, table: str, horizons: Horizons) -> Iterator[Sequence[Row
 
 
 def is_young(page: Sequence[Row], newest_ms: int) -> bool:
-    """True when everything of a page was written after the newest horizon, so that no later page holds an old row."""
+    """Return True when this page and all later ones are after the newest horizon."""
     written = [int(row[3]) for row in page if row[3] is not None]
     return bool(written) and min(written) > newest_ms + BEGIN_DEADLINE_MS.value + CLOCK_SKEW_MS + LOCAL_TIME_MS
 
 
 def _read_page(engine: Any, table: str, after: int) -> Sequence[Row]:
-    """The next rows; on SQLite, where reading takes its turn among writers, at the second or third try."""
+    """Return the next rows; on SQLite, where reading takes its turn among writers, at the second or third try."""
 
     def rule(dialect: Dialect) -> Steps[Sequence[Row]]:
         return (yield say(dialect, "clean_page", table, after=after, page_rows=PAGE_ROWS))
@@ -215,6 +215,7 @@ def _read_page(engine: Any, table: str, after: int) -> Sequence[Row]:
 
 
 def old_rows(page: Sequence[Row], horizons: Horizons) -> tuple[list[Found], list[Found]]:
+    """Return the producers' rows and the branches' rows of a page that may be deleted."""
     producers: list[Found] = []
     branches: list[Found] = []
     for id_, owner, prepared_ms, written_ms, gid in page:

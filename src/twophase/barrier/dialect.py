@@ -44,7 +44,7 @@ def validate_table(table: str) -> str:
 
 
 def split_table(table: str) -> tuple[str | None, str]:
-    """The schema, None when it is left to the connection, and the bare name.
+    """Return the schema, None when it is left to the connection, and the bare name.
 
     >>> split_table("bank.barrier"), split_table("barrier")
     (('bank', 'barrier'), (None, 'barrier'))
@@ -54,7 +54,7 @@ def split_table(table: str) -> tuple[str | None, str]:
 
 
 def meta_table(table: str) -> str:
-    """The table of identity and horizon that stands beside barrier table `table`.
+    """Return the name of the meta table that belongs to barrier table `table`.
 
     >>> meta_table("bank.barrier")
     'bank.twophase_meta'
@@ -64,7 +64,7 @@ def meta_table(table: str) -> str:
 
 
 def constraint_of(table: str) -> str:
-    """The name of a table's unique key: dtm's for dtm's table, for others one of their own.
+    """Return the name of a table's unique key: dtm's for dtm's table, for others one of their own.
 
     In PostgreSQL a constraint's index shares the namespace of its schema's tables.
 
@@ -76,7 +76,7 @@ def constraint_of(table: str) -> str:
 
 @functools.cache
 def meta_row(row: str, table: str, dialect: str) -> str:
-    """The name of a row of the meta table that belongs to barrier table `table` alone.
+    """Return the name of the meta table's row for barrier table `table`.
 
     Two barrier tables of one schema share the meta table, and must not be taken for each other. A long name is cut and
     closed with its digest, because the column takes 64 characters.
@@ -124,7 +124,7 @@ class Dialect(msgspec.Struct, frozen=True):
     name: str
 
     def sql(self, statement: str, table: str = DEFAULT_TABLE, *, schema: str = "") -> str:
-        """The text of `dialects/<name>/<statement>.sql` for a barrier table.
+        """Return the text of `dialects/<name>/<statement>.sql` for a barrier table.
 
         Arguments:
             schema: quoted by the database; where the meta table stands, if not where `table` says.
@@ -143,11 +143,11 @@ class Dialect(msgspec.Struct, frozen=True):
         return fault_of(error) is Fault.TABLE_MISSING
 
     def is_denied(self, error: BaseException) -> bool:
-        """True when `error` says that this user, or this version, may not ask so."""
+        """Return True when `error` says that this user, or this version, may not ask so."""
         return fault_of(error) is Fault.DENIED
 
     def is_unusable_table(self, error: BaseException) -> bool:
-        """True when `error` says that the table lacks transactions, or the unique key that our insert names."""
+        """Return True when `error` says that the table lacks transactions, or the unique key that our insert names."""
         return fault_of(error) is Fault.TABLE_UNUSABLE
 
     def is_duplicate(self, error: BaseException) -> bool:
@@ -164,7 +164,7 @@ _BY_NAME = {"sqlite": SQLITE, "postgresql": POSTGRESQL, "mysql": MYSQL, "mariadb
 
 
 def dialect_named(name: str) -> Dialect | None:
-    """The dialect of a library's name for a database; None for one we do not know.
+    """Return the dialect of a library's name for a database; None if unknown.
 
     >>> dialect_named("mariadb").name
     'mysql'

@@ -31,7 +31,7 @@ def require_blocking(function: Callable[[Any], object], other: str) -> None:
 
 
 def require_ended(result: R, other: str) -> R:
-    """`result`, unless it is only the promise of one: of an object, `partial` or lambda that hides an async function.
+    """Return `result`, unless it is an awaitable: a hidden async function made it.
 
     Raises:
         FunctionRefused: it waits to be awaited; the caller rolls back.
@@ -44,7 +44,7 @@ def require_ended(result: R, other: str) -> R:
 
 
 def require_awaitable(result: Awaitable[R], other: str) -> Awaitable[R]:
-    """`result`, unless the function was a blocking one.
+    """Return `result`, unless the function was a blocking one.
 
     Raises:
         FunctionRefused: it has run, and the caller rolls back.

@@ -62,7 +62,7 @@ _MYSQL_LIBRARIES = ("pymysql", "asyncmy", "aiomysql", "MySQLdb", "mysql")
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it wraps: SQLAlchemy keeps it as `orig`, Django and asyncpg's adapter as the cause."""
+    """Return the error and what it wraps: SQLAlchemy keeps it as `orig`, Django and asyncpg's adapter as the cause."""
     seen: set[int] = set()
     pending: list[object] = [error]
     while pending:
@@ -93,7 +93,7 @@ def _look_at(error: BaseException) -> tuple[Fault, str] | None:
 
 
 def _sqlstate_of(error: BaseException) -> str | None:
-    """The SQLSTATE as psycopg 3 and asyncpg carry it, as psycopg2 does, and as pg8000 does."""
+    """Return the SQLSTATE as psycopg 3 and asyncpg carry it, as psycopg2 does, and as pg8000 does."""
     fields = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
     for sqlstate in (getattr(error, "sqlstate", None), getattr(error, "pgcode", None), fields.get("C")):
         if isinstance(sqlstate, str) and len(sqlstate) == 5:
@@ -102,7 +102,7 @@ def _sqlstate_of(error: BaseException) -> str | None:
 
 
 def fault_of(error: BaseException) -> Fault:
-    """The kind of trouble that `error`, or an error it wraps, reports.
+    """Return the kind of trouble that `error`, or an error it wraps, reports.
 
     >>> import sqlite3
     >>> try:
@@ -119,7 +119,7 @@ def fault_of(error: BaseException) -> Fault:
 
 
 def code_of(error: BaseException) -> str:
-    """The database's code for `error`, or the name of its class: never its text, which may carry values.
+    """Return the database's code for `error`, or the name of its class: never its text, which may carry values.
 
     >>> code_of(ValueError("secret"))
     'ValueError'

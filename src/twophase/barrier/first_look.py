@@ -54,7 +54,7 @@ def flaws_of(dialect: Dialect, table: str) -> Steps[list[Row]]:
 
 
 def refusal_of(dialect: Dialect, error: Exception, table: str, gid: str) -> BarrierError | None:
-    """The typed error for a database's refusal of an insert; None when the refusal has another reason."""
+    """Return the typed error for a database's refusal of an insert; None when the refusal has another reason."""
     if dialect.is_missing_table(error):
         return table_missing(table, gid=gid)
     if dialect.is_unusable_table(error):
@@ -73,4 +73,5 @@ def refusal_of(dialect: Dialect, error: Exception, table: str, gid: str) -> Barr
 
 
 def table_missing(table: str, gid: str | None = None) -> BarrierTableMissing:
+    """Make the error for a database without a complete barrier table."""
     return BarrierTableMissing(f"There is no complete barrier table {table!r} in this database.", gid=gid)

@@ -55,7 +55,7 @@ class CheckBackPolicy(msgspec.Struct, frozen=True):
 
 
 def parse_query(parameters: Mapping[str, Any]) -> CheckBackQuestion:
-    """The question in a check-back's query parameters (dtm-wire §3.1, and our `prepared_at` and `barrier`).
+    """Return the question in a check-back's query parameters (dtm-wire §3.1, and our `prepared_at` and `barrier`).
 
     Raises:
         UnsupportedType: `trans_type` is not `msg`.
@@ -78,7 +78,7 @@ def parse_query(parameters: Mapping[str, Any]) -> CheckBackQuestion:
 
 
 def answer_of(answer: CheckBackAnswer) -> HttpReply:
-    """The reply that carries a verdict.
+    """Return the reply that carries a verdict.
 
     >>> answer_of(CheckBackAnswer(Verdict.IN_PROGRESS)).status
     425
@@ -165,7 +165,7 @@ def identity_in(parameters: Mapping[str, Any]) -> str | None:
 
 
 def probe_reply(report: ProbeReport) -> HttpReply:
-    """The reply to a probe; its header keeps every reader from taking it for a verdict."""
+    """Return the reply to a probe; its header keeps every reader from taking it for a verdict."""
     return HttpReply(200, {**_JSON, VERDICT_HEADER: PROBE_VERDICT}, msgspec.json.encode(report))
 
 
@@ -182,7 +182,7 @@ def _branch_done() -> HttpReply:
 
 
 def _branch_failed(error: Exception) -> HttpReply | None:
-    """The reply for a failure that has one; None for those that are the framework's to answer with 500."""
+    """Return the reply for a failure that has one; None for those that are the framework's to answer with 500."""
     if isinstance(error, InvalidRequest):
         return _refused(error)
     if isinstance(error, BranchRefused):
@@ -198,7 +198,7 @@ def _branch_failed(error: Exception) -> HttpReply | None:
 
 
 def _failed(status: int, dtm_result: str, why: str) -> HttpReply:
-    """The reply to a branch that did not take effect; the reason is for `twophase explain`."""
+    """Return the reply to a branch that did not take effect; the reason is for `twophase explain`."""
     content: dict[str, object] = {"dtm_result": dtm_result}
     if why:
         content["message"] = _text(why)
@@ -206,13 +206,13 @@ def _failed(status: int, dtm_result: str, why: str) -> HttpReply:
 
 
 def _text(why: str) -> msgspec.Raw:
-    """A reason as JSON, without the words that a coordinator of dtm's looks for anywhere in a body."""
+    """Return a reason as JSON, without the words that a coordinator of dtm's looks for anywhere in a body."""
     json = msgspec.json.encode(why[:REASON_CHARACTERS_MAX])
     return msgspec.Raw(json.replace(b"FAILURE", b"FAILUR\\u0045").replace(b"ONGOING", b"ONGOIN\\u0047"))
 
 
 def answer_branch(effect: Callable[[], object]) -> HttpReply:
-    """The reply to a branch call whose `effect` is a call of `once`.
+    """Return the reply to a branch call whose `effect` is a call of `once`.
 
     200 after its commit, also when it had taken effect before; 409 for `BranchRefused` and 425 for `BranchOngoing`,
     with their text; 425 for a busy database; 400 when the request names no branch; 500 with code and message for any

@@ -117,7 +117,7 @@ def _do(statement: Statement, executed: list[str]) -> Steps[None]:
 
 
 def script(dialect: Dialect, table: str = DEFAULT_TABLE) -> list[str]:
-    """The statements that a fresh database needs, with an identity made now: for people who run DDL by hand.
+    """Return the statements that a fresh database needs, with an identity made now: for people who run DDL by hand.
 
     >>> from twophase.barrier.dialect import POSTGRESQL
     >>> len(script(POSTGRESQL))

@@ -143,7 +143,7 @@ def join_transaction(session: Any) -> SyncTransaction:
 
 
 def ask_engine(engine: Any) -> Any:
-    """What to ask the barrier on after a failure: a fresh connection where there is a pool, else the same one.
+    """Return what to ask the barrier on after a failure: the pool if there is one.
 
     The connection that failed may be dead, or still hold the very lock that the question waits for.
     """

@@ -24,11 +24,11 @@ class Outer(Protocol):
         ...
 
     def open(self, engine: Any, lock_timeout_ms: int | None) -> SyncTransaction:
-        """A savepoint."""
+        """Return a savepoint."""
         ...
 
     async def aopen(self, engine: Any, lock_timeout_ms: int | None) -> AsyncTransaction:
-        """A savepoint, for an async engine."""
+        """Return a savepoint, for an async engine."""
         ...
 
 
@@ -37,7 +37,7 @@ OUTERS: Final[list[Outer]] = []
 
 
 def outer_of(engine: Any) -> Outer | None:
-    """The outer transaction that `engine` is in; None, as always in production."""
+    """Return the outer transaction that `engine` is in; None, as always in production."""
     for outer in tuple(OUTERS):
         if outer.covers(engine):
             return outer

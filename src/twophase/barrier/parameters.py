@@ -13,7 +13,7 @@ from twophase.core.errors import InvalidRequest
 
 
 def one_value(parameters: Mapping[str, Any], name: str) -> str | None:
-    """The value of a parameter; None when the request has none.
+    """Return the value of a parameter; None when the request has none.
 
     Arguments:
         parameters: the query's, as the framework gives them: a multi-dict, a dict of texts, or one of lists of texts.

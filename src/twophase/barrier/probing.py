@@ -89,7 +89,7 @@ def _report(state: ProbeState, error: TwophaseError) -> ProbeReport:
 
 
 def _failed(error: Exception) -> ProbeReport:
-    """The report of a failure, by its code only: texts of databases repeat addresses and values."""
+    """Return the report of a failure, by its code only: texts of databases repeat addresses and values."""
     if isinstance(error, TwophaseError):
         return _report(ProbeState.DATABASE_FAILED, error)
     if fault_of(error) is Fault.BUSY:

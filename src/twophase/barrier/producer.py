@@ -62,7 +62,7 @@ def read_identity(dialect: Dialect, table: str, *, allow_unsafe: bool = False) -
 
 
 def begin_settings(dialect: Dialect) -> Steps[None]:
-    """What every transaction with a barrier row needs: a durable commit, an end for a dead client.
+    """Set a durable commit, and an end for a dead client, for the transaction.
 
     Where the statement that writes the row can set it along the way, there is no statement of its own.
     """
@@ -93,7 +93,7 @@ def begin_producer(
     allow_unsafe: bool = False,
     is_open: bool = False,
 ) -> Steps[None]:
-    """The first statements of the local transaction: write the barrier row, then look at the database's clock.
+    """Write the barrier row, then read the database's clock.
 
     In this order, because a reader of the clock could be held up between look and row, and the row's death by
     cleaning is counted from a begin within the deadline.
@@ -166,7 +166,7 @@ def _insert_row(
 
 
 def verify_producer(dialect: Dialect, table: str, gid: str, token: str) -> Steps[None]:
-    """The last statement before COMMIT: is this still the transaction that wrote the row, and is the row in it?
+    """Verify before COMMIT that this transaction wrote the row and still has it.
 
     Raises:
         TransactionLost: no, or the database could not even say. Roll back, then ask the barrier.

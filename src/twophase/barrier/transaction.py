@@ -27,7 +27,7 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 def say(dialect: Dialect, statement: str, table: str = DEFAULT_TABLE, **values: Any) -> Statement:
-    """The dialect's wording of `statement`, with those of `values` that this wording names.
+    """Return the dialect's wording of `statement`, with those of `values` that this wording names.
 
     >>> from twophase.barrier.dialect import MYSQL
     >>> say(MYSQL, "settings", idle_timeout_s=300, lock_timeout_s=1).parameters

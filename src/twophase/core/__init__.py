@@ -1,3 +1,4 @@
-"""The protocol, pure: no I/O, no third-party import but msgspec, and time and chance only where `hooks` and `gid` offer
-them to whoever composes a program.
+"""The protocol, pure: no I/O, and no third-party import but msgspec.
+
+Time and chance come only where `hooks` and `gid` offer them to the composition root.
 """

@@ -21,9 +21,10 @@ _SEPARATOR: Final = re.compile("[&;]")  # some servers still separate parameters
 
 
 def why_reserved(url: str, *, identities_max: int = 0) -> str:
-    """Why no message may name this address; empty when one may. A topic's name is no address.
+    """Return why no message may name this address; empty when one may.
 
     Arguments:
+        url: the address; a topic's name is none, and always passes.
         identities_max: how often `barrier` may stand there: once in a check address, never in a branch's.
 
     >>> why_reserved("http://b/in?tenant=7"), why_reserved("http://a/check?barrier=7f", identities_max=1)
@@ -50,7 +51,7 @@ def why_reserved(url: str, *, identities_max: int = 0) -> str:
 
 
 def why_no_scheme(url: str) -> str:
-    """The fault of an address without a scheme, and the address that was probably meant.
+    """Return the fault of an address without a scheme, and the address that was probably meant.
 
     >>> why_no_scheme("localhost:1/in"), why_no_scheme("/in")
     ("'localhost:1/in' has no scheme; write http://localhost:1/in", "'/in' has no scheme and no host")
@@ -62,7 +63,7 @@ def why_no_scheme(url: str) -> str:
 
 
 def parameters_of(url: str) -> list[str]:
-    """The names in an address's query, decoded as a server decodes them.
+    """Return the names in an address's query, decoded as a server decodes them.
 
     >>> parameters_of("http://b/in?a=1&%62=2;c#d=4")
     ['a', 'b', 'c']

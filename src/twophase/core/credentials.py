@@ -23,7 +23,7 @@ _PASSWORD: Final = re.compile(r"(?i)\b((?:ssl)?pass(?:word|wd|file)?|pwd)=[^\s&]
 
 
 def shown(url: str) -> str:
-    """The URL of a store without its credentials.
+    """Return the URL of a store without its credentials.
 
     >>> shown("postgresql://me:se@c/r?et@db1:5433/twophase?sslmode=require")
     'postgresql://db1:5433/twophase'

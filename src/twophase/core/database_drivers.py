@@ -24,7 +24,7 @@ EXTRAS: Final = {
 
 
 def with_driver(scheme: str) -> str:
-    """The scheme of a database's URL, with our driver where it names none.
+    """Return the scheme of a database's URL, with our driver where it names none.
 
     >>> with_driver("mysql"), with_driver("mysql+asyncmy")
     ('mysql+pymysql', 'mysql+asyncmy')
@@ -33,7 +33,7 @@ def with_driver(scheme: str) -> str:
 
 
 def extra_of(scheme: str) -> str | None:
-    """The extra with the drivers of a URL's scheme; None for a database we do not know.
+    """Return the extra with the drivers of a URL's scheme; None for a database we do not know.
 
     >>> extra_of("mariadb+pymysql")
     'mysql'
@@ -42,7 +42,7 @@ def extra_of(scheme: str) -> str | None:
 
 
 def driver_missing(error: ModuleNotFoundError, scheme: str) -> ConfigurationError:
-    """What to say when a database's driver, or SQLAlchemy itself, cannot be imported."""
+    """Make the error for a database's driver, or SQLAlchemy, that cannot be imported."""
     return ConfigurationError(
         f"the package {error.name!r} is missing, which reaches {scheme}://….",
         remedy=f"Run `pip install 'twophase[{extra_of(scheme)}]'`.",

@@ -59,7 +59,7 @@ def _die() -> None:
 
 
 def parse(setting: str) -> tuple[str, int]:
-    """The name and the passage (from 1) in a value of `TWOPHASE_FAILPOINT`.
+    """Return the name and the passage (from 1) in a value of `TWOPHASE_FAILPOINT`.
 
     Raises:
         ValueError: no such failpoint, or the passage is no positive number.
@@ -78,7 +78,7 @@ def parse(setting: str) -> tuple[str, int]:
 
 
 def armed(setting: str, die: Callable[[], None] = _die) -> Callable[[str], None]:
-    """The `reach` function for a setting: calls `die` at the given passage of the named failpoint."""
+    """Return the `reach` function for a setting: calls `die` at the given passage of the named failpoint."""
     wanted, nth = parse(setting)
     passages = itertools.count(1)
 

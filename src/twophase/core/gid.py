@@ -51,7 +51,7 @@ def make_gid(born_ms: int, randomness: bytes) -> str:
 
 
 def fresh_gid(born_ms: int) -> str:
-    """A gid that nobody has made before."""
+    """Return a gid that nobody has made before."""
     return make_gid(born_ms, os.urandom(RANDOM_BYTES))
 
 

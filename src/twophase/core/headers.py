@@ -1,5 +1,7 @@
-"""Headers that a message may give its calls: any that HTTP allows, but the connection's and the coordinator's own; for
-a gRPC call, any that its metadata can carry, beside the gid.
+"""Headers that a message may give its calls.
+
+Any that HTTP allows, but the connection's and the coordinator's own; for a gRPC call, any that its metadata can carry,
+beside the gid.
 
 Promise: what passes here, every call can carry, and no receiver takes it for the coordinator's word. It is asked when a
 message is taken, by the client and by every door of the server, because a call that cannot be made would be tried again
@@ -54,9 +56,9 @@ def why_no_header(name: str, value: str) -> str:
 
 
 def why_no_metadata(gid: str, headers: Iterable[tuple[str, str]]) -> str:
-    """Why no gRPC call can be made of a message with this gid and these headers; empty when one can.
+    r"""Return why no gRPC call can carry this gid and these headers; empty if one can.
 
-    >>> why_no_metadata("g", [("tenant", "7")]), why_no_metadata("g", [("tenant", "7\\t")])
+    >>> why_no_metadata("g", [("tenant", "7")]), why_no_metadata("g", [("tenant", "7\t")])
     ('', "branch_headers: 'tenant' or its value cannot be gRPC metadata.")
     """
     if not gid.isascii():

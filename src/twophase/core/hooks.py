@@ -38,7 +38,7 @@ MonotonicMs = Callable[[], float]
 
 
 def monotonic_ms() -> float:
-    """The monotonic clock of this machine."""
+    """Return the monotonic clock of this machine."""
     return time.monotonic() * 1000
 
 

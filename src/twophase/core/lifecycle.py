@@ -250,7 +250,7 @@ assert len(TRANSITIONS) == len(State) * len(Event), "the lifecycle table is tota
 
 
 def transition(state: State, event: Event) -> Transition:
-    """What `event` does to a message in `state`.
+    """Return what `event` does to a message in `state`.
 
     >>> transition(State.PREPARED, Event.SUBMIT).next_state
     <State.SUBMITTED: 3>

@@ -93,7 +93,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     prepared_check_url: str = ""
 
     def branch_id(self, index: int) -> str:
-        """The wire's id of branch number `index` (from 0): `01`, `02`, …
+        """Return the wire's id of branch number `index` (from 0): `01`, `02` and so on.
 
         >>> Message("g", (Branch("http://b/in"),)).branch_id(0)
         '01'
@@ -123,7 +123,7 @@ def scheme_of(url: str, protocol: str) -> str:
 
 
 def method_of(url: str) -> str:
-    """The method that a JSON-RPC branch's address names, empty when it names none.
+    """Return the method in a JSON-RPC branch's address, empty when there is no method.
 
     >>> method_of("http://b/rpc?tenant=7&method=transfer_in#top"), method_of("http://b/payment-method?x=1")
     ('transfer_in', '')
@@ -135,7 +135,7 @@ def method_of(url: str) -> str:
 
 
 def databases_asked(check_url: str) -> list[str]:
-    """The databases that a check address names: one, as our SDK writes it; none, where nobody's does.
+    """Return the databases that a check address names: one, as our SDK writes it; none, where nobody's does.
 
     >>> databases_asked("http://a/check?tenant=7&barrier=7f#top"), databases_asked("a:58080/bank.Bank/Check")
     (['7f'], [])
@@ -188,18 +188,20 @@ def same_prepared(known: Message, said: Message) -> bool:
 
 
 def _same_place_asked(known: str, said: str) -> bool:
-    """True when two check addresses ask the same service, at the same path, about the same named database."""
+    """Return True when two check addresses ask the same service, at the same path, about the same named database."""
     databases = databases_asked(known)
     return bool(databases) and databases == databases_asked(said) and known.partition("?")[0] == said.partition("?")[0]
 
 
 def same_content(known: Message, said: Message, *, committed: bool = False) -> bool:
-    """Whether a *submit* that names `known`'s gid again means the same message.
+    """Return True when a *submit* that repeats a gid means the same message.
 
     A submit without branches means those that were prepared. A message prepared `open` may be said again
     with more branches behind those fixed at prepare.
 
     Arguments:
+        known: the message as it is stored.
+        said: the message of the submit.
         committed: `known` was submitted, so it is complete: branches that it has not would never be called, and whoever
             says them must learn it.
 
@@ -247,7 +249,7 @@ _branches_decoder = msgspec.msgpack.Decoder(tuple[Branch, ...])
 
 
 def encode(message: Message) -> bytes:
-    """The stored form of a message.
+    """Return the stored form of a message.
 
     >>> decode(encode(Message("g", (Branch("http://b/in", b"{}"),)))).branches[0].url
     'http://b/in'
@@ -256,7 +258,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(body: bytes) -> Message:
-    """The message whose stored form is `body`.
+    """Return the message whose stored form is `body`.
 
     Raises:
         msgspec.DecodeError, msgspec.ValidationError: `body` was not written by `encode`.
@@ -274,5 +276,5 @@ def encode_branches(branches: tuple[Branch, ...]) -> bytes:
 
 
 def decode_branches(body: bytes) -> tuple[Branch, ...]:
-    """The inverse of `encode_branches`; raises msgspec.DecodeError or ValidationError for anything else."""
+    """Return the inverse of `encode_branches`; raises msgspec.DecodeError or ValidationError for anything else."""
     return _branches_decoder.decode(body)

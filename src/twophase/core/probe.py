@@ -80,7 +80,7 @@ _decode = msgspec.json.Decoder(ProbeReport).decode
 
 
 def interpret_probe(status: int, verdict_header: str | None, body: bytes, error: str) -> Probed:
-    """The condition of a check address, by its answer to a probe.
+    """Return the condition of a check address, by its answer to a probe.
 
     Arguments:
         status: as an HTTP status; 0 when there was no answer.

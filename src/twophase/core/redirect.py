@@ -46,7 +46,7 @@ class Move(msgspec.Struct, frozen=True):
 
 
 def redirect(message: Message, done: int, wanted: Redirection) -> tuple[Message, tuple[Move, ...]]:
-    """The message as an operator wants it called, and what changes; nothing when it is called there already.
+    """Return the message as an operator wants it called, and what changes; nothing when it is called there already.
 
     Arguments:
         message: as it stands.
@@ -76,7 +76,7 @@ def redirect(message: Message, done: int, wanted: Redirection) -> tuple[Message,
 
 
 def begins(url: str, beginning: str) -> bool:
-    """True when an address begins so, up to the end of a part; with or without its scheme.
+    """Return True when an address begins so, up to the end of a part; with or without its scheme.
 
     >>> begins("http://b:80/in", "b:80"), begins("http://b:8080/in", "http://b:80")
     (True, False)
@@ -89,7 +89,7 @@ _Call = tuple[int, int, str, str]
 
 
 def _calls(message: Message) -> list[_Call]:
-    """The calls of a message in the order of the bits of `done`."""
+    """Return the calls of a message in the order of the bits of `done`."""
     calls: list[_Call] = []
     for number, branch in enumerate(message.branches):
         urls = (branch.url,) if branch.subscribers is None else branch.subscribers
@@ -159,7 +159,7 @@ def _replaced(url: str, wanted: Redirection) -> str:
 
 
 def _rest(url: str, beginning: str) -> str | None:
-    """The rest of an address behind its beginning; None when it begins otherwise or ends within a part."""
+    """Return the rest of an address behind its beginning; None when it begins otherwise or ends within a part."""
     for text in (url, url.partition("://")[2]):
         if text.startswith(beginning):
             rest = text[len(beginning) :]

@@ -33,7 +33,7 @@ class Schedule(msgspec.Struct, frozen=True):
         assert 0.0 <= self.jitter <= 1.0, "jitter is a share of the pause"
 
     def starting_at(self, first_ms: int) -> Schedule:
-        """The same schedule with another first pause; 0 keeps it.
+        """Return the same schedule with another first pause; 0 keeps it.
 
         >>> Schedule().starting_at(5_000).pause_ms(1, 0.0)
         5000
@@ -43,7 +43,7 @@ class Schedule(msgspec.Struct, frozen=True):
         return Schedule(first_ms, self.factor, max(self.cap_ms, first_ms), self.jitter)
 
     def pause_ms(self, attempt: int, chance: float) -> int:
-        """The pause after attempt number `attempt` (from 1), at least 1 ms, at most the cap and `PAUSE_MS_MAX`.
+        """Return the pause after attempt number `attempt` (from 1), at least 1 ms, at most the cap and `PAUSE_MS_MAX`.
 
         Arguments:
             attempt: how many attempts have failed, from 1.
@@ -60,7 +60,7 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 def whole_seconds(duration_ms: int) -> int:
-    """A span as dtm's fields count it: in seconds, rounded up, so that a wish above zero stays one.
+    """Return a span as dtm's fields count it: in seconds, rounded up, so that a wish above zero stays one.
 
     >>> whole_seconds(1), whole_seconds(2_000)
     (1, 2)

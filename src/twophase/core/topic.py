@@ -44,7 +44,7 @@ def fans_out(branches: Sequence[Branch]) -> bool:
 
 
 def topic_in(url: str) -> str:
-    """The topic that an address names; empty when it names none.
+    """Return the topic that an address names; empty when it names none.
 
     >>> topic_in("topic://rates"), topic_in("http://b/in")
     ('rates', '')
@@ -53,7 +53,7 @@ def topic_in(url: str) -> str:
 
 
 def expansion_of(branches: Sequence[Branch]) -> Expansion | None:
-    """The calls these branches come to; None when each is one call to its own address.
+    """Return the calls of branches; None when each is one call to its own address.
 
     >>> calls = expansion_of((Branch("topic://t", b"{}", ("http://b/1", "http://b/2")), Branch("http://b/3")))
     >>> [(id_, branch.url) for id_, branch in zip(calls.ids, calls.branches)]
@@ -75,7 +75,7 @@ def expansion_of(branches: Sequence[Branch]) -> Expansion | None:
 
 
 def subscriber_ids(number: int, count: int) -> list[str]:
-    """The ids of several calls that branch `number` (from 1) is made of.
+    """Return the ids of several calls that branch `number` (from 1) is made of.
 
     >>> subscriber_ids(2, 2)
     ['02-01', '02-02']
@@ -84,7 +84,7 @@ def subscriber_ids(number: int, count: int) -> list[str]:
 
 
 def late_id(branch_id: str, url: str) -> str:
-    """The id of a subscriber's call where the topic had none when its message was decided.
+    """Return the id of a subscriber's call where the topic had none when its message was decided.
 
     Told by the address, not by its place: it stays when others come and go before all have succeeded, and is what the
     receiver's barrier knows the call by: two with one id at one receiver would take effect once. So many bits.

@@ -59,7 +59,7 @@ _VERDICTS = {verdict.value: verdict for verdict in Verdict}
 def interpret_check_back(
     status: int, verdict_header: str | None, body: bytes, *, explicit: bool, strict: bool = False
 ) -> Verdict:
-    """The verdict in a check-back's answer.
+    """Return the verdict in a check-back's answer.
 
     Arguments:
         status: HTTP status of the answer; 0 when there was none.
@@ -95,7 +95,9 @@ def interpret_check_back(
 
 
 def interpret_branch(status: int, body: bytes, *, strict: bool = False) -> BranchResult:
-    """The result in a branch call's answer (dtm-wire §3.2); status 0 when there was none. `strict`: by status alone.
+    """Return the result that a branch call's answer means (dtm-wire §3.2).
+
+    Status 0 stands for no answer; `strict` judges by the status alone.
 
     >>> interpret_branch(200, b"ok"), interpret_branch(425, b""), interpret_branch(502, b"FAILURE")
     (<BranchResult.SUCCEEDED: 'succeeded'>, <BranchResult.ONGOING: 'ongoing'>, <BranchResult.ERROR: 'error'>)
@@ -124,7 +126,7 @@ _WORDS: Final = {
 
 
 def word_that_decided(status: int, result: str) -> str:
-    """A sentence that names the word in a 200's body by which an answer was judged; empty where the status decided.
+    """Return a sentence about the deciding word of a 200; empty without one.
 
     >>> word_that_decided(200, "failed")
     "its 200 answer contains the word FAILURE: dtm's rule; strict judges by status alone"
@@ -144,7 +146,7 @@ _STATUS_OF_JSON_RPC = {-32901: 409, -32902: 425}
 
 
 def status_of_grpc(code: int, details: str) -> int:
-    """The HTTP status that means what a gRPC status means (dtm-wire §2); 0 where there was no answer.
+    """Return the HTTP status that means what a gRPC status means (dtm-wire §2); 0 where there was no answer.
 
     >>> [status_of_grpc(code, "") for code in (0, 10, 9, 2, 14)]
     [200, 409, 425, 500, 0]
@@ -159,7 +161,7 @@ def status_of_grpc(code: int, details: str) -> int:
 
 
 def status_of_json_rpc(code: int) -> int:
-    """The HTTP status that means what a JSON-RPC error code means (dtm-wire §1.5).
+    """Return the HTTP status for a JSON-RPC error code (dtm-wire §1.5).
 
     >>> status_of_json_rpc(-32901), status_of_json_rpc(-32902), status_of_json_rpc(-32603)
     (409, 425, 500)

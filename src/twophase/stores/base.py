@@ -333,32 +333,32 @@ class Store(Protocol):
         ...
 
     async def get(self, gid: str) -> LiveRow | HistoryRow | None:
-        """The row of a gid, live or history."""
+        """Return the row of a gid, live or history."""
         ...
 
     async def attempts(self, gid: str, limit: int = ATTEMPTS_SHOWN) -> Sequence[Attempt]:
-        """The newest attempts of a gid, oldest first."""
+        """Return the newest attempts of a gid, oldest first."""
         ...
 
     async def due(self, until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
-        """This node's live, unparked rows with due_ms ≤ until_ms, in the order (due_ms, gid), strictly behind `after`.
+        """Read this node's live, unparked rows with due_ms ≤ until_ms, behind `after`.
 
-        Served by an index, whatever the number of rows. `after=(-1, "")` starts from the beginning. Fewer than `limit`
-        are the last ones, unless their bodies are `DUE_BYTES_MAX` together: then the page ends with the row that made
-        it so much.
+        In the order (due_ms, gid), served by an index, whatever the number of rows. `after=(-1, "")` starts from the
+        beginning. Fewer than `limit` are the last ones, unless their bodies are `DUE_BYTES_MAX` together: then the page
+        ends with the row that reached it.
         """
         ...
 
     async def overview(self, due_by_ms: int = DUE_EVER_MS) -> Overview:
-        """Counts of what is live; `due_by_ms` only says what `Overview.oldest_tried_ms` is about."""
+        """Count what is live; `due_by_ms` only defines `Overview.oldest_tried_ms`."""
         ...
 
     async def nodes(self) -> Sequence[NodeSeen]:
-        """The places there ever were, by their number; at most `NODES_SHOWN_MAX`."""
+        """Return the places there ever were, by their number; at most `NODES_SHOWN_MAX`."""
         ...
 
     async def now_ms(self) -> int:
-        """The store's clock."""
+        """Return the store's clock."""
         ...
 
     async def history_horizon_ms(self) -> int:
@@ -377,14 +377,14 @@ class Store(Protocol):
         ...
 
     async def oldest_undecided(self, before_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
-        """Prepared rows of all nodes with created_ms < before_ms, parked or not, in the order (created_ms, gid).
+        """Read prepared rows of all nodes with created_ms < before_ms, parked or not.
 
-        Strictly behind `after`; for horizons (14): there are few that old.
+        In the order (created_ms, gid), strictly behind `after`; for horizons (14): there are few that old.
         """
         ...
 
     async def search(self, wanted: Search, position: str, limit: int) -> Found:
-        """A page of the messages of all nodes that a person looks for: live ones first, then history.
+        """Return a page of the messages of all nodes that a person looks for: live ones first, then history.
 
         Looks at a bounded number of rows, see `stores.search`; `position=""` begins.
 

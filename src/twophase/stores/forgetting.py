@@ -61,7 +61,7 @@ class Bound:
 
 
 def horizon_behind(removed: Iterable[tuple[str, int]]) -> int:
-    """The least horizon that stands for these (gid, finished_ms); 0 for none.
+    """Return the least horizon that stands for these (gid, finished_ms); 0 for none.
 
     >>> horizon_behind([("order-17", 900), ("tp01hf7yat000000000000000000", 800)]), horizon_behind([])
     (1700000000001, 0)

@@ -18,7 +18,7 @@ class Migration(msgspec.Struct, frozen=True):
 
 
 def released(folder: Traversable) -> tuple[Migration, ...]:
-    """The migrations of a folder in their order, from version 2 on: `0002_what_it_does.sql`, `0003_…`.
+    """Return the migrations of a folder in their order, from version 2 on: `0002_what_it_does.sql`, `0003_…`.
 
     >>> from importlib.resources import files
     >>> [one.version for one in released(files("twophase.stores.sqlite") / "migrations")]

@@ -71,7 +71,7 @@ class Search(msgspec.Struct, frozen=True):
         return self.gid_prefix + _BEYOND
 
     def calls(self, body: bytes) -> bool:
-        """True when a stored message has the wanted destination and the wanted check address."""
+        """Return True when a stored message has the wanted destination and the wanted check address."""
         if not self.destination and not self.check:
             return True
         try:
@@ -85,7 +85,7 @@ class Search(msgspec.Struct, frozen=True):
 
 
 def _addresses(branch: Branch) -> tuple[str, ...]:
-    """The addresses that a branch goes to, not those from before a redirect."""
+    """Return the addresses that a branch goes to, not those from before a redirect."""
     if branch.subscribers is None:
         return (branch.url,)
     return (branch.url, *branch.subscribers) if branch.url.startswith(TOPIC_PREFIX) else branch.subscribers
@@ -182,7 +182,7 @@ class Page:
         self._rows += [row for row in chosen if self._wanted.calls(row.body)]
 
     def found(self) -> Found:
-        """What was taken."""
+        """Return what was taken."""
         return Found(self._rows, "" if self.at is None else str(self.at))
 
     def _pass_to_history(self) -> None:

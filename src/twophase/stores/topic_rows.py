@@ -14,7 +14,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def subscribers_text(subscribers: Sequence[Subscriber]) -> str:
-    """Subscribers as text, as dtm writes them.
+    """Return subscribers as text, as dtm writes them.
 
     >>> subscribers_text([Subscriber("http://b/in", "the bank")])
     '[{"url":"http://b/in","remark":"the bank"}]'
@@ -23,7 +23,7 @@ def subscribers_text(subscribers: Sequence[Subscriber]) -> str:
 
 
 def topics_of(rows: Sequence[Sequence[Any]]) -> Topics | None:
-    """What the rows of `topics.sql` say; None when there are none.
+    """Return the topics in the rows of `topics.sql`; None without rows.
 
     >>> topics_of([(7, None, None, None, None, None, None)])
     Topics(revision=7, by_name={})

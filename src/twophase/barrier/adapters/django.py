@@ -21,7 +21,7 @@ from twophase.core.errors import OpenTransaction, TransactionLost, UnsupportedEn
 
 
 def _is_alias(name: str) -> bool:
-    """True when Django's settings name the database; without settings no database has a name."""
+    """Return True when Django's settings name the database; without settings no database has a name."""
     try:
         return name in connections
     except ImproperlyConfigured:

@@ -32,7 +32,7 @@ _DRIVERS: Final = frozenset({
 
 
 def dialect_of(bind: Engine | Connection) -> Dialect:
-    """The barrier's dialect for a SQLAlchemy bind; raises UnsupportedEngine."""
+    """Return the barrier's dialect for a SQLAlchemy bind; raises UnsupportedEngine."""
     dialect = dialect_named(bind.dialect.name)
     if dialect is None:
         raise UnsupportedEngine(f"There is no barrier for {bind.dialect.name!r}.")
@@ -72,7 +72,7 @@ def _commits_by_itself(connection: Connection) -> bool:
 
 
 def _begin_on_driver(connection: Connection, dialect: Dialect) -> None:
-    """What SQLAlchemy's `begin` leaves to the driver; raises AutocommitRefused.
+    """Do what SQLAlchemy's `begin` leaves to the driver; raise AutocommitRefused.
 
     SQLite's drivers begin by themselves, late and deferred. An application that has taught SQLAlchemy to say BEGIN
     itself (the recipe for SAVEPOINT) has a transaction already, although its driver claims to be in autocommit.
@@ -211,7 +211,7 @@ class SessionTransaction:
             self._session.invalidate()
 
     def close(self) -> None:
-        """The Session is the application's, and idle again."""
+        """Leave the Session open: it is the application's, and idle again."""
 
     def _restore(self) -> None:
         # Before the end, because at the end a Session gives its connection back.

@@ -113,7 +113,7 @@ class RedirectColumns:
 
 
 def oldest_born_ms(gids: Sequence[str]) -> int:
-    """The birth of the oldest of our own gids, beyond all time when there is none.
+    """Return the birth of the oldest gid that twophase made; beyond all time if none.
 
     Ours sort by birth, so usually one is looked at.
     """
@@ -128,7 +128,7 @@ def oldest_born_ms(gids: Sequence[str]) -> int:
 
 
 def attempt_columns(attempts: Sequence[Attempt]) -> tuple[Column, ...]:
-    """The evidence."""
+    """Return the evidence."""
     if not attempts:
         return _NO_ATTEMPTS
     return (
@@ -201,7 +201,7 @@ def _insert_columns(items: list[Insert]) -> tuple[Column, ...]:
 
 
 def _short(values: list[Any]) -> list[Any]:
-    """A column whose values are all the same, as `flush.sql` takes it: one value."""
+    """Shorten a column whose values are all the same to one value, for `flush.sql`."""
     return values[:1] if values.count(values[0]) == len(values) else values
 
 

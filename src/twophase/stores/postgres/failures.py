@@ -75,7 +75,7 @@ def is_data(error: BaseException) -> bool:
 
 
 def store_error(error: BaseException, place: str, doing: str) -> TwophaseError:
-    """The error to raise from `error`.
+    """Return the error to raise from `error`.
 
     Arguments:
         error: what the driver raised.

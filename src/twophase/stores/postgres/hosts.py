@@ -21,7 +21,7 @@ _CONTENT: Final = frozenset({"any", "prefer-standby"})
 
 
 async def connect_primary(url: str, timeout_s: float, **options: Any) -> Any:
-    """A connection to the first of the hosts that is reached and takes writes.
+    """Return a connection to the first of the hosts that is reached and takes writes.
 
     Arguments:
         url: one host, or several: `postgresql://user:password@db1:5432,db2:5432/name`.
@@ -56,7 +56,7 @@ def read_only() -> ReadOnlySQLTransactionError:
 
 
 def _each(url: str) -> list[str]:
-    """A URL for every host."""
+    """Return a URL for every host."""
     parts = urlsplit(url)
     login, separator, hosts = parts.netloc.rpartition("@")
     if "," not in hosts or "port" in parse_qs(parts.query):

@@ -34,12 +34,12 @@ class Outage:
         self.since_s: float | None = None
 
     def began(self, at_s: float) -> None:
-        """A call that began then has failed."""
+        """Record that a call which began then has failed."""
         if self.since_s is None:
             self.since_s = at_s
 
     def is_over(self) -> None:
-        """A call has come through."""
+        """Record that a call succeeded."""
         self.since_s = None
 
 
@@ -86,7 +86,7 @@ class Lane:
         self._closed = False
 
     def deadline(self) -> Deadline:
-        """A new bound for one call.
+        """Return a new bound for one call.
 
         An outage is waited for once, not by every call anew: a request may have waited behind other calls already, and
         all of it together is to stay near the bound. Who comes late gets a second, enough to see that all is well.
@@ -106,7 +106,7 @@ class Lane:
             raise StoreUnavailable(f"{self.place}: no turn in {deadline.wait_ms} ms.") from error
 
     async def connected(self, deadline: Deadline) -> Connection:
-        """The connection, opened anew when it was lost; the caller holds the lock.
+        """Return the connection, opened anew when it was lost; the caller holds the lock.
 
         Raises:
             StoreUnavailable: not before the deadline.
@@ -139,7 +139,7 @@ class Lane:
                 return self._connection
 
     async def within(self, deadline: Deadline, work: Awaitable[T]) -> T:
-        """The result of `work` on the connection. When it does not come in time, the connection is given up.
+        """Return the result of `work` on the connection. When it does not come in time, the connection is given up.
 
         Raises:
             TimeoutError: it did not come in time.

@@ -23,7 +23,7 @@ class Tenure(msgspec.Struct, frozen=True):
 
 
 async def get(connection: Connection, gids: Sequence[str], tenure: Tenure) -> dict[str, LiveRow | HistoryRow]:
-    """The rows of gids, live or history; what is not there is left out."""
+    """Return the rows of gids, live or history; what is not there is left out."""
     possible = [gid for gid in gids if is_text(gid)]
     if not possible:
         return {}
@@ -33,19 +33,19 @@ async def get(connection: Connection, gids: Sequence[str], tenure: Tenure) -> di
 async def due(
     connection: Connection, until_ms: int, after: tuple[int, str], limit: int, tenure: Tenure
 ) -> list[LiveRow]:
-    """A page of what is due, in the order of (due_ms, gid)."""
+    """Return a page of what is due, in the order of (due_ms, gid)."""
     rows = await connection.fetch(statements.DUE, until_ms, *after, limit, tenure.node, tenure.epoch, DUE_BYTES_MAX)
     return [live_row(row, tenure) for row in rows]
 
 
 async def attempts(connection: Connection, gid: str, limit: int) -> list[Attempt]:
-    """The newest attempts of a gid, oldest first."""
+    """Return the newest attempts of a gid, oldest first."""
     rows = await connection.fetch(statements.ATTEMPTS, gid, limit) if is_text(gid) else []
     return [Attempt(row[0], AttemptKind(row[1]), *row[2:]) for row in reversed(rows)]
 
 
 async def overview(connection: Connection, due_by_ms: int) -> Overview:
-    """Counts of the live rows."""
+    """Count the live rows."""
     return Overview(*await connection.fetchrow(statements.OVERVIEW, due_by_ms))
 
 
@@ -68,14 +68,14 @@ async def moved(connection: Connection, known: Sequence[tuple[str, int]], tenure
 
 
 async def nodes(connection: Connection) -> list[NodeSeen]:
-    """The places there ever were."""
+    """Return the places there ever were."""
     return [NodeSeen(*row) for row in await connection.fetch(statements.NODES_SEEN, NODES_SHOWN_MAX)]
 
 
 async def oldest_undecided(
     connection: Connection, before_ms: int, after: tuple[int, str], limit: int, tenure: Tenure
 ) -> list[LiveRow]:
-    """A page of the prepared rows of all nodes, in the order of (created_ms, gid)."""
+    """Read a page of all nodes' prepared rows, in the order of (created_ms, gid)."""
     rows = await connection.fetch(statements.OLDEST_UNDECIDED, before_ms, *after, limit)
     return [live_row(row, tenure) for row in rows]
 
@@ -86,7 +86,7 @@ async def topics(connection: Connection, known: int) -> Topics | None:
 
 
 async def now_ms(connection: Connection) -> int:
-    """The database's clock."""
+    """Return the database's clock."""
     value = await connection.fetchval(statements.NOW)
     assert isinstance(value, int)
     return value
@@ -97,7 +97,7 @@ def _any(row: Any, tenure: Tenure) -> LiveRow | HistoryRow:
 
 
 def history_row(row: Any) -> HistoryRow:
-    """A final message from its columns."""
+    """Return a final message from its columns."""
     return HistoryRow(
         node=row["node"],
         seq=row["seq"],
@@ -115,7 +115,7 @@ def history_row(row: Any) -> HistoryRow:
 
 
 def live_row(row: Any, tenure: Tenure) -> LiveRow:
-    """A live row from its columns."""
+    """Return a live row from its columns."""
     return LiveRow(
         gid=row["gid"],
         state=State(row["state"]),

@@ -39,17 +39,17 @@ _log = logging.getLogger("twophase.store")
 
 
 def migrations(folder: Traversable = _FOLDER / "migrations") -> tuple[Migration, ...]:
-    """The released migrations in their order, from version 2 on."""
+    """Return the released migrations in their order, from version 2 on."""
     return released(folder)
 
 
 def schema() -> str:
-    """The statements that make a new store of the newest version."""
+    """Return the statements that make a new store of the newest version."""
     return "\n".join((_FOLDER / f"{name}.sql").read_text() for name in ("schema", "flush", "flush_born", "adopt"))
 
 
 async def identify(connection: Connection, place: str, newest: int = SCHEMA_VERSION) -> int:
-    """The schema version; 0 where there is nothing of ours. Changes nothing.
+    """Return the schema version; 0 where there is nothing of ours. Changes nothing.
 
     Raises:
         NotAStore: another program's tables have our names.

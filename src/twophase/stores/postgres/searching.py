@@ -13,7 +13,7 @@ from twophase.stores.search import Found, Live, Page, Past, PastOfNode, Search
 
 
 async def find(connection: Connection, wanted: Search, position: str, limit: int, tenure: Tenure) -> Found:
-    """A page of what is wanted, of all nodes."""
+    """Return a page of what is wanted, of all nodes."""
     page = Page(wanted, position, limit)
     if not is_text(wanted.gid_prefix + position):
         return Found([], "")
@@ -25,7 +25,7 @@ async def find(connection: Connection, wanted: Search, position: str, limit: int
 
 
 async def later(connection: Connection, after: tuple[int, str], limit: int, tenure: Tenure) -> Sequence[LiveRow]:
-    """A page of what is due behind `after`, of all nodes, in the order of (due_ms, gid)."""
+    """Return a page of what is due behind `after`, of all nodes, in the order of (due_ms, gid)."""
     rows = [live_row(row, tenure) for row in await connection.fetch(statements.LATER, *after, limit)]
     return sorted(rows, key=lambda row: (row.due_ms, row.gid.encode()))[:limit]
 

@@ -11,7 +11,7 @@ _COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
 
 def read(name: str, folder: str = "sql") -> str:
-    """The statement in `<folder>/<name>.sql`, without its comment."""
+    """Return the statement in `<folder>/<name>.sql`, without its comment."""
     return _COMMENT.sub("", (_FOLDER / folder / f"{name}.sql").read_text())
 
 

@@ -281,7 +281,7 @@ class Writer:
         raise store_error(error, self._lane.place, "writing") from error
 
     async def _ready(self, deadline: Deadline) -> tuple[Connection, Settled | None]:
-        """A connection on which this node may write; what was settled on the way, if anything was."""
+        """Return a connection on which this node may write; what was settled on the way, if anything was."""
         while True:
             place = self._held()
             connection = await self._lane.connected(deadline)
@@ -313,7 +313,7 @@ class Writer:
     async def _reasons(
         self, items: Sequence[Item], refused: dict[int, Rejected | Forgotten | None], deadline: Deadline
     ) -> dict[int, NotApplied]:
-        """The rows that stand where items were refused, read in one statement after the commit (21)."""
+        """Return the rows that stand where items were refused, read in one statement after the commit (21)."""
         gids = [items[index].gid for index, reason in refused.items() if not isinstance(reason, Rejected)]
         while True:
             connection, _ = await self._ready(deadline)

@@ -51,7 +51,7 @@ class Changes:
         """The births of new messages that were begun elsewhere."""
 
     def without(self, indexes: set[int]) -> Changes:
-        """The others."""
+        """Return the others."""
         rest = Changes()
         for kind in self.__slots__:
             setattr(rest, kind, [change for change in getattr(self, kind) if change[0] not in indexes])

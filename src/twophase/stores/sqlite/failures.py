@@ -27,7 +27,7 @@ def reported(path: Path, doing: str) -> Iterator[None]:
 
 
 def store_error(error: sqlite3.Error, path: Path, doing: str) -> StoreError:
-    """The error to raise from `error`.
+    """Return the error to raise from `error`.
 
     Arguments:
         error: what SQLite raised.

@@ -44,7 +44,7 @@ class Sweep:
         self._id = 0
 
     def find(self, connection: sqlite3.Connection, before_ms: int, now_ms: int, limit: int) -> Removable:
-        """The next `limit` rows of each kind that are older than `before_ms`, or fewer; no more than an archive has."""
+        """Find up to `limit` old rows of each kind, but none that an archive still lacks."""
         _, archived_until_ms = connection.execute(statements.HORIZON).fetchone()
         if archived_until_ms is not None:
             before_ms = min(before_ms, archived_until_ms)

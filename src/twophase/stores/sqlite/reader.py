@@ -16,7 +16,7 @@ from twophase.stores.topic_rows import topics_of
 
 
 def get(connection: sqlite3.Connection, gid: str) -> LiveRow | HistoryRow | None:
-    """The row of a gid, live or history."""
+    """Return the row of a gid, live or history."""
     try:
         row = connection.execute(statements.GET, (gid,)).fetchone()
     except UnicodeEncodeError:
@@ -28,7 +28,7 @@ def get(connection: sqlite3.Connection, gid: str) -> LiveRow | HistoryRow | None
 
 
 def due(connection: sqlite3.Connection, until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
-    """A page of what is due, in the order of (due_ms, gid); rows are read one by one, and so are their bodies."""
+    """Read a page of what is due, in the order of (due_ms, gid), row by row."""
     page: list[LiveRow] = []
     left = DUE_BYTES_MAX
     with closing(connection.execute(statements.DUE, (until_ms, *after, limit))) as rows:
@@ -41,18 +41,18 @@ def due(connection: sqlite3.Connection, until_ms: int, after: tuple[int, str], l
 
 
 def attempts(connection: sqlite3.Connection, gid: str, limit: int) -> Sequence[Attempt]:
-    """The newest attempts of a gid, oldest first."""
+    """Return the newest attempts of a gid, oldest first."""
     rows = connection.execute(statements.ATTEMPTS, (gid, limit)).fetchall()
     return [Attempt(row[0], AttemptKind(row[1]), *row[2:]) for row in reversed(rows)]
 
 
 def overview(connection: sqlite3.Connection, due_by_ms: int) -> Overview:
-    """Counts of the live rows."""
+    """Count the live rows."""
     return Overview(*connection.execute(statements.OVERVIEW, (due_by_ms,)).fetchone())
 
 
 def nodes(connection: sqlite3.Connection) -> Sequence[NodeSeen]:
-    """The places there ever were."""
+    """Return the places there ever were."""
     rows = connection.execute(statements.NODES, (NODES_SHOWN_MAX,))
     return [NodeSeen(node, epoch, bool(held), seen_ms) for node, epoch, held, seen_ms in rows]
 
@@ -60,7 +60,7 @@ def nodes(connection: sqlite3.Connection) -> Sequence[NodeSeen]:
 def oldest_undecided(
     connection: sqlite3.Connection, before_ms: int, after: tuple[int, str], limit: int
 ) -> Sequence[LiveRow]:
-    """A page of prepared rows older than `before_ms`, in the order of (created_ms, gid)."""
+    """Return a page of prepared rows older than `before_ms`, in the order of (created_ms, gid)."""
     return [live_row(row) for row in connection.execute(statements.OLDEST_UNDECIDED, (before_ms, *after, limit))]
 
 
@@ -87,7 +87,7 @@ def topics(connection: sqlite3.Connection, known: int) -> Topics | None:
 
 
 def live_row(columns: Sequence[Any]) -> LiveRow:
-    """A live row from its columns."""
+    """Return a live row from its columns."""
     gid, state, version, due_ms, created_ms, decided_ms, decided_by, attempts_, parked, done, body = columns
     return LiveRow(
         gid, State(state), version, due_ms, created_ms, decided_ms, decided_by, attempts_, bool(parked), done, body
@@ -95,7 +95,7 @@ def live_row(columns: Sequence[Any]) -> LiveRow:
 
 
 def history_row(columns: Sequence[Any], reason: str) -> HistoryRow:
-    """A final message from its columns."""
+    """Return a final message from its columns."""
     gid, state, node, seq, created_ms, decided_ms, decided_by, attempts_, finished_ms, done, body = columns
     return HistoryRow(
         node, seq, gid, State(state), created_ms, decided_ms, finished_ms, decided_by, reason, attempts_, done, body

@@ -22,12 +22,12 @@ _FOLDER = importlib.resources.files("twophase.stores.sqlite")
 
 
 def migrations(folder: Traversable = _FOLDER / "migrations") -> tuple[Migration, ...]:
-    """The released migrations in their order, from version 2 on."""
+    """Return the released migrations in their order, from version 2 on."""
     return released(folder)
 
 
 def identify(connection: sqlite3.Connection, path: Path, newest: int = SCHEMA_VERSION) -> int:
-    """The schema version of a file; 0 for a new one. Changes nothing.
+    """Return the schema version of a file; 0 for a new one. Changes nothing.
 
     Raises:
         NotAStore: another program's database.
@@ -61,7 +61,7 @@ def migrate(connection: sqlite3.Connection, version: int, steps: tuple[Migration
 
 
 def schema() -> str:
-    """The statements that make a new file of the newest version."""
+    """Return the statements that make a new file of the newest version."""
     return (_FOLDER / "schema.sql").read_text()
 
 

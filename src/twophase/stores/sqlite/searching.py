@@ -14,7 +14,7 @@ from twophase.stores.sqlite.reader import history_row, live_row
 
 
 def find(connection: sqlite3.Connection, wanted: Search, position: str, limit: int) -> Found:
-    """A page of what is wanted."""
+    """Return a page of what is wanted."""
     page = Page(wanted, position, limit)
     if isinstance(page.at, Live):
         _read_live(connection, wanted, page, page.at)
@@ -24,7 +24,7 @@ def find(connection: sqlite3.Connection, wanted: Search, position: str, limit: i
 
 
 def later(connection: sqlite3.Connection, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
-    """A page of what is due behind `after`, in the order of (due_ms, gid)."""
+    """Return a page of what is due behind `after`, in the order of (due_ms, gid)."""
     return [live_row(row) for row in connection.execute(statements.LATER, (*after, limit))]
 
 

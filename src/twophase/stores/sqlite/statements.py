@@ -29,7 +29,7 @@ _COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
 
 def read(name: str) -> str:
-    """The statement in `sql/<name>.sql`, without its comment."""
+    """Return the statement in `sql/<name>.sql`, without its comment."""
     return _COMMENT.sub("", (_FOLDER / f"{name}.sql").read_text())
 
 

@@ -238,7 +238,7 @@ class SqliteStore:
 
 
 def version_of(path: str | os.PathLike[str]) -> int:
-    """The schema version of a file; 0 when there is none yet. Changes nothing.
+    """Return the schema version of a file; 0 when there is none yet. Changes nothing.
 
     Raises:
         ConfigurationError, StoreError: as `SqliteStore.start`.

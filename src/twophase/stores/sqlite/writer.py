@@ -152,7 +152,7 @@ class Writer:
             raise store_error(error, self._path, "writing") from error
 
     def commit(self, written: Written) -> FlushResult:
-        """The COMMIT of what was written, with its fsync; then what was refused is read."""
+        """Commit what was written, with its fsync; then read what was refused."""
         batch, done = written.batch, written.done
         with reported(self._path, "writing"):
             self._commit(written.connection, written.commit_count)
