@@ -93,6 +93,26 @@ async def test_messages_are_listed_and_paged(terminal: Terminal) -> None:
     assert await terminal.type("messages", "list", "--parked") == "No message fits.\n"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("stop", "--all"),
+        ("retry-now", "--all"),
+        ("redrive", "--all"),
+        ("redirect", "--from", "http://a", "--to", "http://b"),
+    ],
+    ids=lambda words: words[0],
+)
+async def test_a_command_that_acts_neither_offers_nor_takes_a_final_state(
+    terminal: Terminal, command: tuple[str, ...]
+) -> None:
+    refused = await terminal.type("messages", *command, "--state", "succeeded", code=2)
+    assert "--state succeeded: only messages that are prepared or submitted can be acted on" in refused
+    offered = " ".join((await terminal.type("messages", command[0], "--help")).replace("│", " ").split())
+    assert "prepared or submitted; may be repeated" in offered
+    assert "succeeded or failed" not in offered
+
+
 async def test_one_message_is_shown(terminal: Terminal) -> None:
     await terminal.submit("order-17")
     await terminal.until_told("order-17", "fails")

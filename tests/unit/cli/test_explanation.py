@@ -108,11 +108,11 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         [],
     ),
     (
-        "prepared, parked because nobody can be asked",
+        "prepared, parked because no producer can be asked",
         message(check_url="", parked=True, log=[asked("unknown", 0, "the message has no check-back address")]),
         PREPARED,
         "",
-        "It is parked: it has no check-back address, so nobody can be asked",
+        "It is parked: it has no check-back address, so no producer can be asked",
         "Nothing happens by itself",
         [STOP],
     ),
@@ -164,7 +164,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         "order-17 is submitted: 1 branch of 2 yet to succeed.",
         "Succeeded so far: 01.",
         f'Branch 02 ({MAIL}) fails: status 500, "no such box", at 2023-11-14 22:14:55 UTC (5 s ago).',
-        "called again at 2023-11-14 22:15:30 UTC (in 30 s), and then again and again until it succeeds",
+        "called again at 2023-11-14 22:15:30 UTC (in 30 s), and after each failure again, until it succeeds",
         [RETRY, STOP],
     ),
     (
@@ -173,7 +173,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         "order-17",
         "",
         f"Branch 01 ({IN}) fails: status 502",
-        "(in 30 s), until it succeeds, or 5 rounds have failed in a row, and it is parked",
+        "(in 30 s), and after each failure again, until it succeeds or 5 failed rounds have parked it",
         [RETRY, STOP],
     ),
     (

@@ -25,18 +25,18 @@ from twophase.cli.operating.http_api import (
     path_of,
 )
 from twophase.cli.operating.message_filters import (
+    UNFINISHED,
     AfterOption,
     BeforeOption,
     DestinationOption,
     Filters,
     PrefixOption,
-    StateOption,
+    UnfinishedStateOption,
+    require_unfinished,
 )
 from twophase.core.operating import ManyMessages, Said
 
 _PAGE_ROWS: Final = 500
-UNFINISHED: Final = frozenset({"prepared", "submitted"})
-"""The states in which something can be done to a message."""
 T = TypeVar("T")
 
 GidsArgument = Annotated[list[str] | None, typer.Argument(metavar="[GID]...", help="The messages' gids.")]
@@ -100,7 +100,7 @@ def several(command: Callable[[Asked], None]) -> Callable[..., None]:
 
     def told(
         gids: GidsArgument = None,
-        state: StateOption = None,
+        state: UnfinishedStateOption = None,
         gid_prefix: PrefixOption = "",
         destination: DestinationOption = "",
         created_after: AfterOption = "",
@@ -117,7 +117,7 @@ def several(command: Callable[[Asked], None]) -> Callable[..., None]:
         command(
             Asked(
                 gids=gids or [],
-                states=state or [],
+                states=require_unfinished(state),
                 gid_prefix=gid_prefix,
                 destination=destination,
                 created_after=created_after,

@@ -110,7 +110,9 @@ def _submitted(message: ShownMessage, now_ms: int) -> Explanation:
     blocked = [_failing(branch, last, now_ms) for branch, last in _last_failures(message, left)]
     if message.earliest_ms > now_ms and not blocked:
         then = [f"Its branches are called at {clock(message.earliest_ms, now_ms)}: it was sent with a delay."]
-        return Explanation(headline, happened, [], then, [_stop(message, "to give it up; nothing has been called")])
+        return Explanation(
+            headline, happened, [], then, [_stop(message, "to make it fail; no branch has been called yet")]
+        )
     if message.due_ms > now_ms + _SLACK_MS or (blocked and message.due_ms > now_ms):
         then = [f"What is left will be called again at {clock(message.due_ms, now_ms)}, {_until(message)}."]
     else:
@@ -158,7 +160,7 @@ def _decided(message: ShownMessage, now_ms: int) -> str:
     return {
         "submit": f"The producer submitted it at {at}: its local transaction is committed.",
         "check-back": f"The check-back decided it at {at}: the producer, when asked, answered committed.",
-    }.get(message.decided_by, f"It was decided by {message.decided_by or 'nobody known'} at {at}.")
+    }.get(message.decided_by, f"It was decided at {at} by {message.decided_by or 'a request that is not on record'}.")
 
 
 def _progress(message: ShownMessage) -> Iterable[str]:
@@ -177,7 +179,7 @@ def _history(message: ShownMessage, now_ms: int) -> list[str]:
         elif one.kind == "operator":
             told.append(f"{one.error[:1].upper()}{one.error[1:]}, at {clock(one.at_ms, now_ms)}.")
         elif one.kind == "incident":
-            told.append(f"Incident at {clock(one.at_ms, now_ms)}: {one.error}. Somebody broke a promise: investigate.")
+            told.append(f"Incident at {clock(one.at_ms, now_ms)}: {one.error}. A promise is broken: investigate.")
         elif "arrived late" in one.error:
             told.append(f"At {clock(one.at_ms, now_ms)}: {one.error}.")
     return told
@@ -185,7 +187,7 @@ def _history(message: ShownMessage, now_ms: int) -> list[str]:
 
 def _parked(message: ShownMessage) -> list[str]:
     if message.state == "prepared" and not message.check_url:
-        return ["It is parked: it has no check-back address, so nobody can be asked, and silence decides nothing."]
+        return ["It is parked: it has no check-back address, so no producer can be asked, and silence decides nothing."]
     acts = [one for one in message.log if one.kind == "operator" and one.result == "park"]
     if acts:
         return [f"It is {acts[-1].error}."]
@@ -198,8 +200,8 @@ def _parked(message: ShownMessage) -> list[str]:
 
 def _until(message: ShownMessage) -> str:
     if message.attempts_max:
-        return f"until it succeeds, or {message.attempts_max} rounds have failed in a row, and it is parked"
-    return "and then again and again until it succeeds"
+        return f"and after each failure again, until it succeeds or {message.attempts_max} failed rounds have parked it"
+    return "and after each failure again, until it succeeds"
 
 
 def _next_question(message: ShownMessage, now_ms: int) -> str:
@@ -265,12 +267,14 @@ def _remedies(message: ShownMessage, now_ms: int) -> list[Remedy]:
         found.append(
             _stop(
                 message,
-                "to make it fail; its producer is asked first: if it committed, the message is delivered; "
+                "to make it fail; its producer is asked first, and a message whose transaction committed is delivered; "
                 "without an answer it fails",
             )
         )
     else:
-        found.append(_stop(message, "to give it up although its transaction is committed"))
+        found.append(
+            _stop(message, "to make it fail: its branches are never called, though its transaction is committed")
+        )
     return found
 
 

@@ -10,12 +10,17 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+UNFINISHED: Final = frozenset({"prepared", "submitted"})
+"""The states in which something can be done to a message."""
 _AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d)")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _TIME: Final = "A time such as 2026-01-31T12:00 (UTC unless it says), or how long ago: 90s, 10m, 2h, 7d."
 
 StateOption = Annotated[
     list[str] | None, typer.Option("--state", help="prepared, submitted, succeeded or failed; may be repeated.")
+]
+UnfinishedStateOption = Annotated[
+    list[str] | None, typer.Option("--state", help="prepared or submitted; may be repeated. Final messages stay.")
 ]
 PrefixOption = Annotated[str, typer.Option("--gid-prefix", metavar="TEXT", help="How the gid begins.")]
 DestinationOption = Annotated[
@@ -61,6 +66,15 @@ class Filters(msgspec.Struct, frozen=True):
             "parked": "" if parked is None else str(parked).lower(),
         }
         return cls({name: value for name, value in query.items() if value})
+
+
+def require_unfinished(states: list[str] | None) -> list[str]:
+    """The states of `--state` of a command that acts; ends the process for one in which nothing can be done."""
+    final = sorted(set(states or ()) - UNFINISHED)
+    if final:
+        typer.echo(f"--state {final[0]}: only messages that are prepared or submitted can be acted on.", err=True)
+        raise typer.Exit(2)
+    return states or []
 
 
 def milliseconds_of(text: str, now_s: float) -> int:

@@ -15,7 +15,6 @@ from rich.console import Console
 
 from twophase.cli.console import plain_console
 from twophase.cli.operating.acting import (
-    UNFINISHED,
     Asked,
     ByOption,
     ReasonOption,
@@ -36,6 +35,7 @@ from twophase.cli.operating.http_api import (
     print_json,
 )
 from twophase.cli.operating.message_filters import (
+    UNFINISHED,
     AfterOption,
     BeforeOption,
     CheckOption,

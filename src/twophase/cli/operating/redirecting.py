@@ -9,7 +9,6 @@ import msgspec
 import typer
 
 from twophase.cli.operating.acting import (
-    UNFINISHED,
     ByOption,
     GidsArgument,
     ReasonOption,
@@ -29,12 +28,14 @@ from twophase.cli.operating.http_api import (
     print_json,
 )
 from twophase.cli.operating.message_filters import (
+    UNFINISHED,
     AfterOption,
     BeforeOption,
     DestinationOption,
     Filters,
     PrefixOption,
-    StateOption,
+    UnfinishedStateOption,
+    require_unfinished,
 )
 from twophase.core.operating import Redirected, Redirecting, ShownMessage
 from twophase.core.redirect import begins
@@ -59,7 +60,7 @@ def redirect(
         str,
         typer.Option("--from", metavar="URL", help="How the old address begins; --to replaces this beginning."),
     ] = "",
-    state: StateOption = None,
+    state: UnfinishedStateOption = None,
     gid_prefix: PrefixOption = "",
     destination: DestinationOption = "",
     created_after: AfterOption = "",
@@ -84,7 +85,7 @@ def redirect(
     chosen = gids or []
     if not chosen:
         filters = Filters.of(
-            state or (["prepared"] if check else sorted(UNFINISHED)),
+            require_unfinished(state) or (["prepared"] if check else sorted(UNFINISHED)),
             gid_prefix,
             "" if check else (destination or beginning),
             created_after,
