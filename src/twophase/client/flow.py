@@ -337,7 +337,11 @@ class Attempt:
             yield from self._abort()
             if isinstance(seen, TransactionLost):
                 # Alone it could not say which; and what was lost may have been caught by nobody else.
-                raise RolledBack(f"the local transaction is rolled back: {seen.message}", gid=draft.gid) from seen
+                raise RolledBack(
+                    f"the local transaction is rolled back: {seen.message}",
+                    gid=draft.gid,
+                    remedy=f"{RolledBack.remedy} {seen.remedy}",
+                ) from seen
         elif answer.verdict is Verdict.COMMITTED:
             yield from self._committed_despite(seen, answer.body)
         elif answer.branches_lost:
@@ -346,7 +350,7 @@ class Attempt:
             # A gid made here whose transaction never began cannot have committed: then the cause itself propagates.
             draft.progress = Progress.UNDECIDED
             raise Undecided(
-                f"the local transaction ended with {type(seen).__name__}, and the barrier cannot tell yet whether it "
+                f"the local transaction ended with {_named(seen)}, and the barrier cannot tell yet whether it "
                 f"committed ({answer.evidence}).",
                 gid=draft.gid,
             ) from seen
@@ -364,6 +368,7 @@ class Attempt:
             f"{_named(seen)} was raised, but the local transaction is committed; its branches "
             f"{'are' if draft.progress is Progress.SUBMITTED else 'will be'} called.",
             gid=draft.gid,
+            remedy=f"Do not repeat the operation. {seen.remedy}" if isinstance(seen, TransactionLost) else None,
         ) from seen
 
     def _raise_branches_lost(self, seen: Exception) -> None:

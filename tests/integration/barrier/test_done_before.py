@@ -73,6 +73,22 @@ def test_another_key_that_is_taken_is_no_word_of_a_check_back(own_bank: Bank) ->
         transaction.close()
 
 
+def test_a_trigger_that_drops_the_row_is_named_among_the_causes(postgres_bank: Bank) -> None:
+    postgres_bank.query(
+        "create function drop_row() returns trigger language plpgsql as $$ begin return null; end $$;"
+        "create trigger drop_row before insert on barrier for each row execute function drop_row()"
+    )
+    try:
+        with (
+            postgres_bank.engine() as engine,
+            pytest.raises(BarrierRowRefused, match=r"takes no row of this key.*triggers that drop the row"),
+        ):
+            once(engine, call_of(new_gid()), spend)
+    finally:
+        postgres_bank.query("drop function drop_row() cascade")
+    assert postgres_bank.balance() == 100
+
+
 def test_a_sequence_behind_the_rows_loses_no_branch(postgres_bank: Bank) -> None:
     with postgres_bank.engine() as engine:
         assert once(engine, call_of(new_gid()), spend) == "done"

@@ -190,6 +190,20 @@ async def test_an_open_message_whose_block_ends_its_transaction_is_not_submitted
     assert (answer.verdict, answer.branches_lost) == (Verdict.UNKNOWN, True)
 
 
+async def test_an_error_about_a_lost_transaction_says_by_itself_what_to_do(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    async def business(desk: Desk) -> None:
+        await desk.execute(TRANSFER)
+        await desk.commit()
+
+    with pytest.raises(CommittedDespiteError) as raised:
+        await bank.transact(transfer_message(coordinator.url), business)
+    said = str(raised.value)
+    assert "TP-5009" in said
+    assert "Fate: committed. Do not repeat the operation. Inside the block, do not commit" in said
+
+
 async def test_commit_inside_the_block_is_found_out_and_submitted(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:

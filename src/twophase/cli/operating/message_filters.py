@@ -69,7 +69,7 @@ class Filters(msgspec.Struct, frozen=True):
 
 
 def require_unfinished(states: list[str] | None) -> list[str]:
-    """The states of `--state` of a command that acts; ends the process for one in which nothing can be done."""
+    """The states of `--state` of a command that acts; a final one ends the process."""
     final = sorted(set(states or ()) - UNFINISHED)
     if final:
         typer.echo(f"--state {final[0]}: only messages that are prepared or submitted can be acted on.", err=True)

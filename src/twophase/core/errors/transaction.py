@@ -173,13 +173,14 @@ class UnsupportedEngine(BarrierError):
 
 
 class BarrierRowRefused(BarrierError):
-    """The barrier table refuses a row as a duplicate, although no row of the same key stands in it."""
+    """The barrier table takes no row of this key, although none of the same key stands in it."""
 
     code = "TP-6005"
     fate = Fate.NOT_STARTED
     remedy = (
         "Run `twophase barrier install URL`: it moves a PostgreSQL sequence that is behind the rows. If that does not "
-        "help, remove unique indexes that are not the barrier's own, and widen key columns that cut values."
+        "help, remove what turns the row away: unique indexes that are not the barrier's own, triggers that drop the "
+        "row, key columns that cut values."
     )
 
 
