@@ -8,7 +8,7 @@ transaction that the adapter itself opened and that it alone ends.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -17,6 +17,11 @@ from twophase.barrier.placeholders import numbered
 
 Row = Sequence[Any]
 T = TypeVar("T")
+COMMITTED: Final = "COMMIT"
+"""PostgreSQL's tag of a COMMIT that committed.
+
+Of one that rolled an aborted transaction back it is another one.
+"""
 
 
 class Statement(msgspec.Struct, frozen=True):

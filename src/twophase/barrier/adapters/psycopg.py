@@ -10,11 +10,8 @@ from psycopg.rows import tuple_row
 
 from twophase.barrier.dialect import POSTGRESQL
 from twophase.barrier.placeholders import pyformat
-from twophase.barrier.transaction import Row, Statement, Steps, perform
+from twophase.barrier.transaction import COMMITTED, Row, Statement, Steps, perform
 from twophase.core.errors import AutocommitRefused, OpenTransaction, TransactionLost, UnsupportedEngine
-
-COMMITTED = "COMMIT"
-"""PostgreSQL's tag of a COMMIT that committed, and did not roll back an aborted transaction."""
 
 
 def require_usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:

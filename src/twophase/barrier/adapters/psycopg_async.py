@@ -7,10 +7,10 @@ from typing import Any, cast
 import psycopg
 from psycopg.rows import tuple_row
 
-from twophase.barrier.adapters.psycopg import COMMITTED, require_usable
+from twophase.barrier.adapters.psycopg import require_usable
 from twophase.barrier.dialect import POSTGRESQL
 from twophase.barrier.placeholders import pyformat
-from twophase.barrier.transaction import Row, Statement, Steps, aperform
+from twophase.barrier.transaction import COMMITTED, Row, Statement, Steps, aperform
 from twophase.core.errors import TransactionLost
 
 

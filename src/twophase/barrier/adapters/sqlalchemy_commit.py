@@ -4,6 +4,9 @@ A Session's `before_commit` listeners, its last flush and a Connection's `commit
 the block and COMMIT. One that swallows an error leaves a transaction which PostgreSQL aborts and MariaDB may have
 rolled back, and COMMIT does not say so. Therefore the look (correctness rule 2) comes behind all `commit` listeners,
 and no listener hears of it, because one could spoil the transaction behind it.
+
+A forgotten task or thread may still come between the look and COMMIT: psycopg and psycopg2 let callers of one
+connection wait for each other. Therefore COMMIT's own tag is read, or what can be known right before it.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import sqlalchemy
 from sqlalchemy import Connection, TextClause, event
@@ -19,10 +22,12 @@ from sqlalchemy.exc import InvalidRequestError, StatementError
 from sqlalchemy.orm import Session
 
 from twophase.barrier.dialect import Dialect
-from twophase.barrier.transaction import Row, Statement, Steps, perform
+from twophase.barrier.transaction import COMMITTED, Row, Statement, Steps, perform
 from twophase.core.errors import TransactionLost
 
 T = TypeVar("T")
+_IN_TRANSACTION: Final = 2
+"""libpq's transaction status of a transaction that is neither aborted nor in the middle of a statement."""
 
 
 @functools.cache
@@ -75,7 +80,10 @@ def look(steps: Steps[T], connection: Connection, dialect: Dialect) -> T:
 
 
 def roll_back_below(connection: Connection) -> None:
-    """Roll back below SQLAlchemy, which takes a transaction for ended as soon as its commit was refused."""
+    """Roll back below SQLAlchemy.
+
+    It takes a transaction for ended as soon as its commit was refused.
+    """
     try:
         connection.connection.rollback()
     except Exception:  # noqa: BLE001 -- a dead connection: the database rolls back
@@ -133,6 +141,9 @@ def look_last(connection: Connection, last: Callable[[Connection], None]) -> Non
     anything: Any = connection
     anything.dispatch = _Dispatch(anything.dispatch, last)
     anything._has_events = True  # noqa: SLF001 -- SQLAlchemy asks this first
+    commit = _COMMITS.get(connection.dialect.driver)
+    if commit is not None:
+        anything.connection.commit = functools.partial(commit, connection.connection)
 
 
 @contextlib.contextmanager
@@ -145,6 +156,44 @@ def looking_last(steps: Steps[None], connection: Connection, dialect: Dialect) -
         yield
     finally:
         anything.dispatch = before
+        if not connection.closed and not connection.invalidated:
+            vars(connection.connection).pop("commit", None)
+
+
+def _commit_by_statement(pooled: Any) -> None:
+    """Send COMMIT as a statement, whose tag psycopg keeps.
+
+    Its own commit would then send nothing, because no transaction is open.
+    """
+    cursor = pooled.cursor()
+    try:
+        ended = cursor.execute("commit").statusmessage
+    finally:
+        cursor.close()
+    if ended != COMMITTED:
+        raise TransactionLost
+
+
+def _commit_unless_aborted(pooled: Any) -> None:
+    """Commit by psycopg2, unless the transaction is aborted.
+
+    Its commit keeps no tag, and behind a COMMIT that was sent as a statement it would send another one.
+    """
+    if pooled.dbapi_connection.get_transaction_status() != _IN_TRANSACTION:
+        pooled.rollback()
+        raise TransactionLost
+    pooled.dbapi_connection.commit()
+
+
+_COMMITS: Final = {
+    "psycopg": _commit_by_statement,
+    "psycopg_async": _commit_by_statement,
+    "psycopg2": _commit_unless_aborted,
+}
+"""The commit of a pooled connection, by driver.
+
+Other drivers refuse a statement while another one is under way.
+"""
 
 
 def require_one_database(session: Session) -> None:
