@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.measure import ROUNDS, Result
 from twophase.bench.load.http2 import head
-from twophase.coordinator.state.active_message import OnReply, ReplyOf
+from twophase.coordinator.state.active_message import OnReply, Reply
 from twophase.core.hooks import WallClock
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
@@ -22,7 +22,7 @@ from twophase.server.formats.decode import Decoder
 
 _REQUESTS = 8_000
 _A_READ = 16
-_PREPARED = ReplyOf(None, State.PREPARED, 1_700_000_000_000)
+_PREPARED = Reply(None, State.PREPARED, 1_700_000_000_000)
 _PREPARE = encode_request(
     Request(
         gid="g" * 24,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from twophase.core.lifecycle import STORED, Action, Event, Reply, State, transition
+from twophase.core.lifecycle import STORED, Action, Event, ReplyKind, State, transition
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "lifecycle.md"
 
@@ -52,12 +52,12 @@ ACTIONS: dict[Action, str] = {
     Action.HURRY: "tried now, though not before its time",
     Action.REDIRECT: "the address is stored, and tried now, though not before its time",
 }
-REPLIES: dict[Reply, str] = {
-    Reply.OK: "",
-    Reply.CONFLICT: "conflict",
-    Reply.CONTENT_CONFLICT: "content conflict",
-    Reply.NOT_FOUND: "not found",
-    Reply.CANNOT_TELL: "cannot tell",
+REPLIES: dict[ReplyKind, str] = {
+    ReplyKind.OK: "",
+    ReplyKind.CONFLICT: "conflict",
+    ReplyKind.CONTENT_CONFLICT: "content conflict",
+    ReplyKind.NOT_FOUND: "not found",
+    ReplyKind.CANNOT_TELL: "cannot tell",
 }
 
 _HEAD = """\

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Set
 
-from twophase.core.lifecycle import FINAL, Action, Event, Reply, State
+from twophase.core.lifecycle import FINAL, Action, Event, ReplyKind, State
 
 from . import barrier, promises
 from .barrier import Verdict
@@ -135,7 +135,7 @@ class Nodes:
         if step.action in _STORING or (step.action in _PAUSING and world.pauses):
             planned = self._become(world, place, Node(known, index))
             if not self._rules.flushes_before_reply:
-                planned = self._reply(planned, letter, Reply.OK)
+                planned = self._reply(planned, letter, ReplyKind.OK)
             if not self._rules.flushes_before_call and step.next_state is State.SUBMITTED:
                 promises.check_call(world, self._apply(world, known, State.SUBMITTED, letter.attempt), label)
             yield label, planned
@@ -198,7 +198,7 @@ class Nodes:
             pauses=max(0, world.pauses - (step.action in _PAUSING)),
             replies=world.replies | forced,
         )
-        return self._reply(self._become(after, place, Node(written, -1)), letter, Reply.OK)
+        return self._reply(self._become(after, place, Node(written, -1)), letter, ReplyKind.OK)
 
     def _check_repetition(self, state: State, event: Event, label: str) -> None:
         if (state, event) not in self._repeatable:
@@ -216,16 +216,16 @@ class Nodes:
     def _become(self, world: Moment, place: int, node: Node) -> Moment:
         return world.with_nodes((*world.nodes[:place], node, *world.nodes[place + 1 :]))
 
-    def _reply(self, world: Moment, letter: Letter, reply: Reply) -> Moment:
+    def _reply(self, world: Moment, letter: Letter, reply: ReplyKind) -> Moment:
         fact = 0
         if letter.event is Event.PREPARE:
             if world.producers[letter.attempt - 1].doing is Doing.PREPARING:
-                ok = reply is Reply.OK
+                ok = reply is ReplyKind.OK
                 fact = prepare_acknowledged(letter.attempt) if ok else prepare_refused(letter.attempt)
-            if reply is Reply.OK:
+            if reply is ReplyKind.OK:
                 fact |= Fact.PREPARE_ACKNOWLEDGED
-        elif letter.event is Event.SUBMIT and reply is Reply.OK:
+        elif letter.event is Event.SUBMIT and reply is ReplyKind.OK:
             fact = Fact.SUBMIT_ACKNOWLEDGED
-        elif letter.event is Event.ABORT and reply is Reply.OK:
+        elif letter.event is Event.ABORT and reply is ReplyKind.OK:
             fact = Fact.ABORT_ACKNOWLEDGED
         return world.with_fact(fact) if fact & ~world.replies else world

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from twophase.core.lifecycle import Action, Event, Reply, State, Transition, transition
+from twophase.core.lifecycle import Action, Event, ReplyKind, State, Transition, transition
 
 from .rules import Rules, Size
 
@@ -42,7 +42,7 @@ def every_wrong_next_state() -> Iterator[tuple[str, Rules]]:
 
 
 def cell(
-    state: State, event: Event, next_state: State, action: Action = Action.NOTHING, reply: Reply = Reply.OK
+    state: State, event: Event, next_state: State, action: Action = Action.NOTHING, reply: ReplyKind = ReplyKind.OK
 ) -> Rules:
     """The protocol with one cell of the table changed."""
     changed = Transition(next_state, action, reply)
@@ -80,12 +80,12 @@ TABLE_MUTATIONS = (
     ),
     Mutation("submit is acknowledged, not stored", "I8", cell(_P, Event.SUBMIT, _P)),
     Mutation("submit on a submitted message decides again", "I7", cell(_S, Event.SUBMIT, _S, _GO)),
-    Mutation("submit on a submitted message is refused", "I7", cell(_S, Event.SUBMIT, _S, reply=Reply.CONFLICT)),
+    Mutation("submit on a submitted message is refused", "I7", cell(_S, Event.SUBMIT, _S, reply=ReplyKind.CONFLICT)),
     Mutation("submit on a succeeded message delivers again", "I3", cell(_D, Event.SUBMIT, _S, _GO)),
     Mutation("submit fails the message", "I5", cell(_P, Event.SUBMIT, _F, _STOP)),
     Mutation("abort is acknowledged, not stored", "I8", cell(_P, Event.ABORT, _P)),
     Mutation("abort submits", "I5", cell(_P, Event.ABORT, _S, _GO)),
-    Mutation("abort on a failed message is refused", "I7", cell(_F, Event.ABORT, _F, reply=Reply.CONFLICT)),
+    Mutation("abort on a failed message is refused", "I7", cell(_F, Event.ABORT, _F, reply=ReplyKind.CONFLICT)),
     Mutation("'committed' is ignored", "I2", cell(_P, Event.CHECK_COMMITTED, _P)),
     Mutation("'committed' ends the message without calls", "I2", cell(_P, Event.CHECK_COMMITTED, _D, _STOP)),
     Mutation("'committed' again decides again", "I7", cell(_S, Event.CHECK_COMMITTED, _S, _GO)),

@@ -2,10 +2,10 @@
 
 Its rooms stand on each other, in reading order:
 
-* `messages`: one in memory (`entry`), all of them (`active`), when each is due, and how it is shown;
-* `deciding`: `decisions` is the only place that applies the lifecycle table, `changes` says what each action is,
-  `committer` makes them durable (group commit), `confirmed` and `replies` tell what became of them;
-* `calling`: `delivery` and `checkback`, their `calls` within the bounds of `gate`, `stopping`, `alerts`;
+* `messages`: one in memory (`active`), all of them (`active`), when each is due, and how it is shown;
+* `deciding`: `machine` is the only place that applies the lifecycle table, `changes` says what each action is,
+  `group_commit` makes them durable (group commit), `confirmed` and `replies` tell what became of them;
+* `calling`: `delivery` and `checkback`, their `calls` within the bounds of `limiter`, `stopping`, `alerts`;
 * `upkeep`: `recovery` (what memory does not hold), `retention`, `horizon`;
 * `nodes`: one of several on a store (`membership`, `node`), whose rows are whose (`moved`), whose clock counts.
 

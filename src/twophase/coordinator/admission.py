@@ -1,138 +1,126 @@
-"""Whether a request is taken, and which message it is about: one in memory, a new one, or one looked up in the store.
+"""Admission: refuses requests beyond the bounds, and finds the message that a request is about.
 
-A request beyond the bounds on what waits is refused before anything is done for it. A gid has one entry in memory at
-most, because every requested one is found or made here.
+The message is in memory, new, or looked up in the store. A request beyond the bounds is refused before anything is done
+for it. A gid has at most one message in memory, because every requested one is found or made here.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from twophase.coordinator.observer import Observer
-from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.active_message import Entry, OnReply, ReplyOf, tell
-from twophase.coordinator.state.active_set import Active
-from twophase.coordinator.state.machine import Decisions
+from twophase.coordinator.runtime import Runtime
+from twophase.coordinator.state.active_message import ActiveMessage, OnReply, Reply, deliver
+from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.machine import StateMachine
 from twophase.coordinator.store_faults import as_store_error
 from twophase.coordinator.topics import Topics
 from twophase.core.errors import Overloaded, ShuttingDown, StoreFenced, TwophaseError
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.core.topic import TOPIC_PREFIX
-from twophase.stores.base import Store
 
 
 class Admission:
-    """The way in.
+    """See the module.
 
     Arguments:
-        store: asked for what is not in memory.
-        active: what is in memory.
-        decisions: told what was found; says how much waits for the store.
-        topics: says which message names a topic that cannot be expanded.
-        settings: the bounds.
-        observer: hears the code of each refusal.
+        runtime: the surroundings.
+        memory: the messages in memory.
+        machine: handles the triggers of messages that were looked up.
+        topics: know the messages whose topics cannot be expanded.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        active: Active,
-        decisions: Decisions,
-        topics: Topics,
-        settings: CoordinatorSettings,
-        observer: Observer,
-    ) -> None:
-        self._store = store
-        self._active = active
-        self._decisions = decisions
-        self._committer = decisions.committer
+    def __init__(self, runtime: Runtime, memory: ActiveSet, machine: StateMachine, topics: Topics) -> None:
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._observer = runtime.observer
+        self._memory = memory
+        self._machine = machine
+        self._group_commit = machine.group_commit
         self._topics = topics
-        self._settings = settings
-        self._observer = observer
         self._lookups: set[asyncio.Task[None]] = set()
         self._is_open = False
         self._draining = False
 
     def open(self) -> None:
-        """Take requests from now on."""
+        """Accept requests from now on."""
         self._is_open = True
 
     def close(self) -> None:
-        """Take none until `open`."""
+        """Accept none until `open`."""
         self._is_open = False
 
     def drain(self) -> None:
-        """Take none any more: the coordinator ends."""
+        """Accept none any more: the coordinator ends."""
         self._draining = True
         self._is_open = False
 
     @property
     def is_open(self) -> bool:
-        """Whether requests are taken."""
+        """True while requests are accepted."""
         return self._is_open
 
     @property
     def draining(self) -> bool:
-        """Whether they never will be again."""
+        """True when they never will be again."""
         return self._draining
 
     @property
     def looking_up(self) -> int:
-        """How many look-ups are under way."""
+        """The number of look-ups under way."""
         return len(self._lookups)
 
-    def admit(self, message: Message, on_reply: OnReply) -> Entry | None:
-        """The entry a request with a message is about; None when it was refused, which its requester has been told."""
+    def admit(self, message: Message, on_reply: OnReply) -> ActiveMessage | None:
+        """Return the message that a prepare or submit is about; None when the request was refused and answered."""
         gid = message.gid
-        entry = self._active.get(gid)
-        if self._turned_away(gid, entry, on_reply):
+        active = self._memory.get(gid)
+        if self._turned_away(gid, active, on_reply):
             return None
-        if entry is not None:
-            return entry
+        if active is not None:
+            return active
         for branch in message.branches:
             if TOPIC_PREFIX in branch.url and not self._topics.can_expand(message):
-                # No new message can be that, but one that the store knows was expanded when it was inserted.
+                # A new message cannot be expanded, but one in the store was expanded when it was inserted.
                 return self.look_up(gid)
-        return self._active.add(message)
+        return self._memory.add(message)
 
-    def find(self, gid: str, on_reply: OnReply) -> Entry | None:
-        """The entry of a gid, known or looked up; None when the request was refused, which its requester was told."""
-        entry = self._active.get(gid)
-        if self._turned_away(gid, entry, on_reply):
+    def find(self, gid: str, on_reply: OnReply) -> ActiveMessage | None:
+        """Return the message of a gid, from memory or looked up; None when the request was refused and answered."""
+        active = self._memory.get(gid)
+        if self._turned_away(gid, active, on_reply):
             return None
-        return entry or self.look_up(gid)
+        return active or self.look_up(gid)
 
     def refuse(self, error: TwophaseError, on_reply: OnReply) -> None:
-        """Tell a requester that nothing has been done for him."""
+        """Refuse a request: nothing has been done for it."""
         self._observer.refused(error.code)
-        tell(on_reply, ReplyOf(error, State.ABSENT))
+        deliver(on_reply, Reply(error, State.ABSENT))
 
-    def look_up(self, gid: str) -> Entry:
-        """An entry that is busy until the store has said what it knows of the gid."""
-        entry = self._active.add(Message(gid, ()))
-        entry.busy = True
-        task = asyncio.get_running_loop().create_task(self._fill(entry))
+    def look_up(self, gid: str) -> ActiveMessage:
+        """Add a message that is busy until the store has answered for its gid."""
+        active = self._memory.add(Message(gid, ()))
+        active.busy = True
+        task = asyncio.get_running_loop().create_task(self._fill(active))
         self._lookups.add(task)
         task.add_done_callback(self._lookups.discard)
-        return entry
+        return active
 
     async def cancel(self) -> None:
-        """End the look-ups under way; what they were for is still in memory, busy."""
+        """End the look-ups under way; their messages are still in memory, busy."""
         lookups = list(self._lookups)
         for task in lookups:
             task.cancel()
         if lookups:
             await asyncio.wait(lookups)
 
-    def _turned_away(self, gid: str, entry: Entry | None, on_reply: OnReply) -> bool:
+    def _turned_away(self, gid: str, active: ActiveMessage | None, on_reply: OnReply) -> bool:
         settings = self._settings
         if not self._is_open:
             error: TwophaseError = ShuttingDown(gid=gid) if self._draining else StoreFenced(gid=gid)
         elif (
-            self._committer.waiting + len(self._lookups) >= settings.waiting_max
-            or self._active.full
-            or (entry is not None and entry.crowded_by(settings.gid_waiting_max))
+            self._group_commit.waiting + len(self._lookups) >= settings.waiting_max
+            or self._memory.full
+            or (active is not None and active.crowded_by(settings.gid_waiting_max))
         ):
             error = Overloaded(gid=gid)
         else:
@@ -140,14 +128,14 @@ class Admission:
         self.refuse(error, on_reply)
         return True
 
-    async def _fill(self, entry: Entry) -> None:
-        gid = entry.message.gid
+    async def _fill(self, active: ActiveMessage) -> None:
+        gid = active.message.gid
         try:
             row = await self._store.get(gid)
-            self._active.mirror(entry, row)
+            self._memory.load_row(active, row)
         except Exception as cause:  # noqa: BLE001 -- whatever it is, every requester gets an answer
-            entry.busy = False
-            self._decisions.give_up(entry, None, as_store_error(cause))
+            active.busy = False
+            self._machine.fail_and_evict(active, None, as_store_error(cause))
             return
-        entry.busy = False
-        self._decisions.drain_queue(entry)
+        active.busy = False
+        self._machine.handle_queue(active)

@@ -1,22 +1,25 @@
-"""The coordinator: takes requests, remembers what it acknowledged, and sees every message through.
+"""The coordinator: accepts requests, keeps what it acknowledged, and drives every message to its end.
 
-Requests come as callbacks because they are the hot path; each is answered exactly once, whatever happens. Which are
-taken is the business of `admission`, what they do the lifecycle table's (`decisions`); both are parts of the `engine`.
-Here it is joined to what runs beside it: recovery, the other nodes, retention.
+Requests have callbacks instead of results because they are the hot path; each is answered exactly once. A request
+passes `admission` and the state machine, whose changes the group commit makes durable; `dispatcher` calls branches and
+asks producers. Beside them run recovery, retention, probes, and the membership among the nodes of a shared store.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
+from twophase.coordinator.admission import Admission
 from twophase.coordinator.cluster.membership import Membership
 from twophase.coordinator.cluster.node import Node
-from twophase.coordinator.cluster.ownership import Moved
+from twophase.coordinator.cluster.ownership import Ownership
 from twophase.coordinator.cluster.store_clock import StoreClock
 from twophase.coordinator.dispatch.alerts import Alerts
-from twophase.coordinator.engine import Engine
+from twophase.coordinator.dispatch.calls import why_not_callable
+from twophase.coordinator.dispatch.dispatcher import Dispatcher
 from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.maintenance.horizon import Horizon, OldestHeader, horizon
 from twophase.coordinator.maintenance.probing import Probing
@@ -24,23 +27,30 @@ from twophase.coordinator.maintenance.recovery import Recovery
 from twophase.coordinator.maintenance.retention import Retention
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.operator import Operator
+from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.search_page import page_of
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.active_message import Entry, Occurrence, OnReply, ReplyOf
+from twophase.coordinator.state.active_message import ActiveMessage, OnReply, Reply, Trigger
+from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.machine import StateMachine
+from twophase.coordinator.state.timers import Timers
+from twophase.coordinator.state.times import Times
+from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.coordinator.view import MessageView, view_of
 from twophase.core.errors import InvalidRequest, ShuttingDown, StoreError, StoreFenced
 from twophase.core.hooks import Chance, Clock
-from twophase.core.lifecycle import Event
+from twophase.core.lifecycle import Event, State
 from twophase.core.message import Message
 from twophase.destinations.base import Destination
 from twophase.stores.base import DecidedBy, Overview, Store
 from twophase.stores.nodes import NodeSeen
 from twophase.stores.search import Search
 
-# Names of this module: see `decisions`.
+# Names of this module: see `machine`.
 _PREPARE: Final = Event.PREPARE
 _SUBMIT: Final = Event.SUBMIT
 _BY_SUBMIT: Final = DecidedBy.SUBMIT
+_BUSY_MS: Final = 1_000
 _NOBODY_TO_ASK: Final = (
     "query_prepared is missing: this coordinator is strict, and prepares only what it can ask about."
 )
@@ -50,18 +60,18 @@ _GIVE_ADDRESS: Final = (
 
 
 class Coordinator:
-    """One node's engine between a store and destinations, from its start to its end; lives in one event loop.
+    """One node between a store and destinations, from its start to its end; it lives in one event loop.
 
-    `clock` is the time it goes by: on a store that nodes share, the store's. `topics` says who is called for
-    `topic://name`, and changes it. Nothing runs before `start`.
+    `clock` is its time: the store's where nodes share it. `topics` has the subscribers of `topic://name`. It implements
+    the state machine's `Listener`. Nothing runs before `start`.
 
     Arguments:
-        store: where messages are kept; started and stopped by this coordinator.
+        store: keeps the messages; started and stopped by this coordinator.
         destinations: how to call an address, by its scheme; stopped by this coordinator.
         settings: bounds and schedules.
-        clock, chance: time and randomness, the tests' own where they want.
-        observer: hears what happens.
-        alerts: tells an operator of messages that do not get on; stopped by this coordinator.
+        clock, random: time and randomness; tests give their own.
+        observer: counts and logs what happens.
+        alerts: reports messages whose calls fail; stopped by this coordinator.
     """
 
     def __init__(
@@ -70,55 +80,40 @@ class Coordinator:
         destinations: Mapping[str, Destination],
         settings: CoordinatorSettings,
         clock: Clock,
-        chance: Chance,
+        random: Chance,
         observer: Observer,
         alerts: Alerts | None = None,
     ) -> None:
-        self._store = store
+        self._store_clock = StoreClock(clock)
+        self.clock: Clock = self._store_clock if store.shared else clock
         self._destinations = destinations
         self._settings = settings
-        self._store_clock = StoreClock(clock)
-        if store.shared:
-            clock = self._store_clock
-        self.clock: Clock = clock
-        engine = self._engine = Engine(
-            store,
-            destinations,
-            settings,
-            clock,
-            chance,
-            observer,
-            alerts or Alerts(None, None, after=1, timeout_ms=1, observer=observer),
-            on_lost=self._lost,
-            on_fault=self._fault,
-            on_fenced=self._fenced,
-            on_due=self._sift if store.shared else None,
+        self._alerts = alerts or Alerts(None, None, after=1, timeout_ms=1, observer=observer)
+        runtime = self._runtime = Runtime(store, self.clock, random, settings, observer)
+        timers = Timers(self.clock, self._due)
+        memory = self._memory = ActiveSet(
+            timers, Times(settings, self.clock), settings.active_max, settings.active_bytes_max
         )
-        self.topics = engine.topics
-        self._active = engine.active
-        self._decisions = engine.decisions
-        self._admission = engine.admission
-        self._recovery = Recovery(
-            store, engine.active, settings, clock, chance, observer, lambda: self._admission.is_open
+        check_address = partial(why_not_callable, destinations)
+        self.topics = ChangeableTopics(store, settings.topics_interval_ms, random, observer, check_address)
+        machine = self._machine = StateMachine(runtime, memory, self.topics, self)
+        self._admission = Admission(runtime, memory, machine, self.topics)
+        self._dispatcher = Dispatcher(runtime, memory, machine, self.topics, destinations, self._alerts)
+        self._recovery = Recovery(runtime, memory, lambda: self._admission.is_open)
+        self._ownership = Ownership(runtime, memory, machine, self._dispatcher.dispatch)
+        self._node = Node(
+            memory, machine, self._admission, self._dispatcher, self._ownership, self._recovery, self.tick
         )
-        self._moved = Moved(
-            store,
-            engine.active,
-            engine.timers,
-            clock,
-            observer,
-            on_ours=engine.see_to,
-            on_done=engine.decisions.settle,
-            on_fenced=self._fenced,
-        )
-        self._node = Node(engine, self._moved, self._recovery, self.tick)
-        self._membership = Membership(
-            store, self._node, self._store_clock, settings, chance, observer, self._recovery.hurry
-        )
-        self._retention = Retention(store, settings, clock, chance, observer)
-        self.probing = Probing(destinations, settings, clock, observer, engine.alerts)
-        self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, engine.carry)
-        self.operator = Operator(store, self._decisions, clock, self._admission.find, settings.attempts_max)
+        self._membership = Membership(runtime, self._node, self._store_clock, self._recovery.hurry)
+        self._retention = Retention(runtime)
+        self.probing = Probing(runtime, destinations, self._alerts)
+        self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, self._dispatcher.delivery.carry)
+        self.operator = Operator(runtime, memory, machine, self._admission.find)
+        # The state machine's listener; the busiest are the parts' own methods, which saves a call a message.
+        self.submitted: Callable[[ActiveMessage], None] = self._dispatcher.delivery.begin
+        self.stop_requested: Callable[[ActiveMessage, OnReply, str], None] = self._dispatcher.force_stop.begin
+        self.evicted: Callable[[int], None] = self._recovery.note
+        self.store_failed: Callable[[], None] = self._recovery.fault
 
     async def start(self) -> None:
         """Open the store, take up everything unfinished, and accept requests.
@@ -127,9 +122,9 @@ class Coordinator:
             StoreError: the store refuses to start; its class says why.
         """
         self._node.begin()
-        await self._store.start()
+        await self._runtime.store.start()
         asked_ms = self._store_clock.own_ms()
-        self._store_clock.follow(await self._store.now_ms(), asked_ms)
+        self._store_clock.follow(await self._runtime.store.now_ms(), asked_ms)
         await self.topics.start()
         self._admission.open()
         await self._recovery.start()
@@ -144,33 +139,33 @@ class Coordinator:
         await self._membership.leave()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                while self._engine.calling or self._admission.looking_up:
+                while self._dispatcher.calling or self._admission.looking_up:
                     await asyncio.sleep(0.01)
-                    await self._decisions.committer.drained()
-                await self._decisions.committer.drained()
+                    await self._machine.group_commit.drained()
+                await self._machine.group_commit.drained()
         except TimeoutError:
             pass
-        for entry in self._active.entries():
-            self._decisions.replies.answer_waiters(entry, ReplyOf(ShuttingDown(gid=entry.message.gid), entry.state))
+        for active in self._memory.messages():
+            self._machine.answer_waiters(active, Reply(ShuttingDown(gid=active.message.gid), active.state))
 
     async def stop(self) -> None:
         """Stop at once what still runs, answer whoever waits, and close the store. Safe to call twice."""
         await self._end_work()
         await self._membership.stop()
-        self._decisions.committer.halt()
+        self._machine.group_commit.halt()
         await self._node.forget_all(StoreError("the coordinator has stopped; this was not written"))
-        await self._engine.alerts.stop()
+        await self._alerts.stop()
         try:
             for destination in {id(one): one for one in self._destinations.values()}.values():
                 await destination.stop()
         finally:
-            await self._store.stop()
+            await self._runtime.store.stop()
 
     async def _end_work(self) -> None:
         self._admission.drain()
-        self._engine.timers.stop()
-        self._engine.drain()
-        await self._moved.stop()
+        self._memory.timers.stop()
+        self._dispatcher.drain()
+        await self._ownership.stop()
         await self._recovery.stop()
         await self._oldest_header.stop()
         await self._retention.stop()
@@ -192,7 +187,7 @@ class Coordinator:
         self._retention.wake()
         self.probing.wake()
         self.topics.wake()
-        self._engine.timers.tick()
+        self._memory.timers.tick()
 
     def prepare(self, message: Message, on_reply: OnReply, created_ms: int | None = None) -> None:
         """Remember a message whose fate its producer's local transaction will decide.
@@ -203,23 +198,24 @@ class Coordinator:
         if self._settings.strict and not message.check_url:
             self._admission.refuse(InvalidRequest(_NOBODY_TO_ASK, gid=message.gid, remedy=_GIVE_ADDRESS), on_reply)
             return
-        entry = self._admission.admit(message, on_reply)
-        if entry is not None:
-            self.probing.notice(message)
-            self._decisions.happen(entry, Occurrence(_PREPARE, message, on_reply, created_ms=created_ms))
+        active = self._admission.admit(message, on_reply)
+        if active is not None:
+            if message.check_url not in self.probing.seen:
+                self.probing.notice(message)
+            self._machine.handle(active, Trigger(_PREPARE, message, on_reply, created_ms=created_ms))
 
     def submit(self, message: Message, on_reply: OnReply, created_ms: int | None = None) -> None:
         """The local transaction is committed (or there is none): call the branches. `created_ms`: as `prepare`."""
-        entry = self._admission.admit(message, on_reply)
-        if entry is not None:
-            self._decisions.happen(entry, Occurrence(_SUBMIT, message, on_reply, _BY_SUBMIT, created_ms=created_ms))
+        active = self._admission.admit(message, on_reply)
+        if active is not None:
+            self._machine.handle(active, Trigger(_SUBMIT, message, on_reply, _BY_SUBMIT, created_ms=created_ms))
 
     def abort(self, gid: str, on_reply: OnReply) -> None:
         """The local transaction is rolled back: call nothing."""
-        entry = self._admission.find(gid, on_reply)
-        if entry is None:
+        active = self._admission.find(gid, on_reply)
+        if active is None:
             return
-        self._decisions.happen(entry, Occurrence(Event.ABORT, None, on_reply, DecidedBy.ABORT, "the producer aborted"))
+        self._machine.handle(active, Trigger(Event.ABORT, None, on_reply, DecidedBy.ABORT, "the producer aborted"))
 
     def confirm(self, gid: str, on_reply: OnReply) -> None:
         """The local transaction of a *prepared* message is committed: call its branches.
@@ -227,9 +223,9 @@ class Coordinator:
         Unlike `submit` it begins nothing. The reply's state tells: ABSENT, no such message; FAILED, the opposite was
         decided before.
         """
-        entry = self._admission.find(gid, on_reply)
-        if entry is not None:
-            self._decisions.happen(entry, Occurrence(Event.CHECK_COMMITTED, None, on_reply, _BY_SUBMIT))
+        active = self._admission.find(gid, on_reply)
+        if active is not None:
+            self._machine.handle(active, Trigger(Event.CHECK_COMMITTED, None, on_reply, _BY_SUBMIT))
 
     async def query(self, gid: str) -> MessageView | None:
         """What is known of a gid; None when nothing is.
@@ -237,10 +233,10 @@ class Coordinator:
         Raises:
             StoreError: the store cannot be read.
         """
-        row = await self._store.get(gid)
+        row = await self._runtime.store.get(gid)
         if row is None:
             return None
-        return view_of(row, await self._store.attempts(gid))
+        return view_of(row, await self._runtime.store.attempts(gid))
 
     async def search(self, wanted: Search, position: str, limit: int) -> tuple[list[MessageView], str]:
         """A page of the messages that a person looks for, without what went wrong, and where the next one begins.
@@ -249,55 +245,66 @@ class Coordinator:
             InvalidRequest: no page ended with this position.
             StoreError: the store cannot be read.
         """
-        return await page_of(self._store, wanted, position, limit)
+        return await page_of(self._runtime.store, wanted, position, limit)
 
     async def overview(self) -> Overview:
         """Counts and ages of what is unfinished, from the store."""
-        return await self._store.overview()
+        return await self._runtime.store.overview()
 
     async def nodes(self) -> Sequence[NodeSeen]:
         """The places on the store; one where it is not shared."""
-        return await self._store.nodes()
+        return await self._runtime.store.nodes()
 
     def busiest(self, limit: int) -> list[tuple[str, int, int]]:
         """The destinations of most of this node's branch calls, as (destination, in flight, waiting)."""
-        return self._engine.branch_calls.gate.busiest(limit)
+        return self._dispatcher.branch_calls.limiter.busiest(limit)
 
     async def horizon(self, check_prefix: str, identity: str) -> Horizon:
         """Up to when all is decided and delivered; see `coordinator.maintenance.horizon`."""
-        return await horizon(self._store, check_prefix, identity)
+        return await horizon(self._runtime.store, check_prefix, identity)
 
     async def history_horizon_ms(self) -> int:
         """What was finished before this may have been forgotten; 0 when history was never cleaned."""
-        return await self._store.history_horizon_ms()
+        return await self._runtime.store.history_horizon_ms()
 
     def gauges(self) -> Gauges:
         """How full everything is."""
-        branches, check_backs = self._engine.branch_calls.gate, self._engine.check_calls.gate
+        branches, check_backs = self._dispatcher.branch_calls.limiter, self._dispatcher.check_calls.limiter
         return Gauges(
-            len(self._active),
-            self._active.bytes,
-            self._decisions.committer.waiting,
+            len(self._memory),
+            self._memory.bytes,
+            self._machine.group_commit.waiting,
             branches.in_flight,
             branches.waiting,
             check_backs.in_flight,
             check_backs.waiting,
             len(self.probing.addresses()),
             self.probing.failing,
-            *self._store.place,
+            *self._runtime.store.place,
         )
 
-    def _sift(self, entry: Entry) -> None:
-        self._moved.sift(entry)
+    def parked(self, active: ActiveMessage, trigger: Trigger) -> None:
+        """Report a parked message; alert unless an operator parked it."""
+        self._runtime.observer.parked(active.message.gid, trigger.reason)
+        if trigger.decided_by != DecidedBy.OPERATOR:
+            self._alerts.parked(active, trigger.reason, self.clock.now_ms())
 
-    def _lost(self, due_ms: int) -> None:
-        self._recovery.note(due_ms)
-
-    def _fault(self) -> None:
-        self._recovery.fault()
-
-    def _fenced(self, error: StoreFenced) -> None:
-        if self._store.shared:
+    def fenced(self, error: StoreFenced) -> None:
+        """Rejoin a shared store whose slot this node has lost; else stop."""
+        if self._runtime.store.shared:
             self._membership.fenced(error)
         else:
             self._node.fail(error)
+
+    def _due(self, active: ActiveMessage) -> None:
+        """Dispatch a message that is due; on a shared store check its owner first."""
+        if active.parked or active.round is not None:
+            return  # scheduled again when it is redriven, or when its round ends
+        if active.busy:
+            # Most changes set a time when they are durable; one that turns out to change nothing does not.
+            self._memory.timers.schedule(active, self.clock.now_ms() + _BUSY_MS)
+        elif active.state is State.PREPARED or active.state is State.SUBMITTED:
+            if self._runtime.store.shared:
+                self._ownership.check(active)
+            else:
+                self._dispatcher.dispatch(active)

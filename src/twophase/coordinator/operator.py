@@ -1,8 +1,8 @@
 """The operator's acts on a message: stop, park, redrive, redirect it, have it tried now; each act is on record.
 
-Promise (rules 23 and 24): an operator goes through the lifecycle table like everybody else, whatever node he reaches; a
-message of another node is moved here by compare-and-set. Whatever he does is on record in the same commit as what it
-changed: who, when, what and why, and no payload.
+Promise (rules 23 and 24): an operator goes through the lifecycle table like a producer, at any node; a message of
+another node is moved here by compare-and-set. Each act is on record in the same commit as its change: who, when, what
+and why, and no payload.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import Final
 import msgspec
 
 from twophase.coordinator.dispatch.evidence import excerpt
-from twophase.coordinator.state.active_message import Entry, Occurrence, OnReply, ReplyOf, answers
-from twophase.coordinator.state.machine import Decisions
+from twophase.coordinator.runtime import Runtime
+from twophase.coordinator.state.active_message import ActiveMessage, OnReply, Reply, Trigger, answers
+from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.machine import StateMachine
 from twophase.core.errors import StateConflict, StoreCorrupt, UnknownMessage
-from twophase.core.hooks import Clock
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Message, decode
 from twophase.core.redirect import Move, Redirection, redirect
-from twophase.stores.base import Attempt, AttemptKind, DecidedBy, LiveRow, Store
+from twophase.stores.base import Attempt, AttemptKind, DecidedBy, LiveRow
 
 LATER_ROWS_MAX: Final = 10_000
 """Rows that one request looks at for those that wait."""
@@ -53,27 +54,29 @@ class Operator:
     """Does what operators ask for, one message at a time.
 
     Arguments:
-        find: the entry of a gid, looked up if need be; None when the request was turned away, and has been told.
-        attempts_max: after so many failed rounds in a row a message is parked that names no limit of its own; 0: never.
+        runtime: the surroundings.
+        memory: the messages in memory.
+        machine: handles the acts.
+        find: returns the message of a gid, looked up if need be; None when the request was refused and answered.
     """
 
     def __init__(
         self,
-        store: Store,
-        decisions: Decisions,
-        clock: Clock,
-        find: Callable[[str, OnReply], Entry | None],
-        attempts_max: int,
+        runtime: Runtime,
+        memory: ActiveSet,
+        machine: StateMachine,
+        find: Callable[[str, OnReply], ActiveMessage | None],
     ) -> None:
-        self._store = store
-        self._decisions = decisions
-        self._clock = clock
+        self._store = runtime.store
+        self._machine = machine
+        self._clock = runtime.clock
         self._find = find
-        self.attempts_max = attempts_max
-        self.earliest_ms = decisions.times.earliest_ms
+        self.attempts_max = runtime.settings.attempts_max
+        """Default number of consecutive failed rounds before a message is parked; 0 disables parking."""
+        self.earliest_ms = memory.times.earliest_ms
         """From (state, message, created_ms): before when the message is not tried, whatever anybody does."""
 
-    async def stop(self, gid: str, act: Act) -> ReplyOf:
+    async def stop(self, gid: str, act: Act) -> Reply:
         """Fail a message that is not final. A prepared one's producer is asked first, and his verdict wins.
 
         The reply's error: UnknownMessage, or StateConflict when it is final, or when its transaction has committed and
@@ -89,20 +92,20 @@ class Operator:
         if reply.error is None and reply.state is not State.FAILED:
             how = "its producer has committed" if row.state is State.PREPARED else "it is delivered"
             error = StateConflict(f"current status '{reply.state.name.lower()}', cannot stop: {how}.", gid=gid)
-            return ReplyOf(error, reply.state, reply.prepared_at_ms)
+            return Reply(error, reply.state, reply.prepared_at_ms)
         return reply
 
-    async def park(self, gid: str, act: Act) -> ReplyOf:
+    async def park(self, gid: str, act: Act) -> Reply:
         """Ask and call no more until a redrive; the message is kept. Errors as for `stop`."""
         row, refused = await self._find_live(gid, "park")
         return refused if row is None else await self._perform(gid, Event.PARK, "park", act.told("parked"))
 
-    async def redrive(self, gid: str, act: Act) -> ReplyOf:
+    async def redrive(self, gid: str, act: Act) -> Reply:
         """End the parking, and begin anew with all attempts. Errors as for `stop`."""
         row, refused = await self._find_live(gid, "redrive")
         return refused if row is None else await self._perform(gid, Event.REDRIVE, "redrive", act.told("redriven"))
 
-    async def retry_now(self, gid: str, act: Act) -> ReplyOf:
+    async def retry_now(self, gid: str, act: Act) -> Reply:
         """Ask or call now instead of after the pause; not before its timeout_to_fail or delay is over.
 
         Errors as for `stop`; also StateConflict: it is parked, and stays so.
@@ -112,7 +115,7 @@ class Operator:
             return refused
         if row.parked:
             error = StateConflict("the message is parked, and is not tried.", gid=gid, remedy="Redrive it.")
-            return ReplyOf(error, row.state, row.created_ms)
+            return Reply(error, row.state, row.created_ms)
         return await self._perform(gid, Event.HURRY, "retry-now", act.told("tried now"))
 
     async def retry_later_ones(self, after_ms: int, limit: int, act: Act) -> tuple[int, bool]:
@@ -140,11 +143,11 @@ class Operator:
             message = decode(row.body)
         except (msgspec.DecodeError, msgspec.ValidationError):
             return False
-        return self._decisions.times.earliest_ms(row.state, message, row.created_ms) < row.due_ms
+        return self.earliest_ms(row.state, message, row.created_ms) < row.due_ms
 
     async def redirect(
         self, gid: str, wanted: Redirection, act: Act, validate: Validate, *, dry_run: bool = False
-    ) -> tuple[ReplyOf, tuple[Move, ...]]:
+    ) -> tuple[Reply, tuple[Move, ...]]:
         """Give open calls, or the check-back, another address, and try there; what is parked stays so.
 
         Arguments:
@@ -162,44 +165,40 @@ class Operator:
             error = StateConflict(
                 f"current status '{status}', cannot redirect: its producer is asked no more.", gid=gid
             )
-            return ReplyOf(error, row.state, row.created_ms), ()
+            return Reply(error, row.state, row.created_ms), ()
         redirected, moves = redirect(_message_of(row), row.done, wanted)
         validate(redirected, moves)
         if dry_run or not moves:
             return refused, moves
-        occurrence = Occurrence(
-            Event.REDIRECT, None, None, DecidedBy.OPERATOR, act.told("redirected"), redirection=wanted
-        )
-        reply = await self._happen(gid, occurrence)
-        return reply, occurrence.moves if reply.error is None else ()
+        trigger = Trigger(Event.REDIRECT, None, None, DecidedBy.OPERATOR, act.told("redirected"), redirection=wanted)
+        reply = await self._handle(gid, trigger)
+        return reply, trigger.moves if reply.error is None else ()
 
-    async def _find_live(self, gid: str, verb: str) -> tuple[LiveRow | None, ReplyOf]:
+    async def _find_live(self, gid: str, verb: str) -> tuple[LiveRow | None, Reply]:
         """The message, or why nothing can be done to it."""
         row = await self._store.get(gid)
         if row is None:
             unknown = UnknownMessage(f"no message {gid!r} found, cannot {verb}.", gid=gid)
-            return None, ReplyOf(unknown, State.ABSENT)
+            return None, Reply(unknown, State.ABSENT)
         if isinstance(row, LiveRow):
-            return row, ReplyOf(None, row.state, row.created_ms)
+            return row, Reply(None, row.state, row.created_ms)
         final = StateConflict(f"current status '{row.state.name.lower()}', cannot {verb}.", gid=gid)
-        return None, ReplyOf(final, row.state, row.created_ms)
+        return None, Reply(final, row.state, row.created_ms)
 
-    async def _perform(self, gid: str, event: Event, verb: str, told: str) -> ReplyOf:
-        return await self._happen(gid, Occurrence(event, None, None, DecidedBy.OPERATOR, told), verb)
+    async def _perform(self, gid: str, event: Event, verb: str, told: str) -> Reply:
+        return await self._handle(gid, Trigger(event, None, None, DecidedBy.OPERATOR, told), verb)
 
-    async def _happen(self, gid: str, occurrence: Occurrence, verb: str = "") -> ReplyOf:
+    async def _handle(self, gid: str, trigger: Trigger, verb: str = "") -> Reply:
         """Apply an operator's act, and record it under `verb`, unless its action records what it comes to."""
-        future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
-        occurrence.on_reply = answers(future)
-        entry = self._find(gid, occurrence.on_reply)
-        if entry is not None:
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        trigger.on_reply = answers(future)
+        active = self._find(gid, trigger.on_reply)
+        if active is not None:
             if verb:
                 # Recorded first, so that both go with one flush.
-                attempt = Attempt(
-                    gid, AttemptKind.OPERATOR, "", "", self._clock.now_ms(), 0, 0, verb, occurrence.reason
-                )
-                self._decisions.committer.record(attempt)
-            self._decisions.happen(entry, occurrence)
+                attempt = Attempt(gid, AttemptKind.OPERATOR, "", "", self._clock.now_ms(), 0, 0, verb, trigger.reason)
+                self._machine.group_commit.record(attempt)
+            self._machine.handle(active, trigger)
         return await future
 
 

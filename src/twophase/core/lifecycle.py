@@ -78,7 +78,7 @@ class Action(enum.IntEnum):
     """Store another address for open calls, or for the check-back, and try there."""
 
 
-class Reply(enum.IntEnum):
+class ReplyKind(enum.IntEnum):
     """What the requester learns."""
 
     OK = 0
@@ -93,14 +93,14 @@ class Transition(msgspec.Struct, frozen=True):
 
     next_state: State
     action: Action
-    reply: Reply
+    reply: ReplyKind
 
 
 _A, _G, _P, _S, _D, _F = State.ABSENT, State.FORGOTTEN, State.PREPARED, State.SUBMITTED, State.SUCCEEDED, State.FAILED
-_E, _DO, _R = Event, Action, Reply
+_E, _DO, _R = Event, Action, ReplyKind
 
 
-def _stay(state: State, action: Action = Action.NOTHING, reply: Reply = Reply.OK) -> Transition:
+def _stay(state: State, action: Action = Action.NOTHING, reply: ReplyKind = ReplyKind.OK) -> Transition:
     return Transition(state, action, reply)
 
 
@@ -255,6 +255,6 @@ def transition(state: State, event: Event) -> Transition:
     >>> transition(State.PREPARED, Event.SUBMIT).next_state
     <State.SUBMITTED: 3>
     >>> transition(State.SUBMITTED, Event.ABORT).reply
-    <Reply.CONFLICT: 1>
+    <ReplyKind.CONFLICT: 1>
     """
     return TRANSITIONS[state, event]

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Protocol
 
-from twophase.grpc_server.http2.reply import Reply
+from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.status import Ended, Status, ended
 from twophase.http.wheel import TimeoutWheel
 
@@ -39,7 +39,7 @@ class Calls:
         *,
         message_bytes_max: int,
         calls_max: int,
-        too_many: Callable[[], Reply],
+        too_many: Callable[[], Response],
         on_refused: Callable[[], None],
         on_crash: Callable[[Exception], None],
         crash_end: Ended,
@@ -76,7 +76,7 @@ class Calls:
         self._on_crash(error)
         return self._crash_end
 
-    def crashed(self, error: Exception) -> Reply:
+    def crashed(self, error: Exception) -> Response:
         """Do as `fault`, and return a whole answer."""
         end = self.fault(error)
         return ended(end.status, end.message, end.metadata)

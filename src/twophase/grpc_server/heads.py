@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from twophase.grpc_server.calls import Calls
 from twophase.grpc_server.http2.headers import FIELD_BYTES_BESIDE, Fields, Malformed
-from twophase.grpc_server.http2.reply import Reply
+from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.http2.stream import Peer, Stream
 from twophase.grpc_server.status import Status, ended, refused_by_http
 
@@ -45,7 +45,7 @@ class CallHead:
         self.timeout_ms = 0
         """0: no deadline."""
         self.is_grpc = said[b":method"] == b"POST" and _ANY_TYPE.fullmatch(said.get(b"content-type", b"")) is not None
-        self.refusal: Reply | None = _refusal(said)
+        self.refusal: Response | None = _refusal(said)
         timeout = said.get(b"grpc-timeout")
         if timeout is not None and self.refusal is None:
             self._read_timeout(timeout)
@@ -93,7 +93,7 @@ def _content_bytes(said: bytes | None) -> int:
     return int(said)
 
 
-def _refusal(said: dict[bytes, bytes]) -> Reply | None:
+def _refusal(said: dict[bytes, bytes]) -> Response | None:
     """Why a request is none of gRPC's, if it is not."""
     kind = said.get(b"content-type", b"")
     if said[b":method"] != b"POST":

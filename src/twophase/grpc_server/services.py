@@ -14,7 +14,7 @@ from twophase.grpc_server.calls import Calls
 from twophase.grpc_server.heads import CallHead, list_bytes
 from twophase.grpc_server.http2.frames import DEFAULT_WINDOW
 from twophase.grpc_server.http2.headers import Fields
-from twophase.grpc_server.http2.reply import Reply
+from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.http2.stream import Peer, Stream
 from twophase.grpc_server.status import Ended, Status, ended, success
 from twophase.grpc_server.streaming import StreamingCall
@@ -41,8 +41,8 @@ class Services(Calls):
         message_bytes_max: int,
         header_list_bytes_max: int,
         calls_max: int,
-        too_many: Callable[[], Reply],
-        unknown: Callable[[str], Reply],
+        too_many: Callable[[], Response],
+        unknown: Callable[[str], Response],
         on_refused: Callable[[], None],
         on_crash: Callable[[Exception], None],
         crash_end: Ended,
@@ -96,7 +96,7 @@ class Services(Calls):
             head.eager, head.begin = head.is_grpc, RefusedCall
         return head
 
-    def _find(self, head: CallHead) -> Reply | None:
+    def _find(self, head: CallHead) -> Response | None:
         if list_bytes(head.fields) > self._header_list_bytes_max:
             text = f"metadata: at most {self._header_list_bytes_max} bytes are read."
             return ended(Status.RESOURCE_EXHAUSTED, text)

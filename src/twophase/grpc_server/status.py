@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from twophase.grpc_server.http2.frames import field, status_field
-from twophase.grpc_server.http2.reply import Reply
+from twophase.grpc_server.http2.response import Response
 
 TYPE: Final = b"application/grpc"
 _HEADERS: Final = status_field(200) + field(b"content-type", TYPE)
@@ -91,17 +91,17 @@ def framed(message: bytes) -> bytes:
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 
-def success(message: bytes, metadata: Metadata = ()) -> Reply:
+def success(message: bytes, metadata: Metadata = ()) -> Response:
     """One message, and OK."""
-    return Reply(HEADERS, framed(message), trailers(Status.OK, "", metadata))
+    return Response(HEADERS, framed(message), trailers(Status.OK, "", metadata))
 
 
-def ended(status: Status, message: str, metadata: Metadata = ()) -> Reply:
+def ended(status: Status, message: str, metadata: Metadata = ()) -> Response:
     """No message, and why."""
-    return Reply(_HEADERS + trailers(status, message, metadata))
+    return Response(_HEADERS + trailers(status, message, metadata))
 
 
-def refused_by_http(http_status: int, status: Status, message: str) -> Reply:
+def refused_by_http(http_status: int, status: Status, message: str) -> Response:
     """To a request that is none of gRPC's: status and text that any client of HTTP can read, and gRPC's beside it."""
     headers = status_field(http_status) + field(b"content-type", b"text/plain; charset=utf-8")
-    return Reply(headers + trailers(status, message), f"{message}\n".encode())
+    return Response(headers + trailers(status, message), f"{message}\n".encode())

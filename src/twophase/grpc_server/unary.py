@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from twophase.grpc_server.heads import CallHead
-from twophase.grpc_server.http2.reply import Reply
+from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.http2.stream import Peer, Stream
 from twophase.grpc_server.incoming import PREFIX_BYTES, Incoming
 from twophase.grpc_server.status import Ended, Metadata, Status, ended
@@ -86,7 +86,7 @@ class UnaryCall(Stream):
         except Exception as error:  # noqa: BLE001 -- one call's fault must not take the connection along
             self.finish(services.crashed(error))
 
-    def finish(self, reply: Reply) -> None:
+    def finish(self, reply: Response) -> None:
         """The answer; nobody hears it when the caller has gone."""
         if self._counted:
             self._counted = False
@@ -101,7 +101,7 @@ class UnaryCall(Stream):
         """No message, and why."""
         self.finish(ended(status, message, metadata))
 
-    def _send(self, reply: Reply) -> None:
+    def _send(self, reply: Response) -> None:
         self._answered = True
         self.connection.outbox.answer(self, reply)
 
@@ -151,5 +151,5 @@ _NO_MESSAGE = (
 )
 
 
-def _reply(end: Ended) -> Reply:
+def _reply(end: Ended) -> Response:
     return ended(end.status, end.message, end.metadata)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from twophase.coordinator.state.active_message import OnReply, ReplyOf
+from twophase.coordinator.state.active_message import OnReply, Reply
 from twophase.core.hooks import WallClock
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
@@ -27,8 +27,8 @@ from twophase.server.http_port.listener import Listener
 
 _HEADERS = (("Content-Type", "application/json"),)
 _TIMEOUT_MS = 3000
-_SUBMITTED = ReplyOf(None, State.SUBMITTED)
-_ABORTED = ReplyOf(None, State.FAILED)
+_SUBMITTED = Reply(None, State.SUBMITTED)
+_ABORTED = Reply(None, State.FAILED)
 
 
 class NullCoordinator:
@@ -39,7 +39,7 @@ class NullCoordinator:
 
     def prepare(self, message: Message, on_reply: OnReply) -> None:  # noqa: ARG002 -- the protocol's
         """Prepared now, as far as anybody can tell."""
-        on_reply(ReplyOf(None, State.PREPARED, time.time_ns() // 1_000_000))
+        on_reply(Reply(None, State.PREPARED, time.time_ns() // 1_000_000))
 
     def submit(self, message: Message, on_reply: OnReply) -> None:
         """Call every branch, once."""

@@ -13,7 +13,7 @@ import httptools
 
 from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.maintenance.horizon import Horizon
-from twophase.coordinator.state.active_message import OnReply, ReplyOf
+from twophase.coordinator.state.active_message import OnReply, Reply
 from twophase.coordinator.view import MessageView
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
@@ -30,14 +30,14 @@ _PATIENCE_S = 20.0
 _CLOSED_S = 8.0
 """Less than the server leaves a connection to itself whose request does not get on."""
 
-ACCEPTED = ReplyOf(None, State.PREPARED, 1_700_000_000_000)
+ACCEPTED = Reply(None, State.PREPARED, 1_700_000_000_000)
 
 
 class PretendCoordinator:
     """Answers every request with `answer`, at once or, when `holds`, when the test releases it."""
 
     def __init__(self) -> None:
-        self.answer: Callable[[str], ReplyOf] = lambda gid: ACCEPTED
+        self.answer: Callable[[str], Reply] = lambda gid: ACCEPTED
         self.holds = False
         self.held: list[tuple[str, OnReply]] = []
         self.heard: list[tuple[str, str]] = []
@@ -57,7 +57,7 @@ class PretendCoordinator:
     def abort(self, gid: str, on_reply: OnReply) -> None:
         self._hear("abort", gid, on_reply)
 
-    def release(self, gid: str, reply: ReplyOf = ACCEPTED) -> None:
+    def release(self, gid: str, reply: Reply = ACCEPTED) -> None:
         """Answer a held request now."""
         for index, (held, on_reply) in enumerate(self.held):
             if held == gid:

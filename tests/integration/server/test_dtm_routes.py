@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.integration.server.pretend import Wire, get, post, prepare
-from twophase.coordinator.state.active_message import ReplyOf
+from twophase.coordinator.state.active_message import Reply
 from twophase.coordinator.view import MessageView
 from twophase.core.errors import ConfigurationError, Overloaded, StateConflict, StoreFull, UnknownMessage
 from twophase.core.gid import born_ms
@@ -66,7 +66,7 @@ async def test_other_kinds_of_transaction_are_refused_by_name(wire: Wire, name: 
 
 
 async def test_a_refused_submit_is_409_on_the_wire(wire: Wire) -> None:
-    wire.coordinator.answer = lambda gid: ReplyOf(StateConflict(gid=gid), State.SUCCEEDED)
+    wire.coordinator.answer = lambda gid: Reply(StateConflict(gid=gid), State.SUCCEEDED)
     client = await wire.connect()
     response = await client.ask(prepare("g1").replace(b"/prepare ", b"/submit "))
     assert response.status == 409
@@ -74,7 +74,7 @@ async def test_a_refused_submit_is_409_on_the_wire(wire: Wire) -> None:
 
 
 async def test_an_abort_of_an_unknown_gid_is_500_on_the_wire(wire: Wire) -> None:
-    wire.coordinator.answer = lambda gid: ReplyOf(UnknownMessage(gid=gid), State.ABSENT)
+    wire.coordinator.answer = lambda gid: Reply(UnknownMessage(gid=gid), State.ABSENT)
     client = await wire.connect()
     response = await client.ask(post("/api/dtmsvr/abort", b'{"gid":"tv-none"}'))
     assert response.status == 500
@@ -82,7 +82,7 @@ async def test_an_abort_of_an_unknown_gid_is_500_on_the_wire(wire: Wire) -> None
 
 
 async def test_an_overloaded_coordinator_says_when_to_come_back(wire: Wire) -> None:
-    wire.coordinator.answer = lambda gid: ReplyOf(Overloaded(gid=gid), State.ABSENT)
+    wire.coordinator.answer = lambda gid: Reply(Overloaded(gid=gid), State.ABSENT)
     client = await wire.connect()
     response = await client.ask(prepare("g1"))
     assert (response.status, response.headers["retry-after"]) == (503, "1")

@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.integration.server.pretend import PretendCoordinator, StoppedClock
 from tests.integration.server.running import Running, running
 from tests.servers.ports import KeptPort
-from twophase.coordinator.state.active_message import ReplyOf
+from twophase.coordinator.state.active_message import Reply
 from twophase.core.errors import (
     ConfigurationError,
     ForgottenMessage,
@@ -270,12 +270,12 @@ async def test_what_is_not_served_says_why(dtm: Dtm, method: str, reason: str) -
 
 
 ANSWERS = [
-    (ReplyOf(Overloaded(gid="g"), State.ABSENT), Code.UNAVAILABLE, "TP-3001"),
-    (ReplyOf(StoreError(gid="g"), State.ABSENT), Code.UNAVAILABLE, "TP-4000"),
-    (ReplyOf(ForgottenMessage(gid="g"), State.ABSENT), Code.OUT_OF_RANGE, "TP-2005"),
-    (ReplyOf(NotYetDelivered(gid="g"), State.SUBMITTED, 7, BranchResult.ONGOING), Code.ABORTED, "TP-2006"),
-    (ReplyOf(NotYetDelivered(gid="g"), State.SUBMITTED, 7, BranchResult.FAILED), Code.ABORTED, "TP-2006"),
-    (ReplyOf(NotYetDelivered(gid="g"), State.SUBMITTED, 7, BranchResult.ERROR), Code.UNKNOWN, "TP-2006"),
+    (Reply(Overloaded(gid="g"), State.ABSENT), Code.UNAVAILABLE, "TP-3001"),
+    (Reply(StoreError(gid="g"), State.ABSENT), Code.UNAVAILABLE, "TP-4000"),
+    (Reply(ForgottenMessage(gid="g"), State.ABSENT), Code.OUT_OF_RANGE, "TP-2005"),
+    (Reply(NotYetDelivered(gid="g"), State.SUBMITTED, 7, BranchResult.ONGOING), Code.ABORTED, "TP-2006"),
+    (Reply(NotYetDelivered(gid="g"), State.SUBMITTED, 7, BranchResult.FAILED), Code.ABORTED, "TP-2006"),
+    (Reply(NotYetDelivered(gid="g"), State.SUBMITTED, 7, BranchResult.ERROR), Code.UNKNOWN, "TP-2006"),
 ]
 
 
@@ -292,7 +292,7 @@ async def pretended() -> AsyncIterator[tuple[PretendCoordinator, GrpcDoor, Dtm]]
 
 @pytest.mark.parametrize(("reply", "code", "ours"), ANSWERS)
 async def test_every_refusal_has_the_code_that_dtms_clients_know(
-    pretended: tuple[PretendCoordinator, GrpcDoor, Dtm], reply: ReplyOf, code: Code, ours: str
+    pretended: tuple[PretendCoordinator, GrpcDoor, Dtm], reply: Reply, code: Code, ours: str
 ) -> None:
     coordinator, _, dtm = pretended
     coordinator.answer = lambda gid: reply
@@ -306,7 +306,7 @@ async def test_a_fault_of_the_server_is_told_without_its_insides(
 ) -> None:
     coordinator, _, dtm = pretended
 
-    def fail(_gid: str) -> ReplyOf:
+    def fail(_gid: str) -> Reply:
         raise RuntimeError("secret")
 
     coordinator.answer = fail

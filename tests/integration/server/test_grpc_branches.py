@@ -16,7 +16,7 @@ import trustme
 
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import Dtm, message
-from twophase.coordinator.state.active_message import ReplyOf
+from twophase.coordinator.state.active_message import Reply
 from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options, encode_branches
@@ -151,7 +151,7 @@ async def test_a_branch_gets_its_bytes_and_dtms_metadata(server: Running, dtm: D
 
 
 async def test_a_message_over_http_may_have_grpc_branches(server: Running, bank: Bank) -> None:
-    future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
     said = Message("g", (Branch(bank.url("In", "GRPC://"), b"{}"),), options=Options(wait_result=True))
     server.server.coordinator.submit(said, future.set_result)
     assert (await future).error is None

@@ -6,11 +6,11 @@ import asyncio
 import json
 
 from tests.integration.server.pretend import ACCEPTED, Wire, get, post, prepare
-from twophase.coordinator.state.active_message import ReplyOf
+from twophase.coordinator.state.active_message import Reply
 from twophase.core.errors import StateConflict
 from twophase.core.lifecycle import State
 
-REFUSED = ReplyOf(StateConflict(), State.SUBMITTED)
+REFUSED = Reply(StateConflict(), State.SUBMITTED)
 
 
 async def _until_heard(wire: Wire, count: int) -> None:

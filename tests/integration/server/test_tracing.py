@@ -14,7 +14,7 @@ from tests.integration.server.process import BranchService, branch_service
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import grpc_url, message, method
 from tests.integration.server.test_grpc_branches import Bank, reply
-from twophase.coordinator.state.active_message import ReplyOf
+from twophase.coordinator.state.active_message import Reply
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options
 from twophase.grpc_wire.messages import Request, encode_request
@@ -100,7 +100,7 @@ async def test_a_stored_header_that_no_call_can_carry_keeps_nobody_waiting(tmp_p
     options = Options(headers=(("Keep-Alive", "timeout=5"), ("X-Tenant", "7")), trace=(("proxy-connection", "close"),))
     async with branch_service() as service, running(tmp_path) as server:
         stored = Message("g", (Branch(service.url("/in")),), service.url("/check"), options)
-        prepared: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+        prepared: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         server.server.coordinator.prepare(stored, prepared.set_result)
         assert (await prepared).error is None
         server.advance(35_064)

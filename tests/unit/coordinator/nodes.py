@@ -9,7 +9,7 @@ from tests.unit.coordinator.rig import PATIENCE_S, QUICK, ScriptedDestination, W
 from tests.unit.coordinator.shared import Shared
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.active_message import ReplyOf
+from twophase.coordinator.state.active_message import Reply
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.stores.base import Reschedule
@@ -65,18 +65,18 @@ class Node:
         )
         clock.watch(self.coordinator.tick)
 
-    def ask(self, begin: Callable[[Callable[[ReplyOf], None]], None]) -> asyncio.Future[ReplyOf]:
-        reply: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+    def ask(self, begin: Callable[[Callable[[Reply], None]], None]) -> asyncio.Future[Reply]:
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         begin(reply.set_result)
         return reply
 
-    async def prepare(self, said: Message) -> ReplyOf:
+    async def prepare(self, said: Message) -> Reply:
         return await asyncio.wait_for(self.ask(lambda told: self.coordinator.prepare(said, told)), PATIENCE_S)
 
-    async def submit(self, said: Message) -> ReplyOf:
+    async def submit(self, said: Message) -> Reply:
         return await asyncio.wait_for(self.ask(lambda told: self.coordinator.submit(said, told)), PATIENCE_S)
 
-    async def abort(self, gid: str) -> ReplyOf:
+    async def abort(self, gid: str) -> Reply:
         return await asyncio.wait_for(self.ask(lambda told: self.coordinator.abort(gid, told)), PATIENCE_S)
 
     @property

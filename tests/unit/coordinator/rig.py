@@ -11,7 +11,7 @@ from tests.unit.coordinator.silent import NullObserver
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.dispatch.alerts import Alerts, Webhook
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.active_message import ReplyOf
+from twophase.coordinator.state.active_message import Reply
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options
 from twophase.core.schedule import Schedule
@@ -193,24 +193,24 @@ class Rig:
         self.coordinator = self._build()
         await self.coordinator.start()
 
-    def prepare_soon(self, message: Message) -> asyncio.Future[ReplyOf]:
-        reply: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+    def prepare_soon(self, message: Message) -> asyncio.Future[Reply]:
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.coordinator.prepare(message, reply.set_result)
         return reply
 
-    def submit_soon(self, message: Message) -> asyncio.Future[ReplyOf]:
-        reply: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+    def submit_soon(self, message: Message) -> asyncio.Future[Reply]:
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.coordinator.submit(message, reply.set_result)
         return reply
 
-    async def prepare(self, message: Message) -> ReplyOf:
+    async def prepare(self, message: Message) -> Reply:
         return await asyncio.wait_for(self.prepare_soon(message), PATIENCE_S)
 
-    async def submit(self, message: Message) -> ReplyOf:
+    async def submit(self, message: Message) -> Reply:
         return await asyncio.wait_for(self.submit_soon(message), PATIENCE_S)
 
-    async def abort(self, gid: str) -> ReplyOf:
-        reply: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+    async def abort(self, gid: str) -> Reply:
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.coordinator.abort(gid, reply.set_result)
         return await asyncio.wait_for(reply, PATIENCE_S)
 

@@ -66,7 +66,7 @@ class Gates:
             raise StoreUnavailable
 
     async def let_in(self) -> None:
-        """A flush waits until the gate is open."""
+        """A flush waits until the limiter is open."""
         self.held_flushes += 1
         await self.open.wait()
         self.held_flushes -= 1

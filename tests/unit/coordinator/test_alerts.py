@@ -10,7 +10,7 @@ import pytest
 from tests.unit.coordinator.rig import CHECK, HOOK, IN, Rig, ScriptedDestination, Watcher, message
 from tests.unit.coordinator.test_attempts_max import MakeRig, limited, pass_time
 from twophase.coordinator.dispatch.alerts import IN_FLIGHT_MAX, WAITING_MAX, AlertEvent, Alerts, Webhook, webhook_of
-from twophase.coordinator.state.active_message import Entry
+from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer, Call
 from twophase.stores.base import Attempt, AttemptKind
@@ -131,10 +131,10 @@ class Hanging(ScriptedDestination):
 
 
 def failing(alerts: Alerts, gid: str, attempts: int = 3) -> None:
-    entry = Entry(message(gid))
-    entry.state, entry.attempts = State.SUBMITTED, attempts
+    active = ActiveMessage(message(gid))
+    active.state, active.attempts = State.SUBMITTED, attempts
     attempt = Attempt(gid, AttemptKind.BRANCH, "01", IN, 9, 500, 1, "error", "text")
-    alerts.failing(entry, attempt, AlertEvent.BRANCH_FAILING)
+    alerts.failing(active, attempt, AlertEvent.BRANCH_FAILING)
 
 
 async def test_a_webhook_that_hangs_has_few_calls_and_a_bounded_queue() -> None:
@@ -177,10 +177,10 @@ async def test_the_credentials_of_the_address_become_a_header_and_the_rest_is_no
 async def test_what_a_grpc_service_says_with_unavailable_is_not_passed_on() -> None:
     hook = ScriptedDestination()
     alerts = Alerts(Webhook(HOOK), hook, after=1, timeout_ms=50, observer=Watcher())
-    entry = Entry(message("g"))
-    entry.state, entry.attempts = State.SUBMITTED, 1
+    active = ActiveMessage(message("g"))
+    active.state, active.attempts = State.SUBMITTED, 1
     attempt = Attempt("g", AttemptKind.BRANCH, "01", IN, 9, 0, 1, "error", f"gRPC UNAVAILABLE: no card {SECRET}")
-    alerts.failing(entry, attempt, AlertEvent.BRANCH_FAILING)
+    alerts.failing(active, attempt, AlertEvent.BRANCH_FAILING)
     assert msgspec.json.decode(hook.calls[0].payload)["error"] == "error: gRPC UNAVAILABLE"
 
 
@@ -188,6 +188,6 @@ async def test_without_a_webhook_nothing_happens() -> None:
     watcher = Watcher()
     alerts = Alerts(None, None, after=1, timeout_ms=1, observer=watcher)
     failing(alerts, "g")
-    alerts.parked(Entry(message("g")), "why", 1)
+    alerts.parked(ActiveMessage(message("g")), "why", 1)
     await alerts.stop()
     assert watcher.alerts == []

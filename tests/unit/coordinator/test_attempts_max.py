@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.rig import CHECK, IN, QUICK, Rig, message
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.active_message import Occurrence, ReplyOf
+from twophase.coordinator.state.active_message import Reply, Trigger
 from twophase.coordinator.view import MessageView
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Durability
@@ -37,9 +37,9 @@ async def pass_time(rig: Rig, rounds: int = 8) -> None:
 
 async def redrive(rig: Rig, gid: str = "g") -> None:
     """What an operator's redrive comes to."""
-    told: list[ReplyOf] = []
-    entry = rig.coordinator._active.get(gid) or rig.coordinator._admission.look_up(gid)
-    rig.coordinator._decisions.happen(entry, Occurrence(Event.REDRIVE, None, told.append, "operator"))
+    told: list[Reply] = []
+    active = rig.coordinator._memory.get(gid) or rig.coordinator._admission.look_up(gid)
+    rig.coordinator._machine.handle(active, Trigger(Event.REDRIVE, None, told.append, "operator"))
     await rig.until(lambda: bool(told))
     assert told[0].error is None
 

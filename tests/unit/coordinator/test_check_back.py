@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.coordinator.rig import CHECK, IN, Rig, message
-from twophase.coordinator.state.active_message import ReplyOf
+from twophase.coordinator.state.active_message import Reply
 from twophase.core.lifecycle import State
 from twophase.core.limits import OPEN_ANSWER_BYTES_MAX
 from twophase.core.message import Branch, encode_branches
@@ -46,7 +46,7 @@ async def test_a_prepared_message_is_asked_about_when_it_is_due_and_not_before(r
 @pytest.mark.parametrize("birth_ms", [7, 0])
 async def test_a_message_that_was_begun_elsewhere_is_asked_about_with_its_birth(rig: Rig, birth_ms: int) -> None:
     """Its barrier row may have been cleaned by now: told a later time, its producer would call it rolled back."""
-    reply: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+    reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
     rig.coordinator.prepare(message("g"), reply.set_result, birth_ms)
     assert (await reply).error is None
     rig.clock.advance(DUE_MS)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, Rig, message, set_back
-from twophase.coordinator.state.active_message import ReplyOf
+from twophase.coordinator.state.active_message import Reply
 from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer
 
@@ -139,7 +139,7 @@ async def test_nodes_on_one_database_go_on_when_its_clock_is_set_back(nodes: Nod
 
 
 async def test_a_message_that_is_born_while_the_clock_is_set_back_is_told_of(rig: Rig) -> None:
-    reply: asyncio.Future[ReplyOf] = rig.prepare_soon(message("g"))
+    reply: asyncio.Future[Reply] = rig.prepare_soon(message("g"))
     set_back(rig.clock, HOUR_MS)
     assert (await reply).error is None
     rig.clock.advance(36_000)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.unit.coordinator.rig import QUICK, Rig, message
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state import deferral
-from twophase.coordinator.state.deferral import Slots
+from twophase.coordinator.state.deferral import DeferralSlots
 
 MakeRig = Callable[..., Awaitable[Rig]]
 B = "http://b/in"
@@ -23,7 +23,7 @@ GAP_MS = 1_000
 
 
 def test_two_thousand_five_hundred_come_again_a_second() -> None:
-    pace = Slots()
+    pace = DeferralSlots()
     times = [pace.pause_ms(1_000) for _ in range(10_000)]
     assert times == sorted(times)
     assert (times[0], times[-1]) == (15_000, 15_000 + 3_999)
@@ -31,14 +31,14 @@ def test_two_thousand_five_hundred_come_again_a_second() -> None:
 
 
 def test_nothing_comes_later_than_ten_minutes() -> None:
-    pace = Slots()
+    pace = DeferralSlots()
     times = [pace.pause_ms(0) for _ in range(1_600_000)]
     assert max(times) == times[-1] == 600_000
 
 
 @given(st.lists(st.integers(min_value=0, max_value=10**13), max_size=50))
 def test_a_clock_that_jumps_changes_no_bound(now_ms: list[int]) -> None:
-    pace = Slots()
+    pace = DeferralSlots()
     assert all(15_000 <= pace.pause_ms(now) <= 600_000 for now in now_ms)
 
 

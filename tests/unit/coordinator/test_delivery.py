@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, QUICK, Rig, message
-from twophase.coordinator.dispatch.limiter import Gate
+from twophase.coordinator.dispatch.limiter import ConcurrencyLimiter
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import Overloaded, StoreFull
 from twophase.core.lifecycle import State
@@ -207,11 +207,11 @@ async def test_what_waits_for_one_that_hangs_is_tried_the_more_seldom_the_longer
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, held: str
 ) -> None:
     tried: list[str] = []
-    enter = Gate.enter
+    enter = ConcurrencyLimiter.enter
 
-    def counted(gate: Gate, key: str, run: Callable[[], None]) -> bool:
+    def counted(limiter: ConcurrencyLimiter, key: str, run: Callable[[], None]) -> bool:
         tried.append(key)
-        return enter(gate, key, run)
+        return enter(limiter, key, run)
 
     rig = await make_rig(
         CoordinatorSettings(delivery=QUICK, check_back=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1)
@@ -223,7 +223,7 @@ async def test_what_waits_for_one_that_hangs_is_tried_the_more_seldom_the_longer
     await rig.settled()
     rig.clock.advance(25_000)
     await rig.settled()  # tried, in vain: the first has waited for 25 seconds
-    monkeypatch.setattr(Gate, "enter", counted)
+    monkeypatch.setattr(ConcurrencyLimiter, "enter", counted)
     rig.clock.advance(15_000)
     await rig.settled()
     assert tried == []
@@ -237,12 +237,12 @@ async def test_what_finds_no_place_is_spread_over_as_many_queues_as_wait(
 ) -> None:
     """Five messages where one may wait: the last comes after up to five queues more, not after one."""
     rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1))
-    monkeypatch.setattr(rig.coordinator._engine.decisions, "_chance", lambda: 0.99)
+    monkeypatch.setattr(rig.coordinator._machine, "_random", lambda: 0.99)
     rig.destination.hold(B)
     for number in range(5):
         await rig.submit(message(f"g{number}", B))
     await rig.settled()
-    pauses_ms = [entry.due_ms - rig.clock.now_ms() for entry in rig.coordinator._engine.active.entries()]
+    pauses_ms = [active.due_ms - rig.clock.now_ms() for active in rig.coordinator._memory.messages()]
     assert max(pauses_ms) > 8_000
     assert max(pauses_ms) <= 12_000
 
@@ -293,17 +293,17 @@ async def test_what_finds_no_place_leaves_memory_to_others(make_rig: MakeRig) ->
 
 
 async def test_what_finds_no_place_stays_in_memory_while_its_change_is_with_the_store(rig: Rig) -> None:
-    """Another node's entry: let go now, what the store answers would be about an entry that nobody knows."""
+    """Evicting another node's message now would leave the store's answer without a message."""
     rig.store.open.clear()
     reply = rig.prepare_soon(message("g"))
     await rig.until(lambda: rig.store.held_flushes == 1)
-    entry = rig.coordinator._active.get("g")
-    assert entry is not None
-    entry.mine = False
+    active = rig.coordinator._memory.get("g")
+    assert active is not None
+    active.owned = False
 
-    rig.coordinator._decisions.put_off(entry, 0)
+    rig.coordinator._machine.defer(active, 0)
 
-    assert rig.coordinator._active.get("g") is entry
+    assert rig.coordinator._memory.get("g") is active
     rig.store.open.set()
     assert (await asyncio.wait_for(reply, PATIENCE_S)).error is None
 

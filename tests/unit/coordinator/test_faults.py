@@ -11,7 +11,7 @@ import pytest
 from tests.unit.coordinator.rig import CHECK, IN, OK, PATIENCE_S, QUICK, Rig, ScriptedDestination, message
 from twophase.coordinator.maintenance.horizon import OLDEST_HEADER, OldestHeader
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.active_message import ReplyOf
+from twophase.coordinator.state.active_message import Reply
 from twophase.core.errors import ConfigurationError, NotYetDelivered, Overloaded, StoreCorrupt, StoreError, StoreFull
 from twophase.core.lifecycle import State
 from twophase.core.limits import BRANCHES_MAX
@@ -92,9 +92,9 @@ async def test_a_message_of_as_many_branches_as_allowed_becomes_final(rig: Rig) 
 async def test_a_requester_that_fails_to_take_its_reply_gets_no_other_and_stops_nobody(rig: Rig) -> None:
     heard: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context["exception"]))
-    took: list[ReplyOf] = []
+    took: list[Reply] = []
 
-    def clumsy(reply: ReplyOf) -> None:
+    def clumsy(reply: Reply) -> None:
         took.append(reply)
         raise RuntimeError("a requester's own fault")
 
@@ -109,7 +109,7 @@ async def test_a_requester_that_fails_to_take_its_reply_gets_no_other_and_stops_
 
 
 async def test_whoever_is_told_of_a_failure_may_ask_again_at_once(rig: Rig) -> None:
-    second: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+    second: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
     rig.store.failures.append(StoreFull())
     rig.coordinator.prepare(message("g"), lambda _: rig.coordinator.prepare(message("g"), second.set_result))
     assert (await asyncio.wait_for(second, PATIENCE_S)).error is None
@@ -119,7 +119,7 @@ async def test_whoever_is_told_of_a_failure_may_ask_again_at_once(rig: Rig) -> N
 
 
 async def test_a_stop_answers_everybody_once(rig: Rig) -> None:
-    replies: dict[str, list[ReplyOf]] = {"in flush": [], "queued": [], "not begun": [], "looked up": [], "waiting": []}
+    replies: dict[str, list[Reply]] = {"in flush": [], "queued": [], "not begun": [], "looked up": [], "waiting": []}
     rig.destination.hold(IN)
     rig.coordinator.submit(message("w", wait_result=True), replies["waiting"].append)
     await rig.until(lambda: bool(rig.destination.calls))
@@ -130,7 +130,7 @@ async def test_a_stop_answers_everybody_once(rig: Rig) -> None:
     rig.coordinator.prepare(message("b"), replies["not begun"].append)
     rig.coordinator.abort("c", replies["looked up"].append)
     stopping = asyncio.create_task(rig.coordinator.stop())
-    await rig.until(lambda: rig.coordinator._decisions.committer._halted)
+    await rig.until(lambda: rig.coordinator._machine.group_commit._halted)
     rig.store.open.set()
     await stopping
     assert {what: len(took) for what, took in replies.items()} == dict.fromkeys(replies, 1)
@@ -204,9 +204,9 @@ async def test_a_failed_look_up_is_told_and_the_message_still_comes_due(
 ) -> None:
     await rig.prepare(message("g"))
     await rig.restart()
-    entry = rig.coordinator._active.get("g")
-    assert entry is not None
-    rig.coordinator._active.remove(entry)
+    active = rig.coordinator._memory.get("g")
+    assert active is not None
+    rig.coordinator._memory.remove(active)
 
     async def fails(gid: str) -> None:
         raise StoreError(f"cannot read {gid}")

@@ -20,7 +20,7 @@ def sizes(rig: Rig) -> list[int]:
 async def test_what_comes_during_a_flush_goes_with_the_next_one(rig: Rig) -> None:
     rig.store.open.clear()
     first = rig.prepare_soon(message("first"))
-    await rig.until(lambda: rig.coordinator._decisions.committer._in_flush == 1)
+    await rig.until(lambda: rig.coordinator._machine.group_commit._in_flush == 1)
     others = [rig.prepare_soon(message(f"g{number}")) for number in range(50)]
     rig.store.open.set()
     assert [(await reply).error for reply in (first, *others)] == [None] * 51
@@ -46,7 +46,7 @@ async def test_a_flush_is_bounded_in_bytes_too(rig: Rig) -> None:
     """Else many large messages at once would need longer than the store gives a statement, again and again."""
     rig.store.open.clear()
     first = rig.prepare_soon(message("first"))
-    await rig.until(lambda: rig.coordinator._decisions.committer._in_flush == 1)
+    await rig.until(lambda: rig.coordinator._machine.group_commit._in_flush == 1)
     large = bytes(3_000_000)
     others = [rig.prepare_soon(message(f"g{number}", "http://bank-b/in", payload=large)) for number in range(12)]
     rig.store.open.set()
@@ -90,11 +90,11 @@ async def test_a_stop_waits_until_every_outcome_is_told(rig: Rig) -> None:
     replies = [rig.prepare_soon(message(f"g{number}")) for number in range(600)]
     rig.store.open.set()
     stopping: list[asyncio.Task[None]] = []
-    committer = rig.coordinator._decisions.committer
+    group_commit = rig.coordinator._machine.group_commit
 
     def stop(_: object) -> None:
-        committer.halt()
-        stopping.append(asyncio.create_task(committer.discard(StoreError("stopped"))))
+        group_commit.halt()
+        stopping.append(asyncio.create_task(group_commit.discard(StoreError("stopped"))))
 
     replies[0].add_done_callback(stop)
     await replies[0]

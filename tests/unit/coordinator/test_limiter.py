@@ -1,4 +1,4 @@
-"""The gate: bounds hold, each lane is a queue, nobody is forgotten, and a hung destination delays no other."""
+"""The limiter: bounds hold, each lane is a queue, nobody is forgotten, and a hung destination delays no other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twophase.coordinator.dispatch.limiter import Gate
+from twophase.coordinator.dispatch.limiter import ConcurrencyLimiter
 from twophase.testing.clock import VirtualClock
 
 TOTAL, EACH, WAITING = 4, 2, 3
@@ -18,7 +18,7 @@ class Crowd:
     """Enters and leaves at random, and watches the bounds at every step."""
 
     def __init__(self) -> None:
-        self.gate = Gate(TOTAL, EACH, WAITING, VirtualClock())
+        self.limiter = ConcurrencyLimiter(TOTAL, EACH, WAITING, VirtualClock())
         self.inside: dict[str, list[int]] = defaultdict(list)
         self.order: dict[str, list[int]] = defaultdict(list)
         self.accepted: dict[str, list[int]] = defaultdict(list)
@@ -33,19 +33,19 @@ class Crowd:
             self.check()
             if ends_at_once:
                 self.inside[key].remove(number)
-                self.gate.leave(key)
+                self.limiter.leave(key)
 
-        if not self.gate.enter(key, run):
+        if not self.limiter.enter(key, run):
             self.accepted[key].remove(number)
             assert len(self.accepted[key]) - len(self.order[key]) == WAITING
 
     def leave(self, key: str) -> None:
         if self.inside[key]:
             self.inside[key].pop(0)
-            self.gate.leave(key)
+            self.limiter.leave(key)
 
     def check(self) -> None:
-        assert self.gate.in_flight == sum(map(len, self.inside.values())) <= TOTAL
+        assert self.limiter.in_flight == sum(map(len, self.inside.values())) <= TOTAL
         assert all(len(lane) <= EACH for lane in self.inside.values())
 
 
@@ -63,71 +63,71 @@ def test_bounds_order_and_no_place_lost(steps: list[tuple[str, str]]) -> None:
         crowd.check()
         for lane in KEYS:
             waits = len(crowd.accepted[lane]) - len(crowd.order[lane])
-            idle = len(crowd.inside[lane]) < EACH and crowd.gate.in_flight < TOTAL
+            idle = len(crowd.inside[lane]) < EACH and crowd.limiter.in_flight < TOTAL
             assert not (waits and idle), "a free place is never left to stand"
-    while crowd.gate.in_flight:
+    while crowd.limiter.in_flight:
         for key in KEYS:
             crowd.leave(key)
     assert crowd.order == crowd.accepted
-    assert (crowd.gate.in_flight, crowd.gate.waiting, crowd.gate._lanes) == (0, 0, {})
+    assert (crowd.limiter.in_flight, crowd.limiter.waiting, crowd.limiter._lanes) == (0, 0, {})
 
 
 def test_free_places_go_round_among_lanes() -> None:
-    gate = Gate(total_max=1, per_destination_max=1, lane_waiting_max=10, clock=VirtualClock())
+    limiter = ConcurrencyLimiter(total_max=1, per_destination_max=1, lane_waiting_max=10, clock=VirtualClock())
     ran: list[str] = []
-    gate.enter("first", lambda: None)
+    limiter.enter("first", lambda: None)
     for _ in range(3):
         for key in KEYS:
-            gate.enter(key, lambda key=key: ran.append(key))  # type: ignore[misc]
+            limiter.enter(key, lambda key=key: ran.append(key))  # type: ignore[misc]
     for key in ["first", *KEYS, *KEYS, *KEYS]:
-        gate.leave(key)
+        limiter.leave(key)
     assert ran == [*KEYS, *KEYS, *KEYS]
 
 
 def test_a_hung_destination_delays_no_other() -> None:
-    gate = Gate(total_max=10, per_destination_max=1, lane_waiting_max=10, clock=VirtualClock())
+    limiter = ConcurrencyLimiter(total_max=10, per_destination_max=1, lane_waiting_max=10, clock=VirtualClock())
     ran: list[str] = []
     for number in range(5):
-        gate.enter("hung", lambda number=number: ran.append(f"hung {number}"))  # type: ignore[misc]
+        limiter.enter("hung", lambda number=number: ran.append(f"hung {number}"))  # type: ignore[misc]
     for number in range(3):
-        gate.enter("free", lambda number=number: ran.append(f"free {number}"))  # type: ignore[misc]
-        gate.leave("free")
+        limiter.enter("free", lambda number=number: ran.append(f"free {number}"))  # type: ignore[misc]
+        limiter.leave("free")
     assert ran == ["hung 0", "free 0", "free 1", "free 2"]
 
 
 def test_a_long_queue_of_calls_not_wanted_any_more_is_passed_through() -> None:
-    gate = Gate(total_max=1, per_destination_max=1, lane_waiting_max=100_000, clock=VirtualClock())
+    limiter = ConcurrencyLimiter(total_max=1, per_destination_max=1, lane_waiting_max=100_000, clock=VirtualClock())
     ran: list[str] = []
-    gate.enter("a", lambda: None)
+    limiter.enter("a", lambda: None)
     for number in range(20_000):
         key = "ab"[number % 2]
-        gate.enter(key, lambda key=key: gate.leave(key))  # type: ignore[misc]
-    gate.enter("b", lambda: ran.append("wanted"))
-    gate.leave("a")
+        limiter.enter(key, lambda key=key: limiter.leave(key))  # type: ignore[misc]
+    limiter.enter("b", lambda: ran.append("wanted"))
+    limiter.leave("a")
     assert ran == ["wanted"]
-    assert (gate.in_flight, gate.waiting) == (1, 0)
+    assert (limiter.in_flight, limiter.waiting) == (1, 0)
 
 
 def test_cleared_it_forgets_who_waits_and_keeps_count_of_who_is_inside() -> None:
-    gate = Gate(total_max=2, per_destination_max=1, lane_waiting_max=10, clock=VirtualClock())
+    limiter = ConcurrencyLimiter(total_max=2, per_destination_max=1, lane_waiting_max=10, clock=VirtualClock())
     ran: list[str] = []
     for key in ("a", "a", "b", "b", "c"):
-        gate.enter(key, lambda key=key: ran.append(key))  # type: ignore[misc]
-    gate.clear()
-    gate.leave("a")
-    gate.leave("b")
+        limiter.enter(key, lambda key=key: ran.append(key))  # type: ignore[misc]
+    limiter.clear()
+    limiter.leave("a")
+    limiter.leave("b")
     assert ran == ["a", "b"]
-    assert (gate.in_flight, gate.waiting, gate._lanes) == (0, 0, {})
+    assert (limiter.in_flight, limiter.waiting, limiter._lanes) == (0, 0, {})
 
 
 def test_a_lane_says_how_long_its_first_has_waited() -> None:
     clock = VirtualClock()
-    gate = Gate(total_max=1, per_destination_max=1, lane_waiting_max=10, clock=clock)
-    gate.enter("a", lambda: None)
-    assert gate.waited_ms("a") == gate.waited_ms("nobody") == 0
-    gate.enter("a", lambda: None)
+    limiter = ConcurrencyLimiter(total_max=1, per_destination_max=1, lane_waiting_max=10, clock=clock)
+    limiter.enter("a", lambda: None)
+    assert limiter.waited_ms("a") == limiter.waited_ms("nobody") == 0
+    limiter.enter("a", lambda: None)
     clock.advance(5_000)
-    gate.enter("a", lambda: None)
-    assert 5_000 <= gate.waited_ms("a") < 10_000
-    gate.leave("a")
-    assert gate.waited_ms("a") < 5_000, "the first has gone in"
+    limiter.enter("a", lambda: None)
+    assert 5_000 <= limiter.waited_ms("a") < 10_000
+    limiter.leave("a")
+    assert limiter.waited_ms("a") < 5_000, "the first has gone in"

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.rig import CHECK, IN, Rig, message
 from twophase.coordinator.operator import Act
-from twophase.coordinator.state.active_message import Occurrence
+from twophase.coordinator.state.active_message import Trigger
 from twophase.core.errors import NotYetDelivered
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Durability
@@ -117,10 +117,10 @@ async def test_a_restart_does_not_forget_it(rig: Rig) -> None:
 
 async def test_redriving_a_parked_message_does_not_call_before(rig: Rig) -> None:
     await rig.submit(message("g", not_before_ms=rig.clock.now_ms() + HOUR_MS))
-    entry = rig.coordinator._active.get("g")
-    assert entry is not None
+    active = rig.coordinator._memory.get("g")
+    assert active is not None
     for event in (Event.PARK, Event.REDRIVE):
-        rig.coordinator._decisions.happen(entry, Occurrence(event, decided_by="operator"))
+        rig.coordinator._machine.handle(active, Trigger(event, decided_by="operator"))
         await rig.settled()
     await not_yet(rig, HOUR_MS - 1_000)
     rig.clock.advance(1_064)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, Rig, message
 from twophase.coordinator.operator import Act
-from twophase.coordinator.state.active_message import ReplyOf
+from twophase.coordinator.state.active_message import Reply
 from twophase.core.errors import InvalidRequest, StateConflict, UnknownMessage
 from twophase.core.lifecycle import State
 from twophase.core.message import Durability, Message
@@ -27,7 +27,7 @@ def anything(_: Message, __: Sequence[Move]) -> None:
     """A door that lets every address pass."""
 
 
-async def redirect(rig: Rig, wanted: Redirection, gid: str = "g") -> tuple[ReplyOf, tuple[Move, ...]]:
+async def redirect(rig: Rig, wanted: Redirection, gid: str = "g") -> tuple[Reply, tuple[Move, ...]]:
     """Eve's redirect."""
     acting = rig.coordinator.operator.redirect(gid, wanted, EVE, anything)
     return await asyncio.wait_for(acting, PATIENCE_S)

@@ -55,7 +55,7 @@ async def test_a_branch_call_carries_dtms_query_headers_and_the_payload_as_it_ca
 
 async def test_the_coordinators_own_headers_go_before_those_of_the_message(rig: Rig) -> None:
     """Where a message that an earlier version took has the same header, receivers read the coordinator's."""
-    rig.coordinator._engine.carry(("x-twophase-oldest", "1"))
+    rig.coordinator._dispatcher.delivery.carry(("x-twophase-oldest", "1"))
     forged = ("x-twophase-oldest", "9999999999999")
     await rig.submit(message("g", headers=(forged,), trace=(("traceparent", "00-1"),)))
     await rig.until_state("g", State.SUCCEEDED)

@@ -10,6 +10,7 @@ import msgspec
 
 from tests.unit.coordinator.rig import PATIENCE_S, QUICK, Rig, message, set_back
 from twophase.coordinator.maintenance.retention import Retention
+from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import ForgottenMessage, StateConflict, StoreError
 from twophase.core.gid import RANDOM_BYTES, make_gid
@@ -128,7 +129,7 @@ async def test_a_cleaning_that_fails_is_told_and_the_next_one_goes_on(rig: Rig) 
                 raise failures.pop()
             return Purged(0, 0, more=False, horizon_ms=before_ms)
 
-    retention = Retention(Failing(), KEPT, rig.clock, lambda: 0.0, rig.watcher)  # type: ignore[arg-type] # two methods
+    retention = Retention(Runtime(Failing(), rig.clock, lambda: 0.0, KEPT, rig.watcher))  # type: ignore[arg-type] # two methods
     await retention.start()
     await rig.until(lambda: len(asked) == 1)
     rig.clock.advance(60_001)
@@ -152,7 +153,7 @@ async def test_after_each_step_the_store_is_left_alone_several_times_as_long(rig
             await asyncio.sleep(0.02)
             return Purged(limit, 0, more=len(began_s) == 1, horizon_ms=before_ms)
 
-    retention = Retention(Slow(), KEPT, rig.clock, lambda: 0.0, rig.watcher)  # type: ignore[arg-type] # two methods
+    retention = Retention(Runtime(Slow(), rig.clock, lambda: 0.0, KEPT, rig.watcher))  # type: ignore[arg-type] # two methods
     await retention.start()
     await rig.until(lambda: len(began_s) == 2)
     await retention.stop()
@@ -173,7 +174,7 @@ async def test_a_cleaning_that_lasts_too_long_takes_more_at_once(rig: Rig) -> No
             return Purged(limit, 0, more=len(limits) < 3, horizon_ms=before_ms)
 
     settings = msgspec.structs.replace(KEPT, retention_interval_ms=10, purge_share=1.0)
-    retention = Retention(Slow(), settings, rig.clock, lambda: 0.0, rig.watcher)  # type: ignore[arg-type] # two methods
+    retention = Retention(Runtime(Slow(), rig.clock, lambda: 0.0, settings, rig.watcher))  # type: ignore[arg-type] # two methods
     await retention.start()
     await rig.until(lambda: len(limits) >= 3)
     await retention.stop()
@@ -199,7 +200,7 @@ async def test_a_step_that_is_too_much_for_the_store_is_tried_with_less(rig: Rig
         return len(limits) >= calls
 
     settings = msgspec.structs.replace(KEPT, purge_rows=100, purge_share=1.0)
-    retention = Retention(Strained(), settings, rig.clock, lambda: 0.0, rig.watcher)  # type: ignore[arg-type] # two
+    retention = Retention(Runtime(Strained(), rig.clock, lambda: 0.0, settings, rig.watcher))  # type: ignore[arg-type] # two
     await retention.start()
     for refused in (1, 2, 4):
         await rig.until(partial(reached, refused))

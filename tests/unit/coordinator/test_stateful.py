@@ -24,7 +24,7 @@ from tests.unit.coordinator.rig import OK, QUICK, GatedStore, Rig, ScriptedDesti
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.operator import Act
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.active_message import ReplyOf
+from twophase.coordinator.state.active_message import Reply
 from twophase.core.errors import StoreError
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Branch, Durability, Message, Options, decode, same_content, same_prepared
@@ -219,7 +219,7 @@ class Scene(Rig):
 
 
 class Promises(RuleBasedStateMachine):
-    """The rules are what may happen; the notebook asserts."""
+    """The rules are what may handle; the notebook asserts."""
 
     gids = st.sampled_from(GIDS)
     events = st.sampled_from([Event.PREPARE, Event.SUBMIT, Event.ABORT])
@@ -243,7 +243,7 @@ class Promises(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.runner = asyncio.Runner()
-        self.replies: list[list[ReplyOf]] = []
+        self.replies: list[list[Reply]] = []
         self.acts: list[asyncio.Future[None]] = []
         self.broken: list[BaseException] = []
 
@@ -303,10 +303,10 @@ class Promises(RuleBasedStateMachine):
 
     def _request(self, event: Event, said: Message, clumsy: bool) -> None:
         gid = said.gid
-        took: list[ReplyOf] = []
+        took: list[Reply] = []
         self.replies.append(took)
 
-        def on_reply(reply: ReplyOf) -> None:
+        def on_reply(reply: Reply) -> None:
             took.append(reply)
             try:
                 self._check(event, said, reply)
@@ -327,7 +327,7 @@ class Promises(RuleBasedStateMachine):
 
         self.run(ask())
 
-    def _check(self, event: Event, said: Message, reply: ReplyOf) -> None:
+    def _check(self, event: Event, said: Message, reply: Reply) -> None:
         """An acknowledgement is true, durably, at the moment it is given (I7, I8)."""
         if reply.error is not None:
             return

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.coordinator.rig import PATIENCE_S
-from twophase.coordinator.state.active_message import Entry
+from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.coordinator.state.timers import Timers
 from twophase.core.message import Message
 
@@ -43,24 +43,24 @@ def test_it_calls_what_a_naive_list_of_times_would(steps: list[tuple[str, int, i
 
 async def _compare(steps: list[tuple[str, int, int]]) -> None:
     clock = Steps()
-    called: list[Entry] = []
+    called: list[ActiveMessage] = []
     timers = Timers(clock, called.append)
-    entries = [Entry(Message(str(index), ())) for index in range(ENTRIES)]
-    due: dict[Entry, int] = {}
+    messages = [ActiveMessage(Message(str(index), ())) for index in range(ENTRIES)]
+    due: dict[ActiveMessage, int] = {}
     for what, index, ms in [*steps, ("advance", 0, 1_000)]:
         if what == "schedule":
-            due[entries[index]] = clock.ms + ms
-            timers.schedule(entries[index], clock.ms + ms)
+            due[messages[index]] = clock.ms + ms
+            timers.schedule(messages[index], clock.ms + ms)
         elif what == "cancel":
-            due.pop(entries[index], None)
-            timers.cancel(entries[index])
+            due.pop(messages[index], None)
+            timers.cancel(messages[index])
         else:
             clock.ms += ms
             called.clear()
             timers.tick()
             assert len(called) == len(set(called))
-            for entry in called:
-                assert due.pop(entry) <= clock.ms
+            for active in called:
+                assert due.pop(active) <= clock.ms
             assert all(due_ms > clock.ms - BUCKET_MS for due_ms in due.values())
     assert due == {}
     timers.stop()
@@ -68,17 +68,17 @@ async def _compare(steps: list[tuple[str, int, int]]) -> None:
 
 async def test_one_called_may_cancel_another_of_the_same_bucket() -> None:
     clock = Steps()
-    called: list[Entry] = []
-    entries = [Entry(Message(str(index), ())) for index in range(3)]
+    called: list[ActiveMessage] = []
+    messages = [ActiveMessage(Message(str(index), ())) for index in range(3)]
 
-    def on_due(entry: Entry) -> None:
-        called.append(entry)
-        for other in entries:
+    def on_due(active: ActiveMessage) -> None:
+        called.append(active)
+        for other in messages:
             timers.cancel(other)
 
     timers = Timers(clock, on_due)
-    for entry in entries:
-        timers.schedule(entry, START_MS)
+    for active in messages:
+        timers.schedule(active, START_MS)
     clock.ms += 2 * BUCKET_MS
     timers.tick()
     assert len(called) == 1
@@ -88,12 +88,12 @@ async def test_one_called_may_cancel_another_of_the_same_bucket() -> None:
 async def test_one_called_may_schedule_another_of_the_same_bucket_for_later() -> None:
     clock = Steps()
     called: list[str] = []
-    first, second = Entry(Message("first", ())), Entry(Message("second", ()))
+    first, second = ActiveMessage(Message("first", ())), ActiveMessage(Message("second", ()))
 
-    def on_due(entry: Entry) -> None:
-        called.append(entry.message.gid)
+    def on_due(active: ActiveMessage) -> None:
+        called.append(active.message.gid)
         if len(called) == 1:
-            timers.schedule(first if entry is second else second, clock.ms + 500)
+            timers.schedule(first if active is second else second, clock.ms + 500)
 
     timers = Timers(clock, on_due)
     timers.schedule(first, START_MS)
@@ -109,11 +109,11 @@ async def test_one_called_may_schedule_another_of_the_same_bucket_for_later() ->
 
 async def test_one_that_fails_does_not_stop_the_others() -> None:
     clock = Steps()
-    called: list[Entry] = []
+    called: list[ActiveMessage] = []
     done = asyncio.Event()
 
-    def on_due(entry: Entry) -> None:
-        called.append(entry)
+    def on_due(active: ActiveMessage) -> None:
+        called.append(active)
         if len(called) == 3:
             done.set()
         raise RuntimeError("a fault")
@@ -121,7 +121,7 @@ async def test_one_that_fails_does_not_stop_the_others() -> None:
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
     timers = Timers(clock, on_due)
     for index in range(3):
-        timers.schedule(Entry(Message(str(index), ())), START_MS)
+        timers.schedule(ActiveMessage(Message(str(index), ())), START_MS)
     clock.ms += 2 * BUCKET_MS
     with pytest.raises(RuntimeError):
         timers.tick()
@@ -131,10 +131,10 @@ async def test_one_that_fails_does_not_stop_the_others() -> None:
 
 async def test_a_crowd_due_at_once_does_not_hold_the_loop() -> None:
     clock = Steps()
-    called: list[Entry] = []
+    called: list[ActiveMessage] = []
     timers = Timers(clock, called.append)
     for index in range(5_000):
-        timers.schedule(Entry(Message(str(index), ())), START_MS)
+        timers.schedule(ActiveMessage(Message(str(index), ())), START_MS)
     clock.ms += 2 * BUCKET_MS
     timers.tick()
     assert len(called) < 5_000
@@ -146,10 +146,10 @@ async def test_a_crowd_due_at_once_does_not_hold_the_loop() -> None:
 
 async def test_cancelled_far_times_leave_no_buckets_behind() -> None:
     clock = Steps()
-    timers = Timers(clock, lambda entry: None)
-    entry = Entry(Message("g", ()))
+    timers = Timers(clock, lambda active: None)
+    active = ActiveMessage(Message("g", ()))
     for index in range(50_000):
-        timers.schedule(entry, START_MS + index * 1_000)
+        timers.schedule(active, START_MS + index * 1_000)
     assert len(timers._buckets) < 25_000
     assert len(timers._order) == len(timers._buckets)
     timers.stop()
@@ -157,11 +157,11 @@ async def test_cancelled_far_times_leave_no_buckets_behind() -> None:
 
 async def test_stopped_it_calls_nothing() -> None:
     clock = Steps()
-    called: list[Entry] = []
+    called: list[ActiveMessage] = []
     timers = Timers(clock, called.append)
-    timers.schedule(Entry(Message("before", ())), START_MS)
+    timers.schedule(ActiveMessage(Message("before", ())), START_MS)
     timers.stop()
-    timers.schedule(Entry(Message("after", ())), START_MS)
+    timers.schedule(ActiveMessage(Message("after", ())), START_MS)
     clock.ms += 1_000
     timers.tick()
     assert called == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twophase.core.lifecycle import Action, Event, Reply, State, Transition
+from twophase.core.lifecycle import Action, Event, ReplyKind, State, Transition
 
 COLUMNS = ("absent", "forgotten", "prepared", "submitted", "succeeded", "failed")
 
@@ -42,12 +42,12 @@ def expected() -> dict[tuple[State, Event], Transition]:
 
 
 def _cell(state: State, words: list[str]) -> Transition:
-    action, next_state, reply = Action.NOTHING, state, Reply.OK
+    action, next_state, reply = Action.NOTHING, state, ReplyKind.OK
     for word in words:
         if word in _STATES:
             next_state = _STATES[word]
-        elif word.upper() in Reply.__members__:
-            reply = Reply[word.upper()]
+        elif word.upper() in ReplyKind.__members__:
+            reply = ReplyKind[word.upper()]
         elif word != "-":
             action = Action[word.upper()]
     return Transition(next_state, action, reply)

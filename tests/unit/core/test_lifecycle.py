@@ -8,7 +8,7 @@ from types import FrameType
 
 import pytest
 
-from twophase.core.lifecycle import FINAL, STORED, TRANSITIONS, Action, Event, Reply, State, transition
+from twophase.core.lifecycle import FINAL, STORED, TRANSITIONS, Action, Event, ReplyKind, State, transition
 
 from .table import expected
 
@@ -62,7 +62,7 @@ def test_a_state_changes_exactly_when_something_is_stored() -> None:
 
 
 def test_nothing_that_is_refused_changes_a_state() -> None:
-    refused = [(state, event) for state, event in ALL if transition(state, event).reply is not Reply.OK]
+    refused = [(state, event) for state, event in ALL if transition(state, event).reply is not ReplyKind.OK]
 
     assert refused
     assert all(transition(state, event).next_state is state for state, event in refused)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scripts import lifecycle
-from twophase.core.lifecycle import Action, Event, Reply, State, Transition, transition
+from twophase.core.lifecycle import Action, Event, ReplyKind, State, Transition, transition
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -19,7 +19,7 @@ def test_the_check_passes_on_the_page_as_it_stands() -> None:
 def test_the_check_notices_a_changed_cell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def changed(state: State, event: Event) -> Transition:
         if (state, event) == (State.SUBMITTED, Event.ABORT):
-            return Transition(State.FAILED, Action.FINISH, Reply.OK)
+            return Transition(State.FAILED, Action.FINISH, ReplyKind.OK)
         return transition(state, event)
 
     monkeypatch.setattr(lifecycle, "transition", changed)

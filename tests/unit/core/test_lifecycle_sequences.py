@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from twophase.core.lifecycle import FINAL, Action, Event, Reply, State, transition
+from twophase.core.lifecycle import FINAL, Action, Event, ReplyKind, State, transition
 
 _COMMITS = frozenset({Event.SUBMIT, Event.SUBMIT_OTHER, Event.CHECK_COMMITTED})
 _FAILS = frozenset({Event.ABORT, Event.CHECK_ROLLED_BACK, Event.FORCE_STOP})
@@ -128,5 +128,5 @@ def test_nothing_moves_a_final_message(events: list[Event], final: State) -> Non
 def test_an_acknowledged_event_that_comes_again_is_acknowledged_again(state: State, event: Event) -> None:
     first = transition(state, event)
 
-    if first.reply is Reply.OK and event not in (Event.PREPARE_OTHER, Event.SUBMIT_OTHER):
-        assert transition(first.next_state, event).reply is Reply.OK
+    if first.reply is ReplyKind.OK and event not in (Event.PREPARE_OTHER, Event.SUBMIT_OTHER):
+        assert transition(first.next_state, event).reply is ReplyKind.OK

@@ -14,13 +14,10 @@ from typing import Final, Protocol
 
 from twophase.coordinator.background import end
 from twophase.coordinator.cluster.store_clock import StoreClock
-from twophase.coordinator.observer import Observer
-from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.store_faults import as_store_error, log_text
 from twophase.core.errors import StoreError, StoreFenced, TwophaseError
-from twophase.core.hooks import Chance
 from twophase.core.schedule import Schedule
-from twophase.stores.base import Store
 
 _BEATS_PER_LEASE: Final = 4
 
@@ -88,7 +85,7 @@ class Membership:
     """Beats, adopts, and finds a new place. On a store that is not shared it does nothing.
 
     Arguments:
-        store: started before this.
+        runtime: the surroundings; the store is started before this.
         work: the coordinator.
         clock: follows the store's at every beat.
         on_contact: called when the store answers again after it did not.
@@ -96,20 +93,17 @@ class Membership:
 
     def __init__(
         self,
-        store: Store,
+        runtime: Runtime,
         work: Work,
         clock: StoreClock,
-        settings: CoordinatorSettings,
-        chance: Chance,
-        observer: Observer,
         on_contact: Callable[[], None],
     ) -> None:
-        self._store = store
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._random = runtime.random
+        self._observer = runtime.observer
         self._work = work
         self._clock = clock
-        self._settings = settings
-        self._chance = chance
-        self._observer = observer
         self._on_contact = on_contact
         self._contact = Contact(0)
         self._silent = False
@@ -226,7 +220,7 @@ class Membership:
                 failures += 1
                 error_code = cause.code if isinstance(cause, TwophaseError) else as_store_error(cause).code
                 self._observer.heartbeat_failed(error_code, log_text(cause))
-                await asyncio.sleep(pauses.pause_ms(failures, self._chance()) / 1000)
+                await asyncio.sleep(pauses.pause_ms(failures, self._random()) / 1000)
                 continue
             if not self._leaving:  # which may have begun while the store was asked; stopping it gives the place back
                 self._work.take_up()

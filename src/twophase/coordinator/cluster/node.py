@@ -3,7 +3,7 @@
 Keeps I2 and I9 with a rule of its own: whatever was planned in one tenure is written in that tenure, or never. A change
 written under the next one would make the row this node's, which has forgotten it, while the node that took it over
 loses its compare-and-set and forgets it, too: nobody would see to it. So between the last look at what waits for the
-store and the forgetting of the last entry nothing else runs (`forget_all`), and `Committer.resume` finds nothing.
+store and the forgetting of the last active nothing else runs (`forget_all`), and `GroupCommit.resume` finds nothing.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from twophase.coordinator.cluster.ownership import Moved
-from twophase.coordinator.engine import Engine
+from twophase.coordinator.admission import Admission
+from twophase.coordinator.cluster.ownership import Ownership
+from twophase.coordinator.dispatch.dispatcher import Dispatcher
 from twophase.coordinator.maintenance.recovery import Recovery
+from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.machine import StateMachine
 from twophase.core.errors import StoreError, StoreFenced
 
 
@@ -24,11 +27,21 @@ class Node:
         on_tick: looks at the clock.
     """
 
-    def __init__(self, engine: Engine, moved: Moved, recovery: Recovery, on_tick: Callable[[], None]) -> None:
-        self._engine = engine
-        self._admission = engine.admission
-        self._decisions = engine.decisions
-        self._moved = moved
+    def __init__(
+        self,
+        memory: ActiveSet,
+        machine: StateMachine,
+        admission: Admission,
+        dispatcher: Dispatcher,
+        ownership: Ownership,
+        recovery: Recovery,
+        on_tick: Callable[[], None],
+    ) -> None:
+        self._memory = memory
+        self._machine = machine
+        self._admission = admission
+        self._dispatcher = dispatcher
+        self._ownership = ownership
         self._recovery = recovery
         self._fatal: asyncio.Future[StoreError] | None = None
         self.tick = on_tick
@@ -45,12 +58,12 @@ class Node:
     def halt(self) -> None:
         """At once: accept nothing, begin nothing, write nothing."""
         self._admission.close()
-        self._engine.drain()
-        self._decisions.committer.halt()
+        self._dispatcher.drain()
+        self._machine.group_commit.halt()
 
     async def let_go(self, error: StoreFenced) -> None:
         """What was acknowledged is safe in the store, and another node's now; what waits learns that it is unknown."""
-        await self._moved.stop()
+        await self._ownership.stop()
         await self._recovery.stop()
         await self.forget_all(error)
 
@@ -58,8 +71,8 @@ class Node:
         """The rows that were ours come back by adoption, if nobody was faster."""
         if self._admission.draining:
             return
-        self._engine.resume()
-        self._decisions.committer.resume()
+        self._dispatcher.resume()
+        self._machine.group_commit.resume()
         self._admission.open()
         self._recovery.restart()
 
@@ -70,15 +83,15 @@ class Node:
     def fail(self, error: StoreError) -> None:
         """This node cannot go on."""
         self._admission.close()
-        self._engine.timers.stop()
-        self._engine.drain()
+        self._memory.timers.stop()
+        self._dispatcher.drain()
         if self._fatal is not None and not self._fatal.done():
             self._fatal.set_result(error)
 
     async def forget_all(self, error: StoreError) -> None:
         """Halted: give up what waits for the store and everything in memory, and tell whoever waits for any of it."""
         await self._admission.cancel()
-        await self._decisions.committer.discard(error)
-        # No await from here on: an answer that came in between would plan a change of an entry that is forgotten.
-        for entry in self._engine.active.entries():
-            self._decisions.give_up(entry, None, type(error)(error.message, gid=entry.message.gid))
+        await self._machine.group_commit.discard(error)
+        # No await from here on: an answer that came in between would plan a change of a message that is evicted.
+        for active in self._memory.messages():
+            self._machine.fail_and_evict(active, None, type(error)(error.message, gid=active.message.gid))

@@ -1,4 +1,4 @@
-"""Which due messages are still this node's, asked before their producers or branches are.
+"""Ownership of due messages: compares them with the store before their producers are asked or branches called.
 
 On a store that several nodes share, a submit may reach another node, which then owns the message, while this one
 still holds it in memory with a timer. Asking every such producer would double the load of a busy system, so due
@@ -14,123 +14,111 @@ from collections.abc import Callable
 from typing import Final
 
 from twophase.coordinator.background import end
-from twophase.coordinator.observer import Observer
-from twophase.coordinator.state.active_message import Entry
-from twophase.coordinator.state.active_set import Active
-from twophase.coordinator.state.timers import Timers
+from twophase.coordinator.runtime import Runtime
+from twophase.coordinator.state.active_message import ActiveMessage
+from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.machine import StateMachine
 from twophase.coordinator.store_faults import as_store_error, log_text
 from twophase.core.errors import StoreFenced
-from twophase.core.hooks import Clock
 from twophase.core.lifecycle import State
-from twophase.stores.base import Store
 
 _TOGETHER_MAX: Final = 2_000
 _LATER_MS: Final = 1_000
 
 
-class Moved:
-    """Sifts due messages.
+class Ownership:
+    """Dispatches due messages that this node still owns, and evicts the others.
 
     Arguments:
-        on_ours: called with each that is ours, in the state that memory knows.
-        on_done: called with each that turned out to be something else meanwhile, and may be needed no more.
-        on_fenced: called when the store says that this node has lost its place.
+        runtime: the surroundings.
+        memory: the messages in memory.
+        machine: evicts messages that are no longer needed, and reports that the node has lost its slot.
+        dispatch: called with each message that this node owns, in the state that memory knows.
     """
 
     def __init__(
-        self,
-        store: Store,
-        active: Active,
-        timers: Timers,
-        clock: Clock,
-        observer: Observer,
-        *,
-        on_ours: Callable[[Entry], None],
-        on_done: Callable[[Entry], None],
-        on_fenced: Callable[[StoreFenced], None],
+        self, runtime: Runtime, memory: ActiveSet, machine: StateMachine, dispatch: Callable[[ActiveMessage], None]
     ) -> None:
-        self._store = store
-        self._active = active
-        self._timers = timers
-        self._clock = clock
-        self._observer = observer
-        self._on_ours = on_ours
-        self._on_done = on_done
-        self._on_fenced = on_fenced
-        self._waiting: list[tuple[Entry, int]] = []
+        self._store = runtime.store
+        self._clock = runtime.clock
+        self._observer = runtime.observer
+        self._memory = memory
+        self._machine = machine
+        self._dispatch = dispatch
+        self._waiting: list[tuple[ActiveMessage, int]] = []
         self._task: asyncio.Task[None] | None = None
 
-    def sift(self, entry: Entry) -> None:
-        """Find out about a due message, together with all that come until the store can be asked."""
-        assert entry.state in (State.PREPARED, State.SUBMITTED), "only what is not final is due"
-        entry.calls += 1  # an answer is awaited: it stays in memory
-        self._waiting.append((entry, entry.version))
+    def check(self, active: ActiveMessage) -> None:
+        """Check the owner of a due message, together with all that come until the store can be asked."""
+        assert active.state in (State.PREPARED, State.SUBMITTED), "only what is not final is due"
+        active.calls += 1  # an answer is awaited: it stays in memory
+        self._waiting.append((active, active.version))
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="twophase moved")
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="twophase ownership")
 
     async def stop(self) -> None:
         """Ask nothing more. Safe to call twice."""
         task, self._task = self._task, None
         await end(task)
-        for entry, _ in self._waiting:
-            entry.calls -= 1
+        for active, _ in self._waiting:
+            active.calls -= 1
         self._waiting.clear()
 
     async def _run(self) -> None:
         while self._waiting:
             asked = self._waiting[:_TOGETHER_MAX]
             try:
-                moved = await self._store.moved([(entry.message.gid, version) for entry, version in asked])
+                moved = await self._store.moved([(active.message.gid, version) for active, version in asked])
             except Exception as cause:  # noqa: BLE001 -- whatever it is, they are asked about later: I9 hangs on it
                 self._failed(cause, asked)
                 continue
             del self._waiting[: len(asked)]
             left = 0
-            for entry, version in asked:
+            for active, version in asked:
                 try:
-                    left += self._tell(entry, version, entry.message.gid in moved)
+                    left += self._tell(active, version, active.message.gid in moved)
                 except Exception as cause:  # noqa: BLE001 -- one message's fault never stops its neighbours
                     self._observer.flush_failed(as_store_error(cause).code, log_text(cause))
-                    self._later(entry)
+                    self._later(active)
             if left:
                 self._observer.moved(left)
 
-    def _failed(self, cause: Exception, asked: list[tuple[Entry, int]]) -> None:
+    def _failed(self, cause: Exception, asked: list[tuple[ActiveMessage, int]]) -> None:
         error = as_store_error(cause)
         del self._waiting[: len(asked)]
         self._observer.flush_failed(error.code)
-        for entry, _ in asked:
-            entry.calls -= 1
-            self._later(entry)
+        for active, _ in asked:
+            active.calls -= 1
+            self._later(active)
         if isinstance(error, StoreFenced):
-            self._on_fenced(error)
+            self._machine.fenced(error)
 
-    def _tell(self, entry: Entry, version: int, moved: bool) -> bool:  # noqa: FBT001 -- what the store said
+    def _tell(self, active: ActiveMessage, version: int, moved: bool) -> bool:  # noqa: FBT001 -- what the store said
         """Go on with one; True when it has left memory."""
-        entry.calls -= 1
-        if entry.detached:
+        active.calls -= 1
+        if active.detached:
             return False
-        if entry.busy or entry.version != version or not _in_doubt(entry) or entry.waiters:
+        if active.busy or active.version != version or not _in_doubt(active) or active.waiters:
             # A change from here came in between. Its outcome tells all there is to know, but need not set a timer.
-            self._later(entry)
+            self._later(active)
         elif not moved:
-            self._on_ours(entry)
-        elif entry.calls == 0:
-            entry.mine = False
-            self._active.remove(entry)
+            self._dispatch(active)
+        elif active.calls == 0:
+            active.owned = False
+            self._memory.remove(active)
             return True
         return False
 
-    def _later(self, entry: Entry) -> None:
+    def _later(self, active: ActiveMessage) -> None:
         """Ask about it later, if it is still to be asked about; what is not may have stayed for this answer alone."""
-        if entry.detached:
+        if active.detached:
             return
-        if _in_doubt(entry):
-            if not entry.parked and entry.bucket < 0:
-                self._timers.schedule(entry, self._clock.now_ms() + _LATER_MS)
+        if _in_doubt(active):
+            if not active.parked and active.bucket < 0:
+                self._memory.timers.schedule(active, self._clock.now_ms() + _LATER_MS)
         else:
-            self._on_done(entry)
+            self._machine.evict_if_idle(active)
 
 
-def _in_doubt(entry: Entry) -> bool:
-    return entry.mine and entry.round is None and entry.state in (State.PREPARED, State.SUBMITTED)
+def _in_doubt(active: ActiveMessage) -> bool:
+    return active.owned and active.round is None and active.state in (State.PREPARED, State.SUBMITTED)

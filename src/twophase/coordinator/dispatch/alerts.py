@@ -18,7 +18,7 @@ import msgspec
 
 from twophase.coordinator.dispatch.evidence import tellable
 from twophase.coordinator.observer import Observer
-from twophase.coordinator.state.active_message import Entry
+from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.core.credentials import without_credentials
 from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer, Call, Destination
@@ -128,15 +128,15 @@ class Alerts:
         self._in_flight = 0
         self._stopped = False
 
-    def failing(self, entry: Entry, attempt: Attempt, event: AlertEvent) -> None:
-        """A call for this message has failed, `entry.attempts` times in a row by now."""
-        if self._webhook is not None and entry.attempts >= self._after:
-            self._tell(entry, event, attempt.branch_id, attempt.target, _what(attempt), attempt.at_ms)
+    def failing(self, active: ActiveMessage, attempt: Attempt, event: AlertEvent) -> None:
+        """A call for this message has failed, `active.attempts` times in a row by now."""
+        if self._webhook is not None and active.attempts >= self._after:
+            self._tell(active, event, attempt.branch_id, attempt.target, _what(attempt), attempt.at_ms)
 
-    def parked(self, entry: Entry, why: str, now_ms: int) -> None:
+    def parked(self, active: ActiveMessage, why: str, now_ms: int) -> None:
         """The message is not tried any more, until an operator redrives it."""
         if self._webhook is not None:
-            self._tell(entry, AlertEvent.PARKED, "", "", f"parked: {why}", now_ms)
+            self._tell(active, AlertEvent.PARKED, "", "", f"parked: {why}", now_ms)
 
     def check_address(self, event: AlertEvent, target: str, error: str, failures: int, age_ms: int) -> None:
         """A check address that messages bring cannot answer, or answers again."""
@@ -151,11 +151,13 @@ class Alerts:
         if self._destination is not None:
             await self._destination.stop()
 
-    def _tell(self, entry: Entry, event: AlertEvent, branch: str, target: str, error: str, now_ms: int) -> None:
-        age_ms = max(0, now_ms - entry.created_ms)
-        status = "prepared" if entry.state is State.PREPARED else "submitted"
-        gid = entry.message.gid
-        alert = Alert(gid, status, branch, error, entry.attempts, event, target, age_ms)
+    def _tell(
+        self, active: ActiveMessage, event: AlertEvent, branch: str, target: str, error: str, now_ms: int
+    ) -> None:
+        age_ms = max(0, now_ms - active.created_ms)
+        status = "prepared" if active.state is State.PREPARED else "submitted"
+        gid = active.message.gid
+        alert = Alert(gid, status, branch, error, active.attempts, event, target, age_ms)
         self._enqueue((gid, branch, event), alert)
 
     def _enqueue(self, key: tuple[str, str, str], alert: Alert) -> None:

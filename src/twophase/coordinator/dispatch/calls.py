@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from twophase.coordinator.dispatch.limiter import Gate
-from twophase.coordinator.state.active_message import Entry
+from twophase.coordinator.dispatch.limiter import ConcurrencyLimiter
+from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.core.address import why_no_scheme
 from twophase.core.message import scheme_of
 from twophase.destinations.base import Answer, Call, Destination
@@ -26,42 +26,44 @@ OnAnswer = Callable[[str, Answer], None]
 class Calls:
     """Calls of one kind: branches, or check-backs."""
 
-    def __init__(self, destinations: Mapping[str, Destination], gate: Gate) -> None:
+    def __init__(self, destinations: Mapping[str, Destination], limiter: ConcurrencyLimiter) -> None:
         self._destinations = destinations
         self._known: dict[tuple[str, str], tuple[Destination, str]] = {}
-        self.gate = gate
+        self.limiter = limiter
         self.draining = False
 
     def drain(self) -> None:
         """Start no call until `resume`, and forget those that wait; the ones under way end as they would."""
         self.draining = True
-        self.gate.clear()
+        self.limiter.clear()
 
     def resume(self) -> None:
         """Start calls again."""
         self.draining = False
 
-    def start(self, entry: Entry, url: str, build: Callable[[Entry], Call | None], on_answer: OnAnswer) -> bool:
+    def start(
+        self, active: ActiveMessage, url: str, build: Callable[[ActiveMessage], Call | None], on_answer: OnAnswer
+    ) -> bool:
         """Call `url` for a message, now or when there is a place; False, and never, when too many wait already.
 
         Arguments:
-            entry: the message; when it has left memory by then, nothing is called and nothing told.
+            active: the message; when it has left memory by then, nothing is called and nothing told.
             url: the address. One that nobody can call is answered at once, with status 0.
             build: makes the call at the last moment; None: it is not wanted any more.
             on_answer: told the answer, once, whatever the destination does.
         """
-        protocol = entry.message.protocol
+        protocol = active.message.protocol
         found = self._known.get((url, protocol)) or self._find(url, protocol)
         if isinstance(found, str):
             on_answer("", Answer(0, error=found))
             return True
         destination, key = found
-        return self.gate.enter(key, _OneCall(self, entry, destination, key, build, on_answer).run)
+        return self.limiter.enter(key, _OneCall(self, active, destination, key, build, on_answer).run)
 
-    def waited_ms(self, entry: Entry, url: str) -> int:
+    def waited_ms(self, active: ActiveMessage, url: str) -> int:
         """How long the first of those has waited for whom `start` found no place."""
-        found = self._known.get((url, entry.message.protocol))
-        return self.gate.waited_ms(found[1]) if found is not None else 0
+        found = self._known.get((url, active.message.protocol))
+        return self.limiter.waited_ms(found[1]) if found is not None else 0
 
     def _find(self, url: str, protocol: str) -> tuple[Destination, str] | str:
         """Who calls `url`, and what it shares its limits by; or why nobody does. Only what can be called is kept."""
@@ -97,21 +99,21 @@ class _OneCall(msgspec.Struct, eq=False):
     """A call from the moment it wants a place until it is answered."""
 
     _calls: Calls
-    _entry: Entry
+    _entry: ActiveMessage
     _destination: Destination
     _key: str
-    _build: Callable[[Entry], Call | None]
+    _build: Callable[[ActiveMessage], Call | None]
     _on_answer: OnAnswer
     _answer: Answer | None = None
     _starting: bool = False
 
     def run(self) -> None:
-        entry = self._entry
-        call = None if self._calls.draining or entry.detached else self._build(entry)
+        active = self._entry
+        call = None if self._calls.draining or active.detached else self._build(active)
         if call is None:
-            self._calls.gate.leave(self._key)
+            self._calls.limiter.leave(self._key)
             return
-        entry.calls += 1
+        active.calls += 1
         self._starting = True
         try:
             self._destination.call(call, self._answered)
@@ -131,7 +133,7 @@ class _OneCall(msgspec.Struct, eq=False):
 
     def _tell(self, answer: Answer) -> None:
         self._entry.calls -= 1
-        self._calls.gate.leave(self._key)
+        self._calls.limiter.leave(self._key)
         self._on_answer(self._key, answer)
 
 

@@ -19,11 +19,9 @@ import msgspec
 from twophase.coordinator.dispatch.alerts import AlertEvent, Alerts
 from twophase.coordinator.dispatch.calls import Calls
 from twophase.coordinator.dispatch.evidence import attempt_of
-from twophase.coordinator.observer import Observer
-from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.active_message import Entry, Occurrence
-from twophase.coordinator.state.machine import Decisions
-from twophase.core.hooks import Clock
+from twophase.coordinator.runtime import Runtime
+from twophase.coordinator.state.active_message import ActiveMessage, Trigger
+from twophase.coordinator.state.machine import StateMachine
 from twophase.core.lifecycle import FINAL, Event, State
 from twophase.core.limits import BRANCHES_MAX, OPEN_ANSWER_BYTES_MAX
 from twophase.core.message import Branch, Message, decode_branches
@@ -59,36 +57,34 @@ class CheckBack:
 
     def __init__(
         self,
+        runtime: Runtime,
+        machine: StateMachine,
         calls: Calls,
-        decisions: Decisions,
         alerts: Alerts,
-        settings: CoordinatorSettings,
-        clock: Clock,
-        observer: Observer,
     ) -> None:
+        self._machine = machine
         self._calls = calls
-        self._decisions = decisions
         self._alerts = alerts
-        self._settings = settings
-        self._clock = clock
-        self._observer = observer
+        self._settings = runtime.settings
+        self._clock = runtime.clock
+        self._observer = runtime.observer
 
-    def ask(self, entry: Entry) -> None:
+    def ask(self, active: ActiveMessage) -> None:
         """Ask about a prepared message that is due."""
-        assert entry.state is State.PREPARED, "only a prepared message is asked about"
-        if self._calls.draining or entry.detached:
+        assert active.state is State.PREPARED, "only a prepared message is asked about"
+        if self._calls.draining or active.detached:
             return
-        url = entry.message.check_url
+        url = active.message.check_url
         if not url:
-            self._note(entry, Answer(0, error=_NO_ADDRESS), Verdict.UNKNOWN)
-            self._decisions.happen(entry, Occurrence(Event.PARK, reason=_NO_ADDRESS))
+            self._note(active, Answer(0, error=_NO_ADDRESS), Verdict.UNKNOWN)
+            self._machine.handle(active, Trigger(Event.PARK, reason=_NO_ADDRESS))
             return
-        if not self._calls.start(entry, url, partial(self._call, url), partial(self._answered, entry, url)):
-            self._decisions.put_off(entry, self._calls.waited_ms(entry, url))
+        if not self._calls.start(active, url, partial(self._call, url), partial(self._answered, active, url)):
+            self._machine.defer(active, self._calls.waited_ms(active, url))
 
-    def _call(self, url: str, entry: Entry) -> Call | None:
-        message = entry.message
-        if entry.state is not State.PREPARED or message.check_url != url:
+    def _call(self, url: str, active: ActiveMessage) -> Call | None:
+        message = active.message
+        if active.state is not State.PREPARED or message.check_url != url:
             return None
         return Call(
             url,
@@ -96,7 +92,7 @@ class CheckBack:
                 ("branch_id", "00"),
                 ("gid", message.gid),
                 ("op", "msg"),
-                ("prepared_at", str(entry.created_ms)),
+                ("prepared_at", str(active.created_ms)),
                 ("trans_type", "msg"),
             ),
             b"",
@@ -105,60 +101,60 @@ class CheckBack:
             OPEN_ANSWER_BYTES_MAX.value if message.options.open else 0,
         )
 
-    def ask_for(self, entry: Entry, on_verdict: OnVerdict) -> bool:
+    def ask_for(self, active: ActiveMessage, on_verdict: OnVerdict) -> bool:
         """Ask on behalf of somebody who sees to the verdict himself; False when too many questions wait already.
 
         Nobody is told when the message has been decided before its question found a place.
         """
-        url = entry.message.check_url
+        url = active.message.check_url
 
         def answered(key: str, answer: Answer) -> None:
-            if entry.message.check_url != url and not entry.detached:
-                self.ask_for(entry, on_verdict)  # redirected meanwhile: the address before has no say
+            if active.message.check_url != url and not active.detached:
+                self.ask_for(active, on_verdict)  # redirected meanwhile: the address before has no say
                 return
-            verdict, said = self._understand(entry, key, answer)
+            verdict, said = self._understand(active, key, answer)
             if verdict not in (Verdict.COMMITTED, Verdict.ROLLED_BACK):
-                self._note(entry, answer, verdict)
+                self._note(active, answer, verdict)
             on_verdict(verdict, said)
 
-        return self._calls.start(entry, url, partial(self._call, url), answered)
+        return self._calls.start(active, url, partial(self._call, url), answered)
 
-    def _answered(self, entry: Entry, url: str, key: str, answer: Answer) -> None:
-        if entry.message.check_url != url and entry.state is State.PREPARED:
-            self._decisions.settle(entry)  # redirected meanwhile: the address before has no say
+    def _answered(self, active: ActiveMessage, url: str, key: str, answer: Answer) -> None:
+        if active.message.check_url != url and active.state is State.PREPARED:
+            self._machine.evict_if_idle(active)  # redirected meanwhile: the address before has no say
             return
-        verdict, said = self._understand(entry, key, answer)
-        # A final entry has left memory, yet a contrary verdict about it is still an incident.
-        if not entry.detached or entry.state in FINAL:
-            self._take(entry, answer, verdict, said)
+        verdict, said = self._understand(active, key, answer)
+        # A final active has left memory, yet a contrary verdict about it is still an incident.
+        if not active.detached or active.state in FINAL:
+            self._take(active, answer, verdict, said)
 
-    def _understand(self, entry: Entry, key: str, answer: Answer) -> tuple[Verdict, Message | None]:
+    def _understand(self, active: ActiveMessage, key: str, answer: Answer) -> tuple[Verdict, Message | None]:
         """The verdict, and the message with the branches that came with it."""
-        explicit = entry.message.options.explicit_verdict
+        explicit = active.message.options.explicit_verdict
         verdict = interpret_check_back(
             answer.status, answer.verdict_header, answer.body, explicit=explicit, strict=self._settings.strict
         )
         if key:
             self._observer.check_back_answered(verdict.value, answer.latency_ms / 1000)
-        if verdict is not Verdict.COMMITTED or not entry.message.options.open:
+        if verdict is not Verdict.COMMITTED or not active.message.options.open:
             return verdict, None
-        said = _with_added_branches(entry.message, answer.body)
+        said = _with_added_branches(active.message, answer.body)
         return (verdict, said) if said is not None else (Verdict.UNKNOWN, None)
 
-    def _take(self, entry: Entry, answer: Answer, verdict: Verdict, said: Message | None) -> None:
+    def _take(self, active: ActiveMessage, answer: Answer, verdict: Verdict, said: Message | None) -> None:
         event = _EVENTS[verdict]
-        if event is Event.CHECK_UNDECIDED and entry.state is State.PREPARED:
-            entry.attempts += 1
-            attempt = self._note(entry, answer, verdict)
+        if event is Event.CHECK_UNDECIDED and active.state is State.PREPARED:
+            active.attempts += 1
+            attempt = self._note(active, answer, verdict)
             if verdict is Verdict.UNKNOWN:
-                self._alerts.failing(entry, attempt, AlertEvent.CHECK_BACK_FAILING)
-        self._decisions.happen(
-            entry,
-            Occurrence(event, said, None, DecidedBy.CHECK_BACK, _reason(answer, verdict)),
+                self._alerts.failing(active, attempt, AlertEvent.CHECK_BACK_FAILING)
+        self._machine.handle(
+            active,
+            Trigger(event, said, None, DecidedBy.CHECK_BACK, _reason(answer, verdict)),
         )
 
-    def _note(self, entry: Entry, answer: Answer, verdict: Verdict) -> Attempt:
-        message = entry.message
+    def _note(self, active: ActiveMessage, answer: Answer, verdict: Verdict) -> Attempt:
+        message = active.message
         attempt = attempt_of(
             message.gid,
             AttemptKind.CHECK_BACK,
@@ -168,7 +164,7 @@ class CheckBack:
             answer,
             verdict.value,
         )
-        self._decisions.committer.record(attempt)
+        self._machine.group_commit.record(attempt)
         return attempt
 
 

@@ -1,8 +1,8 @@
 """Calls a submitted message's branches until every one has succeeded.
 
 Keeps I2: a round that does not end the matter is followed by another, for ever, at most one backoff cap later.
-I1 is kept by who calls `begin`: only a SUBMITTED entry comes here, durable or decided by its producer's submit with
-check-back durability (`Entry.early`). Branches are called in order, or all
+I1 is kept by who calls `begin`: only a SUBMITTED active comes here, durable or decided by its producer's submit with
+check-back durability (`ActiveMessage.early`). Branches are called in order, or all
 at once when the message says `concurrent`; one that has succeeded is not called again (its bit in `done` is
 stored with the next due time; after a crash before that, it is: I6 is the branch barrier's). None is called before the
 message's delay or time has come, whoever wishes a round: the timer, an operator, or a node that took the message over.
@@ -21,21 +21,20 @@ import msgspec
 from twophase.coordinator.dispatch.alerts import AlertEvent, Alerts
 from twophase.coordinator.dispatch.calls import Calls
 from twophase.coordinator.dispatch.evidence import attempt_of
-from twophase.coordinator.observer import Observer
-from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.active_message import Entry, Occurrence, ReplyOf
-from twophase.coordinator.state.machine import ATTEMPTS_USED_UP, Decisions
+from twophase.coordinator.runtime import Runtime
+from twophase.coordinator.state.active_message import ActiveMessage, Reply, Trigger
+from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.machine import ATTEMPTS_USED_UP, StateMachine
 from twophase.coordinator.topics import Topics
 from twophase.core import failpoint
 from twophase.core.errors import NotYetDelivered
-from twophase.core.hooks import Clock
 from twophase.core.lifecycle import Event, State
 from twophase.core.topic import TOPIC_PREFIX, late_id
 from twophase.core.verdict import BranchResult, interpret_branch
 from twophase.destinations.base import Answer, Call
 from twophase.stores.base import Attempt, AttemptKind
 
-# Names of this module: see `decisions`.
+# Names of this module: see `machine`.
 _SUBMITTED: Final = State.SUBMITTED
 _ALL_SUCCEEDED: Final = Event.ALL_SUCCEEDED
 _SUCCEEDED: Final = BranchResult.SUCCEEDED
@@ -61,84 +60,84 @@ class Delivery:
 
     def __init__(
         self,
+        runtime: Runtime,
+        memory: ActiveSet,
+        machine: StateMachine,
         topics: Topics,
         calls: Calls,
-        decisions: Decisions,
         alerts: Alerts,
-        settings: CoordinatorSettings,
-        clock: Clock,
-        observer: Observer,
     ) -> None:
+        self._times = memory.times
+        self._machine = machine
         self._topics = topics
         self._calls = calls
-        self._decisions = decisions
         self._alerts = alerts
-        self._settings = settings
-        self._strict = settings.strict
-        self._clock = clock
-        self._observer = observer
+        self._settings = runtime.settings
+        self._strict = runtime.settings.strict
+        self._clock = runtime.clock
+        self._observer = runtime.observer
         self._carried: tuple[tuple[str, str], ...] = ()
 
     def carry(self, *headers: tuple[str, str]) -> None:
         """What every call carries from now on beside its message's own headers."""
         self._carried = headers
 
-    def begin(self, entry: Entry) -> None:
+    def begin(self, active: ActiveMessage) -> None:
         """Start a round for a submitted message that has none."""
-        assert entry.state is _SUBMITTED, "only a decision calls branches"
-        assert entry.round is None, "one round at a time"
-        if self._calls.draining or entry.detached:
+        assert active.state is _SUBMITTED, "only a decision calls branches"
+        assert active.round is None, "one round at a time"
+        if self._calls.draining or active.detached:
             return
-        options = entry.message.options
+        options = active.message.options
         if options.delay_ms or options.not_before_ms:
-            first_call_ms = self._decisions.times.first_call_ms(entry.message, entry.created_ms)
+            first_call_ms = self._times.first_call_ms(active.message, active.created_ms)
             if first_call_ms > self._clock.now_ms():
-                self._decisions.postpone(entry, first_call_ms)
+                self._machine.wait_until(active, first_call_ms)
                 return
-        round_ = entry.round = _Round()
-        if entry.all_done:
-            self._end(entry, round_)
-        elif entry.message.options.concurrent:
-            wanted = [i for i in range(len(entry.calls_to)) if not entry.done >> i & 1]
+        round_ = active.round = _Round()
+        if active.all_done:
+            self._end(active, round_)
+        elif active.message.options.concurrent:
+            wanted = [i for i in range(len(active.calls_to)) if not active.done >> i & 1]
             round_.outstanding = len(wanted)
             for index in wanted:
-                self._approach(entry, round_, index)
+                self._approach(active, round_, index)
         else:
-            self._next(entry, round_)
+            self._next(active, round_)
 
-    def _next(self, entry: Entry, round_: _Round) -> None:
-        for index in range(len(entry.calls_to)):
-            if not entry.done >> index & 1:
+    def _next(self, active: ActiveMessage, round_: _Round) -> None:
+        for index in range(len(active.calls_to)):
+            if not active.done >> index & 1:
                 round_.outstanding = 1
-                self._approach(entry, round_, index)
+                self._approach(active, round_, index)
                 return
-        self._end(entry, round_)
+        self._end(active, round_)
 
-    def _approach(self, entry: Entry, round_: _Round, index: int) -> None:
-        url = entry.calls_to[index].url
+    def _approach(self, active: ActiveMessage, round_: _Round, index: int) -> None:
+        url = active.calls_to[index].url
         if not url:
-            self._take(entry, round_, index, _SUCCEEDED)
+            self._take(active, round_, index, _SUCCEEDED)
             return
-        if entry.call_ids is not None and url.startswith(TOPIC_PREFIX):
-            self._approach_topic(entry, round_, index)
+        if active.call_ids is not None and url.startswith(TOPIC_PREFIX):
+            self._approach_topic(active, round_, index)
             return
         build = partial(self._call, round_, index)
-        if not self._calls.start(entry, url, build, partial(self._answered, entry, round_, index, url)):
-            round_.no_place_ms = max(round_.no_place_ms, self._calls.waited_ms(entry, url))
-            self._take(entry, round_, index, BranchResult.ONGOING)
+        if not self._calls.start(active, url, build, partial(self._answered, active, round_, index, url)):
+            round_.no_place_ms = max(round_.no_place_ms, self._calls.waited_ms(active, url))
+            self._take(active, round_, index, BranchResult.ONGOING)
 
-    def _call(self, round_: _Round, index: int, entry: Entry) -> Call | None:
-        if entry.round is not round_:
+    def _call(self, round_: _Round, index: int, active: ActiveMessage) -> Call | None:
+        if active.round is not round_:
             return None  # redirected while it waited for its place
         if failpoint.ARMED:
             failpoint.reach("coordinator.before_branch_call")
-        message = entry.message
-        branch = entry.calls_to[index]
+        message = active.message
+        branch = active.calls_to[index]
         options = message.options
         return Call(
             branch.url,
             (
-                ("branch_id", entry.call_id(index)),
+                ("branch_id", active.call_id(index)),
                 ("gid", message.gid),
                 ("op", "action"),
                 ("trans_type", "msg"),
@@ -148,26 +147,26 @@ class Delivery:
             options.request_timeout_ms or self._settings.request_timeout_ms,
         )
 
-    def _answered(self, entry: Entry, round_: _Round, index: int, url: str, key: str, answer: Answer) -> None:
+    def _answered(self, active: ActiveMessage, round_: _Round, index: int, url: str, key: str, answer: Answer) -> None:
         if failpoint.ARMED:
             failpoint.reach("coordinator.after_branch_call")
-        result = interpret_branch(answer.status, answer.body, strict=self._strict or entry.message.options.strict)
+        result = interpret_branch(answer.status, answer.body, strict=self._strict or active.message.options.strict)
         self._observer.branch_answered(result, key, answer.latency_ms / 1000)
-        if entry.detached or entry.round is not round_:
-            self._note_late(entry, entry.call_id(index), url, answer, result)
+        if active.detached or active.round is not round_:
+            self._note_late(active, active.call_id(index), url, answer, result)
             return
         if result is not _SUCCEEDED:
-            self._note(entry, round_, entry.call_id(index), url, answer, result)
-        self._take(entry, round_, index, result)
+            self._note(active, round_, active.call_id(index), url, answer, result)
+        self._take(active, round_, index, result)
 
-    def _approach_topic(self, entry: Entry, round_: _Round, index: int) -> None:
+    def _approach_topic(self, active: ActiveMessage, round_: _Round, index: int) -> None:
         """Call whoever has subscribed by now. Its one bit is set when every one of them has succeeded."""
-        assert entry.call_ids is not None, "its message names a topic"
-        branch_id, topic = entry.call_ids[index], entry.calls_to[index].url
-        urls = self._topics.subscribers(topic, entry.message.protocol)
+        assert active.call_ids is not None, "its message names a topic"
+        branch_id, topic = active.call_ids[index], active.calls_to[index].url
+        urls = self._topics.subscribers(topic, active.message.protocol)
         if not urls:
-            self._note(entry, round_, branch_id, topic, _NOBODY, BranchResult.ERROR)
-            self._take(entry, round_, index, BranchResult.ERROR)
+            self._note(active, round_, branch_id, topic, _NOBODY, BranchResult.ERROR)
+            self._take(active, round_, index, BranchResult.ERROR)
             return
         late = _Round()
         late.outstanding = len(urls)
@@ -175,100 +174,115 @@ class Delivery:
             id_ = late_id(branch_id, url)
             build = partial(self._call_subscriber, round_, index, id_, url)
             if not self._calls.start(
-                entry, url, build, partial(self._subscriber_answered, entry, round_, index, late, id_, url)
+                active, url, build, partial(self._subscriber_answered, active, round_, index, late, id_, url)
             ):
-                round_.no_place_ms = max(round_.no_place_ms, self._calls.waited_ms(entry, url))
-                self._take_late(entry, round_, index, late, BranchResult.ONGOING)
+                round_.no_place_ms = max(round_.no_place_ms, self._calls.waited_ms(active, url))
+                self._take_late(active, round_, index, late, BranchResult.ONGOING)
 
-    def _call_subscriber(self, round_: _Round, index: int, branch_id: str, url: str, entry: Entry) -> Call | None:
-        call = self._call(round_, index, entry)
+    def _call_subscriber(
+        self, round_: _Round, index: int, branch_id: str, url: str, active: ActiveMessage
+    ) -> Call | None:
+        call = self._call(round_, index, active)
         if call is None:
             return None
         return msgspec.structs.replace(call, url=url, query=(("branch_id", branch_id), *call.query[1:]))
 
     def _subscriber_answered(
-        self, entry: Entry, round_: _Round, index: int, late: _Round, branch_id: str, url: str, key: str, answer: Answer
+        self,
+        active: ActiveMessage,
+        round_: _Round,
+        index: int,
+        late: _Round,
+        branch_id: str,
+        url: str,
+        key: str,
+        answer: Answer,
     ) -> None:
         if failpoint.ARMED:
             failpoint.reach("coordinator.after_branch_call")
-        result = interpret_branch(answer.status, answer.body, strict=self._strict or entry.message.options.strict)
+        result = interpret_branch(answer.status, answer.body, strict=self._strict or active.message.options.strict)
         self._observer.branch_answered(result, key, answer.latency_ms / 1000)
-        if entry.detached or entry.round is not round_:
-            self._note_late(entry, branch_id, url, answer, result)
+        if active.detached or active.round is not round_:
+            self._note_late(active, branch_id, url, answer, result)
             return
         if result is not _SUCCEEDED:
-            self._note(entry, round_, branch_id, url, answer, result)
-        self._take_late(entry, round_, index, late, result)
+            self._note(active, round_, branch_id, url, answer, result)
+        self._take_late(active, round_, index, late, result)
 
-    def _take_late(self, entry: Entry, round_: _Round, index: int, late: _Round, result: BranchResult) -> None:
+    def _take_late(self, active: ActiveMessage, round_: _Round, index: int, late: _Round, result: BranchResult) -> None:
         late.outstanding -= 1
         if result is not _SUCCEEDED and (late.worst is None or result is not BranchResult.ONGOING):
             late.worst = result
         if late.outstanding == 0:
-            self._take(entry, round_, index, late.worst or _SUCCEEDED)
+            self._take(active, round_, index, late.worst or _SUCCEEDED)
 
-    def _take(self, entry: Entry, round_: _Round, index: int, result: BranchResult) -> None:
+    def _take(self, active: ActiveMessage, round_: _Round, index: int, result: BranchResult) -> None:
         round_.outstanding -= 1
         if result is _SUCCEEDED:
-            entry.done |= 1 << index
+            active.done |= 1 << index
             round_.progress = True
-            if not entry.message.options.concurrent and not self._calls.draining and not entry.all_done:
-                self._next(entry, round_)
+            if not active.message.options.concurrent and not self._calls.draining and not active.all_done:
+                self._next(active, round_)
                 return
         elif round_.worst is None or result is not BranchResult.ONGOING:
             round_.worst = result
         if round_.outstanding == 0:
-            self._end(entry, round_)
+            self._end(active, round_)
 
-    def _end(self, entry: Entry, round_: _Round) -> None:
-        assert entry.round is round_, "a round ends once"
-        entry.round = None
-        if entry.all_done:
-            self._decisions.happen(entry, Occurrence(_ALL_SUCCEEDED))
+    def _end(self, active: ActiveMessage, round_: _Round) -> None:
+        assert active.round is round_, "a round ends once"
+        active.round = None
+        if active.all_done:
+            self._machine.handle(active, Trigger(_ALL_SUCCEEDED))
             return
         if round_.progress:
-            entry.attempts = 0
+            active.attempts = 0
         # ONGOING asks to come again at the same pace; anything else slows down.
         if round_.worst is not None and round_.worst is not BranchResult.ONGOING:
-            entry.attempts += 1
+            active.attempts += 1
             if round_.failed is not None:
-                self._alerts.failing(entry, round_.failed, AlertEvent.BRANCH_FAILING)
-        # Told first: what comes next may let the entry go.
-        if entry.waiters:
+                self._alerts.failing(active, round_.failed, AlertEvent.BRANCH_FAILING)
+        # Answered first: the next step may evict the message.
+        if active.waiters:
             result = round_.worst or BranchResult.ONGOING
             error = NotYetDelivered(_why_not(round_.failed, result))
-            self._decisions.replies.answer_waiters(entry, ReplyOf(error, entry.state, entry.created_ms, result))
-        if round_.no_place_ms >= 0 and not round_.progress and round_.worst is BranchResult.ONGOING and not entry.early:
-            self._decisions.put_off(entry, round_.no_place_ms)
-        elif self._decisions.times.used_up(entry) and not entry.early:
-            self._decisions.happen(entry, Occurrence(Event.PARK, reason=ATTEMPTS_USED_UP))
+            self._machine.answer_waiters(active, Reply(error, active.state, active.created_ms, result))
+        if (
+            round_.no_place_ms >= 0
+            and not round_.progress
+            and round_.worst is BranchResult.ONGOING
+            and not active.early
+        ):
+            self._machine.defer(active, round_.no_place_ms)
+        elif self._times.used_up(active) and not active.early:
+            self._machine.handle(active, Trigger(Event.PARK, reason=ATTEMPTS_USED_UP))
         else:
-            self._decisions.happen(entry, Occurrence(Event.BRANCH_NOT_DONE))
+            self._machine.handle(active, Trigger(Event.BRANCH_NOT_DONE))
 
-    def _note_late(self, entry: Entry, branch_id: str, url: str, answer: Answer, result: BranchResult) -> None:
+    def _note_late(self, active: ActiveMessage, branch_id: str, url: str, answer: Answer, result: BranchResult) -> None:
         """Record the answer to a call that was under way when the message was stopped or redirected (24).
 
         It has no effect. One that left memory otherwise is recorded by the node that has it now.
         """
-        if entry.detached and entry.state is not State.FAILED:
+        if active.detached and active.state is not State.FAILED:
             return
-        why = "the message was failed" if entry.state is State.FAILED else "the message was redirected"
+        why = "the message was failed" if active.state is State.FAILED else "the message was redirected"
         what = f"{result.value} arrived late, {why}"
         answer = Answer(answer.status, error=what, latency_ms=answer.latency_ms)
-        self._record(entry, branch_id, url, answer, result)
-        self._decisions.settle(entry)
+        self._record(active, branch_id, url, answer, result)
+        self._machine.evict_if_idle(active)
 
     def _note(
-        self, entry: Entry, round_: _Round, branch_id: str, url: str, answer: Answer, result: BranchResult
+        self, active: ActiveMessage, round_: _Round, branch_id: str, url: str, answer: Answer, result: BranchResult
     ) -> None:
-        attempt = self._record(entry, branch_id, url, answer, result)
+        attempt = self._record(active, branch_id, url, answer, result)
         if result is not BranchResult.ONGOING:
             round_.failed = attempt
 
-    def _record(self, entry: Entry, branch_id: str, url: str, answer: Answer, result: BranchResult) -> Attempt:
+    def _record(self, active: ActiveMessage, branch_id: str, url: str, answer: Answer, result: BranchResult) -> Attempt:
         now_ms = self._clock.now_ms()
-        attempt = attempt_of(entry.message.gid, AttemptKind.BRANCH, branch_id, url, now_ms, answer, result.value)
-        self._decisions.committer.record(attempt)
+        attempt = attempt_of(active.message.gid, AttemptKind.BRANCH, branch_id, url, now_ms, answer, result.value)
+        self._machine.group_commit.record(attempt)
         return attempt
 
 

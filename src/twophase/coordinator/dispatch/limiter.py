@@ -14,7 +14,7 @@ from collections.abc import Callable
 from twophase.core.hooks import Clock
 
 
-class _Lane:
+class _DestinationQueue:
     __slots__ = ("hungry", "in_flight", "waiting")
 
     def __init__(self) -> None:
@@ -22,10 +22,10 @@ class _Lane:
         self.waiting: deque[tuple[Callable[[], None], int]] = deque()
         """Who waits, and since when by the clock."""
         self.hungry = False
-        """Stands in the gate's line: something waits, and the destination itself has room."""
+        """Stands in the limiter's line: something waits, and the destination itself has room."""
 
 
-class Gate:
+class ConcurrencyLimiter:
     """Admits calls, keeps the others waiting in order, a lane a destination."""
 
     def __init__(self, total_max: int, per_destination_max: int, lane_waiting_max: int, clock: Clock) -> None:
@@ -33,7 +33,7 @@ class Gate:
         self._per_destination_max = per_destination_max
         self._lane_waiting_max = lane_waiting_max
         self._clock = clock
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes: dict[str, _DestinationQueue] = {}
         self._line: deque[str] = deque()
         self._admitting = False
         self.in_flight = 0
@@ -46,7 +46,7 @@ class Gate:
         """
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = _Lane()
+            lane = self._lanes[key] = _DestinationQueue()
         room = lane.in_flight < self._per_destination_max and self.in_flight < self._total_max
         if room and not lane.waiting and not self._line:
             lane.in_flight += 1
@@ -95,7 +95,7 @@ class Gate:
         self._line.clear()
         self.waiting = 0
 
-    def _queue_up(self, key: str, lane: _Lane) -> None:
+    def _queue_up(self, key: str, lane: _DestinationQueue) -> None:
         if lane.waiting and not lane.hungry and lane.in_flight < self._per_destination_max:
             lane.hungry = True
             self._line.append(key)

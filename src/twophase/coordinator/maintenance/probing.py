@@ -18,10 +18,8 @@ import msgspec
 
 from twophase.coordinator.background import Background, rest
 from twophase.coordinator.dispatch.alerts import AlertEvent, Alerts
-from twophase.coordinator.observer import Observer
-from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.runtime import Runtime
 from twophase.core.errors import Overloaded
-from twophase.core.hooks import Clock
 from twophase.core.message import Message, databases_asked, scheme_of
 from twophase.core.probe import PROBE_QUERY, Probed, ProbeState, interpret_probe
 from twophase.destinations.base import Answer, Call, Destination
@@ -79,26 +77,24 @@ class Probing:
     """Probes addresses in the background; nothing when `probe_check_addresses` is off.
 
     Arguments:
+        runtime: the surroundings; the observer hears every result, and each change of an address.
         destinations: how to call an address, by its scheme.
-        observer: hears every result, and each change of an address.
         alerts: tells the webhook of each change.
     """
 
     def __init__(
         self,
+        runtime: Runtime,
         destinations: Mapping[str, Destination],
-        settings: CoordinatorSettings,
-        clock: Clock,
-        observer: Observer,
         alerts: Alerts,
     ) -> None:
         self._destinations = destinations
-        self._on = settings.probe_check_addresses
-        self._timeout_ms = min(settings.request_timeout_ms, _TIMEOUT_MS_MAX)
-        self._clock = clock
-        self._observer = observer
+        self._on = runtime.settings.probe_check_addresses
+        self._timeout_ms = min(runtime.settings.request_timeout_ms, _TIMEOUT_MS_MAX)
+        self._clock = runtime.clock
+        self._observer = runtime.observer
         self._alerts = alerts
-        self._seen: set[str] = set()
+        self.seen: set[str] = set()
         """Addresses as messages write them, since the last answer to a probe: what is in here costs no more."""
         self._known: dict[tuple[str, ...], _Known] = {}
         self._in_flight = 0
@@ -121,7 +117,7 @@ class Probing:
 
     def notice(self, message: Message) -> None:
         """Watch the check address of a message that is being prepared."""
-        if message.check_url not in self._seen and message.options.explicit_verdict:
+        if message.options.explicit_verdict:
             self._watch(message)
 
     @property
@@ -168,11 +164,11 @@ class Probing:
 
     def _watch(self, message: Message) -> None:
         url = message.check_url
-        if not self._background.runs or len(self._seen) >= _URLS_MAX:
+        if not self._background.runs or len(self.seen) >= _URLS_MAX:
             return
         if scheme_of(url, message.protocol) not in _SCHEMES:
             return
-        self._seen.add(url)
+        self.seen.add(url)
         now_ms = self._clock.now_ms()
         key = _key(url)
         known = self._known.get(key)
@@ -246,7 +242,7 @@ class Probing:
         else:
             self._failed(known, probed)
         # Noticed anew from here on: so it is known which addresses messages still bring.
-        self._seen.clear()
+        self.seen.clear()
         self._woken.set()
 
     def _well(self, known: _Known) -> None:

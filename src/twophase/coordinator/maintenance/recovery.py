@@ -17,14 +17,12 @@ from collections.abc import Callable
 from typing import Final
 
 from twophase.coordinator.background import Background, rest
-from twophase.coordinator.observer import Observer
-from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.active_set import Active
+from twophase.coordinator.runtime import Runtime
+from twophase.coordinator.state.active_set import ActiveSet
 from twophase.coordinator.store_faults import as_store_error, log_text
 from twophase.core.errors import StoreCorrupt
-from twophase.core.hooks import Chance, Clock
 from twophase.core.message import Message
-from twophase.stores.base import DUE_BYTES_MAX, LiveRow, Store
+from twophase.stores.base import DUE_BYTES_MAX, LiveRow
 
 _BEFORE_ALL: Final = (0, "")
 _FAR_ROWS: Final = 64
@@ -38,20 +36,16 @@ class Recovery:
 
     def __init__(
         self,
-        store: Store,
-        active: Active,
-        settings: CoordinatorSettings,
-        clock: Clock,
-        chance: Chance,
-        observer: Observer,
+        runtime: Runtime,
+        memory: ActiveSet,
         is_accepting: Callable[[], bool],
     ) -> None:
-        self._store = store
-        self._active = active
-        self._settings = settings
-        self._clock = clock
-        self._chance = chance
-        self._observer = observer
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._clock = runtime.clock
+        self._random = runtime.random
+        self._observer = runtime.observer
+        self._memory = memory
         self._is_accepting = is_accepting
         self._from_ms = 0
         self._faulted = False
@@ -122,7 +116,7 @@ class Recovery:
             if self._faulted:
                 # Without a pause a full disk would have everything due called again as fast as it can be read.
                 self._hurried.clear()
-                await rest(pauses.pause_ms(faults, self._chance()) / 1000, self._hurried)
+                await rest(pauses.pause_ms(faults, self._random()) / 1000, self._hurried)
                 self._faulted = False
             self._look_at_clock()
             try:
@@ -142,8 +136,8 @@ class Recovery:
         if now_ms < self._seen_ms - _FELL_BACK_MS:
             self._from_ms = 0
             self._far = _BEFORE_ALL
-            self._active.clock_fell_back()
-        self._active.look_at_far(now_ms)
+            self._memory.clock_fell_back()
+        self._memory.look_at_far(now_ms)
         self._seen_ms = now_ms
 
     async def _read_far(self) -> bool:
@@ -151,14 +145,14 @@ class Recovery:
         while self._far is not None and not self._wanted.is_set():
             position = max(self._far, (self._clock.now_ms() + self._settings.page_ahead_ms, ""))
             left: dict[str, bool] = {}
-            self._active.left = left
+            self._memory.left = left
             try:
                 rows = await self._store.later(position, _FAR_ROWS)
             finally:
-                self._active.left = None
+                self._memory.left = None
             for row in rows:
-                if row.mine and row.gid not in self._active and row.gid not in left:
-                    if not self._active.roomy:
+                if row.mine and row.gid not in self._memory and row.gid not in left:
+                    if not self._memory.roomy:
                         return False
                     self._adopt_unexplained(row)
             self._far = (rows[-1].due_ms, rows[-1].gid) if len(rows) == _FAR_ROWS else None
@@ -166,9 +160,9 @@ class Recovery:
 
     def _adopt_unexplained(self, row: LiveRow) -> None:
         self._adopt(row)
-        entry = self._active.get(row.gid)
-        if entry is not None and entry.due_ms >= row.due_ms:
-            self._active.remove(entry)  # it waits in the store for the time that it has
+        active = self._memory.get(row.gid)
+        if active is not None and active.due_ms >= row.due_ms:
+            self._memory.remove(active)  # it waits in the store for the time that it has
 
     async def _read_pages(self, pages_max: int) -> bool:
         """Read what is due; True when memory now holds every row due within the page-ahead time."""
@@ -181,23 +175,23 @@ class Recovery:
         doubted = False
         try:
             for _ in range(pages_max):
-                if self._active.overcrowded:
+                if self._memory.overcrowded:
                     break
                 left: dict[str, bool] = {}
-                self._active.left = left
+                self._memory.left = left
                 try:
                     rows = await self._store.due(until_ms, position, self._settings.page_rows)
                 finally:
-                    self._active.left = None
+                    self._memory.left = None
                 for row in rows:
-                    entry = self._active.get(row.gid)
-                    if entry is not None or row.gid in left:
-                        known = left[row.gid] if entry is None else entry.mine and entry.version >= row.version
+                    active = self._memory.get(row.gid)
+                    if active is not None or row.gid in left:
+                        known = left[row.gid] if active is None else active.owned and active.version >= row.version
                         if doubting and not known:
                             doubted = True
                             self._from_ms = min(self._from_ms, row.due_ms)
                         continue
-                    if row.due_ms > now_ms and not self._active.roomy:
+                    if row.due_ms > now_ms and not self._memory.roomy:
                         # Were it taken in, it would keep the place from what is due before it and comes later.
                         self._from_ms = min(self._from_ms, row.due_ms)
                         return False
@@ -213,9 +207,9 @@ class Recovery:
             self._adopted = self._adopted or doubting
 
     def _adopt(self, row: LiveRow) -> None:
-        entry = self._active.add(Message(row.gid, ()))
+        active = self._memory.add(Message(row.gid, ()))
         try:
-            self._active.mirror(entry, row)
+            self._memory.load_row(active, row)
         except StoreCorrupt as error:
-            self._active.remove(entry)
+            self._memory.remove(active)
             self._observer.incident(row.gid, f"{error.message} It stays in the store, undecided.")

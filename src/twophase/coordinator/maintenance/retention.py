@@ -16,12 +16,10 @@ import asyncio
 import time
 
 from twophase.coordinator.background import Background, rest
-from twophase.coordinator.observer import Observer
-from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.store_faults import as_store_error, log_text
 from twophase.core.errors import StoreError, StoreFenced
-from twophase.core.hooks import Chance, Clock
-from twophase.stores.base import Purged, Store
+from twophase.stores.base import Purged
 
 _SHARE_WHEN_BEHIND = 0.5
 _STEPS_WHEN_BEHIND = 5
@@ -34,15 +32,13 @@ _DIVISOR_MAX = 4_096
 class Retention:
     """Runs every `retention_interval_ms`, in the background; nothing when `retention_ms` is 0."""
 
-    def __init__(
-        self, store: Store, settings: CoordinatorSettings, clock: Clock, chance: Chance, observer: Observer
-    ) -> None:
-        self._store = store
-        self._settings = settings
-        self._clock = clock
-        self._chance = chance
+    def __init__(self, runtime: Runtime) -> None:
+        self._store = runtime.store
+        self._settings = runtime.settings
+        self._clock = runtime.clock
+        self._random = runtime.random
+        self._observer = runtime.observer
         self._next_ms = 0
-        self._observer = observer
         self._divisor = 1
         """Of a step's rows: large bodies may take the store longer than it gives a statement."""
         self._woken = asyncio.Event()
@@ -52,7 +48,7 @@ class Retention:
         """Begin to watch the clock."""
         if self._settings.retention_ms:
             # Nodes that start together should not clean together; it would do no harm, and no good.
-            self._next_ms = self._clock.now_ms() + int(self._chance() * self._settings.retention_interval_ms)
+            self._next_ms = self._clock.now_ms() + int(self._random() * self._settings.retention_interval_ms)
             self._background.start(self._loop())
 
     async def stop(self) -> None:

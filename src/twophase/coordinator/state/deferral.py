@@ -17,10 +17,10 @@ _GAP_MS: Final = 0.4
 delivered when it answers. Were they read again faster than that, what others are due for would wait for them."""
 
 
-class Slots:
+class DeferralSlots:
     """The next free one.
 
-    >>> slots = Slots()
+    >>> slots = DeferralSlots()
     >>> [slots.pause_ms(1_000) for _ in range(5)]
     [15000, 15000, 15000, 15001, 15001]
     """

@@ -1,17 +1,18 @@
-"""Group commit with linger 0: a flush starts as soon as the last one ended, with everything that came meanwhile.
+"""Group commit with linger 0: a flush starts as soon as the last one ended, with every change that came meanwhile.
 
-Keeps I8: an outcome is reported only after the store's durable commit. Changes nobody waits for (a finished
-message, a new due time) may wait some milliseconds for company, because a commit costs more than they do.
+Keeps I8: an outcome is reported only after the store's durable commit. Changes without a waiting requester (a finished
+message, a new due time) may wait some milliseconds for others, because a commit costs more than they do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from typing import Protocol
 
-from twophase.coordinator.observer import Observer
-from twophase.coordinator.state.active_message import Entry, Occurrence
+from twophase.coordinator.runtime import Runtime
+from twophase.coordinator.state.active_message import ActiveMessage, Trigger
+from twophase.coordinator.state.active_set import ActiveSet
 from twophase.coordinator.store_faults import as_store_error, log_text
 from twophase.core import failpoint
 from twophase.core.errors import StoreError, StoreFenced
@@ -25,57 +26,64 @@ from twophase.stores.base import (
     Item,
     NotApplied,
     Redirect,
-    Store,
 )
 
 _ATTEMPTS_MAX = 10_000
-_TOLD_AT_ONCE = 32
-"""Outcomes told in one turn of the event loop, which sends what they wrote when the turn ends. With a whole flush told
-in one turn, clients stood still meanwhile, and the server did while they all answered: 15 % fewer messages."""
+_REPORTED_AT_ONCE = 32
+"""Outcomes reported in one turn of the event loop, which sends their responses when the turn ends. With a whole flush
+reported in one turn, clients stood still meanwhile, and then the server while all of them answered: 15 % fewer
+messages."""
 _NOT_DONE = frozenset({AttemptKind.BRANCH, AttemptKind.CHECK_BACK})
 _BODIES_BYTES_MAX = 16 * 1024 * 1024
-"""Of one flush: with more, a statement would take longer than a store gives it, and all that is in it would fail."""
+"""Bytes of one flush: with more, a statement would exceed the store's timeout, and the whole flush would fail."""
 _WITH_BODY = (Insert, Decide, Redirect)
 _LARGEST_AT_ONCE = 4
-"""So many of the longest bodies are no more than that."""
-
-OnOutcome = Callable[[Entry, Occurrence, Item, int], None]
-"""Called with (entry, occurrence, item, at_ms) when the item is durable."""
+"""This many maximum-size bodies fit in `_BODIES_BYTES_MAX`."""
 
 
-class Committer:
-    """Collects changes, flushes them in batches, and reports each one's outcome."""
+class Outcomes(Protocol):
+    """Goes on after each change that was flushed; the state machine implements it."""
 
-    def __init__(
-        self,
-        store: Store,
-        observer: Observer,
-        *,
-        flush_items_max: int,
-        linger_ms: int,
-        memory_bytes: Callable[[], int],
-        on_applied: OnOutcome,
-        on_refused: Callable[[Entry, Occurrence, NotApplied], None],
-        on_failed: Callable[[Entry, Occurrence, StoreError], None],
-        on_fenced: Callable[[StoreFenced], None],
-    ) -> None:
-        self._store = store
-        self._observer = observer
-        self._flush_items_max = flush_items_max
-        self._linger_s = linger_ms / 1000
-        self._memory_bytes = memory_bytes
-        """About how much all messages in memory are; while that is little, no flush is weighed."""
-        self._on_applied = on_applied
-        self._on_refused = on_refused
-        self._on_failed = on_failed
-        self._on_fenced = on_fenced
+    def applied(self, active: ActiveMessage, trigger: Trigger, item: Item, at_ms: int) -> None:
+        """Take note of a change that is durable since `at_ms` of the store's clock."""
+        ...
+
+    def refused(self, active: ActiveMessage, trigger: Trigger, found: NotApplied) -> None:
+        """Take note of a change that the store refused, with the row that it met."""
+        ...
+
+    def fail_and_evict(self, active: ActiveMessage, trigger: Trigger | None, error: StoreError) -> None:
+        """Take note of a change whose outcome is unknown."""
+        ...
+
+    def fenced(self, error: StoreFenced) -> None:
+        """Take note that this node has lost its slot on the store."""
+        ...
+
+
+class GroupCommit:
+    """Collects changes, flushes them in batches, and reports each one's outcome.
+
+    Arguments:
+        runtime: the surroundings.
+        memory: the messages in memory; while they are small, no flush is weighed.
+        outcomes: goes on after each change.
+    """
+
+    def __init__(self, runtime: Runtime, memory: ActiveSet, outcomes: Outcomes) -> None:
+        self._store = runtime.store
+        self._observer = runtime.observer
+        self._flush_items_max = runtime.settings.flush_items_max
+        self._linger_s = runtime.settings.linger_ms / 1000
+        self._memory = memory
+        self._outcomes = outcomes
         self._items: list[Item] = []
-        self._about: list[tuple[Entry, Occurrence]] = []
+        self._about: list[tuple[ActiveMessage, Trigger]] = []
         self._attempts: list[Attempt] = []
         self._flush: asyncio.Task[None] | None = None
         """The flush that is with the store."""
         self._unfinished: set[asyncio.Task[None]] = set()
-        """That one, and those whose outcomes are still being told."""
+        """That flush, and those whose outcomes are still being reported."""
         self._urgent = False
         self._linger: asyncio.TimerHandle | None = None
         self._in_flush = 0
@@ -83,15 +91,15 @@ class Committer:
 
     @property
     def waiting(self) -> int:
-        """How many changes are not durable yet."""
+        """The number of changes that are not durable yet."""
         return len(self._items) + self._in_flush
 
-    def add(self, entry: Entry, occurrence: Occurrence, item: Item, *, urgent: bool = True) -> None:
-        """Make a change durable; `entry` is busy until its outcome has been reported."""
-        assert not entry.busy, "one change of a gid at a time"
-        entry.busy = True
+    def add(self, active: ActiveMessage, trigger: Trigger, item: Item, *, urgent: bool = True) -> None:
+        """Make a change durable; `active` is busy until its outcome has been reported."""
+        assert not active.busy, "one change of a gid at a time"
+        active.busy = True
         self._items.append(item)
-        self._about.append((entry, occurrence))
+        self._about.append((active, trigger))
         if self._flush is None:
             if urgent:
                 self._start_soon()
@@ -99,7 +107,7 @@ class Committer:
                 self._linger = asyncio.get_running_loop().call_later(self._linger_s, self._start)
 
     def record(self, attempt: Attempt) -> None:
-        """Write an attempt with the next flush, and tell the observer. Beyond a bound failed calls are not written."""
+        """Write an attempt with the next flush, and report it. Beyond a bound failed calls are not written."""
         if attempt.kind in _NOT_DONE:
             self._observer.not_done(attempt)
         if len(self._attempts) >= _ATTEMPTS_MAX and attempt.kind is not AttemptKind.OPERATOR:
@@ -109,7 +117,7 @@ class Committer:
             self._linger = asyncio.get_running_loop().call_later(self._linger_s, self._start)
 
     async def drained(self) -> None:
-        """Return when nothing waits for the store any more."""
+        """Wait until nothing waits for the store."""
         while not self._halted and (self._unfinished or self._items or self._attempts):
             if self._flush is None:
                 self._start()
@@ -117,19 +125,20 @@ class Committer:
                 await asyncio.wait(self._unfinished)
 
     def halt(self) -> None:
-        """Start no flush until `resume`, if ever."""
+        """Start no flush until `resume`."""
         self._halted = True
 
     def resume(self) -> None:
-        """Start flushes again, with nothing that was planned before."""
+        """Start flushes again, without any change that was planned before."""
         assert not self._items, "what was planned before was planned in another tenure"
         self._halted = False
         self._start()
 
     async def discard(self, error: StoreError) -> None:
-        """Halted: wait for the flush under way, and report whatever has not been written as failed.
+        """Halted: wait for the flush under way, and report every unwritten change as failed.
 
-        What is planned until this returns is reported with the rest, so whoever forgets entries awaits nothing between.
+        Changes planned until this returns are reported with the rest, so the caller evicts messages without an await
+        between.
         """
         assert self._halted, "no flush may begin meanwhile"
         if self._linger is not None:
@@ -170,9 +179,9 @@ class Committer:
         self._flush.add_done_callback(self._unfinished.discard)
 
     def _fitting(self) -> int:
-        """How many of the changes that wait go into one flush: at least one, in their order."""
+        """Return how many of the waiting changes go into one flush: at least one, in their order."""
         size = min(len(self._items), self._flush_items_max)
-        if size > _LARGEST_AT_ONCE and self._memory_bytes() > _BODIES_BYTES_MAX:
+        if size > _LARGEST_AT_ONCE and self._memory.bytes > _BODIES_BYTES_MAX:
             left = _BODIES_BYTES_MAX
             for index in range(size):
                 item = self._items[index]
@@ -182,7 +191,7 @@ class Committer:
                         return max(1, index)
         return size
 
-    async def _run(self, batch: Batch, about: list[tuple[Entry, Occurrence]]) -> None:
+    async def _run(self, batch: Batch, about: list[tuple[ActiveMessage, Trigger]]) -> None:
         if failpoint.ARMED:
             failpoint.reach("coordinator.before_flush")
         started = time.perf_counter()
@@ -198,31 +207,31 @@ class Committer:
             self._flush = None
             self._in_flush = 0
             self._observer.flushed(len(about), time.perf_counter() - started)
-            await self._tell(batch.items, about, result)
+            await self._report(batch.items, about, result)
         self._start()
 
-    async def _tell(self, items: list[Item], about: list[tuple[Entry, Occurrence]], result: FlushResult) -> None:
-        """Report what is durable, some at a time; meanwhile the next flush may begin, with what concerns others."""
+    async def _report(self, items: list[Item], about: list[tuple[ActiveMessage, Trigger]], result: FlushResult) -> None:
+        """Report durable changes, some at a time; meanwhile the next flush may begin, with other messages' changes."""
         refused = result.refused
-        for index, (entry, occurrence) in enumerate(about):
-            if index % _TOLD_AT_ONCE == _TOLD_AT_ONCE - 1:
+        for index, (active, trigger) in enumerate(about):
+            if index % _REPORTED_AT_ONCE == _REPORTED_AT_ONCE - 1:
                 await asyncio.sleep(0)
-            entry.busy = False
+            active.busy = False
             try:
                 if refused and index in refused:
-                    self._on_refused(entry, occurrence, refused[index])
+                    self._outcomes.refused(active, trigger, refused[index])
                 else:
-                    self._on_applied(entry, occurrence, items[index], result.at_ms)
+                    self._outcomes.applied(active, trigger, items[index], result.at_ms)
             except Exception as cause:  # noqa: BLE001 -- one message's fault never stops its neighbours
-                self._on_failed(entry, occurrence, as_store_error(cause))
+                self._outcomes.fail_and_evict(active, trigger, as_store_error(cause))
 
-    def _failed(self, error: StoreError, about: list[tuple[Entry, Occurrence]]) -> None:
+    def _failed(self, error: StoreError, about: list[tuple[ActiveMessage, Trigger]]) -> None:
         self._observer.flush_failed(error.code, log_text(error))
         self._report_failed(error, about)
         if isinstance(error, StoreFenced):
-            self._on_fenced(error)
+            self._outcomes.fenced(error)
 
-    def _report_failed(self, error: StoreError, about: list[tuple[Entry, Occurrence]]) -> None:
-        for entry, occurrence in about:
-            entry.busy = False
-            self._on_failed(entry, occurrence, error)
+    def _report_failed(self, error: StoreError, about: list[tuple[ActiveMessage, Trigger]]) -> None:
+        for active, trigger in about:
+            active.busy = False
+            self._outcomes.fail_and_evict(active, trigger, error)

@@ -1,46 +1,35 @@
-"""The only place that applies the lifecycle table to a running coordinator's messages.
+"""The state machine: the only place that applies the lifecycle table to messages of a running coordinator.
 
-Whatever happens to a message, requested or observed, arrives here as an `Occurrence`; the table says what it does
-(`changes`); the change is made durable; only then is anybody told and anything called. The one exception is a submit
-with check-back durability: told and called first, stored with its outcome (correctness rule 25). So I1, I3, I5 and I7
-are the table's, and I8 is the order of the lines here. A lost compare-and-set takes the stored row, and the table is
-applied again to what it says (correctness rule 21).
+Every event of a message, requested or observed, arrives here as a `Trigger`. The table names the action (`actions`),
+which plans a change; the group commit makes it durable; only then is anybody told and anything called (`applied`). The
+one exception is a submit with check-back durability: it is answered and delivered first and stored with its outcome
+(correctness rule 25). So I1, I3, I5 and I7 are the table's, and I8 is the order of the lines here. A lost
+compare-and-set takes the stored row, and the table is applied again to its state (correctness rule 21).
 
-On a store that several nodes share, that row may be another node's. A request acts on it all the same, and what it
-changes becomes ours; what only says that this node must try again is dropped, because the owner will.
+On a store that several nodes share, that row may be another node's. A request acts on it all the same, and its change
+makes the row this node's; a trigger that only means "try again" is dropped, because the owner will.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
-from twophase.coordinator.observer import Observer
-from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.actions import Act, Changes
-from twophase.coordinator.state.active_message import NOT_DONE, Entry, Occurrence, OnReply, ReplyOf
-from twophase.coordinator.state.active_set import Active
-from twophase.coordinator.state.confirmed import Confirmed
-from twophase.coordinator.state.deferral import Slots
-from twophase.coordinator.state.group_commit import Committer
-from twophase.coordinator.state.replies import Replies
-from twophase.coordinator.state.timers import Timers
-from twophase.coordinator.state.times import Times
+from twophase.coordinator.runtime import Runtime
+from twophase.coordinator.state import refusal
+from twophase.coordinator.state.actions import ACTIONS, confirm_prepared, report_incident
+from twophase.coordinator.state.active_message import NOT_DONE, ActiveMessage, Reply, Trigger, deliver
+from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.committed import apply_committed
+from twophase.coordinator.state.context import Context, Listener
+from twophase.coordinator.state.deferral import DeferralSlots
+from twophase.coordinator.state.group_commit import GroupCommit
 from twophase.coordinator.topics import Topics
-from twophase.core.errors import InvalidRequest, StoreError, StoreFenced
-from twophase.core.hooks import Chance, Clock
-from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, Reply, State
+from twophase.core.errors import InvalidRequest, NotYetDelivered, StoreError, StoreFenced
+from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, ReplyKind, State
 from twophase.core.message import same_content, same_prepared
-from twophase.stores.base import (
-    Decide,
-    Item,
-    LiveRow,
-    NotApplied,
-    Park,
-    Rejected,
-    Store,
-)
+from twophase.core.verdict import BranchResult
+from twophase.stores.base import Decide, Item, LiveRow, NotApplied, Park, Rejected
 
 ATTEMPTS_USED_UP: Final = "its branches have failed as often in a row as attempts_max allows"
 _OTHER = {Event.PREPARE: Event.PREPARE_OTHER, Event.SUBMIT: Event.SUBMIT_OTHER}
@@ -53,214 +42,220 @@ _SUCCEEDED: Final = State.SUCCEEDED
 _PREPARE: Final = Event.PREPARE
 _SUBMIT: Final = Event.SUBMIT
 _NOTHING: Final = Action.NOTHING
-_OK: Final = Reply.OK
-_NO_PLACE_MS: Final = 2_000
-_NO_PLACE_MS_MAX: Final = 30_000
+_OK: Final = ReplyKind.OK
+_DEFERRED_MS: Final = 2_000
+_DEFERRED_MS_MAX: Final = 30_000
 
 
-class Decisions:
-    """Applies occurrences to entries, in the order in which they came, one durable change at a time."""
+class StateMachine:
+    """Handles the triggers of each message in the order in which they came, one durable change at a time.
 
-    def __init__(
-        self,
-        store: Store,
-        topics: Topics,
-        active: Active,
-        timers: Timers,
-        settings: CoordinatorSettings,
-        clock: Clock,
-        chance: Chance,
-        observer: Observer,
-        *,
-        on_submitted: Callable[[Entry], None],
-        on_stop: Callable[[Entry, OnReply, str], None],
-        on_parked: Callable[[Entry, Occurrence], None],
-        on_lost: Callable[[int], None],
-        on_fault: Callable[[], None],
-        on_fenced: Callable[[StoreFenced], None],
-    ) -> None:
-        self._shared = store.shared
-        self._active = active
-        self._page_ahead_ms = settings.page_ahead_ms
-        self._lane_waiting_max = settings.lane_waiting_max
-        self._timers = timers
-        self._clock = clock
-        self._chance = chance
-        self._observer = observer
-        self._on_submitted = on_submitted
-        self._on_parked = on_parked
-        self._on_lost = on_lost
-        self._slots = Slots()
-        self._on_fault = on_fault
-        self.replies = Replies(observer)
-        self._confirmed = Confirmed(active, timers, clock, observer)
-        self.committer = Committer(
-            store,
-            observer,
-            flush_items_max=settings.flush_items_max,
-            linger_ms=settings.linger_ms,
-            memory_bytes=lambda: active.bytes,
-            on_applied=self._applied,
-            on_refused=self._refused,
-            on_failed=self.give_up,
-            on_fenced=on_fenced,
-        )
-        self.times = Times(settings, clock)
-        self._changes = Changes(
-            self.committer,
-            self.times,
-            topics,
-            timers,
-            settings,
-            clock,
-            chance,
-            self.replies,
-            observer,
-            on_submitted=on_submitted,
-            on_stop=on_stop,
-        )
-        self._actions: dict[Action, Act] = self._changes.actions
+    Arguments:
+        runtime: the surroundings.
+        memory: the messages in memory.
+        topics: their subscribers, for new messages.
+        listener: acts on what happens.
+    """
 
-    def happen(self, entry: Entry, occurrence: Occurrence) -> None:
-        """Apply an occurrence, now or when the entry's change under way is durable."""
-        if entry.busy or entry.queue:
-            if entry.queue is None:
-                entry.queue = deque()
-            entry.queue.append(occurrence)
+    def __init__(self, runtime: Runtime, memory: ActiveSet, topics: Topics, listener: Listener) -> None:
+        self._shared = runtime.store.shared
+        self._memory = memory
+        self._clock = runtime.clock
+        self._random = runtime.random
+        self._settings = runtime.settings
+        self._observer = runtime.observer
+        self._listener = listener
+        self._slots = DeferralSlots()
+        self.group_commit = GroupCommit(runtime, memory, self)
+        self._context = Context(runtime, memory, topics, self.group_commit, listener)
+
+    def handle(self, active: ActiveMessage, trigger: Trigger) -> None:
+        """Apply a trigger, now or when the message's change under way is durable."""
+        if active.busy or active.queue:
+            if active.queue is None:
+                active.queue = deque()
+            active.queue.append(trigger)
             return
-        self._apply(entry, occurrence)
-        if not entry.busy and (not entry.mine or entry.state <= _FORGOTTEN):
-            self.settle(entry)
+        self._apply(active, trigger)
+        if not active.busy and (not active.owned or active.state <= _FORGOTTEN):
+            self.evict_if_idle(active)
 
-    def _apply(self, entry: Entry, occurrence: Occurrence) -> None:
-        event = occurrence.event
-        said = occurrence.said
-        if said is not None and entry.state > _FORGOTTEN and event in _OTHER:
+    def _apply(self, active: ActiveMessage, trigger: Trigger) -> None:
+        event = trigger.event
+        request = trigger.request
+        if request is not None and active.state > _FORGOTTEN and event in _OTHER:
             if event is _PREPARE:
-                same = same_prepared(entry.message, said)
+                same = same_prepared(active.message, request)
             else:
-                same = same_content(entry.message, said, committed=_SUBMITTED <= entry.state <= _SUCCEEDED)
+                same = same_content(active.message, request, committed=_SUBMITTED <= active.state <= _SUCCEEDED)
             if not same:
                 event = _OTHER[event]
-        step = TRANSITIONS[entry.state, event]
+        step = TRANSITIONS[active.state, event]
         if step.action is not _NOTHING:
-            self._actions[step.action](entry, occurrence, step.next_state)
-        elif self._shared and event is _PREPARE and entry.state is _PREPARED and not occurrence.confirmed:
-            self._changes.confirm(entry, occurrence)
-        if not entry.busy:
-            self.replies.answer(entry, occurrence, step.reply)
-            if entry.waiters:
-                self.replies.release(entry)
+            ACTIONS[step.action](self._context, active, trigger, step.next_state)
+        elif self._shared and event is _PREPARE and active.state is _PREPARED and not trigger.confirmed:
+            confirm_prepared(self._context, active, trigger)
+        if not active.busy:
+            if trigger.on_reply is not None:
+                self._reply(active, trigger, step.reply)
+            if active.waiters:
+                self._release(active)
 
-    def drain_queue(self, entry: Entry) -> None:
-        """Go on with what waited for the entry; then let it go, if nothing needs it in memory."""
-        queue = entry.queue
-        while queue and not entry.busy:
-            self._apply(entry, queue.popleft())
+    def handle_queue(self, active: ActiveMessage) -> None:
+        """Handle the triggers that waited for the message's change; then evict it, if nothing needs it in memory."""
+        queue = active.queue
+        while queue and not active.busy:
+            self._apply(active, queue.popleft())
         if not queue:
-            self.settle(entry)
+            self.evict_if_idle(active)
 
-    def settle(self, entry: Entry) -> None:
-        """Let an entry go, if nothing needs it in memory; never one whose change is with the store."""
-        if entry.detached or entry.busy:
+    def evict_if_idle(self, active: ActiveMessage) -> None:
+        """Evict a message, if nothing needs it in memory; never one whose change is with the store."""
+        if active.detached or active.busy:
             return
-        if entry.state in FINAL or entry.state <= _FORGOTTEN:
-            self._active.remove(entry)
-        elif not entry.mine:
-            if entry.calls == 0 and entry.round is None and not entry.waiters:
-                self._active.remove(entry)
-        elif self._active.crowded and entry.calls == 0 and entry.round is None:
-            self._active.remove(entry)
-            self._on_lost(entry.stored_due_ms)
+        memory = self._memory
+        if active.state in FINAL or active.state <= _FORGOTTEN:
+            memory.remove(active)
+        elif not active.owned:
+            if active.calls == 0 and active.round is None and not active.waiters:
+                memory.remove(active)
+        elif memory.crowded and active.calls == 0 and active.round is None:
+            memory.remove(active)
+            self._listener.evicted(active.stored_due_ms)
 
-    def _applied(self, entry: Entry, occurrence: Occurrence, item: Item, at_ms: int) -> None:
-        was_early = entry.early
-        self._confirmed.take(entry, occurrence, item, at_ms)
+    # Outcomes of the group commit.
+
+    def applied(self, active: ActiveMessage, trigger: Trigger, item: Item, at_ms: int) -> None:
+        """Go on after a durable change: answer its requester, deliver, handle what waited."""
+        was_early = active.early
+        apply_committed(self._context, active, trigger, item, at_ms)
         if isinstance(item, Park) and item.parked:
-            self._on_parked(entry, occurrence)
-        elif was_early and isinstance(item, Decide) and self.times.used_up(entry):
-            self.happen(entry, Occurrence(Event.PARK, reason=ATTEMPTS_USED_UP))
-        self.replies.answer(entry, occurrence, _OK)
-        if entry.state is _SUBMITTED and entry.bucket < 0 and not entry.parked and not entry.busy:
-            self._on_submitted(entry)
-        if entry.waiters:
-            self.replies.release(entry)
-        if entry.queue:
-            self.drain_queue(entry)
+            self._listener.parked(active, trigger)
+        elif was_early and isinstance(item, Decide) and self._memory.times.used_up(active):
+            self.handle(active, Trigger(Event.PARK, reason=ATTEMPTS_USED_UP))
+        if trigger.on_reply is not None:
+            self._reply(active, trigger, _OK)
+        if active.state is _SUBMITTED and active.bucket < 0 and not active.parked and not active.busy:
+            self._listener.submitted(active)
+        if active.waiters:
+            self._release(active)
+        if active.queue:
+            self.handle_queue(active)
         else:
-            self.settle(entry)
+            self.evict_if_idle(active)
 
-    def _refused(self, entry: Entry, occurrence: Occurrence, found: NotApplied) -> None:
+    def refused(self, active: ActiveMessage, trigger: Trigger, found: NotApplied) -> None:
+        """Go on after a change that the store refused: with the row as it is, or without the message."""
         if isinstance(found, Rejected):
-            error = InvalidRequest(f"the store refuses this message's data: {found.error}", gid=entry.message.gid)
-            self.replies.refuse(occurrence, ReplyOf(error, State.ABSENT))
-            if entry.version:
-                self._observer.incident(entry.message.gid, error.message)
-                self.give_up(entry, None, StoreError(error.message, gid=entry.message.gid))
+            error = InvalidRequest(f"the store refuses this message's data: {found.error}", gid=active.message.gid)
+            self._context.refuse(trigger, Reply(error, State.ABSENT))
+            if active.version:
+                self._observer.incident(active.message.gid, error.message)
+                self.fail_and_evict(active, None, StoreError(error.message, gid=active.message.gid))
                 return
         else:
-            asked_only = occurrence.event is _PREPARE and entry.version > 0
-            if not (asked_only and isinstance(found, LiveRow) and found.mine and found.version == entry.version):
-                was_early, decided_by = entry.early, entry.decided_by
-                addresses = entry.calls_to, entry.message.check_url
-                self._active.mirror(entry, found)
-                if (entry.calls_to, entry.message.check_url) != addresses:
-                    # Redirected elsewhere: what was heard at the addresses before says nothing of these.
-                    for outcome in (occurrence, *(entry.queue or ())):
-                        outcome.outdate(entry.state)
+            asked_only = trigger.event is _PREPARE and active.version > 0
+            if not (asked_only and isinstance(found, LiveRow) and found.mine and found.version == active.version):
+                was_early, decided_by = active.early, active.decided_by
+                addresses = active.calls_to, active.message.check_url
+                self._memory.load_row(active, found)
+                if (active.calls_to, active.message.check_url) != addresses:
+                    # Redirected elsewhere: answers of the addresses before prove nothing about these.
+                    for waiting in (trigger, *(active.queue or ())):
+                        waiting.outdate(active.state)
                 if was_early:
-                    self._keep_early(entry, decided_by)
-            occurrence.confirmed = True
-            self._apply(entry, occurrence)
-        self.drain_queue(entry)
+                    self._keep_early(active, decided_by)
+            trigger.confirmed = True
+            self._apply(active, trigger)
+        self.handle_queue(active)
 
-    def _keep_early(self, entry: Entry, decided_by: str) -> None:
-        """A decision that stood in memory alone has met a row that changed: it holds, or it is an incident."""
-        if entry.state is _PREPARED:
-            self._timers.cancel(entry)
-            entry.state = _SUBMITTED
-            entry.early = True
-            entry.decided_by = decided_by
-            entry.parked = False
-        elif entry.state is not _SUBMITTED and entry.state is not State.SUCCEEDED:
-            self._changes.incident(entry, Occurrence(_SUBMIT), entry.state)
+    def _keep_early(self, active: ActiveMessage, decided_by: str) -> None:
+        """Keep an early decision whose row has changed, or report an incident."""
+        if active.state is _PREPARED:
+            self._memory.timers.cancel(active)
+            active.state = _SUBMITTED
+            active.early = True
+            active.decided_by = decided_by
+            active.parked = False
+        elif active.state is not _SUBMITTED and active.state is not State.SUCCEEDED:
+            report_incident(self._context, active, Trigger(_SUBMIT), active.state)
 
-    def give_up(self, entry: Entry, occurrence: Occurrence | None, error: StoreError) -> None:
-        """The stored state is not known: tell everybody who waits, and forget the entry; it is read again."""
-        waiting = [] if occurrence is None else [occurrence]
-        if entry.queue:
-            waiting.extend(entry.queue)
-            entry.queue.clear()
-        # Forgotten first: who is told may ask again at once, and that must begin anew.
-        self._active.remove(entry)
-        self._on_fault()
+    def fail_and_evict(self, active: ActiveMessage, trigger: Trigger | None, error: StoreError) -> None:
+        """Answer every requester with `error` and evict the message: its stored state is unknown and read again."""
+        waiting = [] if trigger is None else [trigger]
+        if active.queue:
+            waiting.extend(active.queue)
+            active.queue.clear()
+        # Evicted first: a requester may ask again at once, and that must begin anew.
+        self._memory.remove(active)
+        self._listener.store_failed()
         for one in waiting:
-            self.replies.refuse(one, ReplyOf(error, entry.state))
-        self.replies.answer_waiters(entry, ReplyOf(error, entry.state))
+            self._context.refuse(one, Reply(error, active.state))
+        self.answer_waiters(active, Reply(error, active.state))
 
-    def put_off(self, entry: Entry, waited_ms: int) -> None:
-        """Nobody could be called or asked for want of a place: it comes again in memory; its row stays as it is, due.
+    def fenced(self, error: StoreFenced) -> None:
+        """Report that this node has lost its slot on the store."""
+        self._listener.fenced(error)
 
-        The pause is as long as those have waited who found one: what waits for a receiver that hangs costs little,
-        however much it is, and what waits for a busy one comes when its queue has passed. They are spread over as many
-        queues as memory can hold of them, so that about as many come as find a place. When others need the memory it
+    # Replies: each requester gets one, and none that promises anything before it is durable (I8).
+
+    def _reply(self, active: ActiveMessage, trigger: Trigger, kind: ReplyKind) -> None:
+        on_reply = trigger.on_reply
+        assert on_reply is not None, "a requester waits"
+        if kind is _OK:
+            request = trigger.request
+            if request is not None and request.options.wait_result and trigger.event is _SUBMIT:
+                if active.waiters is None:
+                    active.waiters = []
+                active.waiters.append(on_reply)
+                return
+            deliver(on_reply, Reply(None, active.state, active.created_ms))
+            return
+        error = refusal.of(active, trigger.event, kind)
+        self._observer.refused(error.code)
+        deliver(on_reply, Reply(error, active.state, active.created_ms))
+
+    def _release(self, active: ActiveMessage) -> None:
+        """Answer wait_result as soon as there is no delivery round to wait for."""
+        if active.state is State.SUCCEEDED:
+            self.answer_waiters(active, Reply(None, active.state, active.created_ms))
+        elif active.state is State.FAILED:
+            self.answer_waiters(active, Reply(refusal.of(active, _SUBMIT, ReplyKind.CONFLICT), active.state))
+        elif active.round is None and not active.busy:
+            error = NotYetDelivered("the branches are called later.")
+            self.answer_waiters(active, Reply(error, active.state, active.created_ms, BranchResult.ONGOING))
+
+    def answer_waiters(self, active: ActiveMessage, reply: Reply) -> None:
+        """Answer every submit with wait_result."""
+        waiters, active.waiters = active.waiters, None
+        for on_reply in waiters or ():
+            deliver(on_reply, reply)
+
+    # Messages that are due and cannot be called now.
+
+    def defer(self, active: ActiveMessage, waited_ms: int) -> None:
+        """Try again later, because no call was possible: too many wait for the destination. Its row stays due.
+
+        The pause is as long as others have waited for the destination: a message for a receiver that hangs costs
+        little, and one for a busy receiver comes when its queue has passed. Messages are spread over as many queues as
+        memory holds of them, so that about as many come as can be called. When others need the memory, the message
         leaves: its row gets a time of its own, so that it is not read before what is due.
         """
-        if not entry.mine:
-            self.settle(entry)
+        if not active.owned:
+            self.evict_if_idle(active)
             return
         now_ms = self._clock.now_ms()
-        if self._active.crowded:
-            self.happen(entry, Occurrence(NOT_DONE[entry.state], pause_ms=self._slots.pause_ms(now_ms)))
+        if self._memory.crowded:
+            self.handle(active, Trigger(NOT_DONE[active.state], pause_ms=self._slots.pause_ms(now_ms)))
         else:
-            pause_ms = min(max(waited_ms, _NO_PLACE_MS), _NO_PLACE_MS_MAX)
-            queues = max(1.0, len(self._active) / self._lane_waiting_max)
-            spread_ms = min(pause_ms * queues, _NO_PLACE_MS_MAX)
-            self._timers.schedule(entry, now_ms + pause_ms + int(spread_ms * self._chance()))
+            pause_ms = min(max(waited_ms, _DEFERRED_MS), _DEFERRED_MS_MAX)
+            queues = max(1.0, len(self._memory) / self._settings.lane_waiting_max)
+            spread_ms = min(pause_ms * queues, _DEFERRED_MS_MAX)
+            self._memory.timers.schedule(active, now_ms + pause_ms + int(spread_ms * self._random()))
 
-    def postpone(self, entry: Entry, first_call_ms: int) -> None:
-        """Its time has not come, whatever the row says: nothing is called before."""
-        if first_call_ms - self._clock.now_ms() > self._page_ahead_ms:
-            self.happen(entry, Occurrence(Event.HURRY))  # which gives the row a time, so that memory may let it go
-        if not entry.busy and not entry.detached and entry.bucket < 0:
-            self._timers.schedule(entry, first_call_ms)
+    def wait_until(self, active: ActiveMessage, first_call_ms: int) -> None:
+        """Call nothing before `first_call_ms`, whatever the row's due time."""
+        if first_call_ms - self._clock.now_ms() > self._settings.page_ahead_ms:
+            self.handle(active, Trigger(Event.HURRY))  # gives the row a time, so that memory may evict the message
+        if not active.busy and not active.detached and active.bucket < 0:
+            self._memory.timers.schedule(active, first_call_ms)

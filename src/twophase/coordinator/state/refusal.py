@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twophase.coordinator.state.active_message import Entry
+from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.core.errors import (
     ContentConflict,
     ContraryDecision,
@@ -11,7 +11,7 @@ from twophase.core.errors import (
     TwophaseError,
     UnknownMessage,
 )
-from twophase.core.lifecycle import TRANSITIONS, Action, Event, Reply
+from twophase.core.lifecycle import TRANSITIONS, Action, Event, ReplyKind
 
 VERBS: dict[Event, str] = {
     Event.PREPARE: "prepare",
@@ -27,21 +27,21 @@ VERBS: dict[Event, str] = {
 }
 
 
-def of(entry: Entry, event: Event, reply: Reply) -> TwophaseError:
+def of(active: ActiveMessage, event: Event, reply: ReplyKind) -> TwophaseError:
     """The error for a reply that is not OK."""
-    gid = entry.message.gid
-    state = entry.state.name.lower()
+    gid = active.message.gid
+    state = active.state.name.lower()
     verb = VERBS.get(event, event.name.lower())
-    assert reply is not Reply.OK, "an accepted request is no refusal"
-    if reply is Reply.NOT_FOUND:
+    assert reply is not ReplyKind.OK, "an accepted request is no refusal"
+    if reply is ReplyKind.NOT_FOUND:
         return UnknownMessage(f"no message {gid!r} found, cannot {verb}.", gid=gid)
-    if reply is Reply.CANNOT_TELL:
+    if reply is ReplyKind.CANNOT_TELL:
         return ForgottenMessage(gid=gid)
-    if reply is Reply.CONTENT_CONFLICT:
+    if reply is ReplyKind.CONTENT_CONFLICT:
         other = "other branches or payloads"
         if event in {Event.PREPARE, Event.PREPARE_OTHER}:
             other += ", or with another check address,"
         return ContentConflict(f"current status '{state}', cannot {verb} {other} under the same gid.", gid=gid)
-    if TRANSITIONS[entry.state, event].action is Action.INCIDENT:
+    if TRANSITIONS[active.state, event].action is Action.INCIDENT:
         return ContraryDecision(f"current status '{state}', cannot {verb}: the opposite was decided before.", gid=gid)
     return StateConflict(f"current status '{state}', cannot {verb}.", gid=gid)

@@ -1,8 +1,8 @@
-"""When to act by oneself: a coarse wheel of due messages.
+"""Timer wheel for due messages.
 
-Every prepared message has a due time that almost always is cancelled by its submit, so adding and removing must
-cost nothing: messages lie in buckets of 32 ms, found by number, and one loop timer waits for the earliest bucket.
-A bucket is never early, and late by at most its width. Time comes from the clock given, so tests own it.
+Every prepared message has a due time that its submit almost always cancels, so adding and removing must cost nothing:
+messages are in buckets of 32 ms, found by number, and one loop timer waits for the earliest bucket.
+A bucket is never early, and late by at most its width. Time comes from the given clock, so tests own it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import heapq
 from collections.abc import Callable
 
-from twophase.coordinator.state.active_message import Entry
+from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.core.hooks import Clock
 
 _SHIFT = 5
@@ -21,12 +21,12 @@ _NEVER_MS = 2**62
 
 
 class Timers:
-    """Calls `on_due(entry)` once for each scheduled entry, when its time has come."""
+    """Calls `on_due(active)` once for each scheduled message, when it is due."""
 
-    def __init__(self, clock: Clock, on_due: Callable[[Entry], None]) -> None:
+    def __init__(self, clock: Clock, on_due: Callable[[ActiveMessage], None]) -> None:
         self._clock = clock
         self._on_due = on_due
-        self._buckets: dict[int, dict[Entry, None]] = {}
+        self._buckets: dict[int, dict[ActiveMessage, None]] = {}
         self._order: list[int] = []
         self._wake: asyncio.TimerHandle | asyncio.Handle | None = None
         self._wake_bucket = -1
@@ -34,40 +34,40 @@ class Timers:
         self._cancelled = 0
         self.far_ms = _NEVER_MS
         """A due time later than this goes into `far`, where its reason is checked."""
-        self.far: dict[Entry, None] = {}
+        self.far: dict[ActiveMessage, None] = {}
 
-    def schedule(self, entry: Entry, due_ms: int) -> None:
-        """Call `on_due(entry)` at `due_ms`, instead of at any time scheduled before."""
-        if entry.bucket >= 0:
-            self.cancel(entry)
-        entry.due_ms = due_ms
+    def schedule(self, active: ActiveMessage, due_ms: int) -> None:
+        """Call `on_due(active)` at `due_ms`, instead of at any time scheduled before."""
+        if active.bucket >= 0:
+            self.cancel(active)
+        active.due_ms = due_ms
         if due_ms > self.far_ms:
-            self.far[entry] = None
+            self.far[active] = None
         number = (due_ms >> _SHIFT) + 1
-        entry.bucket = number
+        active.bucket = number
         bucket = self._buckets.get(number)
         if bucket is None:
-            self._buckets[number] = {entry: None}
+            self._buckets[number] = {active: None}
             heapq.heappush(self._order, number)
             if self._wake is None or number < self._wake_bucket:
                 self._arm()
         else:
-            bucket[entry] = None
+            bucket[active] = None
 
-    def cancel(self, entry: Entry) -> None:
-        """Forget an entry's due time; nothing happens when there is none."""
-        if entry.bucket < 0:
+    def cancel(self, active: ActiveMessage) -> None:
+        """Cancel a message's due time; do nothing when there is none."""
+        if active.bucket < 0:
             return
-        bucket = self._buckets.get(entry.bucket)
+        bucket = self._buckets.get(active.bucket)
         if bucket is not None:
-            bucket.pop(entry, None)
-        entry.bucket = -1
+            bucket.pop(active, None)
+        active.bucket = -1
         self._cancelled += 1
         if self._cancelled > _CANCELLED_MAX + len(self._order) // 2:
             self._sweep()
 
     def tick(self) -> None:
-        """Look at the clock now, and call what is due. A slice a call, so that a crowd does not stop the loop."""
+        """Read the clock now, and call what is due; a slice a call, so that many do not stop the loop."""
         if self._stopped:
             return
         now_bucket = self._clock.now_ms() >> _SHIFT
@@ -79,15 +79,15 @@ class Timers:
                 if not bucket:
                     del self._buckets[heapq.heappop(self._order)]
                     continue
-                entry, _ = bucket.popitem()
-                entry.bucket = -1
+                active, _ = bucket.popitem()
+                active.bucket = -1
                 called += 1
-                self._on_due(entry)
+                self._on_due(active)
         finally:
             self._arm()
 
     def stop(self) -> None:
-        """Call nothing any more."""
+        """Stop calling."""
         self._stopped = True
         if self._wake is not None:
             self._wake.cancel()
@@ -97,7 +97,7 @@ class Timers:
         self.far.clear()
 
     def _sweep(self) -> None:
-        """Give back the buckets that cancelling has emptied; a far one would stay until its time."""
+        """Remove the buckets that cancelling has emptied; a far one would stay until its time."""
         self._cancelled = 0
         self._buckets = {number: bucket for number, bucket in self._buckets.items() if bucket}
         self._order = sorted(self._buckets)

@@ -1,4 +1,4 @@
-"""When a message may be tried at the earliest, at the latest, and when it has been tried often enough.
+"""The earliest and the latest time of a message's next try, and its bound on failed rounds.
 
 Keeps I9 under a clock that is set back: a due time that was computed while the clock was ahead may lie weeks away. What
 neither the message nor any pause explains is due now.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.active_message import Entry
+from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.coordinator.state.deferral import SLOT_MS_MAX
 from twophase.core.hooks import Clock
 from twophase.core.lifecycle import State
@@ -21,14 +21,14 @@ CLOCKS_APART_MS: Final = 60_000
 
 
 class Times:
-    """What its producer said of a message's times, and the settings where he said nothing."""
+    """Times of a message: its options, and the settings where an option is not given."""
 
     def __init__(self, settings: CoordinatorSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
 
     def earliest_ms(self, state: State, message: Message, created_ms: int) -> int:
-        """Before this nobody is asked or called, however much somebody hurries.
+        """Return the earliest time of a check-back or a branch call, whoever asks for one.
 
         A producer who is asked before it has begun its transaction can never begin it.
         """
@@ -37,7 +37,7 @@ class Times:
         return self.first_call_ms(message, created_ms)
 
     def first_call_ms(self, message: Message, created_ms: int) -> int:
-        """When branches may be called at the earliest; 0 for at once.
+        """Return the earliest time of a branch call; 0 for at once.
 
         A delay does not count from a birth in the future, which a clock wrote that was ahead: the row's due time, which
         `latest_ms` has set right, has the delay in it then.
@@ -47,11 +47,11 @@ class Times:
         return message.options.first_call_ms(created_ms)
 
     def far_ms(self, now_ms: int) -> int:
-        """Whatever is due by then needs no reason of its own."""
+        """Return the time up to which a due time needs no explanation."""
         return now_ms + SLOT_MS_MAX + CLOCKS_APART_MS
 
     def latest_ms(self, state: State, message: Message, created_ms: int, due_ms: int) -> int:
-        """`due_ms`; or now, where it is farther away than the message and the longest pause between two tries explain.
+        """Return `due_ms`; or now, where neither the message nor the longest pause between two tries explains it.
 
         Branches that were never called because their message has a delay wait for it anew: how much of it has passed
         cannot be told.
@@ -73,7 +73,7 @@ class Times:
         return now_ms + options.delay_ms if born_ahead and state is State.SUBMITTED else now_ms
 
     def earliest_due_ms(self, state: State, message: Message, created_ms: int) -> int:
-        """The due time of a row that is not tried before `earliest_ms`.
+        """Return the due time of a row that is not tried before `earliest_ms`.
 
         A far one says that no branch has been called yet (see `horizon`). With check-back durability one may have been,
         before a submit brought the time: such a row falls due in between, and is put off again.
@@ -84,10 +84,10 @@ class Times:
         return earliest_ms
 
     def soonest_ms(self, state: State, message: Message, created_ms: int) -> int:
-        """The due time of a row that is to be tried as soon as may be."""
+        """Return the due time of a row that is tried as soon as possible."""
         return max(self._clock.now_ms(), self.earliest_due_ms(state, message, created_ms))
 
-    def used_up(self, entry: Entry) -> bool:
-        """Whether a message whose branches fail has failed as often in a row as it may."""
-        attempts_max = entry.message.options.attempts_max or self._settings.attempts_max
-        return 0 < attempts_max <= entry.attempts
+    def used_up(self, active: ActiveMessage) -> bool:
+        """Return True when a message's branches have failed as often in a row as it may."""
+        attempts_max = active.message.options.attempts_max or self._settings.attempts_max
+        return 0 < attempts_max <= active.attempts

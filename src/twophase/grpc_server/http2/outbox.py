@@ -19,7 +19,7 @@ from twophase.grpc_server.http2.frames import (
     frame,
     header_frames,
 )
-from twophase.grpc_server.http2.reply import Reply
+from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.http2.stream import Stream
 
 _OPEN: Final = None
@@ -61,7 +61,7 @@ class Outbox:
         """Whether a whole answer could not be sent yet; a stream may wait for its reader as long as it likes."""
         return any(held.sent is None for held in self._held)
 
-    def answer(self, stream: Stream, reply: Reply) -> None:
+    def answer(self, stream: Stream, reply: Response) -> None:
         """Send a whole answer."""
         size = len(reply.body)
         if reply.parts and not self._held and size <= self.window and size <= self.initial - stream.debt:

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from twophase.grpc_server.http2.frames import DEFAULT_WINDOW
-from twophase.grpc_server.http2.reply import Reply
+from twophase.grpc_server.http2.response import Response
 
 
 class Responses(Protocol):
     """The sending side of a connection; see `outbox.Outbox`."""
 
-    def answer(self, stream: Stream, reply: Reply) -> None: ...
+    def answer(self, stream: Stream, reply: Response) -> None: ...
 
     def headers(self, stream: Stream, block: bytes, *, ends: bool = False) -> None: ...
 

@@ -33,7 +33,7 @@ from twophase.core.hooks import Clock
 from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX, require
 from twophase.grpc_server.http2.limits import Limits
 from twophase.grpc_server.http2.port import Port
-from twophase.grpc_server.http2.reply import Reply
+from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.services import Services, UnaryCoroutine
 from twophase.grpc_server.status import Ended, Status, ended, success
 from twophase.grpc_server.unary import UnaryCall
@@ -45,7 +45,7 @@ from twophase.server.formats.wire import OPTION_FIELDS, WireRequest, parse_steps
 from twophase.server.http_port.port import Requests
 
 if TYPE_CHECKING:
-    from twophase.coordinator.state.active_message import ReplyOf
+    from twophase.coordinator.state.active_message import Reply
     from twophase.coordinator.topic_changes import ChangeableTopics
 
     Hot = Callable[[UnaryCall, bytes], None]
@@ -115,7 +115,7 @@ class GrpcDoor:
             header_list_bytes_max=REQUEST_HEADER_BYTES_MAX.value,
             idle_s=idle_timeout_ms / 1000,
         )
-        self._successes: dict[int, Reply] = {0: _SUCCESS}
+        self._successes: dict[int, Response] = {0: _SUCCESS}
         self._operators = Operators(SERVICE)
         self._services: Services | None = None
         self._port: Port[Any] | None = None
@@ -209,7 +209,7 @@ class GrpcDoor:
         gid = self._decoder.gid_of(_read(raw)[0])
         self._requests.abort(gid, partial(self._answer, call, Route.ABORT))
 
-    def _answer(self, call: UnaryCall, route: Route, reply: ReplyOf) -> None:
+    def _answer(self, call: UnaryCall, route: Route, reply: Reply) -> None:
         """The coordinator's one reply."""
         error = reply.error
         if error is not None:
@@ -232,7 +232,7 @@ class GrpcDoor:
 
         return refuse
 
-    def _too_many(self) -> Reply:
+    def _too_many(self) -> Response:
         self._refused(Overloaded.code)
         error = Overloaded("too many requests are under way.")
         return _refusal(error, refusal(error), Status.RESOURCE_EXHAUSTED)
@@ -256,7 +256,7 @@ def _topic_methods(topics: ChangeableTopics) -> dict[str, UnaryCoroutine]:
     return {"Subscribe": subscribe, "Unsubscribe": unsubscribe, "DeleteTopic": delete}
 
 
-def _unknown(path: str) -> Reply:
+def _unknown(path: str) -> Response:
     """A method that no service has, refused before its message is read, by a text that names what there is."""
     error = InvalidRequest(f"there is no method {path!r}; the service is {SERVICE}.")
     return _refusal(error, refusal(error), Status.UNIMPLEMENTED)
@@ -298,7 +298,7 @@ def _wire(said: Request) -> WireRequest:
     return WireRequest(said.gid, said.trans_type, parse_steps(said.steps), None, said.query_prepared, "grpc", *options)
 
 
-def _refusal(error: TwophaseError, said: Refusal, code: Status | None = None) -> Reply:
+def _refusal(error: TwophaseError, said: Refusal, code: Status | None = None) -> Response:
     """How a call ends with an error."""
     end = _ended(error, said, code)
     return ended(end.status, end.message, end.metadata)

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 
-from twophase.coordinator.state.active_message import ReplyOf, answers
+from twophase.coordinator.state.active_message import Reply, answers
 from twophase.core.errors import InvalidRequest, TwophaseError, UnsupportedType
 from twophase.core.gid import fresh_gid
 from twophase.core.hooks import Clock
@@ -132,8 +132,8 @@ class JsonRpcDoor:
             return RpcReply(_error(error, None, None), id_)
         return RpcReply(None if reply.error is None else _error(reply.error, route, reply), id_, _result(reply))
 
-    async def _perform(self, method: str, params: bytes, trace: Trace) -> tuple[Route, ReplyOf]:
-        future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+    async def _perform(self, method: str, params: bytes, trace: Trace) -> tuple[Route, Reply]:
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         on_reply = answers(future)
         if method == "abort":
             self._requests.abort(self._decoder.gid(params), on_reply)
@@ -146,7 +146,7 @@ class JsonRpcDoor:
         return Route.SUBMIT, await future
 
 
-def _error(error: TwophaseError, route: Route | None, reply: ReplyOf | None) -> RpcError:
+def _error(error: TwophaseError, route: Route | None, reply: Reply | None) -> RpcError:
     if reply is None:
         said = refusal(error, route=route)
     else:
@@ -154,7 +154,7 @@ def _error(error: TwophaseError, route: Route | None, reply: ReplyOf | None) -> 
     return RpcError(REFUSED if said.failed else FAILED, said.message, RpcDetails(said.code, said.state, said.remedy))
 
 
-def _result(reply: ReplyOf) -> dict[str, str] | None:
+def _result(reply: Reply) -> dict[str, str] | None:
     """dtm's: null for success, an empty object beside an error of the handler."""
     return None if reply.error is None else {}
 

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 from starlette.requests import Request
 
-from twophase.coordinator.state.active_message import OnReply, ReplyOf
+from twophase.coordinator.state.active_message import OnReply, Reply
 from twophase.core.errors import ContraryDecision, InvalidRequest, TwophaseError, UnknownMessage
 from twophase.core.gid import validate_gid
 from twophase.core.lifecycle import State
@@ -134,7 +134,7 @@ class _Prepared:
         self._outcomes = outcomes
         self._index = index
 
-    def __call__(self, reply: ReplyOf) -> None:
+    def __call__(self, reply: Reply) -> None:
         self._outcomes.set_result(self._index, _DONE if reply.error is None else _failed(reply.error, reply.state))
 
 
@@ -149,7 +149,7 @@ class _Confirmed:
         self._gid = gid
         self._on_refused = on_refused
 
-    def __call__(self, reply: ReplyOf) -> None:
+    def __call__(self, reply: Reply) -> None:
         error = reply.error or self._contrary(reply.state)
         self._outcomes.set_result(self._index, _DONE if error is None else _failed(error, reply.state))
 

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.operator import Act
-from twophase.coordinator.state.active_message import ReplyOf
+from twophase.coordinator.state.active_message import Reply
 from twophase.core.errors import InvalidRequest, TwophaseError, UnknownMessage
 from twophase.core.gid import validate_gid
 from twophase.core.hooks import Clock
@@ -135,7 +135,7 @@ class MessagesDoor:
         self._earliest = earliest
         self._attempts_max = attempts_max
         self._clock = clock
-        self._acts: Mapping[str, Callable[[str, Act], Awaitable[ReplyOf]]] = {
+        self._acts: Mapping[str, Callable[[str, Act], Awaitable[Reply]]] = {
             "stop": acting.stop,
             "park": acting.park,
             "redrive": acting.redrive,

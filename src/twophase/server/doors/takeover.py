@@ -24,7 +24,7 @@ from typing import Final, Protocol
 import msgspec
 from starlette.requests import Request
 
-from twophase.coordinator.state.active_message import OnReply, ReplyOf, answers
+from twophase.coordinator.state.active_message import OnReply, Reply, answers
 from twophase.coordinator.store_faults import as_store_error
 from twophase.coordinator.view import MessageView
 from twophase.core.errors import (
@@ -141,8 +141,8 @@ class TakeoverDoor:
         if horizon_ms and taken.created_ms < horizon_ms + CLOCKS_APART_MS:
             raise ForgottenMessage(gid=taken.gid, remedy=_OLDER_THAN_HISTORY)
 
-    async def _hand_in(self, taken: TakenMessage, message: Message) -> ReplyOf:
-        future: asyncio.Future[ReplyOf] = asyncio.get_running_loop().create_future()
+    async def _hand_in(self, taken: TakenMessage, message: Message) -> Reply:
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         hand_in = self._coordinator.prepare if taken.state is TakenState.PREPARED else self._coordinator.submit
         hand_in(message, answers(future), self._birth_ms(taken))
         return await future

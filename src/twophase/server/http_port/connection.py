@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-    from twophase.coordinator.state.active_message import ReplyOf
+    from twophase.coordinator.state.active_message import Reply
 
 _PENDING_MAX: Final = 64
 """More requests than this without a response, and the connection is not read."""
@@ -49,7 +49,7 @@ class PendingResponse(msgspec.Struct, eq=False):
     closes: bool
     response: bytes | None = None
 
-    def reply(self, reply: ReplyOf) -> None:
+    def reply(self, reply: Reply) -> None:
         """Complete the response by the coordinator's one reply."""
         connection = self.connection
         error = reply.error

@@ -14,7 +14,7 @@ from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.http2.connection import Connection
 from twophase.grpc_server.http2.limits import Limits
 from twophase.grpc_server.http2.port import Port
-from twophase.grpc_server.http2.reply import Reply
+from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.services import Services
 from twophase.grpc_server.status import Ended, Status, ended, framed, success
 from twophase.grpc_server.unary import UnaryCall
@@ -123,7 +123,7 @@ class Peer:
         else:
             call.finish(self.echo(message))
 
-    def echo(self, message: bytes) -> Reply:
+    def echo(self, message: bytes) -> Response:
         """The answer."""
         return success(message, (("x-size", str(len(message))),))
 

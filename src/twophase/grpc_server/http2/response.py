@@ -5,7 +5,7 @@ from __future__ import annotations
 from twophase.grpc_server.http2.frames import DATA, DEFAULT_FRAME_BYTES, END_HEADERS, END_STREAM, HEADERS, lead
 
 
-class Reply:
+class Response:
     """A whole answer, ready to be sent on any stream of any connection.
 
     Arguments:
@@ -13,7 +13,7 @@ class Reply:
         body: the data behind them.
         trailers: their block; empty for none.
 
-    >>> len(Reply(b"h", b"body", b"t").parts)
+    >>> len(Response(b"h", b"body", b"t").parts)
     4
     """
 

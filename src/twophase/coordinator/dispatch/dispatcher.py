@@ -1,0 +1,71 @@
+"""Dispatches due messages: the calls of branches and the check-backs of producers, each within their own bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from twophase.coordinator.dispatch.alerts import Alerts
+from twophase.coordinator.dispatch.calls import Calls
+from twophase.coordinator.dispatch.check_back import CheckBack
+from twophase.coordinator.dispatch.delivery import Delivery
+from twophase.coordinator.dispatch.force_stop import ForceStop
+from twophase.coordinator.dispatch.limiter import ConcurrencyLimiter
+from twophase.coordinator.runtime import Runtime
+from twophase.coordinator.state.active_message import ActiveMessage
+from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.machine import StateMachine
+from twophase.coordinator.topics import Topics
+from twophase.core.lifecycle import State
+from twophase.destinations.base import Destination
+
+
+class Dispatcher:
+    """Calls branches and asks producers.
+
+    Arguments:
+        runtime: the surroundings.
+        memory: the messages in memory.
+        machine: handles what the answers mean.
+        topics: the subscribers of topics, for branches that came late.
+        destinations: how to call an address, by its scheme.
+        alerts: reports messages whose calls fail.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        memory: ActiveSet,
+        machine: StateMachine,
+        topics: Topics,
+        destinations: Mapping[str, Destination],
+        alerts: Alerts,
+    ) -> None:
+        settings = runtime.settings
+        bounds = (settings.in_flight_max, settings.in_flight_per_destination_max, settings.lane_waiting_max)
+        self.branch_calls = Calls(destinations, ConcurrencyLimiter(*bounds, runtime.clock))
+        self.check_calls = Calls(destinations, ConcurrencyLimiter(*bounds, runtime.clock))
+        self.delivery = Delivery(runtime, memory, machine, topics, self.branch_calls, alerts)
+        self._check_back = CheckBack(runtime, machine, self.check_calls, alerts)
+        self.force_stop = ForceStop(settings, machine, self._check_back)
+
+    @property
+    def calling(self) -> int:
+        """The number of calls under way."""
+        return self.branch_calls.limiter.in_flight + self.check_calls.limiter.in_flight
+
+    def dispatch(self, active: ActiveMessage) -> None:
+        """Ask the producer of a prepared message, or call the branches of a submitted one."""
+        if active.state is State.PREPARED:
+            self._check_back.ask(active)
+        else:
+            self.delivery.begin(active)
+
+    def drain(self) -> None:
+        """Start no call until `resume`, and drop those that wait; calls under way end as they would."""
+        self.branch_calls.drain()
+        self.check_calls.drain()
+
+    def resume(self) -> None:
+        """Start calls again."""
+        self.branch_calls.resume()
+        self.check_calls.resume()

@@ -1,0 +1,23 @@
+"""The surroundings of a coordinator's parts: one value instead of five constructor arguments."""
+
+from __future__ import annotations
+
+import msgspec
+
+from twophase.coordinator.observer import Observer
+from twophase.coordinator.settings import CoordinatorSettings
+from twophase.core.hooks import Chance, Clock
+from twophase.stores.base import Store
+
+
+class Runtime(msgspec.Struct, frozen=True):
+    """The store, the time, randomness, the settings and the observer that all parts of one coordinator share.
+
+    `clock` is the store's clock where nodes share the store, else the machine's.
+    """
+
+    store: Store
+    clock: Clock
+    random: Chance
+    settings: CoordinatorSettings
+    observer: Observer

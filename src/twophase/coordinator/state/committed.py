@@ -1,0 +1,90 @@
+"""Memory after a durable change: makes a message in memory what its row now is (I8: never before)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twophase.coordinator.state.active_message import ActiveMessage, Trigger
+from twophase.coordinator.state.context import Context
+from twophase.core import failpoint
+from twophase.core.lifecycle import Event, State
+from twophase.stores.base import Decide, Finish, Insert, Item, Park, Redirect, Reschedule
+
+# Names of this module: see `machine`.
+_PREPARED: Final = State.PREPARED
+_SUBMITTED: Final = State.SUBMITTED
+_ALL_SUCCEEDED: Final = Event.ALL_SUCCEEDED
+
+
+def apply_committed(context: Context, active: ActiveMessage, trigger: Trigger, item: Item, at_ms: int) -> None:
+    """Apply `item`, which the store made durable at `at_ms` of its clock, to the message in memory."""
+    active.version += 1
+    active.owned = True
+    timers = context.memory.timers
+    if isinstance(item, Insert):
+        active.state = item.state
+        active.version = 1
+        active.decided_by = trigger.decided_by
+        active.created_ms = at_ms if item.created_ms is None else item.created_ms
+        if trigger.merged is not None:
+            _become(context, active, trigger)
+        active.stored_due_ms = at_ms + item.due_in_ms
+        active.due_ms = context.runtime.clock.now_ms() + item.due_in_ms
+        if item.state is _PREPARED or item.due_in_ms:
+            timers.schedule(active, active.due_ms)
+    elif isinstance(item, Decide):
+        active.decided_by = item.decided_by
+        if trigger.merged is not None:
+            _become(context, active, trigger)
+        active.stored_due_ms = at_ms + item.due_in_ms
+        active.state = _SUBMITTED
+        if not active.early:
+            active.attempts = 0
+            active.done = 0
+        active.early = False
+        active.parked = False
+        due_ms = context.runtime.clock.now_ms() + item.due_in_ms
+        if item.due_in_ms:
+            timers.schedule(active, due_ms)
+        else:
+            timers.cancel(active)
+            active.due_ms = due_ms
+    elif isinstance(item, Finish):
+        if failpoint.ARMED and trigger.event is _ALL_SUCCEEDED:
+            failpoint.reach("coordinator.after_finish")
+        active.state = item.state
+        context.runtime.observer.finished(item.state, item.decided_by or active.decided_by)
+    elif isinstance(item, Reschedule):
+        active.stored_due_ms = item.due_ms
+        timers.schedule(active, item.due_ms)
+    elif isinstance(item, Redirect):
+        _redirected(context, active, trigger, item)
+    else:
+        _parked(context, active, item)
+
+
+def _parked(context: Context, active: ActiveMessage, item: Park) -> None:
+    active.stored_due_ms = item.due_ms
+    active.parked = item.parked
+    if item.parked:
+        context.memory.timers.cancel(active)
+    else:
+        active.attempts = 0
+        context.memory.timers.schedule(active, item.due_ms)
+
+
+def _redirected(context: Context, active: ActiveMessage, trigger: Trigger, item: Redirect) -> None:
+    _become(context, active, trigger)
+    active.stored_due_ms = item.due_ms
+    active.attempts = 0
+    active.done = item.done
+    for waiting in active.queue or ():
+        waiting.outdate(active.state)
+    if not active.parked:
+        context.memory.timers.schedule(active, item.due_ms)
+
+
+def _become(context: Context, active: ActiveMessage, trigger: Trigger) -> None:
+    if trigger.merged is not None:
+        active.become(trigger.merged)
+        context.memory.weigh(active)
