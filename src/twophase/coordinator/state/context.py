@@ -20,11 +20,11 @@ from twophase.core.errors import StoreFenced
 class Listener(Protocol):
     """Acts on events that the state machine only reports; the coordinator implements it."""
 
-    def submitted(self, active: ActiveMessage) -> None:
+    def submitted(self, active: ActiveMessage, /) -> None:
         """Deliver a message: it is submitted and due."""
         ...
 
-    def stop_requested(self, active: ActiveMessage, on_reply: OnReply, reason: str) -> None:
+    def stop_requested(self, active: ActiveMessage, on_reply: OnReply, reason: str, /) -> None:
         """Ask the producer of a prepared message that an operator stops."""
         ...
 
@@ -32,7 +32,7 @@ class Listener(Protocol):
         """Report a message that is parked now."""
         ...
 
-    def evicted(self, due_ms: int) -> None:
+    def evicted(self, due_ms: int, /) -> None:
         """Note the due time of an unfinished message that left memory."""
         ...
 
