@@ -204,3 +204,8 @@ def write_branches(dialect: Dialect, table: str, gid: str, token: str, body: byt
     """
     assert body, "an empty body says that the branches are not written"
     yield say(dialect, "write_branches", table, gid=gid, token=token, body=body)
+
+
+def remove_producer(dialect: Dialect, table: str, gid: str, token: str) -> Steps[None]:
+    """Remove the producer's row from a transaction that is to go on without the message."""
+    yield say(dialect, "remove_producer", table, gid=gid, token=token)

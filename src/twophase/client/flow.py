@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from twophase.barrier.dialect import DEFAULT_TABLE
-from twophase.barrier.producer import begin_producer, mark, verify_producer, write_branches
+from twophase.barrier.producer import begin_producer, mark, remove_producer, verify_producer, write_branches
 from twophase.client.draft import Draft, Progress, check_url_with, checked_url
 from twophase.client.transport.exchange import Encode, Patience, Pause, Send, Surroundings, exchange
 from twophase.client.transport.wire import HttpAnswer, Operation, encode_request
@@ -272,8 +272,19 @@ class Attempt:
             failpoint.reach("producer.after_barrier_row")
         draft.progress = Progress.IN_TRANSACTION
 
+    def withdraw(self) -> Flow:
+        """Take the row back, and abort the message.
+
+        For a transaction that the application may commit without the message. Another process may have prepared a gid
+        that was not made here, which is not aborted.
+        """
+        draft = self.draft
+        yield Rule(remove_producer(self.dialect, self.course.table, draft.gid, self.opening.token))
+        if draft.gid_is_ours:
+            yield from self._abort()
+
     def before_commit(self) -> Flow:
-        """Write the branches added inside the block of an open message into the row, also that there are none."""
+        """Write the branches of an open message into the row, also an empty list."""
         draft = self.draft
         yield Flush()
         added = draft.added_branches()

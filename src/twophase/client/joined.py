@@ -18,7 +18,15 @@ from twophase.barrier.transaction import SyncTransaction, perform
 from twophase.client import flow
 from twophase.client.draft import Progress
 from twophase.client.sync import SyncDriver
-from twophase.core.errors import OpenTransaction, RolledBack, TransactionLost, UnsupportedEngine
+from twophase.core.errors import (
+    BeginDeadlinePassed,
+    DatabaseSwitched,
+    Fate,
+    OpenTransaction,
+    RolledBack,
+    TransactionLost,
+    UnsupportedEngine,
+)
 
 if TYPE_CHECKING:
     from twophase.client.identity import Identities
@@ -116,6 +124,10 @@ class _Joined:
 
 
 _JOINED = "twophase.joined"
+_SWITCHED = (
+    "The Session's transaction is in another database than the one that the check address names. The barrier row is "
+    "taken back, and the transaction is still open: its end is yours, and has nothing to do with the message."
+)
 
 
 def _follow(session: Any, joined: _Joined) -> None:
@@ -215,7 +227,15 @@ async def ajoin(
 def _enter(course: flow.Course, check_url: str, driver: _JoinDriver, session: Any) -> None:
     opening = driver.play(flow.prepare_for_transaction(course, check_url))
     attempt = flow.Attempt(course, opening)
-    driver.play(attempt.begin())
+    try:
+        driver.play(attempt.begin())
+    except (DatabaseSwitched, BeginDeadlinePassed) as error:
+        # The row is written, and the application may catch this and commit.
+        driver.play(attempt.withdraw())
+        if isinstance(error, DatabaseSwitched):
+            raise DatabaseSwitched(_SWITCHED, gid=course.draft.gid) from None
+        error.fate = Fate.NOT_STARTED  # of the message: the Session's transaction goes on
+        raise
     _follow(session, _Joined(attempt, driver, session))
 
 

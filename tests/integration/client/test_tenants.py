@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import secrets
+import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -13,14 +14,16 @@ import psycopg
 import pytest
 import sqlalchemy
 from sqlalchemy import event, text
+from sqlalchemy.orm import Session
 
-from tests.integration.client.coordinator import RecordingCoordinator
+from tests.integration.client.coordinator import RecordingCoordinator, Told
 from tests.integration.client.ledgers import mariadb_connection
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
-from twophase import TwoPhase
+from twophase import Progress, TwoPhase
 from twophase.barrier import check_back, install
-from twophase.core.errors import DatabaseSwitched
+from twophase.core.errors import BeginDeadlinePassed, DatabaseSwitched
+from twophase.core.limits import BEGIN_DEADLINE_MS
 from twophase.core.verdict import Verdict
 
 TENANT: contextvars.ContextVar[str] = contextvars.ContextVar("tenant")
@@ -121,6 +124,48 @@ def test_each_tenants_message_is_decided_by_the_table_of_that_tenant(
             gid = _spend(client, engine, tenant)
             assert _route(engine, coordinator.last("prepare")["query_prepared"], gid) is Verdict.COMMITTED
     engine.dispose()
+
+
+def test_message_that_joins_a_transaction_of_another_tenant_is_aborted_and_leaves_no_row(
+    place: tuple[str, str], coordinator: RecordingCoordinator
+) -> None:
+    url, choose = place
+    engine = sqlalchemy.create_engine(url)
+    with TwoPhase(coordinator.url) as client:
+        with Session(engine) as session, session.begin():
+            session.connection().exec_driver_sql(choose.format(RED))
+            client.message().add("http://b").join(session, "http://a/check")
+        refused = client.message().add("http://b")
+        with Session(engine) as session, session.begin():
+            session.connection().exec_driver_sql(choose.format(BLUE))
+            with pytest.raises(DatabaseSwitched, match="the transaction is still open"):
+                refused.join(session, "http://a/check")
+            assert refused.state is Progress.NOT_STARTED
+            session.execute(text(SPEND))
+        with Session(engine) as session:
+            session.connection().exec_driver_sql(choose.format(BLUE))
+            rows = session.execute(text("select count(*) from barrier where gid = :gid"), {"gid": refused.gid})
+            assert rows.scalar_one() == 0
+    engine.dispose()
+    assert coordinator.operations == ["prepare", "submit", "prepare", "abort"]
+
+
+def test_message_that_joins_too_late_is_aborted_and_leaves_no_row(
+    place: tuple[str, str], coordinator: RecordingCoordinator
+) -> None:
+    url, choose = place
+    engine = sqlalchemy.create_engine(url)
+    long_ago_ms = time.time_ns() // 1_000_000 - 2 * BEGIN_DEADLINE_MS.value
+    coordinator.tell("prepare", Told(body=b'{"dtm_result":"SUCCESS","prepared_at":%d}' % long_ago_ms))
+    with TwoPhase(coordinator.url) as client, Session(engine) as session, session.begin():
+        session.connection().exec_driver_sql(choose.format(RED))
+        message = client.message().add("http://b")
+        with pytest.raises(BeginDeadlinePassed, match="Fate: not started"):
+            message.join(session, "http://a/check")
+        rows = session.execute(text("select count(*) from barrier where gid = :gid"), {"gid": message.gid})
+        assert rows.scalar_one() == 0
+    engine.dispose()
+    assert coordinator.operations == ["prepare", "abort"]
 
 
 @pytest.mark.postgres

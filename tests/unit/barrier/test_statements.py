@@ -13,7 +13,8 @@ from twophase.core.errors import ConfigurationError
 
 DIALECTS = pytest.mark.parametrize("dialect", [SQLITE, POSTGRESQL, MYSQL], ids=lambda dialect: dialect.name)
 COMMON = (
-    "insert_producer insert_open_producer insert_branch insert_check_back verify write_branches read_identity read_meta"
+    "insert_producer insert_open_producer insert_branch insert_check_back verify write_branches remove_producer"
+    " read_identity read_meta"
     " create_table create_meta insert_identity list_columns add_token add_body add_prepared_at"
     " read_flaws finish_branch confirm_branch now clean_page clean_horizon clean_producers clean_branches"
 )
