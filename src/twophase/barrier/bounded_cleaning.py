@@ -76,15 +76,16 @@ def clean_some(table: str, keep_ms: int, after: int) -> Run:
     undecided_ms, unfinished_ms = yield Agree(identity, now_ms)
     horizons = horizons_below(now_ms - keep_ms, undecided_ms, unfinished_ms)
     newest_ms = max(one for one in (horizons.producer_ms, horizons.branch_ms) if one is not None)
-    removed = 0
+    removed = taken = 0
     for _ in range(_PAGES_MAX):
         page: Sequence[Row] = yield Alone(partial(_page, table, after))
         if not page:
             return CleanedSome(removed, -1)
         found = old_rows(page, horizons)
         for kind, rows in zip((Kind.PRODUCERS, Kind.BRANCHES), found, strict=True):
-            removed += yield from _remove(table, horizons, kind, rows[: ROWS_MAX - removed])
-        if removed >= ROWS_MAX:
+            counts = yield from _remove(table, horizons, kind, rows[: ROWS_MAX - taken])
+            removed, taken = removed + counts[0], taken + counts[1]
+        if taken >= ROWS_MAX:
             return CleanedSome(removed, after)
         if is_young(page, newest_ms):
             return CleanedSome(removed, -1)
@@ -111,16 +112,22 @@ def _page(table: str, after: int, dialect: Dialect) -> Steps[Sequence[Row]]:
     return (yield say(dialect, "clean_page", table, after=after, page_rows=PAGE_ROWS))
 
 
-def _remove(table: str, horizons: Horizons, kind: Kind, rows: list[Found]) -> Generator[Alone | Agree | Rest, Any, int]:
-    removed = 0
+def _remove(
+    table: str, horizons: Horizons, kind: Kind, rows: list[Found]
+) -> Generator[Alone | Agree | Rest, Any, tuple[int, int]]:
+    """Remove these rows; how many were removed here, and how many are gone.
+
+    Another cleaner may have removed some since they were read.
+    """
+    removed = gone = 0
     for start in range(0, len(rows), DELETED_AT_ONCE):
         part = rows[start : start + DELETED_AT_ONCE]
         try:
-            yield Alone(partial(remove_rule, table, horizons, kind, part), commit=True)
+            removed += yield Alone(partial(remove_rule, table, horizons, kind, part), commit=True)
         except Exception as error:
             if fault_of(error) is not Fault.BUSY:
                 raise
         else:
-            removed += len(part)
+            gone += len(part)
         yield Rest()
-    return removed
+    return removed, gone

@@ -131,10 +131,10 @@ def clean(
     for page in _pages(engine, table, horizons):
         of_producers, of_branches = old_rows(page, horizons)
         if not dry_run:
-            removed = _remove(engine, table, horizons, Kind.PRODUCERS, of_producers)
-            producers, held = producers + removed, held + len(of_producers) - removed
-            removed = _remove(engine, table, horizons, Kind.BRANCHES, of_branches)
-            branches, held = branches + removed, held + len(of_branches) - removed
+            removed, left = _remove(engine, table, horizons, Kind.PRODUCERS, of_producers)
+            producers, held = producers + removed, held + left
+            removed, left = _remove(engine, table, horizons, Kind.BRANCHES, of_branches)
+            branches, held = branches + removed, held + left
         else:
             producers, branches = producers + len(of_producers), branches + len(of_branches)
     return Cleaned(producers, branches, held, horizons)
@@ -230,26 +230,31 @@ def _below(time_ms: int | None, horizon_ms: int | None) -> bool:
     return time_ms is not None and horizon_ms is not None and time_ms < horizon_ms
 
 
-def _remove(engine: Any, table: str, horizons: Horizons, kind: Kind, rows: list[Found]) -> int:
-    """Remove these rows, and say how many are gone; a batch with a row that a transaction holds stays."""
-    removed = 0
+def _remove(engine: Any, table: str, horizons: Horizons, kind: Kind, rows: list[Found]) -> tuple[int, int]:
+    """Remove these rows; how many were removed here, and how many stay.
+
+    A batch with a row that a transaction holds stays.
+    """
+    removed = held = 0
     for start in range(0, len(rows), DELETED_AT_ONCE):
         part = rows[start : start + DELETED_AT_ONCE]
         began_s = time.monotonic()
         try:
-            _alone(engine, table, partial(remove_rule, table, horizons, kind, part), commit=True)
+            removed += _alone(engine, table, partial(remove_rule, table, horizons, kind, part), commit=True)
         except Exception as error:
             if fault_of(error) is not Fault.BUSY:
                 raise
             _log.info("barrier cleaning leaves %d rows that are in use", len(part))
-        else:
-            removed += len(part)
+            held += len(part)
         time.sleep((time.monotonic() - began_s) * _PAUSE)
-    return removed
+    return removed, held
 
 
-def remove_rule(table: str, horizons: Horizons, kind: Kind, rows: list[Found], dialect: Dialect) -> Steps[None]:
-    """One batch: the horizons first, so that whoever misses a row of it sees them."""
+def remove_rule(table: str, horizons: Horizons, kind: Kind, rows: list[Found], dialect: Dialect) -> Steps[int]:
+    """Remove one batch, the horizons first; the number of rows that were still there.
+
+    Who misses a row of it sees the horizons. Another cleaner may have removed a row since it was read.
+    """
     below_ms = horizons.producer_ms if kind is Kind.PRODUCERS else horizons.branch_ms
     assert below_ms is not None, "only rows below a horizon go"
     yield from begin_bounded(dialect, LOCK_TIMEOUT_MS)
@@ -259,15 +264,17 @@ def remove_rule(table: str, horizons: Horizons, kind: Kind, rows: list[Found], d
             yield say(dialect, "clean_horizon", table, name=own, horizon=horizon_ms)
     sql = dialect.sql(kind.value, table)
     if ":ids" not in sql:
+        removed = 0
         for row in rows:
             yield Statement(sql, {"id": row.id, "gid": row.gid, "horizon": below_ms})
-        return
+            removed += int((yield say(dialect, "clean_count"))[0][0])
+        return removed
     # Always as many, so that a database prepares one statement: the last row stands in the places that are left.
     filled = rows + rows[-1:] * (len(_SLOTS) - len(rows))
     ids = {f"id_{slot}": row.id for slot, row in zip(_SLOTS, filled, strict=True)}
     gids = {f"gid_{slot}": row.gid for slot, row in zip(_SLOTS, filled, strict=True)}
     sql = sql.replace(":ids", _places(ids)).replace(":gids", _places(gids))
-    yield Statement(sql, {**ids, **gids, "horizon": below_ms})
+    return len((yield Statement(sql, {**ids, **gids, "horizon": below_ms})))
 
 
 def _places(names: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ from tests.integration.barrier.test_cleaning import (
 )
 from twophase.barrier import install
 from twophase.barrier.branch import once
+from twophase.barrier.cleaning import DELETED_AT_ONCE, Cleaned
 
 OLD_ROWS = 250
 """More than one batch."""
@@ -72,6 +73,24 @@ def test_a_suspended_cleaner_removes_nothing_that_took_an_old_rows_id(
             call = {"gid": f"new{OLD_ROWS}", "branch_id": "01", "op": "action", "trans_type": "msg"}
             once(engine, call, ran.append)
     assert ran == []
+
+
+@pytest.mark.parametrize("kind", ["producer", "branch"])
+def test_a_suspended_cleaner_counts_only_what_it_removed_itself(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    put_many(bank, kind, "old", OLD_MS)
+    others: list[Cleaned] = []
+
+    def meanwhile() -> None:
+        monkeypatch.setattr("twophase.barrier.cleaning._PAUSE", 0)
+        others.append(clean_bank(bank))
+
+    monkeypatch.setattr("twophase.barrier.cleaning.time", Suspended(meanwhile))
+    cleaned = [clean_bank(bank), *others]
+
+    assert [one.producer_rows + one.branch_rows for one in cleaned] == [DELETED_AT_ONCE, OLD_ROWS - DELETED_AT_ONCE]
+    assert [one.held for one in cleaned] == [0, 0]
 
 
 def test_a_suspended_cleaner_leaves_an_old_row_of_another_message_that_took_an_id(

@@ -4,3 +4,4 @@ delete from {table}
 where id in (:ids) and gid in (:gids)
   and trans_type = 'msg' and branch_id <> '00' and op = 'action' and barrier_id = '01' and token is not null
   and cast(extract(epoch from create_time) * 1000 as bigint) < cast(:horizon as bigint)
+returning id

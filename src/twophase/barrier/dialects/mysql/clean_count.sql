@@ -1,0 +1,2 @@
+-- How many rows the statement before removed; MySQL has no RETURNING.
+select row_count()
