@@ -17,7 +17,7 @@ import msgspec
 
 from twophase.barrier.asking import LOCK_TIMEOUT_MS, begin_bounded, bounds_of
 from twophase.barrier.dialect import DEFAULT_TABLE, Dialect
-from twophase.barrier.effect import require_awaitable, require_blocking, require_ended
+from twophase.barrier.effect import await_end, require_accepted, require_blocking, require_ended
 from twophase.barrier.first_look import look_once, refusal_of
 from twophase.barrier.open import aopen_transaction, ask_engine, open_transaction
 from twophase.barrier.parameters import one_value
@@ -198,7 +198,8 @@ def once(
         BranchSpoilt: an earlier call ended its transaction inside the block; a person must look.
         BarrierRowRefused: another key than this branch's is taken; nothing stays.
         BarrierTableMissing, BarrierTableUnusable: the barrier is not installed, or cannot tell a repeated call.
-        FunctionRefused: `function` is async, or returned what waits to be awaited; nothing stays.
+        FunctionRefused: `function` is async, or returned what waits to be awaited or iterated, or an HTTP answer of
+            status 400 or more; nothing stays.
         TransactionLost: the block ended the transaction itself; nothing may be confirmed.
         Whatever `function` raised, after the rollback.
 
@@ -224,7 +225,7 @@ def _take_effect(engine: Any, call: BranchCall, function: Callable[[Any], R], ta
         perform(begin_branch(transaction.dialect, table, call, token), transaction)
         perform(look_once(ask_engine(engine), transaction.dialect, table), transaction)
         _reach("branch.before_effect")
-        result = require_ended(function(transaction.handle), "aonce")
+        result = require_accepted(require_ended(function(transaction.handle), "use `aonce`"))
         transaction.commit(verify_branch(transaction.dialect, table, call, token))
         _reach("branch.after_effect")
     except BaseException:
@@ -282,7 +283,7 @@ async def _atake_effect(engine: Any, call: BranchCall, function: Callable[[Any],
         await aperform(begin_branch(transaction.dialect, table, call, token), transaction)
         await aperform(look_once(ask_engine(engine), transaction.dialect, table), transaction)
         _reach("branch.before_effect")
-        result = await require_awaitable(function(transaction.handle), "once")
+        result = require_accepted(await await_end(function(transaction.handle), "once"))
         await transaction.commit(verify_branch(transaction.dialect, table, call, token))
         _reach("branch.after_effect")
     finally:

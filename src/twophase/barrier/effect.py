@@ -1,18 +1,22 @@
 """The application's function, blocking or async as its call is, so that none is confirmed that has not run.
 
-A coroutine function that nobody awaits does nothing, and says nothing of it either: its transaction would commit, its
-branch be answered for, its message be sent, all without the effect. Keeps I6 on the application's side.
+A coroutine that is not awaited does nothing, and says nothing of it either: its transaction would commit, its branch be
+answered for, its message be sent, all without the effect. The same holds for a generator, and for a refusal that a
+branch's function returns instead of raising it. Keeps I6 on the application's side.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from twophase.core.errors import FunctionRefused
 
 R = TypeVar("R")
+_REFUSAL: Final = 400
+"""The least HTTP status that says no."""
 
 
 def require_blocking(function: Callable[[Any], object], other: str) -> None:
@@ -30,25 +34,57 @@ def require_blocking(function: Callable[[Any], object], other: str) -> None:
         raise FunctionRefused("the function is a generator function: calling it runs nothing of it.")
 
 
-def require_ended(result: R, other: str) -> R:
-    """Return `result`, unless it is an awaitable: a hidden async function made it.
+def require_ended(result: R, advice: str) -> R:
+    """Return `result`, unless the function has not run to its end.
+
+    An object, a `partial` or a lambda may hide an async function or a generator function, and an async function may
+    return what it should have awaited. A generator expression passes: it is no function.
+
+    Arguments:
+        advice: what to do about a result that waits to be awaited.
 
     Raises:
-        FunctionRefused: it waits to be awaited; the caller rolls back.
+        FunctionRefused: it waits to be awaited or iterated; the caller rolls back.
     """
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise FunctionRefused(f"the function returned what nothing here awaits; use `{other}`.")
+        elif isinstance(result, asyncio.Future):
+            result.cancel()
+        raise FunctionRefused(f"the function returned what nothing here awaits; {advice}.")
+    if inspect.isasyncgen(result) or (inspect.isgenerator(result) and result.gi_code.co_name != "<genexpr>"):
+        raise FunctionRefused("the function returned a generator: calling it ran nothing of it.")
     return result
 
 
-def require_awaitable(result: Awaitable[R], other: str) -> Awaitable[R]:
-    """Return `result`, unless the function was a blocking one.
+async def await_end(result: Awaitable[R], other: str) -> R:
+    """Await an async function's result.
+
+    Arguments:
+        other: the call that takes a blocking function.
 
     Raises:
-        FunctionRefused: it has run, and the caller rolls back.
+        FunctionRefused: the function is a blocking one, or returned what waits in turn; the caller rolls back.
     """
     if not inspect.isawaitable(result):
         raise FunctionRefused(f"the function is not async; use `{other}`, with a blocking engine.")
+    return require_ended(await result, "write `await` in front of it")
+
+
+def require_accepted(result: R) -> R:
+    """Return a branch's result, unless it is an HTTP answer that refuses.
+
+    Raises:
+        FunctionRefused: the answer would not be sent, and the next call would find the branch done.
+    """
+    refuse_status(getattr(result, "status_code", None))
     return result
+
+
+def refuse_status(status: object) -> None:
+    """Refuse a status from 400 on; raises FunctionRefused."""
+    if isinstance(status, int) and status >= _REFUSAL:
+        raise FunctionRefused(
+            f"the function returned an answer of status {status}, which is not sent: its branch would count as done.",
+            remedy="Raise BranchRefused, BranchOngoing or an error instead; nothing was committed.",
+        )

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
-from twophase.barrier.effect import require_awaitable, require_blocking, require_ended
+from twophase.barrier.effect import await_end, require_blocking, require_ended
 from twophase.client import by_hand, flow
 from twophase.client.draft import Draft, Progress, checked_headers, count, milliseconds, time_ms
 from twophase.client.endpoints import Endpoint, aline_of, line_of
@@ -247,11 +247,12 @@ class Message:
         """`transaction` around `function(connection)`; returns what it returns, and raises as `transaction`.
 
         Raises, too:
-            FunctionRefused: `function` is async, or returned what waits to be awaited; nothing was committed.
+            FunctionRefused: `function` is async, or returned what waits to be awaited or iterated; nothing was
+                committed.
         """
         require_blocking(function, "ado_and_submit")
         with self.transaction(engine, check, table=table, explicit_verdict=explicit_verdict) as connection:
-            return require_ended(function(connection), "ado_and_submit")
+            return require_ended(function(connection), "use `ado_and_submit`")
 
     @overload
     async def ado_and_submit(
@@ -284,7 +285,7 @@ class Message:
     ) -> T:
         """`do_and_submit` for an async engine; `function` is an `async def`."""
         async with self.transaction(engine, check, table=table, explicit_verdict=explicit_verdict) as connection:
-            return await require_awaitable(function(connection), "do_and_submit")
+            return await await_end(function(connection), "do_and_submit")
 
     def join(self, session: Any, check: str, *, table: str | None = None, explicit_verdict: bool = True) -> Self:
         """Put the message into the transaction that a SQLAlchemy Session has open, or begins with this.

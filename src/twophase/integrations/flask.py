@@ -25,6 +25,7 @@ from twophase.barrier import branch as rule
 from twophase.barrier.asking import LOCK_TIMEOUT_MS
 from twophase.barrier.branch import BranchOngoing, BranchRefused
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.barrier.effect import await_end, refuse_status, require_blocking
 from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, aanswer_branch, answer_branch, answer_check_back
 from twophase.client.cleaner import BarrierCleaner
 from twophase.core.errors import StoreError, Unavailable
@@ -46,6 +47,13 @@ __all__ = [
 
 P = ParamSpec("P")
 H_co = TypeVar("H_co", covariant=True)
+
+
+def _require_accepted(result: object) -> object:
+    """Refuse `(body, status)`, too, an answer in short; raises FunctionRefused."""
+    if isinstance(result, tuple) and len(result) > 1:
+        refuse_status(result[1])
+    return result
 
 
 def _response(answer: HttpReply) -> Response:
@@ -89,7 +97,12 @@ def once(engine: Blocking[H], function: Callable[[H], object], *, table: str = D
 def once(engine: str, function: Callable[[DjangoHandle], object], *, table: str = DEFAULT_TABLE) -> Response: ...
 def once(engine: Any, function: Callable[[Any], object], *, table: str = DEFAULT_TABLE) -> Response:
     """Run a branch's effect once and reply as the coordinator understands; see `barrier.once`."""
-    return _response(answer_branch(lambda: rule.once(engine, request.args, function, table=table)))
+    require_blocking(function, "aonce")
+
+    def effect(handle: Any) -> object:
+        return _require_accepted(function(handle))
+
+    return _response(answer_branch(lambda: rule.once(engine, request.args, effect, table=table)))
 
 
 @overload
@@ -102,7 +115,11 @@ async def aonce(
 ) -> Response: ...
 async def aonce(engine: Any, function: Callable[[Any], Awaitable[object]], *, table: str = DEFAULT_TABLE) -> Response:
     """`once` for `async def` views, which Flask runs in an event loop each: give an async engine without a pool."""
-    return _response(await aanswer_branch(lambda: rule.aonce(engine, request.args, function, table=table)))
+
+    async def effect(handle: Any) -> object:
+        return _require_accepted(await await_end(function(handle), "once"))
+
+    return _response(await aanswer_branch(lambda: rule.aonce(engine, request.args, effect, table=table)))
 
 
 class BranchDecorator(Protocol[H_co]):

@@ -26,6 +26,7 @@ except ModuleNotFoundError as error:
 from twophase.barrier import branch
 from twophase.barrier.asking import LOCK_TIMEOUT_MS
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.barrier.effect import await_end, require_blocking
 from twophase.barrier.http_answer import (
     CheckBackPolicy,
     HttpReply,
@@ -36,6 +37,7 @@ from twophase.barrier.http_answer import (
 )
 from twophase.barrier.open import is_async
 from twophase.barrier.parameters import one_value
+from twophase.core.errors import FunctionRefused
 from twophase.core.verdict import GRPC_OF_STATUS, VERDICT_HEADER
 
 if TYPE_CHECKING:
@@ -164,7 +166,14 @@ def once(engine: Any, context: Any, function: Callable[[Any], object], reply: R,
         what ends a call, with ABORTED for `BranchRefused`, FAILED_PRECONDITION for `BranchOngoing` and a busy database,
         INVALID_ARGUMENT when the metadata names no branch. Whatever else `function` raised: gRPC's UNKNOWN.
     """
-    answer = answer_branch(lambda: branch.once(engine, parameters(context), function, table=table))
+    require_blocking(function, "aonce")
+
+    def effect(handle: Any) -> object:
+        result = function(handle)
+        _require_no_code(context)
+        return result
+
+    answer = answer_branch(lambda: branch.once(engine, parameters(context), effect, table=table))
     if answer.status != 200:
         context.abort(*_end(answer))
     return reply
@@ -192,10 +201,32 @@ async def aonce(
     engine: Any, context: Any, function: Callable[[Any], Awaitable[object]], reply: R, *, table: str = DEFAULT_TABLE
 ) -> R:
     """`once` for a `grpc.aio.server` with an async engine."""
-    answer = await aanswer_branch(lambda: branch.aonce(engine, parameters(context), function, table=table))
+
+    async def effect(handle: Any) -> object:
+        result = await await_end(function(handle), "once")
+        _require_no_code(context)
+        return result
+
+    answer = await aanswer_branch(lambda: branch.aonce(engine, parameters(context), effect, table=table))
     if answer.status != 200:
         await context.abort(*_end(answer))
     return reply
+
+
+def _require_no_code(context: Any) -> None:
+    """Refuse a code that the function has set.
+
+    The next call would find the branch done.
+
+    Raises:
+        FunctionRefused: there is one.
+    """
+    code = context.code()
+    if code not in {None, 0, grpc.StatusCode.OK}:
+        raise FunctionRefused(
+            "the function has set the call's code, and returned: its branch would count as done.",
+            remedy="Raise BranchRefused, BranchOngoing or an error instead; nothing was committed.",
+        )
 
 
 def _told(context: grpc.ServicerContext, answer: HttpReply) -> bytes:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import flask
+import httpx
 import pytest
+import starlette.responses
 from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import DBAPIError
 
@@ -117,8 +121,13 @@ def _never_asked_for_more(handle: Any) -> Iterator[str]:
         _never_asked_for_more,
         functools.partial(_never_awaited),
         lambda handle: _never_awaited(handle),  # noqa: PLW0108 -- hides that it is async
+        lambda handle: _never_iterated(handle),  # noqa: PLW0108 -- as above
+        lambda handle: _never_asked_for_more(handle),  # noqa: PLW0108 -- hides that it is a generator function
     ],
-    ids=["async", "async-generator", "generator", "partial", "lambda"],
+    ids=[
+        *("async", "async-generator", "generator", "partial"),
+        *("lambda", "lambda-async-generator", "lambda-generator"),
+    ],
 )
 def test_an_effect_that_would_not_run_is_never_confirmed(
     banks: dict[str, Bank], effect: Callable[[Any], object]
@@ -129,6 +138,61 @@ def test_an_effect_that_would_not_run_is_never_confirmed(
             once(engine, call, effect)
         assert bank.query("select count(*) from barrier") == [(0,)]
         assert once(engine, call, spend) == "done"
+
+
+def test_a_generator_expression_is_a_result(banks: dict[str, Bank]) -> None:
+    with banks["sqlite"].engine() as engine:
+        result = once(engine, call_of(new_gid()), lambda handle: (word for word in (spend(handle),)))
+    assert result is not None
+    assert list(result) == ["done"]
+
+
+async def _returned_without_await(handle: Any) -> object:
+    return _never_awaited(handle)
+
+
+async def _started_without_await(handle: Any) -> object:
+    return asyncio.ensure_future(_never_awaited(handle))
+
+
+async def _returned_generator(handle: Any) -> object:
+    return _never_asked_for_more(handle)
+
+
+@pytest.mark.parametrize("effect", [_returned_without_await, _started_without_await, _returned_generator])
+async def test_an_async_effect_that_returns_what_it_should_have_awaited_is_never_confirmed(
+    banks: dict[str, Bank], effect: Callable[[Any], Awaitable[object]]
+) -> None:
+    bank = banks["sqlite"]
+    async with bank.areached("aiosqlite engine") as engine:
+        with pytest.raises(FunctionRefused, match="TP-5010"):
+            await aonce(engine, call_of(new_gid()), effect)
+    assert bank.query("select count(*) from barrier") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [starlette.responses.Response(status_code=409), flask.Response(status=503), httpx.Response(500)],
+    ids=["starlette", "flask", "httpx"],
+)
+def test_an_effect_that_returns_a_refusal_is_never_confirmed(banks: dict[str, Bank], answer: object) -> None:
+    bank, call = banks["sqlite"], call_of(new_gid())
+    with bank.engine() as engine:
+        with pytest.raises(FunctionRefused, match=r"an answer of status \d{3}, which is not sent"):
+            once(engine, call, lambda handle: (spend(handle), answer)[1])
+        assert bank.query("select count(*) from barrier") == [(0,)]
+        assert once(engine, call, lambda _: starlette.responses.Response()) is not None
+
+
+async def test_an_async_effect_that_returns_a_refusal_is_never_confirmed(banks: dict[str, Bank]) -> None:
+    async def effect(_handle: Any) -> object:
+        return starlette.responses.Response(status_code=409)
+
+    bank = banks["sqlite"]
+    async with bank.areached("aiosqlite engine") as engine:
+        with pytest.raises(FunctionRefused, match="409"):
+            await aonce(engine, call_of(new_gid()), effect)
+    assert bank.query("select count(*) from barrier") == [(0,)]
 
 
 async def test_a_blocking_effect_on_an_async_engine_is_never_confirmed(banks: dict[str, Bank]) -> None:

@@ -25,10 +25,11 @@ def service(bank: Bank, lock_timeout_ms: int) -> Iterator[FlaskClient]:
 
         @app.post("/in")
         def receive() -> Response:
-            def effect(connection: Any) -> None:
+            def effect(connection: Any) -> object:
                 run(connection, SPEND)
                 if request.args.get("then") == "refuse":
                     raise BranchRefused
+                return ({"error": "no stock"}, 409) if request.args.get("then") == "return" else ("done", 200)
 
             return once(engine, effect)
 
@@ -92,4 +93,12 @@ def test_a_parameter_that_comes_twice_is_refused_and_leaves_nothing(service: Fla
     answers = [service.post(f"/in?{name}=0042&{query}") for name in ("gid", "branch_id", "op", "trans_type")]
     answers.append(service.get(f"/twophase/check?gid=7&{query}"))
     assert [(one.status_code, one.get_json()["code"]) for one in answers] == [(400, "TP-1000")] * 5
+    assert (bank.balance(), bank.query("select * from barrier")) == (100, [])
+
+
+def test_a_refusal_that_is_returned_and_not_raised_is_an_error_and_leaves_nothing(
+    service: FlaskClient, bank: Bank
+) -> None:
+    response = service.post("/in", query_string={**branch_query(new_gid()), "then": "return"})
+    assert (response.status_code, response.get_json()["code"]) == (500, "TP-5010")
     assert (bank.balance(), bank.query("select * from barrier")) == (100, [])

@@ -68,6 +68,8 @@ def _effect(context: Any) -> None:
             raise BranchOngoing
         case "fail":
             raise RuntimeError("secret")
+        case "set":
+            context.set_code(Code.ABORTED)
 
 
 class _Branch(grpc.GenericRpcHandler):
@@ -201,6 +203,7 @@ async def test_a_branch_takes_effect_once(service: Service, bank: Bank) -> None:
         ("refuse", Code.ABORTED, "FAILURE: no stock"),
         ("later", Code.FAILED_PRECONDITION, "ONGOING"),
         ("fail", Code.UNKNOWN, ""),
+        ("set", Code.UNKNOWN, "TP-5010"),
     ],
 )
 async def test_a_branch_that_fails_says_how_and_leaves_nothing(

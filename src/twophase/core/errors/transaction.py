@@ -102,7 +102,7 @@ class TransactionLost(TransactionError):
 
 
 class FunctionRefused(TransactionError):
-    """The function that was to run in the local transaction would not have run in it."""
+    """The function would not have run in the transaction, or returned a refusal."""
 
     code = "TP-5010"
     remedy = (
