@@ -200,7 +200,7 @@ class Coordinator:
             return
         active = self._admission.admit(message, on_reply)
         if active is not None:
-            if message.check_url not in self.probing.seen:
+            if message.options.explicit_verdict and message.check_url not in self.probing.seen:
                 self.probing.notice(message)
             self._machine.handle(active, Trigger(_PREPARE, message, on_reply, created_ms=created_ms))
 

@@ -95,7 +95,7 @@ class Delivery:
                 self._machine.wait_until(active, first_call_ms)
                 return
         round_ = active.round = _Round()
-        if active.all_done:
+        if active.done == active.all_done:
             self._end(active, round_)
         elif active.message.options.concurrent:
             wanted = [i for i in range(len(active.calls_to)) if not active.done >> i & 1]
@@ -221,7 +221,7 @@ class Delivery:
         if result is _SUCCEEDED:
             active.done |= 1 << index
             round_.progress = True
-            if not active.message.options.concurrent and not self._calls.draining and not active.all_done:
+            if not active.message.options.concurrent and not self._calls.draining and active.done != active.all_done:
                 self._next(active, round_)
                 return
         elif round_.worst is None or result is not BranchResult.ONGOING:
@@ -232,7 +232,7 @@ class Delivery:
     def _end(self, active: ActiveMessage, round_: _Round) -> None:
         assert active.round is round_, "a round ends once"
         active.round = None
-        if active.all_done:
+        if active.done == active.all_done:
             self._machine.handle(active, Trigger(_ALL_SUCCEEDED))
             return
         if round_.progress:

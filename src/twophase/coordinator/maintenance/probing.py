@@ -117,7 +117,7 @@ class Probing:
 
     def notice(self, message: Message) -> None:
         """Watch the check address of a message that is being prepared."""
-        if message.options.explicit_verdict:
+        if message.options.explicit_verdict and message.check_url not in self.seen:
             self._watch(message)
 
     @property

@@ -1,8 +1,8 @@
-"""The actions of the lifecycle table: each plans one change for the store, and `committed` applies a durable one.
+"""The actions of the lifecycle table: each plans one change for the store.
 
-An action tells nobody and calls nothing, because its change is not durable yet (I8). The one exception is a submit with
-check-back durability (`_decide_early`): it is answered and delivered first and stored with its outcome (correctness
-rule 25).
+An action answers no requester and calls nothing, because its change is not durable yet (I8). The one exception is a
+submit with check-back durability (`_decide_early`): it is answered and delivered first and stored with its outcome
+(correctness rule 25).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _insert(context: Context, active: ActiveMessage, trigger: Trigger, next_stat
 
 
 def _expanded(context: Context, trigger: Trigger, message: Message) -> Message | None:
-    """Return a new message with its topics' subscribers; None when it is refused, and its requester told."""
+    """Return a new message with its topics' subscribers; None for a refused one."""
     try:
         return context.topics.expand(message)
     except (InvalidRequest, StoreUnavailable) as error:
@@ -128,7 +128,9 @@ def _decide(context: Context, active: ActiveMessage, trigger: Trigger, next_stat
 
 
 def _decide_early(context: Context, active: ActiveMessage, trigger: Trigger) -> None:
-    """Take the producer's submit as the decision: neither the answer nor the branches wait for a flush.
+    """Take the producer's submit as the decision, before a flush.
+
+    Neither the answer nor the branches wait.
 
     The row stays PREPARED until the branches have succeeded, which is then one change instead of two, or until one has
     not. If this process dies before, the check-back finds the decision again (correctness rule 25, decision 7).

@@ -1,4 +1,4 @@
-"""One message in memory, the triggers of its state machine, and the reply to a request.
+"""A message in memory, the triggers of its state machine, and the reply.
 
 An `ActiveMessage` mirrors a stored row: `state` and `version` are those that the store has confirmed. Only an `early`
 one is ahead of its row, by a decision that the check-back would find again. While one of its changes is with the store
@@ -45,16 +45,21 @@ OnReply = Callable[[Reply], None]
 
 
 def deliver(on_reply: OnReply, reply: Reply) -> None:
-    """Give a requester its one reply. An error of the requester's own callback stops no message."""
+    """Give a requester its one reply, whatever its callback raises."""
     try:
         on_reply(reply)
-    except Exception as error:  # noqa: BLE001 -- reported the way the event loop reports a failing callback
-        context = {"message": "a requester failed to take its reply", "exception": error}
-        asyncio.get_running_loop().call_exception_handler(context)
+    except Exception as error:  # noqa: BLE001 -- the requester's own; no message stops for it
+        report_failed_requester(error)
+
+
+def report_failed_requester(error: Exception) -> None:
+    """Report a requester's error as the event loop reports a failing callback."""
+    context = {"message": "a requester failed to take its reply", "exception": error}
+    asyncio.get_running_loop().call_exception_handler(context)
 
 
 def answers(future: asyncio.Future[Reply]) -> OnReply:
-    """Return a callback that sets the reply as the result of `future`, unless it is cancelled."""
+    """Return a callback that sets the result of `future` to the reply."""
 
     def on_reply(reply: Reply) -> None:
         if not future.done():
@@ -64,7 +69,7 @@ def answers(future: asyncio.Future[Reply]) -> OnReply:
 
 
 class Trigger(msgspec.Struct, eq=False):
-    """An event of a message with its context: a request's message and reply, a verdict's evidence.
+    """An event of a message with its request, reply or evidence.
 
     `merged`: the message after this trigger's change is durable, where that is another one.
     `confirmed`: the store was asked after the trigger arrived, so memory is no older than the request.
@@ -88,7 +93,7 @@ class Trigger(msgspec.Struct, eq=False):
     created_ms: int | None = None
 
     def outdate(self, state: State) -> None:
-        """Become a try without a decision: the address that it came from is not the message's any more."""
+        """Become a try without a decision: its address is no longer the message's."""
         if self.on_reply is None and self.event in _OF_AN_ADDRESS and state in NOT_DONE:
             self.event, self.request = NOT_DONE[state], None
 
@@ -104,7 +109,8 @@ class ActiveMessage:
     """One message in memory. Times in milliseconds since 1970.
 
     `calls_to`: the calls of the message, in the order of the bits of `done`: its branches, with a topic's subscribers
-    in its place. `call_ids` names them; None when each is a branch.
+    in its place. `call_ids` names them; None when each is a branch. `all_done`: the value of `done` when every call has
+    succeeded.
     `due_ms`: the time of the next try by this process' clock (a shared store's, or the machine's); `stored_due_ms`: the
     row's, by the store's clock.
     `early`: SUBMITTED here, while the row is still PREPARED, because the message chose check-back durability.
@@ -119,6 +125,7 @@ class ActiveMessage:
     """
 
     __slots__ = (
+        "all_done",
         "attempts",
         "bucket",
         "busy",
@@ -146,6 +153,7 @@ class ActiveMessage:
     def __init__(self, message: Message) -> None:
         self.message = message
         self.calls_to: tuple[Branch, ...] = message.branches
+        self.all_done = (1 << len(message.branches)) - 1
         self.call_ids: tuple[str, ...] | None = None
         self.state = State.ABSENT
         self.version = 0
@@ -168,14 +176,9 @@ class ActiveMessage:
         self.round: Round | None = None
 
     def crowded_by(self, waiting_max: int) -> bool:
-        """Return True when this many triggers, or this many wait_result requests, wait for it already."""
+        """Return True when this many triggers or wait_result requests wait for it."""
         queue, waiters = self.queue, self.waiters
         return bool((queue and len(queue) >= waiting_max) or (waiters and len(waiters) >= waiting_max))
-
-    @property
-    def all_done(self) -> bool:
-        """True when every branch has succeeded."""
-        return self.done == (1 << len(self.calls_to)) - 1
 
     def call_id(self, index: int) -> str:
         """Return the id of one of `calls_to`."""
@@ -193,5 +196,6 @@ class ActiveMessage:
             self.calls_to, self.call_ids = message.branches, None
         else:
             self.calls_to, self.call_ids = expansion.branches, expansion.ids
+        self.all_done = (1 << len(self.calls_to)) - 1
         if self.round is not None and self.calls_to != before:
             self.round = None

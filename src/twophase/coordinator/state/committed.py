@@ -1,4 +1,4 @@
-"""Memory after a durable change: makes a message in memory what its row now is (I8: never before)."""
+"""Memory after a durable change: a message becomes what its row is (I8)."""
 
 from __future__ import annotations
 

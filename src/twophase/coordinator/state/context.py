@@ -1,4 +1,4 @@
-"""The surroundings of an action: memory, the group commit, topics, and the listener to what happens.
+"""The surroundings of an action: memory, group commit, topics and the listener.
 
 The state machine makes one context for its whole life; actions are plain functions of it.
 """

@@ -87,17 +87,15 @@ class GroupCommit:
         self._urgent = False
         self._linger: asyncio.TimerHandle | None = None
         self._in_flush = 0
-        self._halted = False
-
-    @property
-    def waiting(self) -> int:
+        self.waiting = 0
         """The number of changes that are not durable yet."""
-        return len(self._items) + self._in_flush
+        self._halted = False
 
     def add(self, active: ActiveMessage, trigger: Trigger, item: Item, *, urgent: bool = True) -> None:
         """Make a change durable; `active` is busy until its outcome has been reported."""
         assert not active.busy, "one change of a gid at a time"
         active.busy = True
+        self.waiting += 1
         self._items.append(item)
         self._about.append((active, trigger))
         if self._flush is None:
@@ -147,6 +145,7 @@ class GroupCommit:
         if self._unfinished:
             await asyncio.wait(self._unfinished)
         self._items.clear()
+        self.waiting = 0
         self._attempts.clear()
         about, self._about = self._about, []
         self._report_failed(error, about)
@@ -199,15 +198,20 @@ class GroupCommit:
             result = await self._store.flush(batch)
         except Exception as cause:  # noqa: BLE001 -- whatever it is, every requester gets an answer
             self._flush = None
+            self.waiting -= self._in_flush
             self._in_flush = 0
             self._failed(as_store_error(cause), about)
         else:
             if failpoint.ARMED:
                 failpoint.reach("coordinator.after_flush")
             self._flush = None
+            self.waiting -= self._in_flush
             self._in_flush = 0
-            self._observer.flushed(len(about), time.perf_counter() - started)
+            seconds = time.perf_counter() - started
             await self._report(batch.items, about, result)
+            self._start()
+            self._observer.flushed(len(about), seconds)
+            return
         self._start()
 
     async def _report(self, items: list[Item], about: list[tuple[ActiveMessage, Trigger]], result: FlushResult) -> None:

@@ -18,7 +18,14 @@ from typing import Final
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state import refusal
 from twophase.coordinator.state.actions import ACTIONS, confirm_prepared, report_incident
-from twophase.coordinator.state.active_message import NOT_DONE, ActiveMessage, Reply, Trigger, deliver
+from twophase.coordinator.state.active_message import (
+    NOT_DONE,
+    ActiveMessage,
+    Reply,
+    Trigger,
+    deliver,
+    report_failed_requester,
+)
 from twophase.coordinator.state.active_set import ActiveSet
 from twophase.coordinator.state.committed import apply_committed
 from twophase.coordinator.state.context import Context, Listener
@@ -48,7 +55,7 @@ _DEFERRED_MS_MAX: Final = 30_000
 
 
 class StateMachine:
-    """Handles the triggers of each message in the order in which they came, one durable change at a time.
+    """Handles the triggers of each message in order, one durable change at a time.
 
     Arguments:
         runtime: the surroundings.
@@ -110,7 +117,7 @@ class StateMachine:
             self.evict_if_idle(active)
 
     def evict_if_idle(self, active: ActiveMessage) -> None:
-        """Evict a message, if nothing needs it in memory; never one whose change is with the store."""
+        """Evict a message, unless memory needs it or its change is with the store."""
         if active.detached or active.busy:
             return
         memory = self._memory
@@ -145,7 +152,7 @@ class StateMachine:
             self.evict_if_idle(active)
 
     def refused(self, active: ActiveMessage, trigger: Trigger, found: NotApplied) -> None:
-        """Go on after a change that the store refused: with the row as it is, or without the message."""
+        """Go on after a change that the store refused."""
         if isinstance(found, Rejected):
             error = InvalidRequest(f"the store refuses this message's data: {found.error}", gid=active.message.gid)
             self._context.refuse(trigger, Reply(error, State.ABSENT))
@@ -209,7 +216,10 @@ class StateMachine:
                     active.waiters = []
                 active.waiters.append(on_reply)
                 return
-            deliver(on_reply, Reply(None, active.state, active.created_ms))
+            try:  # as `deliver`, without a call
+                on_reply(Reply(None, active.state, active.created_ms))
+            except Exception as fault:  # noqa: BLE001 -- the requester's own; no message stops for it
+                report_failed_requester(fault)
             return
         error = refusal.of(active, trigger.event, kind)
         self._observer.refused(error.code)

@@ -24,7 +24,7 @@ from twophase.core.redirect import CHECK_BACK_ID, Move
 from twophase.core.topic import TOPIC_PREFIX, expansion_of, topic_in, validate_topic
 from twophase.server.formats.options import options_of, usual_options
 from twophase.server.formats.trace import Trace, TraceHeaders
-from twophase.server.formats.wire import WireRequest, WireStep, parse_request
+from twophase.server.formats.wire import WireRequest, WireStep, decode_documented, parse_request
 
 _PROTOCOLS: Final = frozenset({"http", "grpc", "json-rpc"})
 _ADDRESSES_REMEMBERED_MAX: Final = 4096
@@ -63,7 +63,11 @@ class Decoder:
         >>> decoder.message(b'{"gid":"g","trans_type":"msg","steps":[{"action":"http://b/in"}],"payloads":["{}"]}')
         Message(gid='g', branches=(Branch(url='http://b/in', payload=b'{}', subscribers=None),), check_url='', ...)
         """
-        return self.message_of(parse_request(body), len(body), None, trace)
+        try:
+            request = decode_documented(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            request = parse_request(body)  # more tolerantly, or with the error to report
+        return self.message_of(request, len(body), None, trace)
 
     def message_of(
         self, request: WireRequest, request_bytes: int, payloads: list[bytes] | None = None, trace: Trace = ()

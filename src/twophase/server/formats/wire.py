@@ -64,6 +64,8 @@ OPTION_FIELDS: Final = tuple(
 """What says how a message wants to be delivered, in the struct's order: one row of fields behind `protocol`."""
 
 _decoder = msgspec.json.Decoder(WireRequest)
+decode_documented: Final = _decoder.decode
+"""Decodes a request with documented keys; raises msgspec's errors."""
 _pieces_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _steps_only_decoder: msgspec.json.Decoder[list[WireStep] | None] = msgspec.json.Decoder(list[WireStep] | None)
 _steps_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]] | None)

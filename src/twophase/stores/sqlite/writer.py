@@ -23,10 +23,10 @@ import msgspec
 
 from twophase.core.errors import StoreCorrupt, StoreError, StoreFenced
 from twophase.core.hooks import Clock
-from twophase.stores.base import Attempt, Batch, FlushResult, Forgotten, NotApplied, Subscriber
+from twophase.stores.base import Batch, Finish, FlushResult, Forgotten, NotApplied, Subscriber
 from twophase.stores.sqlite import connection as opening
 from twophase.stores.sqlite import reader, schema, statements
-from twophase.stores.sqlite.changes import Applying, Changes, CountShort, sort_by_kind
+from twophase.stores.sqlite.changes import Applying, CountShort, sort_by_kind
 from twophase.stores.sqlite.failures import OPENING, is_busy, reported, store_error
 from twophase.stores.sqlite.purge import Removable
 from twophase.stores.sqlite.statements import NODE, ROWS_MAX
@@ -34,6 +34,7 @@ from twophase.stores.topic_rows import subscribers_text
 
 _SLOW_S: Final = 0.05
 """The pages of a write that takes longer come from a slow disk."""
+_WAIT_AGAIN: Final = f"pragma busy_timeout = {opening.BUSY_TIMEOUT_MS}"
 _Identity = tuple[int, int]
 
 
@@ -101,17 +102,16 @@ class Writer:
     def write(self, batch: Batch) -> Written:
         """Write a flush up to its COMMIT; `commit` must follow."""
         started_s = time.monotonic()
-        changes = sort_by_kind(batch.items)
         self._check_files()
         try:
             connection = self._connection
             if connection is None or self._unsettled is not None:
                 connection = self._ready()
             try:
-                done, commit_count = self._transaction(connection, changes, batch.attempts, sifting=False)
+                done, commit_count = self._transaction(connection, batch, sifting=False)
             except CountShort:
                 try:
-                    done, commit_count = self._transaction(connection, changes, batch.attempts, sifting=True)
+                    done, commit_count = self._transaction(connection, batch, sifting=True)
                 except CountShort as error:
                     raise StoreCorrupt(f"{self._path}: a table and its index differ ({error}).") from error
         except sqlite3.Error as error:
@@ -140,22 +140,21 @@ class Writer:
             raise
         finally:
             if self._connection is connection:
-                self._wait_again(connection)
-
-    def _wait_again(self, connection: sqlite3.Connection) -> None:
-        """Undo `busy_timeout = 0`, or else throw the connection away with what is open on it; the next is opened."""
-        try:
-            connection.execute(f"pragma busy_timeout = {opening.BUSY_TIMEOUT_MS}")
-        except sqlite3.Error as error:
-            self._connection = None
-            connection.close()
-            raise store_error(error, self._path, "writing") from error
+                try:
+                    connection.execute(_WAIT_AGAIN)
+                except sqlite3.Error as error:
+                    # A connection that would not wait is closed, with its open transaction; the next write opens one.
+                    self._connection = None
+                    connection.close()
+                    raise store_error(error, self._path, "writing") from error
 
     def commit(self, written: Written) -> FlushResult:
         """Commit what was written, with its fsync; then read what was refused."""
         batch, done = written.batch, written.done
-        with reported(self._path, "writing"):
+        try:
             self._commit(written.connection, written.commit_count)
+        except sqlite3.Error as error:
+            raise store_error(error, self._path, "writing") from error
         refused: dict[int, NotApplied] = {**done.rejected}
         if done.lost:
             with reported(self._path, "reading what was refused"):
@@ -208,17 +207,15 @@ class Writer:
             self._commit(connection, commit_count)
         return True
 
-    def _transaction(
-        self, connection: sqlite3.Connection, changes: Changes, attempts: list[Attempt], *, sifting: bool
-    ) -> tuple[Applying, int]:
+    def _transaction(self, connection: sqlite3.Connection, batch: Batch, *, sifting: bool) -> tuple[Applying, int]:
         try:
-            finishes = len(changes.finishes)
-            applying, commit_count, seq = self._begin(connection, finishes)
+            applying, commit_count, seq = self._begin(connection, [*map(type, batch.items)].count(Finish))
+            changes = sort_by_kind(batch.items)
             if applying.horizon_ms:
                 changes = applying.without_forgotten(changes)
             applying.apply(applying.sift(changes) if sifting else changes)
-            if attempts:
-                applying.record(attempts)
+            if batch.attempts:
+                applying.record(batch.attempts)
             if applying.seq != seq:
                 connection.execute(statements.CORRECT_SEQ, (NODE, applying.seq))
         except BaseException:
