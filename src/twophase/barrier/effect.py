@@ -7,7 +7,6 @@ branch's function returns instead of raising it. Keeps I6 on the application's s
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -47,6 +46,8 @@ def require_ended(result: R, advice: str) -> R:
         FunctionRefused: it waits to be awaited or iterated; the caller rolls back.
     """
     if inspect.isawaitable(result):
+        import asyncio  # noqa: PLC0415 -- blocking producers import this module too
+
         if inspect.iscoroutine(result):
             result.close()
         elif isinstance(result, asyncio.Future):
