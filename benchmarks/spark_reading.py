@@ -35,10 +35,10 @@ from tests.servers.server import ServerUnavailable
 from twophase.bench.servers.processes import cpu_s, listening, tree
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.message import Branch, Message, encode
-from twophase.spark import register
-from twophase.spark.session import SessionSettings, open_session
 from twophase.stores.postgres.store import PostgresStore
 from twophase.stores.sqlite.store import SqliteStore
+from twophase_spark import register
+from twophase_spark.session import SessionSettings, open_session
 
 CORES = 2
 BATCH_BAR, STREAM_BAR = 250_000, 20_000

@@ -22,10 +22,10 @@ from twophase.core import failpoint
 from twophase.core.errors import Fate, TwophaseError
 from twophase.core.limits import LIMITS
 from twophase.server.settings import describe
-from twophase.spark.datasource.asked.described import OPTIONS, Fits
-from twophase.spark.datasource.shape.tables import COLUMNS, IN_BODY, Column, arrow_schema
-from twophase.spark.rules.taxonomy import MEANINGS
-from twophase.spark.sink.described import OPTIONS as SINK_OPTIONS
+from twophase_spark.datasource.asked.described import OPTIONS, Fits
+from twophase_spark.datasource.shape.tables import COLUMNS, IN_BODY, Column, arrow_schema
+from twophase_spark.rules.taxonomy import MEANINGS
+from twophase_spark.sink.described import OPTIONS as SINK_OPTIONS
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

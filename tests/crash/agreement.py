@@ -15,8 +15,8 @@ from tests.crash.checker import Findings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from twophase.spark.locations import Location
-    from twophase.spark.rules.comparison import AuditResult
+    from twophase_spark.locations import Location
+    from twophase_spark.rules.comparison import AuditResult
 
 _OPEN = ("in_flight", "late", "parked")
 
@@ -32,9 +32,9 @@ def assert_agree(spark: SparkSession, locations: Sequence[Location], findings: F
     Raises:
         AssertionError: they do not agree.
     """
-    from twophase.spark.auditing.run import examine, look_into
-    from twophase.spark.inputs.plan import Plan
-    from twophase.spark.rules.taxonomy import VIOLATIONS
+    from twophase_spark.auditing.run import examine, look_into
+    from twophase_spark.inputs.plan import Plan
+    from twophase_spark.rules.taxonomy import VIOLATIONS
 
     broken = {flag.value for flag in VIOLATIONS}
     plan = Plan(tuple(locations), grace_s=0)

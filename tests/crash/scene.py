@@ -24,7 +24,7 @@ from tests.crash.checker import Acknowledged, Findings, check, live, rows
 from twophase.barrier.installing import install
 
 if TYPE_CHECKING:
-    from twophase.spark.locations import Location
+    from twophase_spark.locations import Location
 
 BALANCE = 1_000_000
 TOTAL = 2 * BALANCE
@@ -146,7 +146,7 @@ class Scene:
 
     def locations(self) -> list[Location]:
         """Where an audit finds all sides."""
-        from twophase.spark.locations import Role, parse_coordinator, parse_named
+        from twophase_spark.locations import Role, parse_coordinator, parse_named
 
         return [
             parse_coordinator(self.store),

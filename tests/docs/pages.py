@@ -22,7 +22,7 @@ def tracked_files() -> list[Path]:
 
 def pages() -> list[Path]:
     """Every page written for people."""
-    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    return [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("packages/*/*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def links(page: Path) -> list[str]:

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from tests.spark.plant import System
 from tests.spark.truth import LATE_S
-from twophase.spark.auditing.following import Follower, Following, references_of
-from twophase.spark.inputs.plan import Plan
-from twophase.spark.locations import Role, parse_coordinator, parse_named
-from twophase.spark.reports.report import Report
-from twophase.spark.session import SessionSettings, open_session
+from twophase_spark.auditing.following import Follower, Following, references_of
+from twophase_spark.inputs.plan import Plan
+from twophase_spark.locations import Role, parse_coordinator, parse_named
+from twophase_spark.reports.report import Report
+from twophase_spark.session import SessionSettings, open_session
 
 POINT, SECONDS_WAITED_MAX = "verified", 60
 GO_ON = "go-on"

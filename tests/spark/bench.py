@@ -24,9 +24,9 @@ import msgspec
 
 from tests.spark.cases import IDENTITY, SCOPE
 from tests.spark.scale import expected_of, read, write
-from twophase.spark.rules.comparison import compare
-from twophase.spark.rules.taxonomy import Flag
-from twophase.spark.session import SessionSettings, open_session
+from twophase_spark.rules.comparison import compare
+from twophase_spark.rules.taxonomy import Flag
+from twophase_spark.session import SessionSettings, open_session
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 MESSAGES_OF_BAR, SECONDS_MAX, MEMORY_MB_MAX = 10_000_000, 90.0, 5_000

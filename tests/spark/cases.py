@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from twophase.core.lifecycle import State
-from twophase.spark.rules.classify import Scope, ServiceScope
-from twophase.spark.rules.facts import Inputs
-from twophase.spark.schemas import BRANCHES_UNKNOWN, EFFECT, JOURNAL, PRODUCER, spark_schema
+from twophase_spark.rules.classify import Scope, ServiceScope
+from twophase_spark.rules.facts import Inputs
+from twophase_spark.schemas import BRANCHES_UNKNOWN, EFFECT, JOURNAL, PRODUCER, spark_schema
 
 NOW_MS = 1_800_000_000_000
 IDENTITY = "a1"

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyspark
 
 from twophase.core.errors import ConfigurationError
-from twophase.spark._java import find_java
+from twophase_spark._java import find_java
 
 FOLDER = Path(__file__).parents[2] / ".servers"
 ARCHIVE, BASE = FOLDER / "spark-classes.jsa", FOLDER / "java-classes.jsa"

@@ -32,8 +32,8 @@ class SharedSpark:
         if self._session is None:
             from tests.spark import java_classes
             from twophase.core.errors import ConfigurationError
-            from twophase.spark._java import find_java
-            from twophase.spark.session import SessionSettings, open_session
+            from twophase_spark._java import find_java
+            from twophase_spark.session import SessionSettings, open_session
 
             java_classes.use()
             try:

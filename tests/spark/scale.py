@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from tests.spark.cases import ALL, IN_ORDER, Case, inputs_of
-from twophase.spark.rules.facts import Inputs
+from twophase_spark.rules.facts import Inputs
 
 PLANTED_PER_CENT = 0.02
 """So many of a hundred messages are odd: a system where much goes wrong, and the rest is in order."""

@@ -23,7 +23,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from tests.crash.checker import rows
-from twophase.spark._java import find_java
+from twophase_spark._java import find_java
 
 SINK_KILLS, STREAM_KILLS = 21, 20
 ENGINES = "sqlite,postgres"

@@ -12,18 +12,18 @@ import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import twophase.spark
+import twophase_spark
 from tests.spark.cases import ALL, BROKEN, IN_ORDER, MOVING, NOW_MS, SCOPE, Case, inputs_of
 from tests.spark.plant import make_system, one_service, plant
 from tests.spark.truth import nowadays
 from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.lifecycle import State
-from twophase.spark.rules.classify import Scope
-from twophase.spark.rules.comparison import Again, AuditResult, compare
-from twophase.spark.rules.facts import Inputs
-from twophase.spark.rules.remembered import SEEN_SCHEMA
-from twophase.spark.rules.samples import SAMPLES_PER_FLAG
-from twophase.spark.rules.taxonomy import Flag
+from twophase_spark.rules.classify import Scope
+from twophase_spark.rules.comparison import Again, AuditResult, compare
+from twophase_spark.rules.facts import Inputs
+from twophase_spark.rules.remembered import SEEN_SCHEMA
+from twophase_spark.rules.samples import SAMPLES_PER_FLAG
+from twophase_spark.rules.taxonomy import Flag
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 NONE: tuple[tuple[str, str], ...] = ()
@@ -311,7 +311,7 @@ def test_a_notebook_gets_a_report_and_the_findings(spark: SparkSession, tmp_path
     _, producer, consumer, ledger = (argument.partition("=")[2] for argument in system.arguments)
 
     kept = kept_by(spark)
-    with twophase.spark.audit(
+    with twophase_spark.audit(
         spark, [f"sqlite:///{system.coordinator}"], [producer], [consumer], [ledger], grace_s=0, late_s=1e12
     ) as (report, findings):
         found = {row["gid"] for row in findings.select("gid").collect()}
@@ -328,8 +328,8 @@ def test_a_notebook_is_refused_what_the_command_is(spark: SparkSession, tmp_path
     coordinator, consumer = f"sqlite:///{system.coordinator}", f"bank-b=sqlite:///{system.bank_b}"
 
     with pytest.raises(ConfigurationError, match="nothing to compare"):
-        twophase.spark.audit(spark, [coordinator])
+        twophase_spark.audit(spark, [coordinator])
     with pytest.raises(ConfigurationError, match="there is no --consumer bank-b"):
-        twophase.spark.audit(spark, [coordinator], [consumer], ledgers=[f"{consumer}#ledger"])
+        twophase_spark.audit(spark, [coordinator], [consumer], ledgers=[f"{consumer}#ledger"])
     with pytest.raises(ConfigurationError, match="No coordinator"):
-        twophase.spark.audit(spark, [], consumers=[consumer])
+        twophase_spark.audit(spark, [], consumers=[consumer])

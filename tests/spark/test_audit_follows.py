@@ -24,17 +24,17 @@ from tests.spark.auditor import GO_ON, plan_of
 from tests.spark.cases import Case
 from tests.spark.plant import System, body_of, make_system, plant
 from tests.spark.truth import LATE_S, nowadays
-from twophase.cli.spark.audit import read_order
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
-from twophase.spark.auditing import following as following_module
-from twophase.spark.auditing.following import Follower, Following, checkpoints_of, references_of
-from twophase.spark.fleet import Options
-from twophase.spark.inputs.increment import VerifiedPoint, read_state, write_state
-from twophase.spark.inputs.plan import Plan
-from twophase.spark.locations import Role, parse_coordinator
-from twophase.spark.reports.report import Report
 from twophase.stores.postgres.migrating import migrate_database
+from twophase_spark.auditing import following as following_module
+from twophase_spark.auditing.following import Follower, Following, checkpoints_of, references_of
+from twophase_spark.cli.audit import read_order
+from twophase_spark.fleet import Options
+from twophase_spark.inputs.increment import VerifiedPoint, read_state, write_state
+from twophase_spark.inputs.plan import Plan
+from twophase_spark.locations import Role, parse_coordinator
+from twophase_spark.reports.report import Report
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 NONE: tuple[tuple[str, str], ...] = ()

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from tests.spark.cases import ALL, BROKEN, NOW_MS, SCOPE, Case, inputs_of
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
-from twophase.spark.rules.classify import Scope, ServiceScope, classify
-from twophase.spark.rules.facts import by_gid, long_form
-from twophase.spark.rules.remembered import digest
+from twophase_spark.rules.classify import Scope, ServiceScope, classify
+from twophase_spark.rules.facts import by_gid, long_form
+from twophase_spark.rules.remembered import digest
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from tests.spark.cases import BROKEN, IN_ORDER, MOVING, UNKNOWABLE
 from tests.spark.plant import System, make_system, one_service, plant
 from tests.spark.truth import nowadays
-from twophase.cli.spark.commands import app
-from twophase.spark.locations import Location
-from twophase.spark.readers.probe import Source, probe
+from twophase_spark.cli.commands import app
+from twophase_spark.locations import Location
+from twophase_spark.readers.probe import Source, probe
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 GOOD = [case for case in IN_ORDER if one_service(case)]
@@ -69,12 +69,12 @@ def test_violations_end_with_1_and_stand_in_both_reports(system: System) -> None
 @pytest.fixture
 def tests_own_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands of this process take the tests' Spark instead of starting one."""
-    monkeypatch.setattr("twophase.spark.session.open_session", lambda settings: contextlib.nullcontext(spark))
+    monkeypatch.setattr("twophase_spark.session.open_session", lambda settings: contextlib.nullcontext(spark))
 
 
 @pytest.fixture
 def much_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twophase.spark.progress.SECONDS_BETWEEN", 0.01)
+    monkeypatch.setattr("twophase_spark.progress.SECONDS_BETWEEN", 0.01)
 
 
 @pytest.mark.usefixtures("tests_own_spark", "much_told")
@@ -113,7 +113,7 @@ def test_what_fails_in_a_worker_is_told_in_one_line(system: System, monkeypatch:
         system.bank_a.unlink(missing_ok=True)
         return source
 
-    monkeypatch.setattr("twophase.spark.readers.probe.probe", probe_and_lose)
+    monkeypatch.setattr("twophase_spark.readers.probe.probe", probe_and_lose)
 
     done = CliRunner().invoke(app, ["audit", *system.arguments[:2]])
 
@@ -131,7 +131,7 @@ def test_doctor_says_that_spark_works_here() -> None:
 
 
 def test_doctor_names_a_library_that_is_too_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twophase.spark.doctor.importlib.metadata.version", lambda name: "99.0")
+    monkeypatch.setattr("twophase_spark.doctor.importlib.metadata.version", lambda name: "99.0")
 
     done = CliRunner().invoke(app, ["doctor"])
 
@@ -188,7 +188,7 @@ def test_a_crash_of_ours_is_no_violation(system: System, monkeypatch: pytest.Mon
     def crash(*_: object, **__: object) -> None:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr("twophase.spark.session.open_session", crash)
+    monkeypatch.setattr("twophase_spark.session.open_session", crash)
 
     result = CliRunner().invoke(app, ["audit", *system.arguments])
 

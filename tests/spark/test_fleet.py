@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from twophase.core.errors import ConfigurationError
-from twophase.spark.fleet import read_fleet
-from twophase.spark.locations import Role
+from twophase_spark.fleet import read_fleet
+from twophase_spark.locations import Role
 
 WHOLE = """
 [audit]

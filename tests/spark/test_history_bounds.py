@@ -15,9 +15,9 @@ from tests.servers.database import Database
 from tests.spark.cases import Case
 from tests.spark.plant import System, make_system, plant
 from tests.spark.test_readers import coordinator_of
-from twophase.spark.locations import parse_coordinator
-from twophase.spark.readers.probe import FIRST_NODE_SQL, LAST_SEQ_SQL, NEXT_NODE_SQL, probe
 from twophase.stores.postgres.schema import schema
+from twophase_spark.locations import parse_coordinator
+from twophase_spark.readers.probe import FIRST_NODE_SQL, LAST_SEQ_SQL, NEXT_NODE_SQL, probe
 
 pytestmark = pytest.mark.spark
 STATEMENTS = [FIRST_NODE_SQL, NEXT_NODE_SQL, LAST_SEQ_SQL]

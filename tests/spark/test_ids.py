@@ -11,9 +11,9 @@ from tests.servers.database import Database as ServerDatabase
 from tests.spark.plant import System, make_system
 from tests.spark.test_readers import business, everything, rows_in
 from twophase.core.errors import CannotRead
-from twophase.spark.locations import Role, parse_named
-from twophase.spark.readers.probe import probe
-from twophase.spark.readers.rows import read_gids
+from twophase_spark.locations import Role, parse_named
+from twophase_spark.readers.probe import probe
+from twophase_spark.readers.rows import read_gids
 
 pytestmark = pytest.mark.spark
 

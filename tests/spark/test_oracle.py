@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from tests.spark.bench import ask_duckdb
 from tests.spark.cases import ALL, tables_of
-from twophase.spark.rules.taxonomy import Flag
+from twophase_spark.rules.taxonomy import Flag
 
 
 def test_the_oracle_counts_the_cases_as_they_are_meant(tmp_path: Path) -> None:

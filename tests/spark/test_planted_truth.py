@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from tests.servers.database import Database
 from tests.spark.cases import IN_ORDER
 from tests.spark.truth import LATE_S, counts_of, plant_bank, plant_coordinator, planted
-from twophase.spark.auditing.run import look_into, run
-from twophase.spark.fleet import read_fleet
-from twophase.spark.inputs.plan import Plan
-from twophase.spark.rules.taxonomy import Flag
+from twophase_spark.auditing.run import look_into, run
+from twophase_spark.fleet import read_fleet
+from twophase_spark.inputs.plan import Plan
+from twophase_spark.rules.taxonomy import Flag
 
 MESSAGES = 10_000
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.mariadb, pytest.mark.timeout(600)]

@@ -23,13 +23,13 @@ from twophase.barrier.installing import install
 from twophase.core.errors import CannotRead
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message
-from twophase.spark.locations import Role, parse_coordinator, parse_named
-from twophase.spark.readers import probe as probing
-from twophase.spark.readers.database import open_database
-from twophase.spark.readers.journal import calls_of
-from twophase.spark.readers.probe import ROWS_PER_SLICE_MIN, Slice, Source, horizon_ms, probe
-from twophase.spark.readers.rows import read_gids, read_slice
-from twophase.spark.schemas import BRANCHES_UNKNOWN
+from twophase_spark.locations import Role, parse_coordinator, parse_named
+from twophase_spark.readers import probe as probing
+from twophase_spark.readers.database import open_database
+from twophase_spark.readers.journal import calls_of
+from twophase_spark.readers.probe import ROWS_PER_SLICE_MIN, Slice, Source, horizon_ms, probe
+from twophase_spark.readers.rows import read_gids, read_slice
+from twophase_spark.schemas import BRANCHES_UNKNOWN
 
 pytestmark = pytest.mark.spark
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from twophase.spark.auditing.run import _left_over, _seen_by
-from twophase.spark.inputs.increment import Seen, VerifiedPoint
-from twophase.spark.rules.comparison import Audited, AuditResult
-from twophase.spark.rules.taxonomy import Flag
+from twophase_spark.auditing.run import _left_over, _seen_by
+from twophase_spark.inputs.increment import Seen, VerifiedPoint
+from twophase_spark.rules.comparison import Audited, AuditResult
+from twophase_spark.rules.taxonomy import Flag
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 FIRST_MS, SECOND_MS = 1_000, 5_000

@@ -13,18 +13,18 @@ import pytest
 
 from twophase.cli.app import COMMANDS
 from twophase.cli.operating.messages import app as messages
-from twophase.spark.inputs.increment import Run
-from twophase.spark.inputs.source import scope_of
-from twophase.spark.locations import Role, parse_coordinator, parse_named
-from twophase.spark.readers.probe import Source
-from twophase.spark.reports.junit import to_junit
-from twophase.spark.reports.page import to_html
-from twophase.spark.reports.report import Report, Terms, Verdict, make_report, to_json
-from twophase.spark.rules.classify import ServiceScope, Table
-from twophase.spark.rules.comparison import AuditResult, RowCount
-from twophase.spark.rules.repairs import Evidence, repairs_of
-from twophase.spark.rules.samples import Finding
-from twophase.spark.rules.taxonomy import MEANINGS, Flag
+from twophase_spark.inputs.increment import Run
+from twophase_spark.inputs.source import scope_of
+from twophase_spark.locations import Role, parse_coordinator, parse_named
+from twophase_spark.readers.probe import Source
+from twophase_spark.reports.junit import to_junit
+from twophase_spark.reports.page import to_html
+from twophase_spark.reports.report import Report, Terms, Verdict, make_report, to_json
+from twophase_spark.rules.classify import ServiceScope, Table
+from twophase_spark.rules.comparison import AuditResult, RowCount
+from twophase_spark.rules.repairs import Evidence, repairs_of
+from twophase_spark.rules.samples import Finding
+from twophase_spark.rules.taxonomy import MEANINGS, Flag
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 SOURCES = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twophase.spark.rules.samples import SAMPLES_PER_FLAG, chosen
+from twophase_spark.rules.samples import SAMPLES_PER_FLAG, chosen
 
 
 def combination(*flags: str, gids: list[str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pyspark.util
 import pytest
 from pyspark.sql import SparkSession
 
-from twophase.spark.session import SessionSettings, python_for
+from twophase_spark.session import SessionSettings, python_for
 
 
 @pytest.mark.spark

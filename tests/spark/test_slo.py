@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from tests.spark.cases import IN_ORDER
 from tests.spark.plant import make_system, one_service, plant
 from tests.spark.truth import nowadays
-from twophase.cli.spark.commands import app
-from twophase.cli.spark.slo import _show
 from twophase.core.lifecycle import State
-from twophase.spark.reports.slo_page import make_slo_report, to_slo_html, to_slo_json
-from twophase.spark.schemas import JOURNAL, spark_schema
-from twophase.spark.slo import DESTINATION, HOUR, HOUR_MS, PRODUCER, LeftOut, Measured, Thresholds, alerts_of, measure
+from twophase_spark.cli.commands import app
+from twophase_spark.cli.slo import _show
+from twophase_spark.reports.slo_page import make_slo_report, to_slo_html, to_slo_json
+from twophase_spark.schemas import JOURNAL, spark_schema
+from twophase_spark.slo import DESTINATION, HOUR, HOUR_MS, PRODUCER, LeftOut, Measured, Thresholds, alerts_of, measure
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 NOON_MS = 500_000 * HOUR_MS
@@ -134,7 +134,7 @@ def test_of_nothing_nothing_is_kept(spark: SparkSession, measured: Measured) -> 
 def test_what_is_left_out_is_said_and_hides_no_alert(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("twophase.spark.slo.GROUPS_MAX", 2)
+    monkeypatch.setattr("twophase_spark.slo.GROUPS_MAX", 2)
     hours = [message(number, after_ms=number * HOUR_MS, producer=f"bank-{number % 3}") for number in range(1, 6)]
     measured = measure(journal(spark, hours), NOON_MS + 9 * HOUR_MS)
     bounds = Thresholds(decision_p99_s=0.004, messages_min=1)
@@ -161,8 +161,8 @@ def test_what_is_left_out_is_said_and_hides_no_alert(
 
 
 def test_the_command_measures_a_store(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twophase.spark.session.open_session", lambda settings: contextlib.nullcontext(spark))
-    monkeypatch.setattr("twophase.spark.progress.SECONDS_BETWEEN", 0.01)
+    monkeypatch.setattr("twophase_spark.session.open_session", lambda settings: contextlib.nullcontext(spark))
+    monkeypatch.setattr("twophase_spark.progress.SECONDS_BETWEEN", 0.01)
     system = make_system(tmp_path)
     plant(system, nowadays([case for case in IN_ORDER if one_service(case)]))
     arguments = ["slo", f"--coordinator=sqlite:///{system.coordinator}", f"--json={tmp_path / 'slo.json'}"]

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from tests.spark.test_report import LOST, RESULT, SOURCES
-from twophase.spark.auditing.teller import Teller
-from twophase.spark.coverage import Coverage
-from twophase.spark.reports.report import Report, Terms, make_report
-from twophase.spark.rules.comparison import AuditResult
-from twophase.spark.rules.samples import Finding
+from twophase_spark.auditing.teller import Teller
+from twophase_spark.coverage import Coverage
+from twophase_spark.reports.report import Report, Terms, make_report
+from twophase_spark.rules.comparison import AuditResult
+from twophase_spark.rules.samples import Finding
 
 
 def found(*samples: Finding, messages: int = 9, remarks: tuple[Coverage, ...] = (), duration_s: float = 1) -> Report:

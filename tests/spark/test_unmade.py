@@ -16,14 +16,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from twophase.cli.spark import audit as spark_audit
-from twophase.cli.spark.commands import app
-from twophase.cli.spark.ending import exit_codes
 from twophase.core.errors import CannotRead
-from twophase.spark import slo
-from twophase.spark.inputs.plan import Plan
-from twophase.spark.reports import report
-from twophase.spark.reports.unmade import AUDIT_FORMAT, SLO_FORMAT, ReportFiles
+from twophase_spark import slo
+from twophase_spark.cli import audit as spark_audit
+from twophase_spark.cli.commands import app
+from twophase_spark.cli.ending import exit_codes
+from twophase_spark.inputs.plan import Plan
+from twophase_spark.reports import report
+from twophase_spark.reports.unmade import AUDIT_FORMAT, SLO_FORMAT, ReportFiles
 
 AWAY = "bank-a is <away>"
 
@@ -139,9 +139,9 @@ def test_what_goes_wrong_after_the_reports_takes_nothing_back(
 def test_a_report_that_could_not_be_shown_stands(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many rounds: the verified point has moved, and no later round would tell of this one's messages again."""
     stop: list[str] = []
-    monkeypatch.setattr("twophase.spark.auditing.run.run", lambda *_, **__: None)
-    monkeypatch.setattr("twophase.spark.auditing.run.look_into", lambda _: [])
-    monkeypatch.setattr("twophase.spark.progress.progress_shown", lambda _spark, _say: contextlib.nullcontext())
+    monkeypatch.setattr("twophase_spark.auditing.run.run", lambda *_, **__: None)
+    monkeypatch.setattr("twophase_spark.auditing.run.look_into", lambda _: [])
+    monkeypatch.setattr("twophase_spark.progress.progress_shown", lambda _spark, _say: contextlib.nullcontext())
     nothing: Any = None
 
     def show(*_: object) -> None:
@@ -177,8 +177,8 @@ def order_of(files: ReportFiles) -> spark_audit.Order:
 
 
 def test_a_round_that_could_not_be_made(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twophase.spark.auditing.run.run", fail)
-    monkeypatch.setattr("twophase.spark.progress.progress_shown", lambda _spark, _say: contextlib.nullcontext())
+    monkeypatch.setattr("twophase_spark.auditing.run.run", fail)
+    monkeypatch.setattr("twophase_spark.progress.progress_shown", lambda _spark, _say: contextlib.nullcontext())
     nothing: Any = None
 
     def say(text: str) -> None:
@@ -198,8 +198,8 @@ def test_a_round_of_an_audit_that_follows(files: ReportFiles, monkeypatch: pytes
             self._following.failed(CannotRead(AWAY))
             return 2
 
-    monkeypatch.setattr("twophase.spark.auditing.following.Follower", Failing)
-    monkeypatch.setattr("twophase.spark.session.open_session", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr("twophase_spark.auditing.following.Follower", Failing)
+    monkeypatch.setattr("twophase_spark.session.open_session", lambda _: contextlib.nullcontext())
     nothing: Any = None
 
     assert spark_audit._follow(order_of(files), files, nothing, lambda _: None, nothing) == 2
@@ -225,8 +225,8 @@ def test_an_audit_that_follows_and_could_not_show_a_report(files: ReportFiles, m
     def show(*_: object) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("twophase.spark.auditing.following.Follower", Unheard)
-    monkeypatch.setattr("twophase.spark.session.open_session", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr("twophase_spark.auditing.following.Follower", Unheard)
+    monkeypatch.setattr("twophase_spark.session.open_session", lambda _: contextlib.nullcontext())
     nothing: Any = None
 
     assert spark_audit._follow(order_of(files), files, nothing, lambda _: None, show) == 2
@@ -240,7 +240,7 @@ def test_the_formats_are_those_of_the_reports() -> None:
 def test_they_are_written_where_there_is_no_pyspark(files: ReportFiles) -> None:
     program = (
         "import sys; sys.modules['pyspark'] = None\n"
-        "from twophase.cli.spark.commands import app\n"
+        "from twophase_spark.cli.commands import app\n"
         f"app(['audit', '--coordinator=sqlite:///x.db', '--producer=a=sqlite:///a.db', '--html={files.html}',"
         f" '--json={files.json}', '--junit={files.junit}'])"
     )

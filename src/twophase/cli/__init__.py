@@ -1,5 +1,5 @@
 """The `twophase` command. `app` has the table of all commands; each is a module that is imported only when it is used.
 
 A command reads its options, calls the part that does the work, and prints: `operating` holds those that ask a
-running server (`http_api` is how they speak), `spark` those that run Spark (`ending` is how they end).
+running server (`http_api` is how they speak), `plugins` finds the commands of other distributions.
 """

@@ -1,7 +1,7 @@
 """The `twophase` command: one table of commands, each imported only when it is used.
 
 So `twophase barrier install` needs no server's libraries, and a command whose extra is not installed says which one
-to install instead of failing on an import.
+to install instead of failing on an import. Other distributions add commands (`plugins`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from importlib.metadata import version
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+from twophase.cli import plugins
 from twophase.cli.error_text import error_text
 from twophase.core.errors import TwophaseError
 
@@ -45,7 +46,6 @@ COMMANDS: Final[tuple[LazyCommand, ...]] = (
     ),
     LazyCommand("barrier", "twophase.cli.barrier", "sqlalchemy", "Install and clean barrier tables."),
     LazyCommand("bench", "twophase.cli.bench", "server", "Benchmark a server that speaks dtm's HTTP or gRPC API."),
-    LazyCommand("spark", "twophase.cli.spark.commands", "spark", "Audit, archive, query and publish with Spark."),
 )
 EXAMPLES: Final = """\b
 Examples:
@@ -60,11 +60,13 @@ EXIT_INCOMPLETE: Final = 2
 
 
 class LazyGroup(TyperGroup):
-    """Finds commands in the table instead of in memory."""
+    """Finds commands in the table, then among the plug-ins, instead of in memory."""
+
+    _names_only = False
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 -- the base class' signature
-        """All names, in the table's order."""
-        return [command.name for command in COMMANDS]
+        """All names: the table's in its order, then the plug-ins'."""
+        return list(_summaries())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 -- the same
         """The command of a name, imported now; None for an unknown name.
@@ -72,13 +74,32 @@ class LazyGroup(TyperGroup):
         Raises:
             SystemExit: a library it needs is not installed.
         """
+        if self._names_only:
+            return TyperCommand(cmd_name, help=_summaries()[cmd_name])
         command = _BY_NAME.get(cmd_name)
-        return None if command is None else _load(command)
+        if command is not None:
+            return _load(command)
+        plugin = plugins.plugins().get(cmd_name)
+        return None if plugin is None else _load_plugin(plugin)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete a command's name without importing any command."""
+        self._names_only = True
+        try:
+            return super().shell_complete(ctx, incomplete)
+        finally:
+            self._names_only = False
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 -- the same
         """List the commands without importing any."""
         with formatter.section("Commands"):
-            formatter.write_dl([(command.name, command.summary) for command in COMMANDS])
+            formatter.write_dl(list(_summaries().items()))
+
+
+def _summaries() -> dict[str, str]:
+    """Every command's line of help; a plug-in does not replace a command of the table."""
+    found = {name: plugin.summary for name, plugin in plugins.plugins().items() if name not in _BY_NAME}
+    return {command.name: command.summary for command in COMMANDS} | found
 
 
 def _load(command: LazyCommand) -> Any:
@@ -94,6 +115,14 @@ def _load(command: LazyCommand) -> Any:
     built = typer.main.get_command(module.app)
     built.name = command.name
     return built
+
+
+def _load_plugin(plugin: plugins.Plugin) -> Any:
+    try:
+        return plugins.load(plugin)
+    except plugins.PluginBroken as error:
+        typer.echo(f"twophase {plugin.name}: {error}", err=True)
+        raise SystemExit(EXIT_INCOMPLETE) from error
 
 
 app = typer.Typer(

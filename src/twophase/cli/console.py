@@ -1,6 +1,6 @@
 """Consoles of the command line: a text is printed as it stands, never read as markup.
 
-What is printed comes from others: addresses, errors of drivers, paths, names. `twophase[spark-sqlite]` must not lose
+What is printed comes from others: addresses, errors of drivers, paths, names. `twophase-spark[sqlite]` must not lose
 its extra, and a stray `[/x]` must not end the command. Colour is given by style, or by `rich.text.Text`.
 """
 

@@ -11,7 +11,7 @@ from tests.crash.nodes.ledger import Ledger
 from twophase.barrier.installing import install
 
 if TYPE_CHECKING:
-    from twophase.spark.locations import Location
+    from twophase_spark.locations import Location
 
 _ROW = "insert into barrier (trans_type, gid, branch_id, op, barrier_id, reason) values "
 
@@ -23,7 +23,7 @@ def written(folder: Path, dsn: str, ledger: Ledger) -> list[Location]:
         folder: for the two files.
         dsn: of the nodes' store.
     """
-    from twophase.spark.locations import Role, parse_coordinator, parse_named
+    from twophase_spark.locations import Role, parse_coordinator, parse_named
 
     producers, branches = (f"sqlite:///{folder / f'{name}.db'}" for name in ("producers", "branches"))
     records = ledger.records.copy()

@@ -28,8 +28,8 @@ from tests.crash.nodes.sides import written
 from tests.servers.postgres import PostgresServer
 from tests.servers.server import ServerUnavailable
 from twophase.core.errors import ConfigurationError
-from twophase.spark._java import find_java
-from twophase.spark.session import SessionSettings, open_session
+from twophase_spark._java import find_java
+from twophase_spark.session import SessionSettings, open_session
 
 MESSAGES = 500_000
 AT_A_TIME = 64

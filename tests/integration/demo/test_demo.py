@@ -24,7 +24,7 @@ from demo.story import Scene
 from examples.banks.processes import ROOT
 from tests.servers.missing import not_tested
 from twophase.core.errors import ConfigurationError
-from twophase.spark._java import find_java
+from twophase_spark._java import find_java
 
 CASES = (
     "success",

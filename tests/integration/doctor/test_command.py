@@ -46,7 +46,7 @@ def test_without_a_database_the_coordinator_is_looked_at() -> None:
     assert (done.exit_code, done.stdout.split()[:2]) == (1, ["bad", "coordinator"])
 
 
-@pytest.mark.parametrize("found", ["[red]x[/]", "pip install 'twophase[spark]'", "[/x]"])
+@pytest.mark.parametrize("found", ["[red]x[/]", "pip install 'twophase[mysql]'", "[/x]"])
 def test_nothing_in_a_finding_is_markup(found: str, capsys: pytest.CaptureFixture[str]) -> None:
     show(Console(), Finding(Level.BAD, "a driver", found, found))
     assert capsys.readouterr().out.count(found) == 2

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from tests.spark.source.stores import BORN_MS, StoreUnderTest
-from twophase.spark.archive.checking import Verified, verify
-from twophase.spark.archive.lake import Lake, Manifest
-from twophase.spark.archive.planning import SETTLING_MS
-from twophase.spark.archive.run import Archived, Settings, Spread, archive
-from twophase.spark.archive.workers import here
+from twophase_spark.archive.checking import Verified, verify
+from twophase_spark.archive.lake import Lake, Manifest
+from twophase_spark.archive.planning import SETTLING_MS
+from twophase_spark.archive.run import Archived, Settings, Spread, archive
+from twophase_spark.archive.workers import here
 
 DAY_MS = 86_400_000
 MADE_MS = 1_700_000_000_000

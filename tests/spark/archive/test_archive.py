@@ -26,14 +26,14 @@ from tests.spark.source.stores import (
 )
 from twophase.core.errors import ArchiveRefused, CannotRead, HistoryGap, LakeDamaged
 from twophase.core.message import decode
-from twophase.spark.archive import marks
-from twophase.spark.archive.copying import Task, copy
-from twophase.spark.archive.lake import Lake
-from twophase.spark.archive.spans import attempts_between
-from twophase.spark.archive.workers import here
-from twophase.spark.datasource.asked.looking import location_of, looked_into
-from twophase.spark.datasource.asked.wanted import parse
-from twophase.spark.datasource.shape.sql import select
+from twophase_spark.archive import marks
+from twophase_spark.archive.copying import Task, copy
+from twophase_spark.archive.lake import Lake
+from twophase_spark.archive.spans import attempts_between
+from twophase_spark.archive.workers import here
+from twophase_spark.datasource.asked.looking import location_of, looked_into
+from twophase_spark.datasource.asked.wanted import parse
+from twophase_spark.datasource.shape.sql import select
 
 pytestmark = pytest.mark.spark
 
@@ -299,9 +299,9 @@ def test_facts_see_what_a_sum_would_not() -> None:
     """A row that stands twice instead of another, and two rows whose values were exchanged."""
     import pyarrow as pa
 
-    from twophase.spark.archive.facts import facts_of
-    from twophase.spark.archive.schemas import target_of
-    from twophase.spark.datasource.shape.tables import Kind
+    from twophase_spark.archive.facts import facts_of
+    from twophase_spark.archive.schemas import target_of
+    from twophase_spark.datasource.shape.tables import Kind
 
     def facts(*gids: str) -> object:
         schema = target_of(Kind.ATTEMPT)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.spark.archive.archiving import Archive, fail_early
 from tests.spark.source.stores import SqliteUnderTest, finish, gid_of
-from twophase.spark.archive.lake import Lake
+from twophase_spark.archive.lake import Lake
 
 pytestmark = [
     pytest.mark.spark,

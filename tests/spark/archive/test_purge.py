@@ -28,11 +28,11 @@ from twophase.core.errors import ArchiveRefused, ConfigurationError, HistoryGap
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
 from twophase.core.message import Message, encode
-from twophase.spark.archive.planning import SETTLING_MS
-from twophase.spark.archive.purging import Purged, PurgeSettings, _Purge, purge
 from twophase.stores.base import Batch, Forgotten, Insert
 from twophase.stores.postgres.store import PostgresStore
 from twophase.stores.sqlite import SqliteStore
+from twophase_spark.archive.planning import SETTLING_MS
+from twophase_spark.archive.purging import Purged, PurgeSettings, _Purge, purge
 
 pytestmark = [
     pytest.mark.spark,
@@ -49,7 +49,7 @@ BEFORE_MS = BORN_MS + DAY_MS
 def _one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """PostgreSQL's clock too stands at the time of the planted rows."""
     for module in ("planning", "purging"):
-        monkeypatch.setattr(f"twophase.spark.archive.{module}.store_now_ms", lambda *_: NOW_MS)
+        monkeypatch.setattr(f"twophase_spark.archive.{module}.store_now_ms", lambda *_: NOW_MS)
 
 
 def purged(store: StoreUnderTest, archive: Archive, **settings: Any) -> Purged:

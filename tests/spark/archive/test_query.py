@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from tests.spark.archive.archiving import Archive, fail_early
 from tests.spark.source.stores import SqliteUnderTest, StoreUnderTest, finish, gid_of, live, remove
-from twophase.cli.spark.commands import app
 from twophase.core.errors import ConfigurationError
-from twophase.spark.archive.query import Answer, Question, as_csv, as_json, ask
-from twophase.spark.archive.workers import on
+from twophase_spark.archive.query import Answer, Question, as_csv, as_json, ask
+from twophase_spark.archive.workers import on
+from twophase_spark.cli.commands import app
 
 COMMAND = [sys.executable, "-m", "twophase", "spark", "query", "--memory=512", "--cores=1"]
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]

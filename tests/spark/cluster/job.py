@@ -61,8 +61,8 @@ def orders(batches: Iterator[Any]) -> Iterator[Any]:
 
 def publish(spark: SparkSession, folder: str, options: dict[str, str]) -> None:
     """One task, of which two attempts come to the end of `write` at the same time."""
-    from twophase.spark.datasource.source import TwophaseSource
-    from twophase.spark.sink.writer import BatchWriter
+    from twophase_spark.datasource.source import TwophaseSource
+    from twophase_spark.sink.writer import BatchWriter
 
     class MeetingWriter(BatchWriter):  # made here: what a function makes travels with it to executors
         def write(self, iterator: Iterator[Any]) -> Any:
@@ -86,7 +86,7 @@ def publish(spark: SparkSession, folder: str, options: dict[str, str]) -> None:
 def main(master: str, bundle: str, url: str, folder: str, sink: str) -> None:
     """Run it, and print what it found."""
     sys.path.insert(0, bundle)  # the driver's Python has no twophase either
-    from twophase.spark.cluster.reach import cluster_session, reach
+    from twophase_spark.cluster.reach import cluster_session, reach
 
     options = {
         "spark.cores.max": "2",
@@ -103,7 +103,7 @@ def main(master: str, bundle: str, url: str, folder: str, sink: str) -> None:
         "spark.executor.extraJavaOptions": QUICK_JAVA,
     }
     with cluster_session(master, Path(bundle), tuple(options.items())) as spark:
-        from twophase.spark import register
+        from twophase_spark import register
 
         reader = register(spark).read.format("twophase").option("url", url).option("table", "history")
         frame = reader.option("columns", "node,seq,gid").load()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyspark
 
-from twophase.spark._java import find_java
+from twophase_spark._java import find_java
 
 START_SECONDS_MAX = 120
 WORKERS = 2

@@ -17,12 +17,12 @@ from tests.spark.cluster.job import ATTEMPTS, ORDERS, ORDERS_APART, orders_of
 from tests.spark.cluster.standalone import Cluster, standalone
 from tests.spark.sink.scene import Scene, staged
 from tests.spark.source.stores import SqliteUnderTest, finish
-from twophase.cli.spark.commands import app
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
-from twophase.spark._java import find_java
-from twophase.spark.cluster.bundle import bundle
-from twophase.spark.sink.naming import gid_of
+from twophase_spark._java import find_java
+from twophase_spark.cli.commands import app
+from twophase_spark.cluster.bundle import bundle
+from twophase_spark.sink.naming import gid_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 ROWS = 40_000  # cut into two tasks
@@ -88,7 +88,7 @@ def test_the_bundle_is_the_same_each_time_and_has_no_server(tmp_path: Path) -> N
 
     assert one.path.read_bytes() == other.path.read_bytes()
     names = zipfile.ZipFile(one.path).namelist()
-    assert {"twophase/spark/datasource/source.py", "twophase/core/message.py"} <= set(names)
+    assert {"twophase_spark/datasource/source.py", "twophase/core/message.py"} <= set(names)
     assert not [name for name in names if name.startswith(("twophase/server/", "twophase/cli/")) or ".pyc" in name]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.zip", "other.zip"]
 

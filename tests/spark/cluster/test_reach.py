@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from tests.spark.source.stores import SqliteUnderTest
-from twophase.cli.spark.commands import app
 from twophase.core.errors import SparkUnavailable
-from twophase.spark.cluster.reach import Seen, differing, reach, remedy_for, trouble_with
-from twophase.spark.doctor import Finding
+from twophase_spark.cli.commands import app
+from twophase_spark.cluster.reach import Seen, differing, reach, remedy_for, trouble_with
+from twophase_spark.doctor import Finding
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -33,15 +33,15 @@ def test_doctor_looks_from_here_and_from_executors(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`cluster_session` itself is what `test_cluster.py` runs its job in."""
-    monkeypatch.setattr("twophase.spark.session.open_session", lambda *_: contextlib.nullcontext(spark))
-    monkeypatch.setattr("twophase.spark.doctor._job", lambda: Finding("a small job", good=True, found="left out"))
+    monkeypatch.setattr("twophase_spark.session.open_session", lambda *_: contextlib.nullcontext(spark))
+    monkeypatch.setattr("twophase_spark.doctor._job", lambda: Finding("a small job", good=True, found="left out"))
     asked: list[tuple[str, bool]] = []
 
     def cluster_session(url: str, bundle: Path) -> contextlib.nullcontext[SparkSession]:
         asked.append((url, bundle.is_file()))
         return contextlib.nullcontext(spark)
 
-    monkeypatch.setattr("twophase.spark.cluster.reach.cluster_session", cluster_session)
+    monkeypatch.setattr("twophase_spark.cluster.reach.cluster_session", cluster_session)
     store = SqliteUnderTest(tmp_path)
 
     well = CliRunner().invoke(app, ["doctor", f"--store={store.url}", "--master=spark://127.0.0.1:7077"])
@@ -60,7 +60,7 @@ def test_doctor_says_that_a_cluster_gives_no_executors(monkeypatch: pytest.Monke
     def no_session(*_: object) -> None:
         raise SparkUnavailable("Spark did not start:\nAll masters are unresponsive!")
 
-    monkeypatch.setattr("twophase.spark.cluster.reach.cluster_session", no_session)
+    monkeypatch.setattr("twophase_spark.cluster.reach.cluster_session", no_session)
 
     done = CliRunner().invoke(app, ["doctor", "--master=spark://127.0.0.1:1"])
 

@@ -33,8 +33,8 @@ from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
 from tests.spark.sink.scene import Scene, staged
 from twophase.bench.servers.processes import Meter, Process, listening, machine_cpu_s, tree
-from twophase.spark import register
-from twophase.spark.session import SessionSettings, open_session
+from twophase_spark import register
+from twophase_spark.session import SessionSettings, open_session
 
 WARM = 500
 NAMES = ("Spark", "coordinator", "database")

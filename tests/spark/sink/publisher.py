@@ -19,10 +19,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StructType
 
 from twophase.core import failpoint
-from twophase.spark.datasource.source import TwophaseSource
-from twophase.spark.session import SessionSettings, open_session
-from twophase.spark.sink.task import Written
-from twophase.spark.sink.writer import StreamWriter
+from twophase_spark.datasource.source import TwophaseSource
+from twophase_spark.session import SessionSettings, open_session
+from twophase_spark.sink.task import Written
+from twophase_spark.sink.writer import StreamWriter
 
 SECONDS_WAITED_MAX = 60
 

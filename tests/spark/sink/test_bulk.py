@@ -15,7 +15,7 @@ import pytest
 from tests.servers.ports import nobodys_port
 from twophase.core.errors import CoordinatorUnreachable, PublishError
 from twophase.core.many import OneResult
-from twophase.spark.sink.bulk import BulkClient
+from twophase_spark.sink.bulk import BulkClient
 
 Scripted = list[tuple[int, bytes]]
 

@@ -24,7 +24,7 @@ from tests.spark.sink.publisher import Order
 from tests.spark.sink.scene import Scene
 from tests.spark.soak import database_version
 from tests.spark.source.test_killed import descendants
-from twophase.spark.sink.naming import gid_of
+from twophase_spark.sink.naming import gid_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3_000)]
 POINTS = (

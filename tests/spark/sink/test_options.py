@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twophase.core.errors import ConfigurationError
-from twophase.spark.sink.options import parse
+from twophase_spark.sink.options import parse
 
 NEEDED = {
     "coordinator": "http://127.0.0.1:36789",

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from tests.servers.database import Database
-from twophase.spark.sink.ledger import Batch, Ledger
-from twophase.spark.sink.place import engine_of, install_ledger, statement
+from twophase_spark.sink.ledger import Batch, Ledger
+from twophase_spark.sink.place import engine_of, install_ledger, statement
 
 BATCHES = 40
 MESSAGES = 1_500

@@ -8,17 +8,17 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.spark.sink.scene import Scene
-from twophase.cli.spark.commands import app
 from twophase.client.transport.wire import Operation, encode_request
 from twophase.core.errors import ContraryDecision, PublishError
 from twophase.core.many import OneResult
 from twophase.core.message import Branch, Message, Options
-from twophase.spark.sink.batch import publish
-from twophase.spark.sink.bulk import BulkClient
-from twophase.spark.sink.ledger import Batch, Decision
-from twophase.spark.sink.naming import gid_of, stream_batch
-from twophase.spark.sink.options import parse
-from twophase.spark.sink.task import Written
+from twophase_spark.cli.commands import app
+from twophase_spark.sink.batch import publish
+from twophase_spark.sink.bulk import BulkClient
+from twophase_spark.sink.ledger import Batch, Decision
+from twophase_spark.sink.naming import gid_of, stream_batch
+from twophase_spark.sink.options import parse
+from twophase_spark.sink.task import Written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 GROUP = stream_batch("orders", "query", 1)

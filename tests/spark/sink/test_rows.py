@@ -28,9 +28,9 @@ from twophase.client.transport.wire import Operation, encode_request
 from twophase.core.errors import ConfigurationError, RowRefused
 from twophase.core.limits import BODY_BYTES_MAX
 from twophase.core.message import Branch, Durability, Message, Options
-from twophase.spark.sink.naming import gid_of
-from twophase.spark.sink.options import parse
-from twophase.spark.sink.rows import RowEncoder, require_columns
+from twophase_spark.sink.naming import gid_of
+from twophase_spark.sink.options import parse
+from twophase_spark.sink.rows import RowEncoder, require_columns
 
 CHECK = 'http://127.0.0.1:36791/twophase/spark/check?barrier="~payload~"'
 ROWS: list[dict[str, Any]] = [

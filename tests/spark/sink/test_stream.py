@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from tests.spark.sink.scene import Scene
 from twophase.core.verdict import Verdict
-from twophase.spark import register
-from twophase.spark.sink.ledger import Decision
-from twophase.spark.sink.naming import gid_of
+from twophase_spark import register
+from twophase_spark.sink.ledger import Decision
+from twophase_spark.sink.naming import gid_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 GOOD = '{"id":1}\n{"id":2}\n'

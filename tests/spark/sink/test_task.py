@@ -8,11 +8,11 @@ import pytest
 
 from twophase.core.errors import RowGivenUp, RowRefused
 from twophase.core.verdict import Verdict
-from twophase.spark.sink.ledger import Batch, Ledger
-from twophase.spark.sink.naming import gid_of
-from twophase.spark.sink.place import engine_of, install_ledger
-from twophase.spark.sink.rows import Encoded
-from twophase.spark.sink.task import ROWS_PER_STATEMENT, TaskRun
+from twophase_spark.sink.ledger import Batch, Ledger
+from twophase_spark.sink.naming import gid_of
+from twophase_spark.sink.place import engine_of, install_ledger
+from twophase_spark.sink.rows import Encoded
+from twophase_spark.sink.task import ROWS_PER_STATEMENT, TaskRun
 
 PORTION: list[Encoded] = [(gid_of("orders", [number]), b"{}") for number in range(ROWS_PER_STATEMENT + 500)]
 IN_ORDER = sorted(gid for gid, _ in PORTION)

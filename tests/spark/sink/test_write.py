@@ -20,9 +20,9 @@ from tests.spark.sink.scene import Scene
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
 from twophase.core.verdict import Verdict
-from twophase.spark import register
-from twophase.spark.sink.ledger import Decision
-from twophase.spark.sink.naming import gid_of
+from twophase_spark import register
+from twophase_spark.sink.ledger import Decision
+from twophase_spark.sink.naming import gid_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

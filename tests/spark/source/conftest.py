@@ -14,13 +14,13 @@ from tests.spark.source.stores import BORN_MS, PostgresUnderTest, SqliteUnderTes
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of a few hundred rows are cut as those of millions are."""
     for module in ("tasks.ranges", "tasks.planning", "stream"):
-        monkeypatch.setattr(f"twophase.spark.datasource.{module}.ROWS_PER_PART_MIN", 20)
+        monkeypatch.setattr(f"twophase_spark.datasource.{module}.ROWS_PER_PART_MIN", 20)
 
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that the stores hold has happened, and `asOf` may name its times."""
-    monkeypatch.setattr("twophase.spark.datasource.asked.wanted.now_ms", lambda: BORN_MS + 3_600_000)
+    monkeypatch.setattr("twophase_spark.datasource.asked.wanted.now_ms", lambda: BORN_MS + 3_600_000)
 
 
 @pytest.fixture

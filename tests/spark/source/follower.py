@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from twophase.spark import register
-from twophase.spark.session import SessionSettings, open_session
+from twophase_spark import register
+from twophase_spark.session import SessionSettings, open_session
 
 ROWS_PER_BATCH = 1_000
 SECONDS_WAITED_MAX = 60

@@ -12,7 +12,7 @@ from tests.spark.source import reads
 from tests.spark.source.stores import StoreUnderTest, add_history, fail, finish, gid_of, history_row, live, remove
 from twophase.barrier.installing import install
 from twophase.core.errors import ConfigurationError
-from twophase.spark import consistent_cut
+from twophase_spark import consistent_cut
 
 MANY = 60
 LIVE = [gid_of(1, seq) for seq in range(MANY + 1, 2 * MANY + 1)]

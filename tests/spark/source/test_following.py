@@ -10,14 +10,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.spark.source import reads
 from tests.spark.source.stores import StoreUnderTest, finish, reach, remove
 from twophase.core.errors import CannotRead, ConfigurationError, HistoryGap
-from twophase.spark.datasource.stream import Offset
+from twophase_spark.datasource.stream import Offset
 
 ALL = ReadAllAvailable()
 
 
 @pytest.fixture(autouse=True)
 def _always_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twophase.spark.datasource.stream.LOOKS_SECONDS_MIN", 0.0)
+    monkeypatch.setattr("twophase_spark.datasource.stream.LOOKS_SECONDS_MIN", 0.0)
 
 
 def test_where_it_begins(store: StoreUnderTest) -> None:
@@ -75,7 +75,7 @@ def test_available_now_ends_where_it_was_frozen(store: StoreUnderTest) -> None:
 
 
 def test_the_latest_row_is_not_behind_what_was_frozen(store: StoreUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twophase.spark.datasource.stream.LOOKS_SECONDS_MIN", 3_600.0)
+    monkeypatch.setattr("twophase_spark.datasource.stream.LOOKS_SECONDS_MIN", 3_600.0)
     finish(store, 1, 1, 5)
     reader = reads.stream(url=store.url, start="latest")
 

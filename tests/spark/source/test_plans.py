@@ -12,10 +12,10 @@ import pytest
 from tests.spark.source import reads
 from tests.spark.source.stores import SqliteUnderTest, fail, finish, gid_of, live
 from twophase.barrier.installing import install
-from twophase.spark.datasource.asked.choosing import schema_of, target_of
-from twophase.spark.datasource.asked.wanted import parse
-from twophase.spark.datasource.tasks.parts import Part, Range
-from twophase.spark.datasource.tasks.reading import Reader
+from twophase_spark.datasource.asked.choosing import schema_of, target_of
+from twophase_spark.datasource.asked.wanted import parse
+from twophase_spark.datasource.tasks.parts import Part, Range
+from twophase_spark.datasource.tasks.reading import Reader
 
 MANY = 120
 NUMBERS = "INTEGER PRIMARY KEY (rowid>? AND rowid<?)"

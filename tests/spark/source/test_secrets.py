@@ -24,8 +24,8 @@ import sys
 from pathlib import Path
 from pyspark.errors import StreamingQueryException
 from tests.spark.source.follower import NOT_IN_TIME, STARTS_MAX
-from twophase.spark import audit, register
-from twophase.spark import session as ours
+from twophase_spark import audit, register
+from twophase_spark import session as ours
 
 def ended(stream):
     for _ in range(STARTS_MAX):

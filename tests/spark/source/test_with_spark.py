@@ -23,7 +23,7 @@ from tests.spark.source.stores import (
     live,
     remove,
 )
-from twophase.spark import consistent_cut, register
+from twophase_spark import consistent_cut, register
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 

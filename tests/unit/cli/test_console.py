@@ -8,15 +8,15 @@ import pytest
 from typer.testing import CliRunner
 
 import twophase.cli
-from twophase.cli.spark.commands import app
-from twophase.spark.doctor import Finding
+from twophase_spark.cli.commands import app
+from twophase_spark.doctor import Finding
 
-STRANGE = "pip install 'twophase[spark-sqlite]' [/x] [red] :smile:"
+STRANGE = "pip install 'twophase-spark[sqlite]' [/x] [red] :smile:"
 
 
 def test_the_doctor_of_spark_prints_what_it_found_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     findings = [Finding("SQLite", good=True, found=STRANGE), Finding("Java", good=False, found=STRANGE, remedy=STRANGE)]
-    monkeypatch.setattr("twophase.spark.doctor.examine", lambda *_: iter(findings))
+    monkeypatch.setattr("twophase_spark.doctor.examine", lambda *_: iter(findings))
 
     done = CliRunner().invoke(app, ["doctor"])
 

@@ -134,12 +134,12 @@ def test_an_unknown_command_is_refused() -> None:
 
 
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark_is_missing", None)
-    missing = command_line.LazyCommand("server", "pyspark_is_missing", "spark", "x")
+    monkeypatch.setitem(sys.modules, "typer_is_missing", None)
+    missing = command_line.LazyCommand("server", "typer_is_missing", "server", "x")
     monkeypatch.setattr(command_line, "_BY_NAME", {"server": missing})
     result = runner.invoke(command_line.app, ["server"])
     assert result.exit_code == 2
-    assert "pip install 'twophase[spark]'" in result.output
+    assert "pip install 'twophase[server]'" in result.output
 
 
 def test_a_fault_inside_a_command_is_not_taken_for_a_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,89 @@
+"""The data pipeline: Spark jobs over the coordinator's tables and the business databases.
+
+Importing this package imports nothing heavy; `session.open_session` starts Spark, `rules.comparison.compare` needs only
+DataFrames. The rooms:
+
+* `readers`: databases by their Python drivers; `datasource`: the same tables as a source of Spark's, of which `shape`
+  holds tables and columns, `asked` what a read asks for, `tasks` how it is cut up and done;
+* the audit: `inputs` (which rows it reads), `rules` (what they mean), `reports` (for people and machines), and
+  `auditing`, which runs it once, again and again, or for good;
+* `sink`: rows as messages, exactly once a key; `archive`: the lake, copied, checked, purged and queried;
+* `cluster`: what executors need.
+
+Around them: `locations` and `fleet` (what is to be audited), `session`, `doctor`, `progress`, `notebook`, `slo`.
+
+In a notebook:
+
+    from twophase_spark import audit, register
+
+    register(spark)
+    spark.read.format("twophase").option("url", "env:STORE_URL").option("table", "history").load()
+    with audit(spark, coordinators=["sqlite:///tp.db"], producers=["bank-a=sqlite:///a.db"]) as (report, findings):
+        findings.show()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
+
+    from twophase_spark.notebook import Outcome
+
+__all__ = ["audit", "consistent_cut", "register"]
+
+
+def register(spark: SparkSession) -> SparkSession:
+    """Make `spark.read.format("twophase")` and `spark.readStream.format("twophase")` known to a session.
+
+    Again and again does no harm.
+
+    Returns:
+        The session, so that it can be written around the builder.
+    """
+    from twophase_spark.datasource.source import TwophaseSource  # noqa: PLC0415 -- PySpark is slow to import
+
+    spark.dataSource.register(TwophaseSource)
+    return spark
+
+
+def consistent_cut(url: str) -> AbstractContextManager[dict[str, str]]:
+    """Options by which several reads see one moment; see `datasource.cut.consistent_cut`."""
+    from twophase_spark.datasource.cut import consistent_cut as cut  # noqa: PLC0415 -- PySpark is slow to import
+
+    return cut(url)
+
+
+def audit(
+    spark: SparkSession,
+    coordinators: Sequence[str],
+    producers: Sequence[str] = (),
+    consumers: Sequence[str] = (),
+    ledgers: Sequence[str] = (),
+    *,
+    grace_s: float = 5.0,
+    late_s: float = 3600.0,
+) -> Outcome:
+    """Compare all sides, as `twophase spark audit` does.
+
+    Arguments:
+        spark: any session whose executors reach the databases.
+        coordinators, producers, consumers, ledgers: locations as the command takes them.
+        grace_s: seconds before suspects are read again.
+        late_s: seconds after which an unfinished message is late.
+
+    Returns:
+        The report, and every message that is not plainly in order: a pair, and a context manager. Spark keeps the
+        findings until the end of the block, or until `release` of the pair.
+
+    Raises:
+        ConfigurationError: a location cannot be understood, or there is nothing to compare.
+        CannotRead: a database cannot be read.
+    """
+    from twophase_spark.notebook import audit as whole  # noqa: PLC0415 -- PySpark is slow to import
+
+    return whole(spark, coordinators, producers, consumers, ledgers, grace_s=grace_s, late_s=late_s)

@@ -1,0 +1,119 @@
+"""What must be equal of rows in the store and of the same rows in a file: count, bounds, sums and a digest.
+
+The digest is a sum over rows of 128 bits each (BLAKE2b of every stored value, lengths included, so that no two
+different rows look alike). A sum does not depend on the order of rows and, unlike exclusive or, sees a row that stands
+twice. It hangs on no library's version, because manifests outlive them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from twophase_spark.datasource.shape.tables import Kind
+
+_LANES = 2
+_LANE_MODULUS = 2**64
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """How rows of a table are told: by which number they are found, which time is their day, what is added up."""
+
+    key: str
+    time: str
+    numbers: tuple[str, ...]
+    texts: tuple[str, ...]
+    sums: tuple[str, ...]
+
+
+SHAPES: dict[Kind, Shape] = {
+    Kind.HISTORY: Shape(
+        key="seq",
+        time="finished_ms",
+        numbers=("node", "seq", "created_ms", "decided_ms", "finished_ms", "attempts", "done"),
+        texts=("gid", "state", "decided_by", "reason", "body"),
+        sums=("created_ms", "finished_ms", "attempts"),
+    ),
+    Kind.ATTEMPT: Shape(
+        key="id",
+        time="at_ms",
+        numbers=("id", "at_ms", "status", "latency_ms"),
+        texts=("gid", "kind", "branch_id", "target", "result", "error"),
+        sums=("at_ms", "latency_ms"),
+    ),
+}
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is known of a set of rows. `digest`: 32 hexadecimal digits."""
+
+    rows: int
+    first: int
+    last: int
+    sums: dict[str, int]
+    digest: str
+
+
+class Tally:
+    """Adds up the facts of rows that come in batches."""
+
+    def __init__(self, kind: Kind) -> None:
+        """Begin with no rows."""
+        self._shape = SHAPES[kind]
+        self._rows = 0
+        self._bounds: list[int] = []
+        self._sums = dict.fromkeys(self._shape.sums, 0)
+        self._lanes = [0] * _LANES
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows in."""
+        if not batch.num_rows:
+            return
+        numbers = {name: _numbers(batch, name) for name in self._shape.numbers}
+        self._rows += batch.num_rows
+        keys = numbers[self._shape.key]
+        self._bounds = [min([*self._bounds, int(keys.min())]), max([*self._bounds, int(keys.max())])]
+        for name in self._sums:
+            self._sums[name] += int(numbers[name].sum())
+        for lane, value in enumerate(_digest(batch, list(numbers.values()), self._shape.texts)):
+            self._lanes[lane] = (self._lanes[lane] + value) % _LANE_MODULUS
+
+    def facts(self) -> Facts:
+        """Of all rows so far."""
+        first, last = self._bounds or [0, 0]
+        return Facts(self._rows, first, last, dict(self._sums), "".join(f"{lane:016x}" for lane in self._lanes))
+
+
+def facts_of(kind: Kind, batches: Iterable[pa.RecordBatch]) -> Facts:
+    """The facts of these rows.
+
+    >>> from twophase_spark.archive.schemas import target_of
+    >>> facts_of(Kind.HISTORY, [target_of(Kind.HISTORY).empty_table()]).rows
+    0
+    """
+    tally = Tally(kind)
+    for batch in batches:
+        tally.add(batch)
+    return tally.facts()
+
+
+def _numbers(batch: pa.RecordBatch, name: str) -> Any:
+    return batch.column(name).cast(pa.int64()).to_numpy(zero_copy_only=False)
+
+
+def _digest(batch: pa.RecordBatch, numbers: list[Any], texts: tuple[str, ...]) -> list[int]:
+    values = [[value or b"" for value in batch.column(name).cast(pa.binary()).to_pylist()] for name in texts]
+    lengths = [np.fromiter(map(len, column), np.int64, batch.num_rows) for column in values]
+    fixed = np.column_stack([*numbers, *lengths]).astype("<i8").tobytes()
+    width = 8 * (len(numbers) + len(lengths))
+    digests = b"".join(
+        hashlib.blake2b(fixed[place * width : (place + 1) * width] + b"".join(row), digest_size=8 * _LANES).digest()
+        for place, row in enumerate(zip(*values, strict=True))
+    )
+    lanes = np.frombuffer(digests, "<u8").reshape(-1, _LANES).sum(axis=0, dtype=np.uint64)
+    return [int(lane) for lane in lanes]

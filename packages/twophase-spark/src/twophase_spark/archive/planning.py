@@ -1,0 +1,110 @@
+"""What an archive has to copy: from where the last manifest ended to where the store is now, in rounds of tasks.
+
+History is followed by (node, seq), which are written in commit order: all rows up to a node's last number are there to
+be read. Attempts have no such number (their ids may be given out in one order and committed in another, and SQLite may
+give one out again), so they are followed by time (see `spans`), at a distance that gives each the time to arrive.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import msgspec
+
+from twophase.core.errors import ArchiveRefused
+from twophase.core.hooks import Clock
+from twophase_spark.archive.lake import Manifest
+from twophase_spark.archive.spans import Span, attempts_between
+from twophase_spark.archive.writing import statement
+from twophase_spark.datasource.asked.looking import looked_into
+from twophase_spark.datasource.asked.wanted import Wanted
+from twophase_spark.datasource.tasks.parts import Stretch
+from twophase_spark.datasource.tasks.planning import lowest_seq, places
+from twophase_spark.readers.database import Database
+
+ROWS_PER_TASK = 250_000
+TASKS_PER_ROUND = 8
+SETTLING_MS = 3_600_000
+"""An hour: how long an attempt, or a message whose node's clock is slow, may take from its time to the store."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """`rounds`: stretches of history; `attempts`: of the last round; `until_ms`: attempts are copied, and all may be
+    forgotten, up to there; `first_time`: see `nothing_released`."""
+
+    rounds: tuple[tuple[Stretch, ...], ...]
+    attempts: tuple[Span, ...]
+    until_ms: int
+    first_time: bool
+
+    @property
+    def rows(self) -> int:
+        """Of history, in all rounds."""
+        return sum(one.last - one.first + 1 for round_ in self.rounds for one in round_)
+
+    @property
+    def attempt_rows(self) -> int:
+        """Attempts, in all spans."""
+        return sum(span.rows for span in self.attempts)
+
+
+def plan(wanted: Wanted, last: Manifest | None, clock: Clock, rows_per_task: int = ROWS_PER_TASK) -> Plan:
+    """What is there and not in the lake.
+
+    Raises:
+        ArchiveRefused: the store's numbers are behind the lake's.
+        CannotRead: no such store.
+    """
+    through = {} if last is None else last.through
+    with looked_into(wanted) as (database, engine):
+        now_ms = store_now_ms(database, engine, clock)
+        tops = places(database)
+        behind = {node: seq for node, seq in through.items() if seq > tops.get(node, 0)}
+        if behind:
+            raise ArchiveRefused(
+                f"The lake has nodes up to {behind}, and the store only {tops}. It was restored from a backup, or is "
+                "another store.",
+                remedy="What the store has written since cannot be told from what the lake has; archive it into a new "
+                "lake: first --detach, then another --lake.",
+            )
+        spans = behind_the_lake(database, tops, last, rows_per_task)
+        until_ms = max(now_ms - SETTLING_MS, 0 if last is None else last.until_ms)
+        since_ms = 0 if last is None else last.attempts_until_ms
+        attempts = attempts_between(database, since_ms, until_ms, rows_per_task)
+    rounds = tuple(tuple(spans[at : at + TASKS_PER_ROUND]) for at in range(0, len(spans), TASKS_PER_ROUND))
+    return Plan(rounds, attempts, until_ms, nothing_released(last))
+
+
+def store_now_ms(database: Database, engine: str, clock: Clock) -> int:
+    """The store's clock: PostgreSQL's own; SQLite has none."""
+    return int(database.rows(statement("now"))[0][0]) if engine == "postgresql" else clock.now_ms()
+
+
+def nothing_released(last: Manifest | None) -> bool:
+    """Whether the lake's first run has not come to its end: what is gone was removed before there was an archive."""
+    return last is None or last.until_ms == 0
+
+
+def behind_the_lake(
+    database: Database, tops: Mapping[int, int], last: Manifest | None, rows_per_task: int
+) -> list[Stretch]:
+    """What nodes have up to `tops` and the lake has not, cut into tasks."""
+    through = {} if last is None else last.through
+    spans: list[Stretch] = []
+    for node, top in sorted(tops.items()):
+        first = through.get(node, 0) + 1
+        if nothing_released(last) and node not in through:
+            first = lowest_seq(database, node) or top + 1
+        spans += cut(node, first, top, rows_per_task)
+    return spans
+
+
+def cut(node: int, first: int, last: int, width: int) -> list[Stretch]:
+    """The numbers from `first` to `last` in stretches of `width`.
+
+    >>> cut(1, 1, 5, 3), cut(1, 6, 5, 3)
+    ([Stretch(node=1, first=1, last=3), Stretch(node=1, first=4, last=5)], [])
+    """
+    bounds = [*range(first, last + 1, width), last + 1]
+    return [Stretch(node, begin, end - 1) for begin, end in itertools.pairwise(bounds)]

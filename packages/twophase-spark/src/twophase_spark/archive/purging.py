@@ -1,0 +1,245 @@
+"""`twophase spark archive --purge`: remove from the store what the lake has, and nothing else.
+
+A row goes when a file that a manifest lists holds it, this very one (number, gid and time), and that file was read
+again just now, every byte and every row, and is what the manifest says. A file that is not keeps its rows in the store.
+
+Who removes history must say so, or a gid that is forgotten would get a second life (correctness rule 15): the history
+horizon rises in the transaction of the deletes, to the age asked for, and a gid of ours that was born later stays
+although its message is older: its producer's clock is ahead. As the coordinator's own retention does, and beside it,
+on PostgreSQL. A SQLite file has one writer (ADR 0003): there a server that runs is left to clean by itself.
+
+May be killed at any moment: each transaction is whole, and whoever comes next finds what is left by looking.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from twophase.core.errors import ArchiveRefused, ConfigurationError
+from twophase.core.gid import born_ms
+from twophase.core.hooks import Clock
+from twophase_spark.archive import marks
+from twophase_spark.archive.checking import Fault, Look, look_at, require_lake
+from twophase_spark.archive.facts import SHAPES
+from twophase_spark.archive.lake import File, Lake
+from twophase_spark.archive.planning import store_now_ms
+from twophase_spark.archive.writing import Transaction, changing, statement
+from twophase_spark.datasource.shape.tables import Kind
+from twophase_spark.locations import Location
+from twophase_spark.readers.database import open_database
+
+AGE_MS_MIN = 7_200_000
+"""As of the coordinator's retention: a younger message may still be on its way."""
+ROWS_PER_STEP = 500
+PAUSE_SHARE = 9
+"""A pause of so many times a step's length: a tenth of the store's time at most."""
+_DAY_MS = 86_400_000
+_Item = TypeVar("_Item")
+Key = tuple[int, str, int]
+"""(seq, gid, finished_ms) of history, (id, gid, at_ms) of attempts."""
+
+
+class PurgeSettings(msgspec.Struct, frozen=True):
+    """How to purge. `older_than_ms`: by the store's clock, since they were finished or made; `dry_run`: only count.
+
+    `pause` lets seconds pass; `reached` is for tests that end it at a point.
+    """
+
+    clock: Clock
+    older_than_ms: int
+    dry_run: bool = False
+    say: Callable[[str], None] = lambda _: None
+    pause: Callable[[float], None] = time.sleep
+    reached: Callable[[str], None] = lambda _: None
+    rows_per_step: int = ROWS_PER_STEP
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """What was removed, or would be. `early`: rows kept because their gids were born later than `before_ms`."""
+
+    history: int
+    attempts: int
+    files: int
+    early: int
+    before_ms: int
+    faults: tuple[Fault, ...]
+
+
+def purge(url: str, folder: Path, settings: PurgeSettings) -> Purged:
+    """Remove what the lake at `folder` has from the store at `url`.
+
+    Raises:
+        ArchiveRefused: no lake, another store's, an archive is at work, or a server uses the SQLite file.
+        LakeDamaged: its manifests cannot be read.
+        ConfigurationError: the age is too small.
+        CannotRead: the store cannot be reached.
+    """
+    if settings.older_than_ms < AGE_MS_MIN:
+        raise ConfigurationError("--older-than must be two hours at least: a younger message may still be on its way.")
+    location = marks.store_at(url)
+    lake = Lake(folder)
+    require_lake(lake)
+    with lake.locked(), _alone(location, dry_run=settings.dry_run):
+        manifests = lake.manifests()
+        with open_database(location) as database:
+            known = {str(name): int(value) for name, value in database.rows(statement("horizon"))}
+            now_ms = store_now_ms(database, location.engine, settings.clock)
+        if known.get("archive_lake") != lake.identity:
+            raise marks.other_lake(location)
+        if manifests:
+            lake.publish(manifests[-1])
+        released_ms = manifests[-1].until_ms if manifests else 0
+        before_ms = max(0, min(now_ms - settings.older_than_ms, released_ms))
+        files = [file for manifest in manifests for file in manifest.files]
+        return _Purge(location, lake, settings, before_ms).run(files)
+
+
+class _Purge:
+    """One run over the files of a lake."""
+
+    def __init__(self, location: Location, lake: Lake, settings: PurgeSettings, before_ms: int) -> None:
+        self._location = location
+        self._lake = lake
+        self._settings = settings
+        self._before_ms = before_ms
+        self._removed = dict.fromkeys(Kind, 0)
+        self._early = 0
+
+    def run(self, files: Sequence[File]) -> Purged:
+        """File by file, the oldest manifest's first."""
+        faults: list[Fault] = []
+        used = 0
+        for file in files:
+            standing = self._standing(file)
+            if not standing:
+                continue
+            fault = look_at(Look(file, str(self._lake.place(file))))
+            if fault is not None:
+                faults.append(fault)
+                self._settings.say(f"{file.path}: {fault.why}; its rows stay in the store")
+                continue
+            used += 1
+            self._settings.reached("verified")
+            self._take(file, self._listed(file, standing))
+        removed = self._removed
+        return Purged(removed[Kind.HISTORY], removed[Kind.ATTEMPT], used, self._early, self._before_ms, tuple(faults))
+
+    def _standing(self, file: File) -> list[Key]:
+        """The rows within a file's bounds that the store still has and that are old enough."""
+        facts = file.facts
+        if Kind(file.table) is Kind.HISTORY:
+            name = "purgeable_history"
+            bounds: tuple[int, ...] = (file.node, facts.first, facts.last, self._before_ms)
+        else:
+            name = "purgeable_attempts"
+            bounds = (facts.first, facts.last, *_times_of(file), self._before_ms)
+        with open_database(self._location) as database:
+            found = [(int(number), str(gid), int(at)) for number, gid, at in database.rows(statement(name), bounds)]
+        kept = [key for key in found if Kind(file.table) is Kind.ATTEMPT or not self._is_early(key)]
+        self._early += len(found) - len(kept)
+        return kept
+
+    def _is_early(self, key: Key) -> bool:
+        born = born_ms(key[1])
+        return born is not None and born >= self._before_ms
+
+    def _listed(self, file: File, standing: Sequence[Key]) -> list[Key]:
+        """Those of them that the file has.
+
+        Raises:
+            ArchiveRefused: the store has another message under a number of history that the file has.
+        """
+        shape = SHAPES[Kind(file.table)]
+        columns = [shape.key, "gid", shape.time]
+        table = pq.ParquetFile(self._lake.place(file)).read(columns=columns)
+        numbers, gids, times = (table.column(name).cast(kind).to_pylist() for name, kind in _columns(columns))
+        listed = {number: (gid, at) for number, gid, at in zip(numbers, gids, times, strict=True)}
+        same = [key for key in standing if listed.get(key[0]) == key[1:]]
+        others = [key for key in standing if key[0] in listed and listed[key[0]] != key[1:]]
+        if others and Kind(file.table) is Kind.HISTORY:
+            raise ArchiveRefused(
+                f"{self._location.shown} has other messages than the lake under node {file.node}, seq "
+                f"{others[0][0]}: it was restored from a backup, or is another store. These rows stay.",
+                remedy="Archive it into a new lake: first --detach, then another --lake.",
+            )
+        return same
+
+    def _take(self, file: File, keys: Sequence[Key]) -> None:
+        kind = Kind(file.table)
+        if self._settings.dry_run:
+            self._removed[kind] += len(keys)
+            return
+        for some in _in_lots(keys, self._settings.rows_per_step):
+            began_s = time.monotonic()
+            with changing(self._location) as transaction:
+                self._removed[kind] += self._remove(transaction, file, kind, some)
+            self._settings.reached("removed")
+            self._settings.pause((time.monotonic() - began_s) * PAUSE_SHARE)
+        self._settings.say(f"{file.path}: {len(keys)} rows removed")
+
+    def _remove(self, transaction: Transaction, file: File, kind: Kind, keys: Sequence[Key]) -> int:
+        """The horizon first, then the rows: who waits for the one does not hold the others."""
+        known = {str(name): int(value) for name, value in transaction.rows(statement("horizon"))}
+        if known.get("archive_lake") != self._lake.identity:
+            raise marks.other_lake(self._location)
+        if kind is Kind.ATTEMPT:
+            return transaction.many(statement("purge_attempts"), keys)
+        transaction.rows(statement("raise_horizon"), (self._before_ms, self._before_ms))
+        removed = transaction.many(statement("purge_history"), [(*key, file.node) for key in keys])
+        self._settings.reached("removing")
+        return removed
+
+
+def _columns(names: Sequence[str]) -> list[tuple[str, pa.DataType]]:
+    return list(zip(names, (pa.int64(), pa.string(), pa.int64()), strict=True))
+
+
+def _times_of(file: File) -> tuple[int, int]:
+    """When the first attempt of a file can have been made, and a time behind the last one: its span within its day."""
+    day = datetime.fromisoformat(Path(file.path).parent.name.removeprefix("dt=")).replace(tzinfo=UTC)
+    day_ms = int(day.timestamp() * 1000)
+    return max(day_ms, file.since_ms), min(day_ms + _DAY_MS, file.until_ms or day_ms + _DAY_MS)
+
+
+def _in_lots(items: Sequence[_Item], size: int) -> Iterator[list[_Item]]:
+    left = iter(items)
+    while lot := list(itertools.islice(left, size)):
+        yield lot
+
+
+@contextlib.contextmanager
+def _alone(location: Location, *, dry_run: bool) -> Iterator[None]:
+    """The right to serve a SQLite file, which is the lock that a server takes; nothing of PostgreSQL.
+
+    Raises:
+        ArchiveRefused: a server has it.
+    """
+    if location.engine != "sqlite" or dry_run or not Path(location.path).is_file():
+        yield
+        return
+    path = os.path.realpath(location.path)
+    descriptor = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ArchiveRefused(
+                f"A server uses {location.shown}, and a SQLite store has one writer.",
+                remedy="Stop the server for the purge; or leave it out: the server's own retention removes what is "
+                "archived (retention_ms).",
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,217 @@
+"""`twophase spark archive`: copy, read again, compare, write down, and only then let the store forget.
+
+Each round is whole or has not happened (see `lake`). Whoever comes after a crash moves the files of the last round to
+their places, throws away what no manifest names, and goes on behind the last manifest. The store is told last, and
+told again next time, because that never goes back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from twophase.core.errors import ArchiveRefused
+from twophase.core.hooks import Clock
+from twophase_spark.archive import marks
+from twophase_spark.archive.copying import Task, check, copy
+from twophase_spark.archive.lake import FORMAT, Lake, Manifest
+from twophase_spark.archive.planning import ROWS_PER_TASK, Plan, plan
+from twophase_spark.datasource.asked.wanted import Wanted, parse
+from twophase_spark.datasource.shape.tables import Kind
+from twophase_spark.datasource.tasks.parts import Stretch
+
+_Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
+
+
+class Spread(Protocol):
+    """Runs a function on each item, somewhere; the results in the order of the items."""
+
+    def __call__(self, function: Callable[[_Item], _Made], items: Sequence[_Item], /) -> list[_Made]:
+        """Run it."""
+        ...
+
+
+Workers = Callable[[int], AbstractContextManager[Spread]]
+"""Who copies so many rows."""
+
+
+def _pass(_: str) -> None:
+    pass
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """How an archive works. `say` tells a person what happens; `reached` is for tests that end it at a point."""
+
+    clock: Clock
+    workers: Workers
+    say: Callable[[str], None] = _pass
+    reached: Callable[[str], None] = _pass
+    accept_gaps: bool = False
+    rows_per_task: int = ROWS_PER_TASK
+
+
+class Archived(msgspec.Struct, frozen=True):
+    """What a run has added, and how far the lake goes now."""
+
+    history: int
+    attempts: int
+    missing: int
+    files: int
+    through: dict[int, int]
+    until_ms: int
+
+
+def archive(url: str, folder: Path, settings: Settings) -> Archived:
+    """Copy what is new in the store at `url` into the lake at `folder`, and let the store forget it.
+
+    Arguments:
+        url: as option `url` of the source: env:NAME, file:PATH or a URL without password.
+
+    Raises:
+        ArchiveRefused: another archive is at work there, store and lake do not belong together, or the lake's file
+            system refuses.
+        HistoryGap: rows are gone that were never archived.
+        LakeDamaged: what was written differs from the store, or the lake's manifests are broken.
+        CannotRead: the store cannot be reached.
+    """
+    wanted = parse({"url": url, "table": Kind.HISTORY, "name": "store"})
+    location = marks.store_at(url)
+    lake = Lake(folder)
+    with _writing(lake), lake.locked():
+        identity = lake.create()
+        manifests = lake.manifests()
+        last = manifests[-1] if manifests else None
+        marks.claim(location, identity, fresh=last is None)
+        if last is not None:
+            lake.publish(last)
+            marks.release(location, identity, last.until_ms)
+        lake.clear_staging()
+        settings.reached("claimed")
+        todo = plan(wanted, last, settings.clock, settings.rows_per_task)
+        settings.say(f"{todo.rows} rows of history and {todo.attempt_rows} attempts to copy")
+        with settings.workers(todo.rows + todo.attempt_rows) as spread:
+            added = _Rounds(lake, identity, wanted, todo, settings, spread).run(last)
+        marks.release(location, identity, added[-1].until_ms)
+        settings.reached("released")
+        lake.clear_staging()
+    return _summed(added)
+
+
+@contextlib.contextmanager
+def _writing(lake: Lake) -> Iterator[None]:
+    """What the lake's file system refuses, in our words."""
+    try:
+        yield
+    except OSError as error:
+        raise ArchiveRefused(
+            f"{lake.folder} cannot be written: {error.strerror or error}.",
+            remedy="See that the folder may be written and has room, and run it again: it goes on where it was.",
+        ) from error
+
+
+class _Rounds:
+    """The rounds of one run, one after the other."""
+
+    def __init__(
+        self, lake: Lake, identity: int, wanted: Wanted, todo: Plan, settings: Settings, spread: Spread
+    ) -> None:
+        self._lake = lake
+        self._identity = identity
+        self._wanted = wanted
+        self._todo = todo
+        self._settings = settings
+        self._spread = spread
+
+    def run(self, last: Manifest | None) -> list[Manifest]:
+        """The manifests that came to be; the last one brings the attempts, and says how far the store may forget."""
+        made: list[Manifest] = []
+        before, rows = last, 0
+        for stretches in self._todo.rounds[:-1]:
+            before = self._round(before, stretches, final=False)
+            made.append(before)
+            rows += sum(one.last - one.first + 1 for one in stretches)
+            self._settings.say(f"{rows} of {self._todo.rows} rows copied and compared")
+        made.append(self._round(before, self._todo.rounds[-1] if self._todo.rounds else (), final=True))
+        return made
+
+    def _round(self, before: Manifest | None, stretches: Sequence[Stretch], *, final: bool) -> Manifest:
+        reached = self._settings.reached
+        number = 1 if before is None else before.number + 1
+        staging = self._lake.new_staging(number)
+        tasks = self._tasks(number, staging, stretches, final=final)
+        copied = self._spread(copy, tasks)
+        for one in copied:
+            self._lake.take(staging, Path(one.attempt), one.paths)
+        reached("copied")
+        found = self._spread(check, copied)
+        reached("checked")
+        files = tuple(file for one in found for file in one)
+        through = dict({} if before is None else before.through)
+        through |= {one.node: one.last for one in stretches}
+        expected = sum(one.last - one.first + 1 for one in stretches)
+        manifest = Manifest(
+            format=FORMAT,
+            number=number,
+            lake=self._identity,
+            made_ms=self._settings.clock.now_ms(),
+            through=through,
+            attempts_until_ms=self._todo.until_ms if final else _attempts_until(before),
+            until_ms=self._todo.until_ms if final else (0 if before is None else before.until_ms),
+            missing=expected - sum(file.facts.rows for file in files if file.table == Kind.HISTORY),
+            files=files,
+            staging=staging.name,
+        )
+        self._lake.commit(manifest)
+        reached("committed")
+        self._lake.publish(manifest)
+        reached("published")
+        return manifest
+
+    def _tasks(self, number: int, staging: Path, stretches: Sequence[Stretch], *, final: bool) -> list[Task]:
+        whole = not (self._todo.first_time or self._settings.accept_gaps)
+        tasks = [
+            Task(self._wanted, str(staging), one.node, one.first, one.last, _name(one), whole=whole)
+            for one in stretches
+        ]
+        attempts = msgspec.structs.replace(self._wanted, kind=Kind.ATTEMPT)
+        spans = self._todo.attempts if final else ()
+        return tasks + [
+            Task(
+                attempts,
+                str(staging),
+                0,
+                span.first_ms,
+                span.until_ms,
+                f"r{number:08}-{place:04}",
+                whole=False,
+                ids=span.ids,
+            )
+            for place, span in enumerate(spans, 1)
+        ]
+
+
+def _name(stretch: Stretch) -> str:
+    return f"n{stretch.node}-{stretch.first:012}-{stretch.last:012}"
+
+
+def _attempts_until(manifest: Manifest | None) -> int:
+    return 0 if manifest is None else manifest.attempts_until_ms
+
+
+def _summed(added: list[Manifest]) -> Archived:
+    files = [file for manifest in added for file in manifest.files]
+    rows = {kind: sum(file.facts.rows for file in files if file.table == kind) for kind in Kind}
+    return Archived(
+        history=rows[Kind.HISTORY],
+        attempts=rows[Kind.ATTEMPT],
+        missing=sum(manifest.missing for manifest in added),
+        files=len(files),
+        through=added[-1].through,
+        until_ms=added[-1].until_ms,
+    )

@@ -1,0 +1,29 @@
+"""The columns of the lake's files: those of the source, and of history the stored body, so that nothing is left out.
+
+The body holds what no column shows: payloads and headers. So the lake holds the secrets that the store holds, and its
+folders are readable by their owner only.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from twophase_spark.datasource.shape.sql import BODY
+from twophase_spark.datasource.shape.tables import COLUMNS, Kind, arrow_schema
+
+TABLES = (Kind.HISTORY, Kind.ATTEMPT)
+
+
+def shown_of(kind: Kind) -> pa.Schema:
+    """What a query shows."""
+    return arrow_schema(tuple(column for column in COLUMNS[kind] if column.default))
+
+
+def target_of(kind: Kind) -> pa.Schema:
+    """What a file holds.
+
+    >>> target_of(Kind.HISTORY).names[-1], "payloads" in target_of(Kind.HISTORY).names
+    ('body', False)
+    """
+    schema = shown_of(kind)
+    return schema.append(pa.field(BODY, pa.binary())) if kind is Kind.HISTORY else schema

@@ -1,0 +1,138 @@
+"""Lake and store as three views: `history` and `attempt` from both, each row once, and `message` from the store.
+
+Which rows come from where is settled by the last manifest and nothing else: up to its numbers the lake's, behind them
+the store's. So no row is looked for twice, and a row that the store has forgotten meanwhile is a gap that is reported.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DateType, StructType
+
+from twophase_spark import register
+from twophase_spark.archive.facts import SHAPES
+from twophase_spark.archive.lake import Lake, Manifest
+from twophase_spark.archive.planning import ROWS_PER_TASK, behind_the_lake
+from twophase_spark.archive.schemas import shown_of, target_of
+from twophase_spark.datasource.asked.looking import looked_into
+from twophase_spark.datasource.asked.wanted import Wanted, parse
+from twophase_spark.datasource.shape.shaping import shape
+from twophase_spark.datasource.shape.tables import COLUMNS, Kind, arrow_schema
+from twophase_spark.datasource.stream import read_stretch
+from twophase_spark.datasource.tasks.parts import Stretch
+from twophase_spark.datasource.tasks.planning import places
+
+DAY = "dt"
+
+
+class Sources:
+    """What the views are made of: a lake, a store, or both.
+
+    Arguments:
+        lake: None for the store alone.
+        store: options that name the store (`url`, and `snapshot` for one cut); None for the lake alone.
+        payloads: `history` and `message` have a column of that name; reading it takes longer.
+    """
+
+    def __init__(
+        self, spark: SparkSession, lake: Lake | None, store: Mapping[str, str] | None, *, payloads: bool = False
+    ) -> None:
+        """Read the manifests: what they say now is the lake."""
+        assert lake is not None or store is not None, "something to look at"
+        self._spark = register(spark)
+        self._lake = lake
+        self._store = store
+        self._payloads = payloads
+        self._manifests: Sequence[Manifest] = lake.manifests() if lake is not None else ()
+        if lake is not None and self._manifests:
+            lake.publish(self._manifests[-1])
+
+    def make_views(self) -> None:
+        """Create or replace the views; without a store there is no `message`."""
+        self.history().createOrReplaceTempView("history")
+        self.attempt().createOrReplaceTempView("attempt")
+        if self._store is not None:
+            self._read(Kind.MESSAGE, {"columns": ",".join(self._shown(Kind.MESSAGE).names)}).createOrReplaceTempView(
+                "message"
+            )
+
+    def history(self) -> DataFrame:
+        """Every final message, once; `dt` is the day it was finished."""
+        if self._store is None:
+            return self._archived(Kind.HISTORY)
+        if not self._manifests:  # what the store lacks now was never an archive's
+            live = self._read(Kind.HISTORY, {"columns": ",".join(self._shown(Kind.HISTORY).names)})
+            return self._dated(live, Kind.HISTORY)
+        live = self._behind_the_lake(parse({**self._store, "table": Kind.HISTORY}))
+        return self._archived(Kind.HISTORY).unionByName(self._dated(live, Kind.HISTORY))
+
+    def attempt(self) -> DataFrame:
+        """Every attempt that is recorded, once; `dt` is the day it was made."""
+        if self._store is None:
+            return self._archived(Kind.ATTEMPT)
+        until_ms = self._manifests[-1].attempts_until_ms if self._manifests else 0
+        live = self._dated(self._read(Kind.ATTEMPT, {"createdAfter": str(until_ms)}), Kind.ATTEMPT)
+        return self._archived(Kind.ATTEMPT).unionByName(live) if self._manifests else live
+
+    def _shown(self, kind: Kind) -> pa.Schema:
+        if not self._payloads or kind is Kind.ATTEMPT:
+            return shown_of(kind)
+        return arrow_schema(COLUMNS[kind])
+
+    def _read(self, kind: Kind, options: Mapping[str, str]) -> DataFrame:
+        assert self._store is not None, "asked only where there is a store"
+        reader = self._spark.read.format("twophase").options(**self._store).options(**options)
+        return reader.option("table", kind.value).load()
+
+    def _behind_the_lake(self, wanted: Wanted) -> DataFrame:
+        """History that is not archived yet, none missing."""
+        with looked_into(wanted) as (database, _):
+            spans = tuple(behind_the_lake(database, places(database), self._manifests[-1], ROWS_PER_TASK))
+        target = self._shown(Kind.HISTORY)
+        schema = from_arrow_schema(target)
+        if not spans:
+            return self._spark.createDataFrame([], schema)
+        read = functools.partial(_read_stretches, wanted, target, spans)
+        return self._spark.range(0, len(spans), 1, len(spans)).mapInArrow(read, schema)
+
+    def _archived(self, kind: Kind) -> DataFrame:
+        """The rows of the files that manifests name, and of no others."""
+        assert self._lake is not None, "asked only where there is a lake"
+        paths = [
+            str(self._lake.place(file)) for one in self._manifests for file in one.files if file.table == kind.value
+        ]
+        stored = from_arrow_schema(target_of(kind))
+        shown = from_arrow_schema(self._shown(kind))
+        if not paths:
+            return self._dated(self._spark.createDataFrame([], shown), kind)
+        dated = StructType([*stored.fields, *StructType().add(DAY, DateType()).fields])
+        base = str(Path(self._lake.folder) / kind.value)
+        frame = self._spark.read.schema(dated).option("basePath", base).parquet(*paths)
+        if not self._payloads or kind is Kind.ATTEMPT:
+            return frame.select(*shown.names, DAY)
+        unpacked = frame.select(*stored.names).mapInArrow(functools.partial(_unpacked, self._shown(kind)), shown)
+        return self._dated(unpacked, kind)
+
+    @staticmethod
+    def _dated(frame: DataFrame, kind: Kind) -> DataFrame:
+        return frame.withColumn(DAY, F.to_date(F.timestamp_millis(F.col(SHAPES[kind].time))))
+
+
+def _read_stretches(
+    wanted: Wanted, target: pa.Schema, spans: tuple[Stretch, ...], numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            yield from read_stretch(wanted, target, spans[number])
+
+
+def _unpacked(target: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield shape(batch, target)

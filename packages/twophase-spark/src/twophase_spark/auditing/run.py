@@ -1,0 +1,252 @@
+"""One audit from databases to reports, and the same again and again: what the command and a notebook both call.
+
+Order matters. The databases are probed before Spark starts, so that a wrong URL costs a second. The reports are written
+before the verified point moves, so that nothing is ever counted as audited that nobody was told about.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
+
+from twophase_spark.coverage import Coverage
+from twophase_spark.inputs.increment import (
+    CARRIED_MAX,
+    SEEN_MAX,
+    Run,
+    Seen,
+    VerifiedPoint,
+    advanced,
+    increment_of,
+    read_state,
+    without_new_history,
+    write_state,
+)
+from twophase_spark.inputs.plan import Plan
+from twophase_spark.inputs.source import (
+    again_from,
+    local_gids,
+    read_all,
+    reference_skew_ms,
+    rows_of_uncounted,
+    scope_of,
+)
+from twophase_spark.readers import probe as probing
+from twophase_spark.readers.probe import Source
+from twophase_spark.reports.junit import to_junit
+from twophase_spark.reports.page import to_html
+from twophase_spark.reports.report import Report, Terms, Verdict, make_report, to_json
+from twophase_spark.rules.comparison import Audited, compare
+from twophase_spark.rules.facts import Inputs
+from twophase_spark.rules.remembered import SEEN_SCHEMA, digest
+from twophase_spark.rules.taxonomy import OPEN, VIOLATIONS
+
+_CARRIED = [flag.value for flag in (*VIOLATIONS, *OPEN)]
+
+
+class Arrived(NamedTuple):
+    """What a batch of history's stream has brought, in place of looking for it.
+
+    `gids`: of messages that ended since; `verified`: by coordinator and node, the last seq with this batch; `remarks`:
+    what is gone; `batch`: its number.
+    """
+
+    gids: DataFrame
+    verified: dict[str, dict[int, int]]
+    remarks: tuple[Coverage, ...]
+    batch: int
+
+
+def look_into(plan: Plan) -> list[Source]:
+    """Every database of the plan, found readable.
+
+    Raises:
+        CannotRead: one of them is not, or is no such database.
+    """
+    return [probing.probe(location, slices_max=plan.cores * 2) for location in plan.locations]
+
+
+def run(
+    spark: SparkSession,
+    plan: Plan,
+    sources: list[Source],
+    say: Callable[[str], None] = lambda _: None,
+    pause: Callable[[float], None] = time.sleep,
+    arrived: Arrived | None = None,
+    *,
+    follows: bool = False,
+) -> Report:
+    """Audit once, write the reports, and move the verified point.
+
+    Arguments:
+        spark: any session whose executors reach the databases.
+        plan: what to audit.
+        sources: as `look_into` found them, just now.
+        say: is told what goes on.
+        pause: lets the grace time pass; what it raises ends the audit before anything is written.
+        arrived: the history that came since the verified point; None looks for it.
+        follows: a stream goes on from where this ends, whatever it proves.
+
+    Raises:
+        CannotRead: a database cannot be read, or is not the one that was verified.
+        ConfigurationError: the state file is none.
+    """
+    report, audited, after = examine(spark, plan, sources, say, pause, arrived, follows=follows)
+    try:
+        write_reports(report, plan)
+        if plan.findings is not None:
+            audited.findings.write.mode("overwrite").parquet(str(plan.findings))
+    finally:
+        audited.release()
+    if plan.state is not None and after is not None:
+        write_state(plan.state, after)
+    return report
+
+
+def examine(
+    spark: SparkSession,
+    plan: Plan,
+    sources: list[Source],
+    say: Callable[[str], None] = lambda _: None,
+    pause: Callable[[float], None] = time.sleep,
+    arrived: Arrived | None = None,
+    *,
+    follows: bool = False,
+) -> tuple[Report, Audited, VerifiedPoint | None]:
+    """The same without writing anything: the report, the findings, and where the verified point would be."""
+    started = time.monotonic()
+    as_of_ms = time.time_ns() // 1_000_000 + reference_skew_ms(sources)
+    scope = scope_of(sources, as_of_ms, int(plan.late_s * 1000))
+    state = read_state(plan.state) if plan.state else None
+    say(f"comparing {len(sources)} sources")
+    chosen = _chosen(spark, plan, sources, state, arrived)
+
+    def wait() -> None:
+        say(f"waiting {plan.grace_s:g} s, as some rows may still arrive, then looking at the suspects again")
+        pause(plan.grace_s)
+
+    grace_ms = int(plan.grace_s * 1000)
+    again = again_from(spark, sources, scope)
+    seen = None if state is None else _seen_by(spark, state, as_of_ms - grace_ms)
+    audited = compare(chosen.inputs, scope, again, wait, chosen.expected, grace_ms, seen)
+    if chosen.held is not None:
+        chosen.held.unpersist()
+    after: VerifiedPoint | None = None
+    runs: tuple[Run, ...] = ()
+    if plan.state is not None:
+        result = audited.result
+        carried, broken = _left_over(audited, {} if state is None else state.seen, as_of_ms)
+        line = Run(as_of_ms, result.messages, result.clean, result.violations, result.unchecked, len(carried))
+        if len(carried) > CARRIED_MAX:
+            why = f"stays where it was: more than {CARRIED_MAX} messages are to be carried over"
+            chosen.remarks.append(Coverage("the verified point", checked=True, note=why))
+        after = advanced(state, sources, as_of_ms, int(plan.overlap_s * 1000), carried, line)
+        after = msgspec.structs.replace(after, seen=broken)
+        if arrived is not None and len(carried) <= CARRIED_MAX:
+            after = msgspec.structs.replace(after, verified=arrived.verified, batch=arrived.batch)
+        runs = after.runs
+    terms = Terms(
+        grace_s=plan.grace_s,
+        late_s=plan.late_s,
+        complete=plan.complete,
+        allow_empty=plan.allow_empty,
+        since_ms=None if state is None or chosen.whole or not state.proven else state.as_of_ms,
+        remarks=tuple(chosen.remarks),
+        runs=runs,
+    )
+    report = make_report(audited.result, sources, terms, duration_s=time.monotonic() - started)
+    return report, audited, None if after is None else _held(state, after, report, follows=follows)
+
+
+def _held(state: VerifiedPoint | None, after: VerifiedPoint, report: Report, *, follows: bool) -> VerifiedPoint:
+    """The point to keep.
+
+    A run that could tell nothing of some message, and so proves nothing of it, leaves the point where it was, because
+    the next one would find nothing new there and call that clean; what it found open is waited for all the same. What
+    is incomplete for another reason is so in the next run, too. A stream goes on, having told.
+    """
+    verdict = report.verdict
+    untold = verdict in {Verdict.NOTHING, Verdict.UNCHECKED}
+    if not (untold or (verdict is Verdict.INCOMPLETE and report.result.unchecked)):
+        return after
+    if follows:
+        proven = (state is not None and state.proven) or verdict is not Verdict.NOTHING
+        return msgspec.structs.replace(after, proven=proven)
+    # What was carried was looked for in this run: what of it is still open or broken is among what this one carries.
+    return msgspec.structs.replace(state or VerifiedPoint(proven=False), runs=after.runs, carried=after.carried)
+
+
+def write_reports(report: Report, plan: Plan) -> None:
+    """The files that were asked for."""
+    if plan.html is not None:
+        plan.html.write_text(to_html(report), "utf-8")
+    if plan.json is not None:
+        plan.json.write_bytes(to_json(report))
+    if plan.junit is not None:
+        plan.junit.write_bytes(to_junit(report))
+
+
+class _Chosen(NamedTuple):
+    """What this run compares. `expected`: gids that must be told of, rows or none; `held`: to be unpersisted."""
+
+    inputs: Inputs
+    whole: bool
+    remarks: list[Coverage]
+    expected: DataFrame | None = None
+    held: DataFrame | None = None
+
+
+def _chosen(
+    spark: SparkSession, plan: Plan, sources: list[Source], state: VerifiedPoint | None, arrived: Arrived | None
+) -> _Chosen:
+    """The rows to compare: all of them, or those of every gid that is new or was carried over."""
+    if state is None:
+        return _Chosen(read_all(spark, sources), whole=True, remarks=[])
+    looked_at = sources if arrived is None else without_new_history(sources, state)
+    increment = increment_of(looked_at, state, int(plan.overlap_s * 1000), plan.cores * 2)
+    expected = local_gids(spark, state.carried)
+    remarks = list(increment.remarks)
+    if arrived is not None:
+        expected = expected.unionByName(arrived.gids)
+        remarks += arrived.remarks
+    new = read_all(spark, increment.sources)
+    if increment.whole:
+        return _Chosen(new, whole=True, remarks=remarks, expected=expected)
+    gids = expected
+    for frame in new:
+        gids = gids.unionByName(frame.select("gid"))
+    held = gids.distinct().persist(StorageLevel.MEMORY_AND_DISK)
+    inputs = rows_of_uncounted(spark, sources, held)
+    return _Chosen(inputs, whole=False, remarks=remarks, expected=expected, held=held)
+
+
+def _seen_by(spark: SparkSession, state: VerifiedPoint, until_ms: int) -> DataFrame | None:
+    """What earlier runs found broken by then; None when there is nothing."""
+    old = {gid: one.digest for gid, one in state.seen.items() if one.since_ms <= until_ms}
+    if not old:
+        return None
+    digests = pa.array(list(old.values()), pa.int64())
+    return spark.createDataFrame(pa.Table.from_arrays([pa.array(list(old)), digests], SEEN_SCHEMA.names), SEEN_SCHEMA)
+
+
+def _left_over(audited: Audited, before: Mapping[str, Seen], as_of_ms: int) -> tuple[list[str], dict[str, Seen]]:
+    """What is broken or open: the next run looks at it again, and says so when no row of it is left by then.
+
+    And of what is broken, since when its rows say so.
+    """
+    if not any(audited.result.counts[name] for name in _CARRIED):
+        return [], {}
+    wanted = F.arrays_overlap("flags", F.array(*[F.lit(name) for name in _CARRIED]))
+    is_remembered = F.col("violation") & F.lit(audited.result.violations <= SEEN_MAX)
+    chosen = audited.findings.where(wanted).select("gid", F.when(is_remembered, digest()).alias("digest"))
+    rows = chosen.limit(CARRIED_MAX + 1).collect()
+    now = {row["gid"]: Seen(as_of_ms, row["digest"]) for row in rows if row["digest"] is not None}
+    same = {gid: before[gid] for gid, seen in now.items() if gid in before and before[gid].digest == seen.digest}
+    return [row["gid"] for row in rows], now | same

@@ -1,0 +1,66 @@
+"""How every Spark command ends: in one line and an exit code that a machine can rely on.
+
+0 clean, 1 a promise or a bound is broken, 2 could not tell. Whatever goes wrong ends in 2, never in 1: a crash must not
+look like a violation, nor like a clean run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import NoReturn
+
+import typer
+
+from twophase.core.errors import ConfigurationError, TwophaseError
+from twophase_spark.reports.unmade import ReportFiles, as_told
+
+EXIT_NOT_CHECKED = 2
+EXIT_INTERRUPTED = 130
+NO_FILES = ReportFiles()
+_STOPPED = "Stopped; nothing can be said."
+
+
+def say(text: str) -> None:
+    typer.echo(f"twophase: {as_told(text)} …", err=True)
+
+
+@contextlib.contextmanager
+def exit_codes(
+    files: ReportFiles = NO_FILES, *, command: str = "audit", failed: str = "Could not check."
+) -> Iterator[None]:
+    """Whatever goes wrong ends in 2 and one line; `files` get it too, so that no old success stays there.
+
+    Not when they hold this run's own reports already.
+    """
+    try:
+        yield
+    except ConfigurationError as error:
+        _ended(f"{failed} {error.code}: {error.message} `twophase spark {command} --help` explains it.", files)
+    except TwophaseError as error:
+        _ended(f"{failed} {error.code}: {error.message} {error.remedy}", files)
+    except KeyboardInterrupt:
+        _ended(_STOPPED, files, EXIT_INTERRUPTED)
+    except typer.Exit:
+        raise
+    except Exception as error:  # noqa: BLE001 -- a crash must end in 2, not in 1
+        _ended(f"{failed} {last_line(error)}\n`twophase spark doctor` says whether Spark itself works here.", files)
+
+
+def _ended(text: str, files: ReportFiles, code: int = EXIT_NOT_CHECKED) -> NoReturn:
+    files.say_not_made(text)
+    with contextlib.suppress(OSError):  # a terminal that is gone changes no exit code
+        typer.echo(as_told(text), err=True)
+    raise typer.Exit(code) from None
+
+
+def last_line(error: Exception) -> str:
+    """What went wrong: of an error in a Spark worker, the line that names it, not the whole trace."""
+    if isinstance(error, TwophaseError):
+        return f"{error.code}: {error.message}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if "TP-" in line]
+    chosen = ours[-1].partition("TP-") if ours else None
+    if chosen is not None:
+        return chosen[1] + chosen[2]
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"

@@ -1,0 +1,106 @@
+"""Which database the source reads, named so that no password ever enters Spark.
+
+Spark keeps the options of a source in its plan, and whoever sees the plan, the UI or the event log may see them. So
+the option `url` never carries a password: a URL that does is refused, unseen. It names an environment variable
+(`env:STORE_URL`) or a file (`file:/run/secrets/store`) that holds the whole URL, or it is a URL without password,
+which PostgreSQL completes from `~/.pgpass` or PGPASSWORD. The reference is resolved where a connection is opened, on
+the driver and on every executor, and only there; what travels between them is the reference.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+from twophase.core.errors import ConfigurationError
+from twophase_spark.locations import Location, Role, parse_named
+
+ENVIRONMENT, FILE = "env:", "file:"
+URL_BYTES_MAX = 4096
+_PASSWORD_PARAMETER = re.compile(r"(?i)(?:ssl)?pass(?:word|wd)?|pwd")
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_HOW = (
+    "name an environment variable (env:STORE_URL) or a file (file:/run/secrets/store) that holds the URL, "
+    "or leave the password to ~/.pgpass or PGPASSWORD"
+)
+
+
+def require_no_secret(reference: str) -> str:
+    """Return the value of option `url` when it may stand in a plan.
+
+    >>> require_no_secret("env:STORE_URL"), require_no_secret("postgresql://audit@db/store")
+    ('env:STORE_URL', 'postgresql://audit@db/store')
+
+    Raises:
+        ConfigurationError: it carries a password, or cannot be told not to. Its text shows nothing of it.
+    """
+    if reference.startswith((ENVIRONMENT, FILE)):
+        return reference
+    if not _is_well_formed(reference):
+        raise ConfigurationError(f"Option url is not a URL with everything encoded (it is not shown here); {_HOW}.")
+    parts = urlsplit(reference)
+    parameters = (name for name, _ in parse_qsl(parts.query, keep_blank_values=True))
+    if parts.password is not None or any(_PASSWORD_PARAMETER.fullmatch(name) for name in parameters):
+        raise ConfigurationError(f"Option url must not carry a password, because Spark shows options; {_HOW}.")
+    return reference
+
+
+def locate(reference: str, name: str, environment: Mapping[str, str] = os.environ) -> Location:
+    """The database that `reference` stands for, with its password; for the moment of connecting only.
+
+    Arguments:
+        reference: the value of option `url`.
+        name: what the place is called in errors.
+        environment: where `env:` looks.
+
+    Raises:
+        ConfigurationError: there is no such variable or file, or what it holds is no URL of a database.
+    """
+    url = _resolved(require_no_secret(reference), environment)
+    if not _is_well_formed(url):
+        raise ConfigurationError(f"{_holder(reference)} holds no URL with everything encoded (it is not shown here).")
+    return parse_named(Role.PRODUCER, f"{name}={url.partition('#')[0]}")
+
+
+def _resolved(reference: str, environment: Mapping[str, str]) -> str:
+    if reference.startswith(ENVIRONMENT):
+        variable = reference.removeprefix(ENVIRONMENT)
+        url = environment.get(variable, "").strip()
+        if not url:
+            raise ConfigurationError(
+                f"Option url names the environment variable {variable}, which Spark's Python does not have. Set it "
+                "before the session is started, on a cluster also for the executors, or use file:…."
+            )
+        return url
+    if reference.startswith(FILE):
+        path = Path(reference.removeprefix(FILE))
+        try:
+            with path.open("rb") as file:
+                return file.read(URL_BYTES_MAX).decode("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise ConfigurationError(f"Option url names the file {path}, which cannot be read: {why}.") from None
+    return reference
+
+
+def _is_well_formed(url: str) -> bool:
+    """Whether user, password and host are told apart without doubt: a driver's complaint would repeat pieces."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    login = parts.netloc.rpartition("@")[0]
+    return not (
+        _BROKEN_ESCAPE.search(parts.netloc)
+        or "@" in login
+        or "@" in parts.path + parts.query + parts.fragment
+        or any(character.isspace() for character in url)
+    )
+
+
+def _holder(reference: str) -> str:
+    return f"Option url: {reference}" if reference.startswith((ENVIRONMENT, FILE)) else "Option url"

@@ -1,0 +1,36 @@
+"""`spark.read.format("twophase")`: planned once on the driver, read by tasks, each in one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from twophase_spark.datasource.asked.choosing import target_of
+from twophase_spark.datasource.asked.wanted import Wanted
+from twophase_spark.datasource.tasks.parts import Part
+from twophase_spark.datasource.tasks.planning import plan
+from twophase_spark.datasource.tasks.reading import read_part
+
+
+class BatchReader(DataSourceReader):
+    """Reads one table. `pushFilters` is left alone on purpose: see `wanted`."""
+
+    def __init__(self, wanted: Wanted, schema: StructType) -> None:
+        """Take the options and the columns."""
+        self._wanted = wanted
+        self._schema = schema
+        target_of(wanted, schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One part a task; Spark asks for at least one."""
+        return list(plan(self._wanted)) or [Part()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one part."""
+        assert isinstance(partition, Part), "Spark hands back what was planned"
+        if not partition.ranges:
+            return
+        yield from read_part(self._wanted, target_of(self._wanted, self._schema), partition)

@@ -1,0 +1,61 @@
+"""The data source `twophase`, as Spark knows it: options in, readers and writers out."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from twophase.core.errors import ConfigurationError
+from twophase_spark.datasource.asked.choosing import schema_of
+from twophase_spark.datasource.asked.wanted import STREAM_ONLY, parse
+from twophase_spark.datasource.batch import BatchReader
+from twophase_spark.datasource.stream import StreamReader
+
+if TYPE_CHECKING:
+    from twophase_spark.sink.writer import BatchWriter, StreamWriter
+
+
+class TwophaseSource(DataSource):
+    """`format("twophase")` of `read`, `readStream`, `write` and `writeStream`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Take the options; they are checked when it is known what they are for."""
+        self.options: dict[str, str] = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """What follows `format`."""
+        return "twophase"
+
+    def schema(self) -> StructType:
+        """The columns, where the user gives none. Spark does not say yet whether it will be a stream."""
+        words = {name.lower() for name in self.options}
+        may_stream = "table" not in words or bool(words.intersection(name.lower() for name in STREAM_ONLY))
+        return schema_of(parse(self.options, streaming=may_stream))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """For `read`."""
+        return BatchReader(parse(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 -- Spark's name
+        """For `readStream`."""
+        return StreamReader(parse(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 -- Spark's signature
+        """For `write`. What is published cannot be taken back, so there is nothing to overwrite."""
+        if overwrite:
+            raise ConfigurationError("Messages cannot be overwritten.", remedy='Write with mode("append").')
+        from twophase_spark.sink.writer import BatchWriter  # noqa: PLC0415 -- who only reads needs no SQLAlchemy
+
+        return BatchWriter(self.options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 -- Spark's
+        """For `writeStream`, of output mode append or update."""
+        if overwrite:
+            raise ConfigurationError("Messages cannot be overwritten.", remedy='Stream with outputMode("append").')
+        from twophase_spark.sink.writer import StreamWriter  # noqa: PLC0415 -- the same
+
+        return StreamWriter(self.options, schema)

@@ -1,0 +1,194 @@
+"""`spark.readStream.format("twophase")`: history followed by (node, seq), every row exactly once.
+
+An offset is a map from node to the last seq that was read. Seqs are written in commit order, and a node's row is
+changed in the commit that adds its history; so whoever sees seq 7 there sees all rows up to 7, and none can appear
+behind the reader. Spark writes the end of a batch into its checkpoint before it reads the batch: after a crash the
+same stretch is read again. Nodes that appear later begin at their first row.
+
+The first batch's beginning Spark does not write down: until that batch is committed, each restart asks for it anew, and
+by then retention may have moved `earliest`, and time has moved `latest`. So an end says where its stretch begins.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from twophase.core.errors import CannotRead, ConfigurationError
+from twophase_spark.datasource.asked import filters
+from twophase_spark.datasource.asked.choosing import target_of
+from twophase_spark.datasource.asked.looking import looked_into
+from twophase_spark.datasource.asked.wanted import EARLIEST, LATEST, REPORT, Wanted
+from twophase_spark.datasource.shape.sql import select
+from twophase_spark.datasource.tasks import gaps
+from twophase_spark.datasource.tasks.parts import Part, Range, Stretch
+from twophase_spark.datasource.tasks.planning import lowest_seq, places
+from twophase_spark.datasource.tasks.ranges import ROWS_PER_PART_MIN
+from twophase_spark.datasource.tasks.reading import Reader, snapshot_of
+from twophase_spark.readers.database import Database
+
+LOOKS_SECONDS_MIN = 0.2
+BEHIND = "behind"
+Offset = dict[str, int | dict[str, int]]
+"""Node to the last seq read; the end of a batch also has under `BEHIND` what was read before it. Keys are texts,
+because Spark keeps offsets as JSON."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows history."""
+
+    def __init__(self, wanted: Wanted, schema: StructType) -> None:
+        """Take the options and the columns; the filters are applied after the rows were counted, so not in SQL."""
+        self._wanted = wanted
+        self._schema = schema
+        self._frozen: dict[int, int] | None = None
+        self._seen: dict[int, int] = {}
+        self._look_again = 0.0
+        target_of(wanted, schema)
+
+    def initialOffset(self) -> Offset:  # noqa: N802 -- Spark's name
+        """Where a stream without a checkpoint begins, for every node there is now."""
+        with looked_into(self._wanted) as (database, _):
+            tops = self._look(database)
+            if self._wanted.start == LATEST:
+                return _offset(tops)
+            if self._wanted.start == EARLIEST:
+                firsts = {node: lowest_seq(database, node) for node in tops}
+                return _offset({node: tops[node] if first is None else first - 1 for node, first in firsts.items()})
+        named = self._wanted.start_seqs or {}
+        ahead = {node: seq for node, seq in named.items() if seq > tops.get(node, 0)}
+        if ahead:
+            raise ConfigurationError(f"Option start names seqs that do not exist yet: {ahead}; the store has {tops}.")
+        return _offset({node: named.get(node, 0) for node in tops})
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name
+        """At most `maxRowsPerBatch` rows a batch, when that was said."""
+        most = self._wanted.rows_per_batch_max
+        return ReadMaxRows(most) if most else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
+        """Freeze where this run ends: a live coordinator would never let it."""
+        self._frozen = self._tops()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 -- Spark's name
+        """Where the next batch ends: as far as there are rows, within the limit and the frozen end."""
+        done = seqs_of(start)
+        tops = self._tops()
+        _require_same_store(done, tops)
+        if self._frozen is not None:
+            tops = {node: min(seq, self._frozen.get(node, 0)) for node, seq in tops.items()}
+        left = {node: max(0, seq - done.get(node, 0)) for node, seq in tops.items()}
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else sum(left.values())
+        taken = shared_out(left, most)
+        if not any(taken.values()):
+            return start  # to the letter: another text is a batch to Spark
+        return {**_offset({node: done.get(node, 0) + taken.get(node, 0) for node in done | tops}), BEHIND: _told(done)}
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802 -- Spark's name
+        """Where history ends now, for Spark's progress report."""
+        return _offset(self._tops())
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The stretches of a batch, cut into tasks of a useful size; they begin where its end says."""
+        noted = end.get(BEHIND)
+        done = seqs_of(noted if isinstance(noted, dict) else start)
+        spans = [(node, done.get(node, 0) + 1, last) for node, last in seqs_of(end).items() if last > done.get(node, 0)]
+        rows = sum(last - first + 1 for _, first, last in spans)
+        width = max(ROWS_PER_PART_MIN, -(-rows // self._wanted.partitions))
+        return [
+            Part(stretch=Stretch(node, begin, min(begin + width - 1, last)))
+            for node, first, last in spans
+            for begin in range(first, last + 1, width)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one stretch, and what is said of those that are gone."""
+        assert isinstance(partition, Part), "Spark hands back what was planned"
+        assert partition.stretch is not None, "a stream reads stretches"
+        yield from read_stretch(self._wanted, target_of(self._wanted, self._schema), partition.stretch)
+
+    def commit(self, end: Offset) -> None:
+        """Nothing: what was read stays in the store for others."""
+
+    def _tops(self) -> dict[int, int]:
+        """Where history ends; asked at most every `LOOKS_SECONDS_MIN`, because Spark polls far more often."""
+        if time.monotonic() >= self._look_again:
+            with looked_into(self._wanted) as (database, _):
+                self._look(database)
+        return self._seen
+
+    def _look(self, database: Database) -> dict[int, int]:
+        """Where history ends in this snapshot, which is what the next calls go by: none may see an older end."""
+        self._seen = places(database)
+        self._look_again = time.monotonic() + LOOKS_SECONDS_MIN
+        return self._seen
+
+
+def read_stretch(wanted: Wanted, target: pa.Schema, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+    """Every row of the stretch that passes the filters; gaps as rows, or raised, as was wished.
+
+    Raises:
+        HistoryGap: rows are gone, and onGap is fail.
+    """
+    where = (f"node = {stretch.node}", f"seq >= {stretch.first}", f"seq <= {stretch.last}")
+    with snapshot_of(wanted) as (run, engine):
+        reader = Reader(wanted, target, engine)
+        counted = 0
+        for raw in run(reader.statement(Range("history", where)), reader.types()):
+            counted += raw.num_rows
+            batch = reader.shaped(filters.keep(raw, wanted))
+            if batch.num_rows:
+                yield batch
+        if counted != stretch.last - stretch.first + 1:
+            seqs = run(select(["seq"], "history", where, "seq"), {})
+            found = gaps.holes(stretch, (seq for one in seqs for seq in one.column("seq").to_pylist()))
+            if wanted.on_gap != REPORT:
+                raise gaps.failure(found)
+            yield gaps.as_rows(found, target)
+
+
+def shared_out(left: dict[int, int], most: int) -> dict[int, int]:
+    """How many rows of each node a batch takes: all, or `most` in equal shares, none of which is wasted.
+
+    >>> shared_out({1: 10, 2: 500, 3: 500}, 110)
+    {1: 10, 2: 50, 3: 50}
+    """
+    taken: dict[int, int] = {}
+    by_backlog = sorted(left, key=lambda node: (left[node], node))
+    for place, node in enumerate(by_backlog):
+        share = -(-most // (len(by_backlog) - place))
+        taken[node] = min(left[node], share, most)
+        most -= taken[node]
+    return taken
+
+
+def _require_same_store(done: dict[int, int], tops: dict[int, int]) -> None:
+    """A store whose numbers went back is not the one that was followed: what it wrote since cannot be told apart."""
+    behind = {node: seq for node, seq in done.items() if seq > tops.get(node, 0)}
+    if behind:
+        raise CannotRead(
+            f"The checkpoint has read nodes up to {behind}, and the store only has {tops}. It is another store, or one "
+            "restored from a backup; follow it with a new checkpoint."
+        )
+
+
+def seqs_of(offset: Mapping[str, int | dict[str, int]]) -> dict[int, int]:
+    """Node to the last seq read.
+
+    >>> seqs_of({"1": 7, "behind": {"1": 5}})
+    {1: 7}
+    """
+    return {int(node): seq for node, seq in offset.items() if isinstance(seq, int)}
+
+
+def _offset(seqs: dict[int, int]) -> Offset:
+    return {**_told(seqs)}
+
+
+def _told(seqs: dict[int, int]) -> dict[str, int]:
+    return {str(node): seq for node, seq in sorted(seqs.items())}

@@ -1,0 +1,293 @@
+"""The verified point: what earlier audits have seen, so that the next one reads only what came since.
+
+Of a coordinator that is exact: history is numbered in the order of commits (node, seq), and live messages are few. Of
+a barrier or ledger the key grows in the order of *inserts*, and a transaction with a smaller key may commit later;
+so rows are read again from a point that lay `overlap` back, and a transaction that stays open for longer than that may
+be missed where its coordinator has forgotten it too. What was broken or still moving is carried over, gid by gid,
+until it is in order.
+
+The file is replaced as a whole, after the report stands: a run that is killed leaves the old point, and the next run
+does its work again.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from twophase.core.errors import CannotRead, ConfigurationError
+from twophase_spark.coverage import Coverage
+from twophase_spark.locations import Role
+from twophase_spark.readers.probe import Bound, Slice, Source, cut, history_slices
+
+FORMAT = 1
+CARRIED_MAX = 500_000
+"""With more than this open the verified point stays: the next run reads the same rows again."""
+SEEN_MAX = 10_000
+"""With more than this broken none is remembered as looked at, and each run waits for its grace time."""
+RUNS_KEPT = 200
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """How far the barriers and ledgers reached at a time: by `role name`, the highest key."""
+
+    as_of_ms: int
+    keys: dict[str, int]
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One run in short, for the trend."""
+
+    as_of_ms: int
+    messages: int
+    clean: int
+    violations: int
+    unchecked: int
+    carried: int
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """Since when a broken message's rows are what they were in the last run, and their digest (`rules.remembered`)."""
+
+    since_ms: int
+    digest: int
+
+
+class VerifiedPoint(msgspec.Struct, frozen=True):
+    """The verified point. `sources`: by `role name`, the database it was; `verified`: by coordinator and node, seq.
+
+    `carried`: what was broken or open; `seen`: what was broken, by gid; `proven`: a run has had something to say.
+    `stream`, `batch`: the stream that moves it on, see `auditing.following`, and the last of its batches that is in it.
+    """
+
+    format: int = FORMAT
+    as_of_ms: int = 0
+    sources: dict[str, str] = {}
+    verified: dict[str, dict[int, int]] = {}
+    marks: tuple[Mark, ...] = ()
+    carried: tuple[str, ...] = ()
+    runs: tuple[Run, ...] = ()
+    seen: dict[str, Seen] = {}
+    proven: bool = True
+    stream: str = ""
+    batch: int = -1
+
+
+class Increment(msgspec.Struct, frozen=True):
+    """`sources` with slices of what is new; `remarks`: what a reader must know; `whole`: everything is to be read."""
+
+    sources: tuple[Source, ...]
+    remarks: tuple[Coverage, ...]
+    whole: bool = False
+
+
+def read_state(path: Path) -> VerifiedPoint | None:
+    """The verified point; None when there is none yet.
+
+    Raises:
+        ConfigurationError: the file is no such state.
+    """
+    try:
+        state = msgspec.json.decode(path.read_bytes(), type=VerifiedPoint)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise ConfigurationError(f"{path} is no state of an audit: {error}. Name another file.") from None
+    if state.format != FORMAT:
+        raise ConfigurationError(f"{path} has format {state.format}; this twophase knows {FORMAT}.")
+    return state
+
+
+def write_state(path: Path, state: VerifiedPoint) -> None:
+    """Replace the file: afterwards it holds the old state or the new one, also when the machine fails meanwhile."""
+    folder = path.absolute().parent
+    descriptor, name = tempfile.mkstemp(prefix=path.name, suffix=".new", dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def increment_of(sources: Sequence[Source], state: VerifiedPoint, overlap_ms: int, slices_max: int) -> Increment:
+    """What to read beyond the verified point.
+
+    A producer, consumer or ledger that no run has seen yet makes the run a whole one: what is missing in it has no row
+    there that could be new. So does one whose keys end before where they ended: it came from a backup, and what it
+    lost was compared before. Of a coordinator, whatever there is to compare is its own rows.
+
+    Raises:
+        CannotRead: a history ends before the verified point: another store, or one from a backup.
+    """
+    remarks: list[Coverage] = []
+    before = max((mark for mark in state.marks if mark.as_of_ms <= state.as_of_ms - overlap_ms), default=None, key=_age)
+    changed: list[Source] = []
+    whole = False
+    for source in sources:
+        known = state.sources.get(name_of(source))
+        if known is None:
+            is_whole = source.location.role is not Role.COORDINATOR
+            note = "so everything was compared from its beginning" if is_whole else "read from its beginning"
+            remarks.append(Coverage(f"{name_of(source)} is new", checked=True, note=note))
+            whole |= is_whole
+            changed.append(source)
+        elif known != source.location.shown:
+            raise CannotRead(
+                f"{name_of(source)} was {known} when it was verified, and is {source.location.shown} now. Give it "
+                "another name, or begin anew with another state file."
+            )
+        elif source.location.role is Role.COORDINATOR:
+            slices, gaps = _history_since(source, state.verified.get(source.location.name, {}), slices_max)
+            remarks += gaps
+            changed.append(msgspec.structs.replace(source, slices=slices))
+        else:
+            fallen = _fallen_back(source, state)
+            if fallen is not None:
+                remarks.append(fallen)
+                whole |= fallen.checked
+            changed.append(_since(source, before, slices_max, remarks))
+    gone = sorted(state.sources.keys() - {name_of(source) for source in sources})
+    remarks += [Coverage(name, checked=False, note="not given any more; it was in earlier runs") for name in gone]
+    return Increment(tuple(sources) if whole else tuple(changed), tuple(remarks), whole)
+
+
+def advanced(
+    state: VerifiedPoint | None,
+    sources: Sequence[Source],
+    as_of_ms: int,
+    overlap_ms: int,
+    carried: Sequence[str],
+    run: Run,
+) -> VerifiedPoint:
+    """The point after a run over `sources`, as they were found before anything was read."""
+    before = state or VerifiedPoint()
+    runs = (*before.runs, run)[-RUNS_KEPT:]
+    if len(carried) > CARRIED_MAX:
+        return msgspec.structs.replace(before, runs=runs)
+    keys = {
+        name_of(source): source.bounds[0].last
+        for source in sources
+        if source.location.role is not Role.COORDINATOR and source.bounds
+    }
+    # Keys that a database gives again, from a backup or behind a cleaning of all rows, are no further than it is now.
+    older = [
+        Mark(mark.as_of_ms, {name: min(key, keys.get(name, key)) for name, key in mark.keys.items()})
+        for mark in before.marks
+    ]
+    marks = [*older, Mark(as_of_ms, keys)]
+    old_enough = [mark for mark in marks if mark.as_of_ms <= as_of_ms - overlap_ms]
+    return VerifiedPoint(
+        as_of_ms=as_of_ms,
+        sources={name_of(source): source.location.shown for source in sources},
+        verified={
+            source.location.name: {bound.node or 0: bound.last for bound in source.bounds}
+            for source in sources
+            if source.location.role is Role.COORDINATOR
+        },
+        marks=tuple(marks[max(len(old_enough) - 1, 0) :]),
+        carried=tuple(sorted(carried)),
+        runs=runs,
+        stream=before.stream,
+        batch=before.batch,
+    )
+
+
+def without_new_history(sources: Sequence[Source], state: VerifiedPoint) -> list[Source]:
+    """The sources as if no history had come since, because a stream brings it."""
+    held: list[Source] = []
+    for source in sources:
+        seen = state.verified.get(source.location.name, {})
+        bounds = tuple(
+            msgspec.structs.replace(
+                bound,
+                first=min(bound.first, seen.get(bound.node or 0, 0) + 1),
+                last=min(bound.last, seen.get(bound.node or 0, 0)),
+            )
+            for bound in source.bounds
+        )
+        is_coordinator = source.location.role is Role.COORDINATOR
+        held.append(msgspec.structs.replace(source, bounds=bounds) if is_coordinator else source)
+    return held
+
+
+def name_of(source: Source) -> str:
+    """How a source is called in the state."""
+    return f"{source.location.role} {source.location.name}"
+
+
+def _age(mark: Mark) -> int:
+    return mark.as_of_ms
+
+
+def _history_since(
+    source: Source, verified: dict[int, int], slices_max: int
+) -> tuple[tuple[Slice, ...], list[Coverage]]:
+    slices: list[Slice] = [Slice("message")]
+    gaps: list[Coverage] = []
+    missing = sorted(verified.keys() - {bound.node for bound in source.bounds})
+    if missing:
+        raise CannotRead(f"{name_of(source)}: node {missing[0]} has been verified, and the store does not know it.")
+    for bound in source.bounds:
+        seen = verified.get(bound.node or 0, 0)
+        if bound.last < seen:
+            raise CannotRead(
+                f"{name_of(source)}: history of node {bound.node} ends at {bound.last}, and {seen} was verified: "
+                "another store, or one from a backup. Begin anew with another state file."
+            )
+        cleaned = min(bound.first, bound.last + 1) - 1 - seen
+        if seen and cleaned > 0:
+            gaps.append(
+                Coverage(
+                    f"{name_of(source)}: {cleaned} messages of node {bound.node}",
+                    checked=False,
+                    note=f"history {seen + 1} to {seen + cleaned} was cleaned before this audit read it",
+                )
+            )
+        slices += history_slices(
+            Bound(max(bound.first, seen + 1), bound.last, "seq", bound.node), slices_max, after=True
+        )
+    return tuple(slices), gaps
+
+
+def _fallen_back(source: Source, state: VerifiedPoint) -> Coverage | None:
+    """What to say of a source whose keys end before where a run found them to; None when they do not."""
+    seen = state.marks[-1].keys.get(name_of(source), 0) if state.marks else 0
+    if not source.bounds or source.bounds[0].last >= seen:
+        return None
+    [bound] = source.bounds
+    if bound.first > bound.last and source.horizon_ms:
+        note = (
+            f"none stands any more, and {bound.key} {seen} was seen: cleaned, or lost with a backup that was put back"
+        )
+        return Coverage(f"{name_of(source)}: its rows", checked=False, note=note)
+    note = f"it ends at {bound.key} {bound.last}, and {seen} was seen; so everything was compared from its beginning"
+    return Coverage(f"{name_of(source)} is older than it was", checked=True, note=note)
+
+
+def _since(source: Source, before: Mark | None, slices_max: int, remarks: list[Coverage]) -> Source:
+    if not source.bounds:
+        why = "read whole: its table has no key to follow; name one with key="
+        remarks.append(Coverage(name_of(source), checked=True, note=why))
+        return source
+    [bound] = source.bounds
+    seen = 0 if before is None else before.keys.get(name_of(source), 0)
+    first = max(bound.first, seen + 1)
+    if first > bound.last:
+        slices: tuple[Slice, ...] = (Slice(source.location.table, bound.key, first, None),)
+    else:
+        slices = cut(source.location.table, bound.key, first, bound.last, slices_max)
+        slices = (msgspec.structs.replace(slices[0], first=first), *slices[1:])
+    return msgspec.structs.replace(source, slices=slices)

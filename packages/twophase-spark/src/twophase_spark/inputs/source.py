@@ -1,0 +1,174 @@
+"""From databases to the inputs of an audit: the first pass in parallel by slices, the second by gid.
+
+One Spark task reads one slice and hands over Arrow batches (`mapInArrow`), so that rows never pass through the driver
+and the same code runs on a cluster whose executors reach the databases. Spark's own Python data sources were not
+taken: each one costs a planning process of its own, they prune no columns, and in Spark 4.3 filters pushed into one
+use of a source leak into its other uses, which would make an anti join say "nothing is wrong".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
+
+from twophase_spark.locations import Location, Role
+from twophase_spark.readers.probe import Slice, Source, horizon_ms
+from twophase_spark.readers.rows import arrow_schema, read_gids, read_slice
+from twophase_spark.rules.classify import Scope, ServiceScope, Table
+from twophase_spark.rules.comparison import Again
+from twophase_spark.rules.facts import Inputs
+from twophase_spark.schemas import spark_schema
+
+GIDS_ON_DRIVER_MAX = 10_000
+"""Up to so many gids are looked up by key on the driver, which needs no Python worker."""
+GIDS_BY_KEY_MAX = 200_000
+"""Up to so many are looked up by key by Spark's tasks. More are found by reading everything once more: a ledger without
+an index on its gid would else be read whole for every few thousand of them."""
+BROADCAST_GIDS_MAX = 1_000_000
+SKEW_TOLERATED_MS = 2_000
+"""Reading a clock over a network takes time; two seconds are no skew to speak of."""
+_ROLES = (Role.COORDINATOR, Role.PRODUCER, Role.CONSUMER, Role.LEDGER)
+
+
+def read_all(spark: SparkSession, sources: Sequence[Source]) -> Inputs:
+    """Every row of every source; nothing is read before a job asks for it."""
+    return Inputs(*(_all_of(spark, role, _with_role(sources, role)) for role in _ROLES))
+
+
+def read_again(spark: SparkSession, sources: Sequence[Source], gids: Sequence[str]) -> Inputs:
+    """The rows of some gids, read here and now, each database in one snapshot."""
+    return Inputs(
+        *(
+            _local(spark, role, [batch for source in _with_role(sources, role) for batch in read_gids(source, gids)])
+            for role in _ROLES
+        )
+    )
+
+
+def rows_of(spark: SparkSession, sources: Sequence[Source], gids: DataFrame, count: int) -> Inputs:
+    """The rows of these gids in every source: by key while they are few, else by reading everything once more."""
+    if count <= GIDS_ON_DRIVER_MAX:
+        return read_again(spark, sources, sorted(row["gid"] for row in gids.collect()))
+    if count <= GIDS_BY_KEY_MAX:
+        return Inputs(*(_by_key(spark, role, _with_role(sources, role), gids) for role in _ROLES))
+    wanted = F.broadcast(gids) if count <= BROADCAST_GIDS_MAX else gids
+    return Inputs(*(frame.join(wanted, "gid", "left_semi") for frame in read_all(spark, sources)))
+
+
+def rows_of_uncounted(spark: SparkSession, sources: Sequence[Source], gids: DataFrame) -> Inputs:
+    """The same where nobody has counted the gids yet, which are persisted: few are counted by fetching them."""
+    few = gids.limit(GIDS_ON_DRIVER_MAX + 1).collect()
+    if len(few) <= GIDS_ON_DRIVER_MAX:
+        return read_again(spark, sources, sorted(row["gid"] for row in few))
+    return rows_of(spark, sources, gids, gids.count())
+
+
+def local_gids(spark: SparkSession, gids: Sequence[str]) -> DataFrame:
+    """These gids as a DataFrame with the column gid."""
+    return spark.createDataFrame(pa.table({"gid": pa.array(gids, pa.string())}), "gid string")
+
+
+def _by_key(spark: SparkSession, role: Role, sources: list[Source], gids: DataFrame) -> DataFrame:
+    if not sources:
+        return _local(spark, role, [])
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            wanted = batch.column(0).to_pylist()
+            for source in sources:
+                yield from read_gids(source, wanted)
+
+    return gids.select("gid").mapInArrow(read, spark_schema(arrow_schema(role)))
+
+
+def scope_of(sources: Sequence[Source], as_of_ms: int, late_ms: int) -> Scope:
+    """What may be concluded from these sources, with their horizons as they were found.
+
+    A horizon is compared with times that the coordinator's clock made: where a database's clock differs, what lies
+    between the two may have been cleaned as well.
+    """
+    producers = _with_role(sources, Role.PRODUCER)
+    identities = [source.identity for source in producers]
+    reference_ms = reference_skew_ms(sources)
+    ledgers = {source.location.name: source.location for source in _with_role(sources, Role.LEDGER)}
+    return Scope(
+        as_of_ms=as_of_ms,
+        late_ms=late_ms,
+        history_horizon_ms=_highest(_with_role(sources, Role.COORDINATOR), reference_ms),
+        producer_horizon_ms=_highest(producers, reference_ms),
+        consumer_horizon_ms=_highest(_with_role(sources, Role.CONSUMER), reference_ms),
+        producers=tuple(source.location.name for source in producers),
+        identities=None if None in identities else tuple(identity for identity in identities if identity is not None),
+        consumers=tuple(_service(source.location, ledgers) for source in _with_role(sources, Role.CONSUMER)),
+        ledgers=tuple(ledgers),
+    )
+
+
+def _service(consumer: Location, ledgers: Mapping[str, Location]) -> ServiceScope:
+    service = ServiceScope(consumer.name, consumer.urls, Table(consumer.table, consumer.engine))
+    ledger = ledgers.get(consumer.name)
+    if ledger is None:
+        return service
+    table = Table(ledger.table, ledger.engine, ledger.gid_column, ledger.branch_column)
+    return msgspec.structs.replace(service, ledger=table)
+
+
+def reference_skew_ms(sources: Sequence[Source]) -> int:
+    """How far the coordinators' clock is ahead of ours; of several, the one furthest behind, which calls least late."""
+    return min((source.skew_ms for source in _with_role(sources, Role.COORDINATOR)), default=0)
+
+
+def skew_against(source: Source, reference_ms: int) -> int:
+    """How far a database's clock is from the coordinators', 0 when it is not worth a word."""
+    skew_ms = source.skew_ms - reference_ms
+    return skew_ms if abs(skew_ms) > SKEW_TOLERATED_MS else 0
+
+
+def again_from(spark: SparkSession, sources: Sequence[Source], scope: Scope) -> Again:
+    """Closer looks at these sources, for `rules.comparison.compare`."""
+
+    def rows(gids: DataFrame, count: int) -> Inputs:
+        inputs = rows_of(spark, sources, gids, count)
+        if count <= GIDS_ON_DRIVER_MAX:
+            return inputs
+        return Inputs(*(frame.localCheckpoint(eager=True) for frame in inputs))
+
+    def now() -> Scope:
+        found = [msgspec.structs.replace(source, horizon_ms=horizon_ms(source)) for source in sources]
+        return scope_of(found, scope.as_of_ms, scope.late_ms)
+
+    return Again(rows, now)
+
+
+def _with_role(sources: Iterable[Source], role: Role) -> list[Source]:
+    return [source for source in sources if source.location.role is role]
+
+
+def _highest(sources: list[Source], reference_ms: int) -> int:
+    horizons = (source.horizon_ms + abs(skew_against(source, reference_ms)) for source in sources if source.horizon_ms)
+    return max(horizons, default=0)
+
+
+def _all_of(spark: SparkSession, role: Role, sources: list[Source]) -> DataFrame:
+    work: list[tuple[Source, Slice]] = [(source, part) for source in sources for part in source.slices]
+    if not work:
+        return _local(spark, role, [])
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from read_slice(*work[number])
+
+    numbers = spark.range(0, len(work), numPartitions=len(work))
+    return numbers.mapInArrow(read, spark_schema(arrow_schema(role)))
+
+
+def _local(spark: SparkSession, role: Role, batches: list[pa.RecordBatch]) -> DataFrame:
+    schema = arrow_schema(role)
+    # PySpark cannot convert a table without any batch when a column of it is nested (ArrowInvalid).
+    table = pa.Table.from_batches(batches or [pa.RecordBatch.from_pylist([], schema=schema)], schema=schema)
+    return spark.createDataFrame(table, schema=spark_schema(schema))

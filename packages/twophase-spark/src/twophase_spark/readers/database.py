@@ -1,0 +1,206 @@
+"""One database, open for reading: a single read-only snapshot, so that what was committed together is seen together.
+
+Three engines, one shape. SQLite is opened with `mode=ro` (a live writer in WAL mode is not disturbed), PostgreSQL
+REPEATABLE READ READ ONLY, MySQL with a consistent snapshot, read only. Rows come in lots, never all at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from twophase.core.errors import CannotRead, TwophaseError
+from twophase_spark.garbage import collecting_nothing
+from twophase_spark.locations import Location
+
+ROWS_PER_LOT = 10_000
+CONNECT_SECONDS_MAX = 10
+BUSY_SECONDS_MAX = 30
+
+
+class Database:
+    """A snapshot of one database; made by `open_database`."""
+
+    def __init__(self, location: Location, connection: Any) -> None:
+        """Wrap an open connection, in its transaction."""
+        self._location = location
+        self._connection = connection
+
+    def lots(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Sequence[Sequence[Any]]]:
+        """The rows of a query in lots of `ROWS_PER_LOT`. Parameters stand as `?` in `sql`."""
+        for _, lot in self.named_lots(sql, parameters):
+            yield lot
+
+    def named_lots(
+        self, sql: str, parameters: Sequence[object] = ()
+    ) -> Iterator[tuple[list[str], Sequence[Sequence[Any]]]]:
+        """The same, each lot with the names of its columns."""
+        with reported(self._location), contextlib.closing(self._cursor()) as cursor:
+            if self._location.engine == "sqlite":
+                cursor.execute(sql, parameters)
+            else:
+                cursor.execute(sql.replace("?", "%s"), parameters)
+            while lot := _fetched(cursor):
+                yield [str(column[0]) for column in cursor.description], lot
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Sequence[Any]]:
+        """All rows of a small query."""
+        return [row for lot in self.lots(sql, parameters) for row in lot]
+
+    def execute(self, sql: str) -> None:
+        """Run a statement that has no rows, of PostgreSQL."""
+        with reported(self._location):
+            self._connection.execute(sql)
+
+    def copy_to(self, target: sqlite3.Connection) -> None:
+        """Copy a SQLite database as this snapshot sees it."""
+        with reported(self._location):
+            self._connection.backup(target, pages=-1)
+
+    def columns(self, table: str) -> frozenset[str]:
+        """The lower-case column names of a table; empty when there is no such table."""
+        schema, _, name = table.rpartition(".")
+        if self._location.engine == "sqlite":
+            found = self.rows("select name from pragma_table_info(?)", (name,))
+        elif self._location.engine == "postgresql":
+            found = self.rows(
+                "select a.attname from pg_attribute a where a.attrelid = to_regclass(?) "
+                "and a.attnum > 0 and not a.attisdropped",
+                (table.lower(),),
+            )
+        else:
+            found = self.rows(
+                "select column_name from information_schema.columns "
+                "where table_schema = coalesce(nullif(?, ''), database()) and table_name = ?",
+                (schema, name),
+            )
+        return frozenset(str(row[0]).lower() for row in found)
+
+    def type_of(self, table: str, column: str) -> str:
+        """The lower-case name of a column's type, of a domain the one below it; empty when there is no such column."""
+        schema, _, name = table.rpartition(".")
+        if self._location.engine == "sqlite":
+            sql = "select type from pragma_table_info(?) where lower(name) = lower(?)"
+            found = self.rows(sql, (name, column))
+        elif self._location.engine == "postgresql":
+            found = self.rows(
+                "select b.typname from pg_attribute a join pg_type t on t.oid = a.atttypid "
+                "join pg_type b on b.oid = case when t.typtype = 'd' then t.typbasetype else t.oid end "
+                "where a.attrelid = to_regclass(?) and a.attname = lower(?) and not a.attisdropped",
+                (table.lower(), column),
+            )
+        else:
+            found = self.rows(
+                "select data_type from information_schema.columns "
+                "where table_schema = coalesce(nullif(?, ''), database()) and table_name = ? and column_name = ?",
+                (schema, name, column),
+            )
+        return str(found[0][0]).lower() if found else ""
+
+    def _cursor(self) -> Any:
+        if self._location.engine == "postgresql":  # a named cursor stays on the server; a plain one fetches everything
+            return self._connection.cursor(name="twophase_audit")
+        return self._connection.cursor()
+
+
+def _fetched(cursor: Any) -> Sequence[Sequence[Any]]:
+    with collecting_nothing():
+        found: Sequence[Sequence[Any]] = cursor.fetchmany(ROWS_PER_LOT)
+        return found
+
+
+@contextlib.contextmanager
+def open_database(location: Location, snapshot: str = "") -> Iterator[Database]:
+    """A snapshot of the database at `location`, closed at the end of the block.
+
+    Arguments:
+        snapshot: of PostgreSQL only, the name of one that another transaction has exported, to see what that sees.
+
+    Raises:
+        CannotRead: it does not exist, refuses, its driver is not installed, or the snapshot is gone.
+    """
+    with reported(location):
+        connection = _CONNECT[location.engine](location)
+    try:
+        if snapshot:
+            assert location.engine == "postgresql", "only PostgreSQL exports snapshots"
+            with reported(location):
+                connection.execute(f"set transaction snapshot '{snapshot}'")
+        yield Database(location, connection)
+    finally:
+        connection.close()
+
+
+@contextlib.contextmanager
+def reported(location: Location) -> Iterator[None]:
+    """Any driver's error as ours, without the password that some drivers repeat."""
+    try:
+        yield
+    except TwophaseError:
+        raise
+    except ModuleNotFoundError as error:
+        extra = {"postgresql": "postgres"}.get(location.engine, location.engine)
+        raise CannotRead(
+            f"{location.shown} needs the driver {error.name}: pip install 'twophase-spark[{extra}]'."
+        ) from error
+    except Exception as error:  # noqa: BLE001 -- any driver's error; its text may carry the password
+        raise CannotRead(f"{location.role} {location.name}, {location.shown}: {_hidden(location, error)}.") from None
+
+
+def _hidden(location: Location, error: Exception) -> str:
+    """What the driver said, in one line, without the password that some drivers repeat."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    password = urlsplit(location.url).password
+    for secret in (password, unquote(password or "")):
+        said = said.replace(secret, "…") if secret else said
+    return said.rstrip(".")
+
+
+def _sqlite(location: Location) -> Any:
+    path = Path(location.path)
+    if not path.is_file():
+        raise CannotRead(f"{location.role} {location.name}: there is no file {path}.")
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None, timeout=BUSY_SECONDS_MAX
+    )
+    connection.execute("begin")
+    return connection
+
+
+def _postgresql(location: Location) -> Any:
+    import psycopg  # noqa: PLC0415 -- only who reads PostgreSQL needs its driver
+
+    connection = psycopg.connect(location.url, connect_timeout=CONNECT_SECONDS_MAX)
+    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    connection.read_only = True
+    return connection
+
+
+def _mysql(location: Location) -> Any:
+    import pymysql  # noqa: PLC0415 -- only who reads MySQL needs its driver
+    from pymysql.cursors import SSCursor  # noqa: PLC0415 -- the same
+
+    parts = urlsplit(location.url)
+    options = dict(parse_qsl(parts.query))
+    connection = pymysql.connect(
+        host=parts.hostname or "127.0.0.1",
+        port=parts.port or 3306,
+        user=unquote(parts.username or ""),
+        password=unquote(parts.password or ""),
+        database=unquote(parts.path[1:]),
+        unix_socket=options.get("unix_socket"),
+        connect_timeout=CONNECT_SECONDS_MAX,
+        charset="utf8mb4",
+        cursorclass=SSCursor,
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("set transaction isolation level repeatable read")
+        cursor.execute("start transaction with consistent snapshot, read only")
+    return connection
+
+
+_CONNECT = {"sqlite": _sqlite, "postgresql": _postgresql, "mysql": _mysql}

@@ -1,0 +1,102 @@
+"""How a business table keeps its gids: as text, or in a column of another type that stands for text.
+
+A slice gives every value as the text it stands for; asked for by gid, a database compares values, not texts. So a gid
+is bound as the column keeps it, and one that a column of that type cannot hold is not asked for: it cannot be there.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import uuid
+from collections.abc import Sequence
+
+from twophase.core.errors import CannotRead
+from twophase_spark.locations import Location, Role
+from twophase_spark.readers.database import Database
+
+_INTEGER = re.compile(r"-?[1-9][0-9]{0,19}|0")
+_TEXT_OF_SQLITE = re.compile("char|clob|text")
+"""SQLite keeps no number in a column whose declared type has one of these in it."""
+
+
+class Kind(enum.StrEnum):
+    """What a column of gids holds. CHAR: text filled up with spaces by the database; ANY: each value as it came."""
+
+    TEXT = "text"
+    CHAR = "char"
+    INTEGER = "integer"
+    UUID = "uuid"
+    BYTES = "bytes"
+    ANY = "any"
+
+
+_NAMES = {
+    Kind.TEXT: ("text", "varchar", "name", "citext", "tinytext", "mediumtext", "longtext", "enum", "set"),
+    Kind.CHAR: ("bpchar", "char"),
+    Kind.INTEGER: ("int2", "int4", "int8", "tinyint", "smallint", "mediumint", "int", "bigint"),
+    Kind.UUID: ("uuid",),
+    Kind.BYTES: ("bytea", "binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"),
+}
+_KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
+
+
+def kind_of(location: Location, database: Database) -> Kind:
+    """How this location's table keeps its gids.
+
+    Raises:
+        CannotRead: in a type that has several ways of being written, or none that is an id.
+    """
+    column = location.gid_column if location.role is Role.LEDGER else "gid"
+    declared = database.type_of(location.table, column)
+    if location.engine == "sqlite":
+        is_text = location.role is not Role.LEDGER and _TEXT_OF_SQLITE.search(declared)
+        return Kind.TEXT if is_text else Kind.ANY
+    kind = _KINDS.get(declared)
+    if kind is None:
+        raise CannotRead(
+            f"{location.role} {location.name}, {location.shown}: column {column} is {declared or 'of no known type'}; "
+            "a gid is text, an integer, a uuid or bytes."
+        )
+    return kind
+
+
+def asked_for(gids: Sequence[str], kind: Kind, engine: str) -> list[object]:
+    """These gids as values of such a column, those it can hold.
+
+    >>> asked_for(["g1", "7", "07"], Kind.INTEGER, "postgresql"), asked_for(["7"], Kind.ANY, "sqlite")
+    ([7], ['7', b'7', 7])
+    """
+    if kind is Kind.INTEGER:
+        return [*_integers(gids, engine)]
+    if kind is Kind.UUID:
+        return [gid for gid in gids if _is_uuid(gid)]
+    if kind is Kind.BYTES:
+        return [gid.encode() for gid in gids]
+    if kind is Kind.ANY:
+        return [*gids, *(gid.encode() for gid in gids), *_integers(gids, engine)]
+    return [*gids]
+
+
+def is_given(column: str, kind: Kind) -> str:
+    """The condition that a row has a gid at all: an empty one, or one of blanks, is none.
+
+    >>> is_given("gid", Kind.UUID), is_given("gid", Kind.TEXT)
+    ('gid is not null', "rtrim(gid) <> ''")
+    """
+    if kind in {Kind.INTEGER, Kind.UUID}:
+        return f"{column} is not null"
+    return f"{column} <> ''" if kind in {Kind.BYTES, Kind.CHAR} else f"rtrim({column}) <> ''"
+
+
+def _integers(gids: Sequence[str], engine: str) -> list[int]:
+    end = 2**64 if engine == "mysql" else 2**63  # MySQL has unsigned ones; the others refuse what is larger
+    numbers = (int(gid) for gid in gids if _INTEGER.fullmatch(gid))
+    return [number for number in numbers if -(2**63) <= number < end]
+
+
+def _is_uuid(gid: str) -> bool:
+    try:
+        return str(uuid.UUID(gid)) == gid
+    except ValueError:
+        return False

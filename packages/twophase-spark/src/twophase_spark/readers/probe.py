@@ -1,0 +1,244 @@
+"""What stands in a database, found out before Spark is started: so a wrong URL costs a second, not a minute.
+
+Also how to read it in parallel: slices of an integer key that has an index. A range of a hash would read the whole
+table once per slice, so a table without such a key is one slice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+
+import msgspec
+
+from twophase.barrier.dialect import BRANCH_HORIZON, HORIZON, IDENTITY, dialect_named, meta_row, meta_table
+from twophase.core.errors import CannotRead
+from twophase_spark.locations import Location, Role
+from twophase_spark.readers.database import Database, open_database
+from twophase_spark.readers.ids import Kind, kind_of
+
+ROWS_PER_SLICE_MIN = 20_000
+_BARRIER_COLUMNS = {"trans_type", "gid", "branch_id", "op", "barrier_id", "reason"}
+_MESSAGE_COLUMNS = {"gid", "state", "created_ms", "decided_ms", "decided_by", "attempts", "parked", "body"}
+_HISTORY_COLUMNS = (_MESSAGE_COLUMNS - {"parked"}) | {"node", "seq", "finished_ms", "reason"}
+
+_CLOCKS = {
+    "postgresql": "select (extract(epoch from clock_timestamp()) * 1000)::bigint",
+    "mysql": "select timestampdiff(microsecond, timestamp '1970-01-01 00:00:00', utc_timestamp(6)) div 1000",
+}
+
+# A node's first row, the next node's, and a node's last number: each one step into history's key (node, seq).
+FIRST_NODE_SQL = "select node, seq from history order by node, seq limit 1"
+NEXT_NODE_SQL = "select node, seq from history where node > ? order by node, seq limit 1"
+LAST_SEQ_SQL = "select seq from history where node = ? order by seq desc limit 1"
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """A part of a table: where `first` ≤ `key` < `end`, each None for open; the whole table when `key` is empty.
+
+    `node`: of history only, whose key is (node, seq).
+    """
+
+    table: str
+    key: str = ""
+    first: int | None = None
+    end: int | None = None
+    node: int | None = None
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """How far a table reaches: rows from `first` to `last` of its key; of history, those of one `node`.
+
+    `first` is above `last` when there are none any more; `last` counts also what was cleaned since.
+    """
+
+    first: int
+    last: int
+    key: str
+    node: int | None = None
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A location that was found readable.
+
+    `identity`: of a business database, None when none was installed; `horizon_ms`: rows of messages born before it may
+    have been cleaned, 0 for never; `has_prepared_at`, `has_body`: the barrier table has that column of ours; `skew_ms`:
+    how far the database's clock is ahead of this machine's, 0 for SQLite, which has none of its own;
+    `bounds`: how far its growing tables reach, none when they have no key to follow; `gids`: how its table keeps them.
+    """
+
+    location: Location
+    identity: str | None
+    horizon_ms: int
+    has_prepared_at: bool
+    slices: tuple[Slice, ...]
+    skew_ms: int = 0
+    bounds: tuple[Bound, ...] = ()
+    gids: Kind = Kind.TEXT
+    has_body: bool = False
+
+
+def probe(location: Location, slices_max: int) -> Source:
+    """Look into the database: do the tables exist, what is its horizon, how is it cut into at most `slices_max` parts.
+
+    Raises:
+        CannotRead: no such database or table, or not the expected columns.
+    """
+    with open_database(location) as database:
+        look = _coordinator if location.role is Role.COORDINATOR else _business
+        return msgspec.structs.replace(look(location, database, slices_max), skew_ms=_skew_ms(location, database))
+
+
+def horizon_ms(source: Source) -> int:
+    """The horizon as it is now. Read *after* rows: a cleaner raises it in the transaction of its deletes."""
+    with open_database(source.location) as database:
+        return (
+            _store_horizon(database)
+            if source.location.role is Role.COORDINATOR
+            else _meta(source.location, database)[1]
+        )
+
+
+def is_small(source: Source) -> bool:
+    """Whether no table of this source was worth cutting into slices."""
+    return all(part.first is None and part.end is None for part in source.slices)
+
+
+def _coordinator(location: Location, database: Database, slices_max: int) -> Source:
+    _require(location, database, "message", _MESSAGE_COLUMNS)
+    _require(location, database, "history", _HISTORY_COLUMNS)
+    bounds = _history_bounds(database)
+    slices = [Slice("message")]
+    for bound in bounds:
+        slices += history_slices(bound, slices_max)
+    horizon = _store_horizon(database)
+    return Source(location, None, horizon, has_prepared_at=False, slices=tuple(slices), bounds=bounds)
+
+
+def history_slices(bound: Bound, slices_max: int, *, after: bool = False) -> tuple[Slice, ...]:
+    """A node's history, cut; none when it has no rows. `after`: what lies before `bound.first` is left out."""
+    if bound.first > bound.last:
+        return ()
+    parts = cut("history", "seq", bound.first, bound.last, slices_max)
+    return tuple(
+        msgspec.structs.replace(part, node=bound.node, first=part.first or (bound.first if after else None))
+        for part in parts
+    )
+
+
+def _history_bounds(database: Database) -> tuple[Bound, ...]:
+    """Of each node, by a few steps into the index: a group over all of history would read the whole of it."""
+    given: dict[int, int] = {}
+    if {"id", "seq"} <= database.columns("node"):
+        given = {int(node): int(last) for node, last in database.rows("select id, seq from node")}
+    bounds = {node: Bound(last + 1, last, "seq", node) for node, last in given.items()}
+    found = database.rows(FIRST_NODE_SQL)
+    while found:
+        node, first = map(int, found[0])
+        [(standing,)] = database.rows(LAST_SEQ_SQL, (node,))
+        # What stands may end before the last number given: a purge may have left older rows behind.
+        bounds[node] = Bound(first, max(int(standing), given.get(node, 0)), "seq", node)
+        found = database.rows(NEXT_NODE_SQL, (node,))
+    return tuple(bounds[node] for node in sorted(bounds))
+
+
+def _business(location: Location, database: Database, slices_max: int) -> Source:
+    wanted = _ledger_columns(location) if location.role is Role.LEDGER else _BARRIER_COLUMNS
+    columns = _require(location, database, location.table, wanted)
+    identity, horizon = _meta(location, database)
+    gids = kind_of(location, database)
+    key = _key(location, database, columns)
+    slices: tuple[Slice, ...] = (Slice(location.table),)
+    bounds: tuple[Bound, ...] = ()
+    if key:
+        [(first, last)] = database.rows(f"select min({key}), max({key}) from {location.table}")  # noqa: S608 -- validated
+        if isinstance(first, int) and isinstance(last, int):
+            slices = cut(location.table, key, first, last, slices_max)
+            bounds = (Bound(first, last, key),)
+        elif first is None:
+            bounds = (Bound(1, 0, key),)
+        else:
+            raise CannotRead(f"{location.role} {location.name}, {location.shown}: {key} is no integer column.")
+    return Source(
+        location,
+        identity,
+        horizon,
+        "prepared_at" in columns,
+        slices,
+        bounds=bounds,
+        gids=gids,
+        has_body="body" in columns,
+    )
+
+
+def _ledger_columns(location: Location) -> set[str]:
+    return {location.gid_column, location.branch_column} | ({location.key_column} if location.key_column else set())
+
+
+def _require(location: Location, database: Database, table: str, wanted: set[str]) -> frozenset[str]:
+    columns = database.columns(table)
+    if not columns:
+        remedy = "is this a coordinator's store?" if location.role is Role.COORDINATOR else "name another one behind #."
+        raise CannotRead(f"{location.role} {location.name}, {location.shown}: there is no table {table}; {remedy}")
+    missing = sorted({name.lower() for name in wanted} - columns)
+    if missing:
+        raise CannotRead(f"{location.role} {location.name}, {location.shown}: table {table} has no column {missing}.")
+    return columns
+
+
+def _skew_ms(location: Location, database: Database) -> int:
+    sql = _CLOCKS.get(location.engine)
+    if sql is None:
+        return 0
+    before_ms = time.time_ns() // 1_000_000
+    [(now_ms,)] = database.rows(sql)
+    after_ms = time.time_ns() // 1_000_000
+    return int(now_ms) - (before_ms + after_ms) // 2
+
+
+def _store_horizon(database: Database) -> int:
+    if not database.columns("store_meta"):
+        return 0
+    found = database.rows("select value from store_meta where name = 'history_horizon_ms'")
+    return int(found[0][0]) if found else 0
+
+
+def _meta(location: Location, database: Database) -> tuple[str | None, int]:
+    meta = meta_table(location.table)
+    if location.role is Role.LEDGER or not database.columns(meta):
+        return None, 0
+    found: dict[str, str] = {
+        str(name): str(value)
+        for name, value in database.rows(f"select name, value from {meta}")  # noqa: S608 -- validated
+    }
+    dialect = dialect_named(location.engine)
+    assert dialect is not None, "what is no barrier's database has no meta table"
+    identity, *horizons = (meta_row(row, location.table, dialect.name) for row in (IDENTITY, HORIZON, BRANCH_HORIZON))
+    return found.get(identity), max(int(found.get(name, 0)) for name in horizons)
+
+
+def _key(location: Location, database: Database, columns: frozenset[str]) -> str:
+    if location.role is not Role.LEDGER:
+        return "id" if "id" in columns else ""
+    if location.key_column:
+        return location.key_column
+    if location.engine == "sqlite" and "rowid" not in columns:
+        with contextlib.suppress(CannotRead):  # a table WITHOUT ROWID
+            database.rows(f"select rowid from {location.table} limit 1")  # noqa: S608 -- validated
+            return "rowid"
+    return ""
+
+
+def cut(table: str, key: str, first: int, last: int, slices_max: int) -> tuple[Slice, ...]:
+    """The range from `first` to `last` in equal parts, open at both ends: rows added meanwhile are read too.
+
+    >>> [(part.first, part.end) for part in cut("t", "id", 1, 60_000, 3)]
+    [(None, 20001), (20001, 40001), (40001, None)]
+    >>> len(cut("t", "id", 1, 500, 8))
+    1
+    """
+    width = last - first + 1
+    count = max(1, min(slices_max, width // ROWS_PER_SLICE_MIN))
+    bounds = [None, *(first + width * part // count for part in range(1, count)), None]
+    return tuple(Slice(table, key, begin, end) for begin, end in itertools.pairwise(bounds))

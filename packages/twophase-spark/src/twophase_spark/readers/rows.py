@@ -1,0 +1,165 @@
+"""The rows of each table as Arrow batches of `schemas`: by slice for the first pass, by gid for the second."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from twophase.core.errors import CannotRead
+from twophase_spark.garbage import collecting_nothing
+from twophase_spark.locations import Role
+from twophase_spark.readers import journal
+from twophase_spark.readers.database import Database, open_database
+from twophase_spark.readers.ids import Kind, asked_for, is_given
+from twophase_spark.readers.probe import Slice, Source
+from twophase_spark.schemas import BRANCHES_UNKNOWN, EFFECT, JOURNAL, PRODUCER
+
+GIDS_PER_STATEMENT = 5_000
+
+_MESSAGE_SQL = (
+    "select gid, state, created_ms, decided_ms, null, decided_by, '', attempts, parked, body from message where {where}"
+)
+_HISTORY_SQL = (
+    "select gid, state, created_ms, decided_ms, finished_ms, decided_by, reason, attempts, 0, body "
+    "from history where {where}"
+)
+_PRODUCER_SQL = (
+    "select gid, {reason}, {prepared} from {table} "
+    "where {where} and trans_type = 'msg' and branch_id = '00' and op = 'msg' and barrier_id = '01'"
+)
+_REASON_SQL = f"case when reason = 'msg' and length(body) = 0 then '{BRANCHES_UNKNOWN}' else reason end"
+_CONSUMER_SQL = (
+    "select gid, branch_id from {table} "
+    "where {where} and trans_type = 'msg' and op = 'action' and coalesce(reason, '') <> 'unfinished'"
+)
+_LEDGER_SQL = "select {gid}, {branch} from {table} where {where} and {given}"
+
+
+def arrow_schema(role: Role) -> pa.Schema:
+    """The schema of what a role's databases hold."""
+    if role is Role.COORDINATOR:
+        return JOURNAL
+    return PRODUCER if role is Role.PRODUCER else EFFECT
+
+
+def read_slice(source: Source, part: Slice) -> Iterator[pa.RecordBatch]:
+    """The rows of one slice, in a snapshot of its own."""
+    conditions: list[str] = []
+    parameters: list[object] = []
+    for condition, value in (("node = ?", part.node), (f"{part.key} >= ?", part.first), (f"{part.key} < ?", part.end)):
+        if value is not None:
+            conditions.append(condition)
+            parameters.append(value)
+    with open_database(source.location) as database:
+        yield from _read(source, database, part.table, " and ".join(conditions) or "1 = 1", parameters)
+
+
+def read_gids(source: Source, gids: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of the given gids: all tables in one snapshot, so that no message is seen between two of them."""
+    tables = ("message", "history") if source.location.role is Role.COORDINATOR else (source.location.table,)
+    column = source.location.gid_column if source.location.role is Role.LEDGER else "gid"
+    with open_database(source.location) as database:
+        for start in range(0, len(gids), GIDS_PER_STATEMENT):
+            some = asked_for(gids[start : start + GIDS_PER_STATEMENT], source.gids, source.location.engine)
+            for table in tables if some else ():
+                yield from _read(source, database, table, f"{column} in ({', '.join('?' * len(some))})", some)
+
+
+def _read(
+    source: Source, database: Database, table: str, where: str, parameters: Sequence[object]
+) -> Iterator[pa.RecordBatch]:
+    location = source.location
+    for lot in database.lots(_statement(source, table, where), parameters):
+        with collecting_nothing():
+            if location.role is Role.COORDINATOR:
+                batch = _batch(source, table, journal.columns_of(lot))
+            else:
+                batch = _batch(source, table, [[location.name] * len(lot), *zip(*lot, strict=True)])
+        yield batch
+
+
+def _batch(source: Source, table: str, columns: Sequence[Sequence[Any] | pa.Array]) -> pa.RecordBatch:
+    schema = arrow_schema(source.location.role)
+    arrays = [_array(source, table, field, column) for column, field in zip(columns, schema, strict=True)]
+    if source.location.role is Role.LEDGER:
+        # A char(n) column is filled up with spaces, and compares without them. In other columns a gid is found again
+        # only as it stands.
+        filled = arrays[1:] if source.gids is Kind.CHAR else arrays[2:]
+        arrays[-len(filled) :] = [pc.call_function("utf8_rtrim", [one], pc.TrimOptions(" ")) for one in filled]
+    gids = arrays[schema.get_field_index("gid")]
+    if gids.null_count:
+        raise CannotRead(
+            f"{_named(source)}: table {table} has rows without a gid (null); they can be compared with nothing."
+        )
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(source: Source, table: str, field: pa.Field, column: Sequence[Any] | pa.Array) -> pa.Array:
+    """A column of values as the databases give them: ids of any type become the text they stand for.
+
+    Raises:
+        CannotRead: what stands there is no such value, so that comparing it would say nonsense.
+    """
+    if isinstance(column, pa.Array):
+        return column
+    try:
+        return pa.array(column, type=field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        if pa.types.is_string(field.type):
+            try:
+                return pa.array([_text(value) for value in column], type=field.type)
+            except (UnicodeDecodeError, TypeError):
+                pass
+        kind = next((type(value).__name__ for value in column if not _fits(value, field.type)), "?")
+        raise CannotRead(
+            f"{_named(source)}: table {table} holds values of a wrong type for {field.name}: {kind} instead of "
+            f"{field.type}."
+        ) from error
+
+
+def _fits(value: object, kind: pa.DataType) -> bool:
+    try:
+        pa.scalar(_text(value) if pa.types.is_string(kind) else value, type=kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _named(source: Source) -> str:
+    location = source.location
+    return f"{location.role} {location.name}, {location.shown}"
+
+
+def _statement(source: Source, table: str, where: str) -> str:
+    location = source.location
+    if location.role is Role.COORDINATOR:
+        return (_MESSAGE_SQL if table == "message" else _HISTORY_SQL).format(where=where)
+    if location.role is Role.PRODUCER:
+        prepared = "prepared_at" if source.has_prepared_at else "null"
+        reason = _REASON_SQL if source.has_body else "reason"
+        return _PRODUCER_SQL.format(table=table, where=where, reason=reason, prepared=prepared)
+    if location.role is Role.CONSUMER:
+        return _CONSUMER_SQL.format(table=table, where=where)
+    given = is_given(location.gid_column, source.gids)
+    columns = {"gid": location.gid_column, "branch": location.branch_column}
+    return _LEDGER_SQL.format(table=table, where=where, given=given, **columns)
+
+
+def _text(value: object) -> str | None:
+    """A ledger may keep its ids in any column type that has one way of being written; gids are text.
+
+    Raises:
+        TypeError: a number with a fraction, a list or the like: no id.
+        UnicodeDecodeError: bytes that are no text.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).decode()
+    if isinstance(value, (int, uuid.UUID)) and not isinstance(value, bool):
+        return str(value)
+    raise TypeError(type(value).__name__)

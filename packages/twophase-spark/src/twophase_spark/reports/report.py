@@ -1,0 +1,183 @@
+"""The result for people and for machines: what was asked, what was found, what was not checked.
+
+JSON has a stable form (`format`; a change that could break a reader raises it), the HTML page stands alone (no script,
+nothing loaded), and both say first whether the promises held. Where too little was compared to say so, they say that.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from twophase_spark.coverage import Coverage
+from twophase_spark.inputs.increment import Run
+from twophase_spark.inputs.source import reference_skew_ms, skew_against
+from twophase_spark.locations import Role
+from twophase_spark.readers.probe import Source
+from twophase_spark.rules.comparison import AuditResult
+
+FORMAT = 2
+
+
+class Verdict(enum.StrEnum):
+    """What an audit ends with; the exit code follows from it."""
+
+    CLEAN = "clean"
+    VIOLATIONS = "violations"
+    NOTHING = "nothing"
+    """There was no message at all: right for a new system, wrong for a mistyped one."""
+    UNCHECKED = "unchecked"
+    """There were messages, and of none all could be told."""
+    INCOMPLETE = "incomplete"
+    """Something could not be checked, and the audit was asked to be complete."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 clean, 1 a promise is broken, 2 could not check."""
+        return {Verdict.CLEAN: 0, Verdict.VIOLATIONS: 1}.get(self, 2)
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """On what terms the audit was made. `since_ms`: the verified point that it extends, None for a whole audit."""
+
+    grace_s: float = 5.0
+    late_s: float = 3600.0
+    complete: bool = False
+    allow_empty: bool = False
+    since_ms: int | None = None
+    remarks: tuple[Coverage, ...] = ()
+    runs: tuple[Run, ...] = ()
+
+
+class SourceLine(msgspec.Struct, frozen=True):
+    """One database of the audit. `rows`: read in the first pass; coordinators are counted together, on their first."""
+
+    role: str
+    name: str
+    url: str
+    rows: int | None
+    horizon: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Everything a reader gets. Times are ISO 8601 in UTC, durations in seconds."""
+
+    format: int
+    verdict: Verdict
+    sentence: str
+    as_of: str
+    since: str | None
+    grace_s: float
+    late_s: float
+    duration_s: float
+    result: AuditResult
+    coverage: tuple[Coverage, ...]
+    sources: tuple[SourceLine, ...]
+    runs: tuple[Run, ...]
+
+
+def make_report(result: AuditResult, sources: Sequence[Source], terms: Terms, *, duration_s: float) -> Report:
+    """Put the result beside what it was made of."""
+    coverage = _coverage(result, sources, terms)
+    verdict = _verdict(result, terms, coverage)
+    return Report(
+        format=FORMAT,
+        verdict=verdict,
+        sentence=_sentence(verdict, result, terms),
+        as_of=when(result.as_of_ms) or "",
+        since=when(terms.since_ms),
+        grace_s=terms.grace_s,
+        late_s=terms.late_s,
+        duration_s=round(duration_s, 1),
+        result=result,
+        coverage=coverage,
+        sources=_lines(result, sources),
+        runs=terms.runs,
+    )
+
+
+def to_json(report: Report) -> bytes:
+    """The report as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
+
+
+def when(ms: int | None) -> str | None:
+    """Milliseconds since 1970 as a time a person can read; None stays None, and 0 was never.
+
+    >>> when(1_700_000_000_123), when(None)
+    ('2023-11-14T22:13:20.123Z', None)
+    """
+    if not ms:
+        return None
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _verdict(result: AuditResult, terms: Terms, coverage: tuple[Coverage, ...]) -> Verdict:
+    if result.violations:
+        return Verdict.VIOLATIONS
+    if not result.messages and terms.since_ms is None and not terms.allow_empty:
+        return Verdict.NOTHING
+    if result.messages and result.unchecked == result.messages:
+        return Verdict.UNCHECKED
+    if terms.complete and not all(line.checked for line in coverage):
+        return Verdict.INCOMPLETE
+    return Verdict.CLEAN
+
+
+def _sentence(verdict: Verdict, result: AuditResult, terms: Terms) -> str:
+    if verdict is Verdict.VIOLATIONS:
+        one = result.violations == 1
+        return f"{result.violations} of {result.messages} messages {'breaks' if one else 'break'} a promise."
+    if verdict is Verdict.NOTHING:
+        return "There are no messages in any of these databases, so nothing is proven. Are they the right ones?"
+    if verdict is Verdict.UNCHECKED:
+        return f"Of none of the {result.messages} messages could everything be told, so nothing is proven."
+    if verdict is Verdict.INCOMPLETE:
+        return "Nothing is broken as far as it was checked, and not everything was."
+    if not result.messages:
+        return "There are no messages yet." if terms.since_ms is None else "No message came since the last run."
+    return f"Every promise held for {result.messages} messages, as far as they could be checked."
+
+
+def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms) -> tuple[Coverage, ...]:
+    given = {role: [source.location.name for source in sources if source.location.role is role] for role in Role}
+
+    def line(what: str, role: Role, without: str) -> Coverage:
+        names = given[role]
+        return Coverage(what, bool(names), f"with {', '.join(names)}" if names else without)
+
+    lines = [
+        line("coordinator against producers: lost, ghost, contrary", Role.PRODUCER, "no --producer was given"),
+        line("coordinator against consumers: missing, orphan", Role.CONSUMER, "no --consumer was given"),
+        line("barrier against ledger: duplicate, missing, unguarded", Role.LEDGER, "no --ledger was given"),
+    ]
+    without = sorted(set(given[Role.CONSUMER]) - set(given[Role.LEDGER]))
+    if given[Role.LEDGER] and without:
+        lines.append(Coverage("ledgers of all consumers", checked=False, note=f"none for {', '.join(without)}"))
+    lines += [
+        Coverage(name, checked=False, note=f"{count} messages, for this reason not fully checked")
+        for name, count in sorted(result.unknown.items())
+    ]
+    reference_ms = reference_skew_ms(sources)
+    for source in sources:
+        skew_ms = skew_against(source, reference_ms)
+        if skew_ms:
+            how = f"{abs(skew_ms) / 1000:.1f} s {'ahead of' if skew_ms > 0 else 'behind'} the coordinators'"
+            name = f"clock of {source.location.role} {source.location.name}"
+            lines.append(Coverage(name, checked=False, note=f"{how}; horizons are taken with that margin"))
+    return (*lines, *terms.remarks)
+
+
+def _lines(result: AuditResult, sources: Sequence[Source]) -> tuple[SourceLine, ...]:
+    rows: dict[tuple[str, str], int] = {(row.role, row.source): row.rows for row in result.rows}
+    lines: list[SourceLine] = []
+    for source in sources:
+        location = source.location
+        name = "coordinator" if location.role is Role.COORDINATOR else location.name
+        horizon = when(source.horizon_ms) or "nothing cleaned"
+        count = rows.pop((location.role.value, name), None)
+        lines.append(SourceLine(location.role.value, location.name, location.shown, count, horizon))
+    return tuple(lines)

@@ -1,0 +1,302 @@
+"""The conditions of every class, as columns over the facts of one gid. `docs/reference/audit.md` says them in words.
+
+Each is of the form "this was seen, and what must have come before it was not", never "this came too late": so the
+second pass can settle what the first saw in the middle of a change. What a horizon or a missing database makes
+unknowable is never a violation; it is named in `unknown` instead.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
+
+from twophase.core.gid import RANDOM_BYTES, make_gid
+from twophase.core.lifecycle import State
+from twophase_spark.rules.taxonomy import VIOLATIONS, Flag
+from twophase_spark.schemas import BRANCHES_UNKNOWN
+
+COMMITTED, ROLLED_BACK = "msg", "rollback"
+BY_CHECK_BACK, BY_OPERATOR = "check-back", "operator"
+UNKNOWN = (
+    "history cleaned",
+    "producer not given",
+    "producer's barrier cleaned",
+    "consumer's barrier cleaned",
+    "branch of a service not given",
+    "unreadable message",
+    "born in the future",
+    "branches unknown",
+    "cleaned meanwhile",
+)
+"""What may be impossible to tell about a message, as it stands in `unknown`."""
+_OUR_GID = "^tp[0-9a-hjkmnp-tv-z]{26}$"
+_BIRTH_CHARACTERS = 12
+_IDS_TYPE = "array<string>"
+_STAGED = "staged_"
+_EFFECTS_TYPE = "array<struct<source:string,branch_id:string>>"
+_BRANCHES_TYPE = "array<struct<branch_id:string,url:string>>"
+FUTURE_MS = 3_600_000
+"""An audit may last, and messages go on being made; what is born later than this after its begin has a wrong clock."""
+
+
+class Table(msgspec.Struct, frozen=True):
+    """A table of a consumer, as commands that repair must call it and its columns."""
+
+    name: str
+    engine: str = "sqlite"
+    gid: str = "gid"
+    branch: str = "branch_id"
+
+
+class ServiceScope(msgspec.Struct, frozen=True):
+    """A consumer that was given. `urls`: the branches it serves begin so, empty for every one; `ledger`: if given."""
+
+    name: str
+    urls: tuple[str, ...] = ()
+    barrier: Table = Table("barrier")
+    ledger: Table | None = None
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """What may be concluded from the inputs.
+
+    `as_of_ms`: when the reading began, by the coordinators' clock; `late_ms`: the age above which a message that is
+    not final is late; `…_horizon_ms`: below it rows may have been cleaned, 0 for never; `identities`: of the given
+    producers' databases, None when one of them has none, so that no message can be told to belong elsewhere;
+    `ledgers`: the names of the consumers whose ledger was given.
+    """
+
+    as_of_ms: int
+    late_ms: int = 3_600_000
+    history_horizon_ms: int = 0
+    producer_horizon_ms: int = 0
+    consumer_horizon_ms: int = 0
+    producers: tuple[str, ...] = ()
+    identities: tuple[str, ...] | None = None
+    consumers: tuple[ServiceScope, ...] = ()
+    ledgers: tuple[str, ...] = ()
+
+
+class _Columns(msgspec.Struct, frozen=True):
+    """What the conditions are made of; each is true or false, never null."""
+
+    known: Column
+    checked: Column
+    state: Column
+    decided_by: Column
+    committed: Column
+    branches_unknown: Column
+    rolled_back: Column
+    producer_given: Column
+    producer_cleaned: Column
+    consumer_cleaned: Column
+    forgotten: Column
+    effects: Column
+    missing: Column
+    strange: Column
+    unbooked: Column
+    unguarded: Column
+    branches_elsewhere: Column
+
+    @property
+    def absent(self) -> Column:
+        """No producer row, and there must be one if there was ever a verdict."""
+        return ~self.committed & ~self.rolled_back & self.producer_given & ~self.producer_cleaned
+
+    def in_state(self, *states: State) -> Column:
+        """The message is known and in one of these states."""
+        return _sure(self.state.isin(*[int(state) for state in states]))
+
+
+def classify(facts: DataFrame, scope: Scope) -> DataFrame:
+    """Add `flags` (values of `Flag`, in the order of precedence), `violation`, and `unknown` (values of `UNKNOWN`)."""
+    made = msgspec.structs.asdict(_columns(scope))
+    # Columns of their own first: else every condition would carry a copy of what it is made of, and Spark would spend
+    # more time on planning than on a small audit.
+    staged = facts.withColumns({_STAGED + name: column for name, column in made.items()})
+    columns = _Columns(**{name: F.col(_STAGED + name) for name in made})
+    unknown = staged.withColumn("unknown", _names_where(_unknown(columns, scope)))
+    conditions = _conditions(columns, scope) | {Flag.UNCHECKED: F.size("unknown") > 0}
+    flagged = unknown.withColumn("flags", _names_where({flag.value: conditions[flag] for flag in Flag}))
+    violations = F.array(*[F.lit(flag.value) for flag in VIOLATIONS])
+    judged = flagged.withColumn("violation", F.arrays_overlap("flags", violations))
+    return judged.drop(*[_STAGED + name for name in made])
+
+
+def _conditions(c: _Columns, scope: Scope) -> dict[Flag, Column]:
+    has_effect = F.size(c.effects) > 0
+    delivered = c.in_state(State.SUBMITTED, State.SUCCEEDED)
+    failed, by_operator = c.in_state(State.FAILED), c.decided_by == BY_OPERATOR
+    not_committed = (c.rolled_back & ~c.committed) | c.absent
+    live = c.in_state(State.PREPARED, State.SUBMITTED)
+    message = F.col("message")
+    late = message["created_ms"] + F.coalesce(message["delay_ms"], F.lit(0)) < scope.as_of_ms - scope.late_ms
+    parked = live & _sure(message["parked"])
+    return {
+        Flag.LOST: c.committed & ((~c.known & ~c.forgotten) | (failed & ~by_operator)),
+        Flag.GHOST: (c.known & c.checked & not_committed & (delivered | has_effect))
+        | (~c.known & c.rolled_back & ~c.committed & has_effect),
+        Flag.DUPLICATE_EFFECT: (F.size("ledger") > F.size(F.array_distinct("ledger")))
+        | (F.size("barriers") > F.size(F.array_distinct(_branch_ids("barriers")))),
+        Flag.MISSING_EFFECT: (c.in_state(State.SUCCEEDED) & (F.size(c.missing) > 0) & ~c.consumer_cleaned)
+        | (F.size(c.unbooked) > 0),
+        Flag.ORPHAN: (~c.known & ~c.forgotten & has_effect) | (c.known & (F.size(c.strange) > 0)),
+        Flag.CONTRARY_VERDICT: (c.committed & failed & ~by_operator)
+        | (c.rolled_back & ~c.committed & c.checked & delivered)
+        | (c.absent & c.checked & failed & (c.decided_by == BY_CHECK_BACK)),
+        Flag.UNGUARDED_EFFECT: (F.size(c.unguarded) > 0) & ~c.consumer_cleaned,
+        Flag.STOPPED: c.committed & failed & by_operator,
+        Flag.PARKED: parked,
+        Flag.LATE: live & ~parked & _sure(late),
+        Flag.IN_FLIGHT: live & ~parked & ~_sure(late),
+    }
+
+
+def _unknown(c: _Columns, scope: Scope) -> dict[str, Column]:
+    verdict_due = c.checked & c.in_state(State.SUBMITTED, State.SUCCEEDED, State.FAILED) & ~c.committed & ~c.rolled_back
+    succeeded, lacking = c.in_state(State.SUCCEEDED), F.size(c.missing) > 0
+    conditions = (
+        ~c.known & c.forgotten & (c.committed | (F.size(c.effects) > 0)),
+        verdict_due & ~c.producer_given,
+        verdict_due & c.producer_given & c.producer_cleaned,
+        succeeded & lacking & c.consumer_cleaned,
+        succeeded & c.branches_elsewhere,
+        c.known & F.col("message")["checked"].isNull(),
+        c.known & _sure(born_too_late(F.col("message")["created_ms"], scope)),
+        c.branches_unknown & c.in_state(State.PREPARED, State.SUBMITTED, State.SUCCEEDED),
+        F.lit(False),
+    )
+    return dict(zip(UNKNOWN, conditions, strict=True))
+
+
+def _columns(scope: Scope) -> _Columns:
+    message = F.col("message")
+    known = message["state"].isNotNull()
+    reasons = F.transform("producers", lambda row: row["reason"])
+    branches = branches_of(message["branches"])
+    expected = served_branches(branches, scope)
+    effects = F.array_distinct(F.concat(_branch_ids("barriers"), _branch_ids("ledger")))
+    unbooked, unguarded = _unbooked(scope), F.array_except(F.array_distinct("ledger"), F.col("barriers"))
+    return _Columns(
+        known=known,
+        checked=_sure(message["checked"]),
+        state=message["state"],
+        decided_by=F.coalesce(message["decided_by"], F.lit("")),
+        committed=_sure(F.arrays_overlap(reasons, F.array(F.lit(COMMITTED), F.lit(BRANCHES_UNKNOWN)))),
+        branches_unknown=_sure(F.array_contains(reasons, BRANCHES_UNKNOWN)),
+        rolled_back=_sure(F.array_contains(reasons, ROLLED_BACK)),
+        producer_given=_producer_given(scope),
+        producer_cleaned=_born_before(scope.producer_horizon_ms),
+        consumer_cleaned=_born_before(scope.consumer_horizon_ms),
+        forgotten=_born_before(scope.history_horizon_ms),
+        effects=effects,
+        missing=F.array_except(F.transform(expected, lambda branch: branch["branch_id"]), effects),
+        strange=_strange(message["branches"]),
+        unbooked=F.array().cast(_IDS_TYPE) if unbooked is None else _ids(unbooked),
+        unguarded=_ids(unguarded),
+        branches_elsewhere=F.size(expected) < F.size(branches) if scope.consumers else F.lit(False),
+    )
+
+
+def lacking(scope: Scope) -> dict[str, Column]:
+    """What there is to repair in a finding: `missing` branches of a message that succeeded; `unbooked`, `unguarded`:
+    (source, branch_id) of effects that only the barrier or only the ledger has.
+
+    A branch whose barrier may have been cleaned is not missing: nothing would turn a second call away.
+    """
+    made = _columns(scope)
+    unbooked = _unbooked(scope)
+    of_class = {flag: F.array_contains("flags", flag.value) for flag in (Flag.MISSING_EFFECT, Flag.UNGUARDED_EFFECT)}
+    to_call = of_class[Flag.MISSING_EFFECT] & made.in_state(State.SUCCEEDED) & ~made.consumer_cleaned
+    return {
+        "missing": F.when(to_call, made.missing),
+        "unbooked": F.lit(None).cast(_EFFECTS_TYPE)
+        if unbooked is None
+        else F.when(of_class[Flag.MISSING_EFFECT], unbooked),
+        "unguarded": F.when(
+            of_class[Flag.UNGUARDED_EFFECT], F.array_except(F.array_distinct("ledger"), F.col("barriers"))
+        ),
+    }
+
+
+def _strange(branches: Column) -> Column:
+    """Barrier rows of branches that the message has not; none where not all of its calls can be named."""
+    named = branches.isNotNull() & ~F.exists(branches_of(branches), lambda branch: branch["url"].startswith("topic://"))
+    none = F.array().cast(_IDS_TYPE)
+    return F.when(named, F.array_except(_branch_ids("barriers"), _ids(branches_of(branches)))).otherwise(none)
+
+
+def _unbooked(scope: Scope) -> Column | None:
+    """Barrier rows whose ledger was given and has no row; None without any ledger."""
+    if not scope.ledgers:
+        return None
+    booked = F.filter("barriers", lambda row: row["source"].isin(*scope.ledgers))
+    return F.array_except(booked, F.array_distinct("ledger"))
+
+
+def branches_of(branches: Column) -> Column:
+    """A message's branches, none when they are not known."""
+    return F.coalesce(branches, F.array().cast(_BRANCHES_TYPE))
+
+
+def served_branches(branches: Column, scope: Scope) -> Column:
+    """Those whose effects the given consumers must have."""
+    if not scope.consumers:
+        return F.slice(branches, 1, 0)
+    return F.filter(branches, lambda branch: is_served(branch["url"], scope))
+
+
+def born_too_late(created_ms: Column, scope: Scope) -> Column:
+    """Whether this cannot be: a clock of the coordinators' goes wrong, and ages and horizons mean nothing."""
+    return created_ms > scope.as_of_ms + FUTURE_MS
+
+
+def is_served(url: Column, scope: Scope) -> Column:
+    """Whether one of the consumers serves this address. A topic that was not expanded yet names nobody."""
+    direct = ~url.startswith("topic://")
+    if any(not consumer.urls for consumer in scope.consumers):
+        return direct
+    served = F.lit(False)
+    for prefix in (prefix for consumer in scope.consumers for prefix in consumer.urls):
+        served |= url.startswith(prefix)
+    return direct & served
+
+
+def _producer_given(scope: Scope) -> Column:
+    """Whether the producer of this message is among the given ones, as far as its check address tells."""
+    if not scope.producers:
+        return F.lit(False)
+    if scope.identities is None:
+        return F.lit(True)
+    identity = F.col("message")["identity"]
+    return identity.isNull() | (F.size("producers") > 0) | identity.isin(*scope.identities)
+
+
+def _born_before(horizon_ms: int) -> Column:
+    """Whether rows of this gid may have been cleaned. A gid without any known birth may always have been."""
+    if horizon_ms <= 0:
+        return F.lit(False)
+    bound = make_gid(horizon_ms, bytes(RANDOM_BYTES))[:_BIRTH_CHARACTERS]
+    born_ms = F.coalesce(F.col("message")["created_ms"], F.col("prepared_ms"))
+    return (
+        F.when(born_ms.isNotNull(), born_ms < horizon_ms)
+        .when(F.col("gid").rlike(_OUR_GID), F.substring("gid", 1, _BIRTH_CHARACTERS) < bound)
+        .otherwise(F.lit(True))
+    )
+
+
+def _branch_ids(column: str) -> Column:
+    return _ids(F.col(column))
+
+
+def _ids(rows: Column) -> Column:
+    return F.transform(rows, lambda row: row["branch_id"])
+
+
+def _sure(condition: Column) -> Column:
+    return F.coalesce(condition, F.lit(False))
+
+
+def _names_where(conditions: dict[str, Column]) -> Column:
+    return F.array_compact(F.array(*[F.when(condition, F.lit(name)) for name, condition in conditions.items()]))

@@ -1,0 +1,214 @@
+"""The audit: DataFrames in, a verdict and a DataFrame of findings out. Nothing is a violation until it was seen twice.
+
+**Why twice.** The databases are read at slightly different moments while transfers go on, so one may already show what
+another does not yet. Every condition of `classify` reads "E was seen, and C, which must have come before E, was not".
+In a correct system C was there when E was seen; the second look reads C again for these gids only, *after* the first
+look has ended, and then finds it, whatever the order of reading. So a class counts only when both looks give it, and
+a system may be audited while it runs. What waiting is for: a replica that lags, and a branch called before its submit
+was flushed (`durability = "check-back"`), where E may precede C by a moment; so the second look waits for the grace
+time, unless nothing was in flight and every suspect is older than it: C is older still, and has arrived or never will.
+A suspect is as old as the newest time in its rows; one whose rows have none (an orphan's) is taken for young. One that
+an earlier run saw with the same rows a grace time ago has been waited for (`remembered`), and asks for no other wait.
+
+**How much.** `ordinary` sets apart, in one pass over everything, the few messages that are not plainly in order; only
+these are looked at in full. The driver holds counts, a bounded number of samples, and the rows of suspects while they
+are few (`inputs.source.GIDS_ON_DRIVER_MAX`); more of them stay in DataFrames, on disk when memory does not hold them.
+
+What is final and stays wrong is seen by every look, so a violation older than the audit is not missed. A message that
+becomes final during the first look may count as in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
+
+from twophase_spark.rules.classify import Scope, classify
+from twophase_spark.rules.facts import Inputs, by_gid, long_form
+from twophase_spark.rules.ordinary import separate, sources
+from twophase_spark.rules.remembered import REMEMBERED, with_remembered
+from twophase_spark.rules.samples import SAMPLES_PER_FLAG, Finding, chosen, sample
+from twophase_spark.rules.settle import settle, with_the_vanished
+from twophase_spark.rules.taxonomy import OPEN, VIOLATIONS, Flag
+
+_OPEN_NAMES = frozenset(flag.value for flag in OPEN)
+_KEPT = StorageLevel.MEMORY_AND_DISK
+
+
+class Again(NamedTuple):
+    """How to look closer, or once more.
+
+    `rows`: the rows of these gids as they are now, already read: (a DataFrame with the column gid, how many they are)
+    -> the inputs; `scope`: what may be concluded, asked after the rows were read, because whoever cleans raises the
+    horizon in the transaction of its deletes.
+    """
+
+    rows: Callable[[DataFrame, int], Inputs]
+    scope: Callable[[], Scope]
+
+
+class RowCount(msgspec.Struct, frozen=True):
+    """How many rows the first pass read of one source."""
+
+    role: str
+    source: str
+    rows: int
+
+
+class AuditResult(msgspec.Struct, frozen=True):
+    """What was found.
+
+    `counts`: messages by class, one message counted in each of its classes; `primary`: violating messages by their
+    first class; `unchecked`: messages of which something could not be told, `unknown` says what; `suspects`: of the
+    first look, `settled`: those the second found in order; `samples`: some messages of every class but in flight.
+    """
+
+    as_of_ms: int
+    messages: int
+    clean: int
+    violations: int
+    counts: dict[str, int]
+    primary: dict[str, int]
+    unknown: dict[str, int]
+    suspects: int
+    settled: int
+    waited: bool
+    rows: tuple[RowCount, ...]
+    samples: tuple[Finding, ...]
+
+    @property
+    def unchecked(self) -> int:
+        """Messages of which something could not be compared."""
+        return self.counts[Flag.UNCHECKED.value]
+
+
+class Audited(NamedTuple):
+    """`findings`: every message that is not plainly in order: gid, primary, flags, unknown, and both sides' rows.
+
+    `held` is what is persisted for it, until `release`.
+    """
+
+    result: AuditResult
+    findings: DataFrame
+    held: DataFrame
+
+    def release(self) -> None:
+        """Let go of what the findings are kept in; they cannot be used afterwards."""
+        self.held.unpersist()
+
+
+def compare(
+    inputs: Inputs,
+    scope: Scope,
+    again: Again | None = None,
+    wait: Callable[[], None] = lambda: None,
+    expected: DataFrame | None = None,
+    grace_ms: int = 0,
+    seen: DataFrame | None = None,
+) -> Audited:
+    """Compare all sides.
+
+    Arguments:
+        inputs: the rows of every side.
+        scope: what may be concluded from them.
+        again: reads rows closer and once more; None takes `inputs` as data that does not change.
+        wait: lets the grace time pass; called before the second look when something may still arrive.
+        expected: gids that were open, broken or told of before: one whose message is nowhere is not checkable, unless
+            what is left of it is broken.
+        grace_ms: how long that is; a suspect this old at `scope.as_of_ms` needs no waiting for.
+        seen: suspects of an earlier run, at least that long ago, with the digests of their rows (see `remembered`).
+
+    Raises:
+        CannotRead: a source cannot be read, or has rows without a gid.
+    """
+    separated = separate(inputs, scope, expected)
+    look = again or _unchanging(inputs, scope)
+    first, concluded = _look(separated.others, separated.others_count, look, expected)
+    fresh = F.col("violation") & ~F.col(REMEMBERED)
+    asking = (F.bool_or(fresh).alias("fresh"), F.bool_or(fresh & _is_younger(scope.as_of_ms - grace_ms)).alias("young"))
+    counted = _count(with_remembered(first, seen), *asking) if separated.others_count else []
+    separated.held.unpersist()
+    suspects_count = sum(row["messages"] for row in counted if row["violation"])
+    suspects = first.where("violation").select("gid", "flags")
+    waited = False
+    if again is None or not suspects_count:
+        settled, final = 0, first
+    else:
+        is_open = any(not _OPEN_NAMES.isdisjoint(row["flags"]) for row in counted)
+        waited = any(row["young"] or (is_open and row["fresh"]) for row in counted)
+        if waited:
+            wait()
+        second, concluded = _look(suspects.select("gid"), suspects_count, again, expected)
+        final = first.where(~F.col("violation")).unionByName(settle(suspects, second)).persist(_KEPT)
+        counted = _count(final)
+        settled = suspects_count - sum(row["messages"] for row in counted if row["violation"])
+        second.unpersist()
+        first.unpersist()
+    counts, primary, unknown = _totals(counted)
+    rows = zip(sources(scope), separated.rows, strict=True)
+    result = AuditResult(
+        as_of_ms=scope.as_of_ms,
+        messages=separated.ordinary + separated.others_count,
+        clean=separated.ordinary + sum(row["messages"] for row in counted if not row["flags"]),
+        violations=sum(row["messages"] for row in counted if row["violation"]),
+        counts=counts,
+        primary=primary,
+        unknown=unknown,
+        suspects=suspects_count,
+        settled=settled,
+        waited=waited,
+        rows=tuple(RowCount(role.value, name, count) for (role, name), count in rows),
+        samples=sample(final, chosen(counted), concluded),
+    )
+    return Audited(result, final.where(F.size("flags") > 0).withColumn("primary", F.col("flags")[0]), final)
+
+
+def _look(gids: DataFrame, count: int, again: Again, expected: DataFrame | None) -> tuple[DataFrame, Scope]:
+    """Everything about these gids, classified and persisted, a row for every one of them; and what it rests on."""
+    facts = by_gid(long_form(again.rows(gids, count)))
+    scope = again.scope()
+    return with_the_vanished(gids, classify(facts, scope), expected).persist(_KEPT), scope
+
+
+def _unchanging(inputs: Inputs, scope: Scope) -> Again:
+    def rows(gids: DataFrame, _: int) -> Inputs:
+        return Inputs(*(frame.join(gids, "gid", "left_semi") for frame in inputs))
+
+    return Again(rows, lambda: scope)
+
+
+def _is_younger(than_ms: int) -> Column:
+    """Whether anything that is known of this gid happened after this moment, or no time is known of it at all."""
+    message = F.col("message")
+    times = [message[name] for name in ("created_ms", "decided_ms", "finished_ms")]
+    return F.coalesce(F.greatest(*times, "prepared_ms") > than_ms, F.lit(True))
+
+
+def _count(findings: DataFrame, *asking: Column) -> list[Any]:
+    """How many messages say the same, some of their gids, and what else is asked of them.
+
+    As many rows as there are combinations of classes.
+    """
+    first = F.min_by("gid", "gid", SAMPLES_PER_FLAG).alias("gids")
+    grouped = findings.groupBy("flags", "unknown", "violation")
+    return grouped.agg(F.count("*").alias("messages"), first, *asking).collect()
+
+
+def _totals(counted: list[Any]) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    counts = {flag.value: 0 for flag in Flag}
+    primary: dict[str, int] = {}
+    unknown: dict[str, int] = {}
+    for row in counted:
+        for flag in row["flags"]:
+            counts[flag] += row["messages"]
+        for reason in row["unknown"]:
+            unknown[reason] = unknown.get(reason, 0) + row["messages"]
+        if row["violation"]:
+            primary[row["flags"][0]] = primary.get(row["flags"][0], 0) + row["messages"]
+    order = [flag.value for flag in VIOLATIONS]
+    return counts, dict(sorted(primary.items(), key=lambda item: order.index(item[0]))), unknown

@@ -1,0 +1,230 @@
+"""The first look: which messages are ordinary, by a few numbers each, so that only the others are looked at in full.
+
+Nearly every message of a sound system succeeded, was committed, and took effect once at each branch. To see that, no
+row need be kept: each side adds to the numbers of its gid. The message takes its branches away, each barrier row
+brings one back, and each ledger row answers for a barrier row: what is in order ends at zero, both in number and in
+the exclusive or of the branches' 64-bit hashes. So the shuffle carries a few words a row instead of addresses and
+lists, and the aggregation needs no objects.
+
+Never ordinary is what might be anything else: whatever is not final, is known twice, cannot be read, lacks a producer,
+or does not end at zero. `classify` decides on those. An accident of the hashes could hide a violation with a chance
+of one in 2**64 a message.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import NamedTuple
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
+
+from twophase.core.errors import CannotRead
+from twophase.core.lifecycle import State
+from twophase_spark.locations import Role
+from twophase_spark.rules.classify import (
+    COMMITTED,
+    ROLLED_BACK,
+    Scope,
+    born_too_late,
+    branches_of,
+    is_served,
+    served_branches,
+)
+from twophase_spark.rules.facts import PRODUCER_ROW_OF_LEDGER, Inputs
+
+_SUCCEEDED, _FAILED, _CHECKED, _PLAIN, _COMMITTED, _ROLLED_BACK, _ODD = (1 << place for place in range(7))
+_ORDINARY = (
+    0,
+    _ROLLED_BACK,
+    _SUCCEEDED | _CHECKED | _COMMITTED,
+    _SUCCEEDED | _PLAIN,
+    _FAILED | _CHECKED | _ROLLED_BACK,
+    _FAILED | _PLAIN,
+)
+"""What the sides of an ordinary message may say together. 0: there is none, only rows of a ledger for no branch."""
+_EXPECTED = 1 << 7
+"""Said of a gid that was open or broken before: without its message, nothing that is left of it is ordinary."""
+_ONE_BOOKED = 1 << 32
+"""Effects are counted in the lower half of a long, bookings in the upper: both are zero when the sum is."""
+
+
+class Separated(NamedTuple):
+    """`ordinary`: how many messages are; `others`: the gids that are not; `rows`: of each source, in their order.
+
+    `held` is what is persisted for `others`: to be unpersisted when they have been used.
+    """
+
+    ordinary: int
+    others: DataFrame
+    others_count: int
+    rows: tuple[int, ...]
+    held: DataFrame
+
+
+def sources(scope: Scope) -> list[tuple[Role, str]]:
+    """What is counted apart: (role, name)."""
+    return [
+        (Role.COORDINATOR, Role.COORDINATOR.value),
+        *((Role.PRODUCER, name) for name in scope.producers),
+        *((Role.CONSUMER, consumer.name) for consumer in scope.consumers),
+        *((Role.LEDGER, name) for name in scope.ledgers),
+    ]
+
+
+def separate(inputs: Inputs, scope: Scope, expected: DataFrame | None = None) -> Separated:
+    """Tell ordinary messages from the others; reads every input once.
+
+    Arguments:
+        inputs: the rows of every side.
+        scope: what may be concluded from them.
+        expected: gids of which there must be a message; one that has none is among the others.
+
+    Raises:
+        CannotRead: a row has no gid.
+    """
+    names = [f"rows{place}" for place in range(len(sources(scope)))]
+    by_gid = numbers_by_gid(inputs, scope, expected)
+    # One group for all ordinary messages, one for each other gid: the result is as small as the trouble is.
+    counted = (
+        by_gid.groupBy(F.when(~F.col("ordinary"), F.col("gid")).alias("gid"))
+        .agg(
+            F.count_if("told").alias("messages"),
+            F.count_if(F.col("gid").isNull()).alias("nameless"),
+            *[F.sum(name).alias(name) for name in names],
+        )
+        .persist(StorageLevel.MEMORY_AND_DISK)
+    )
+    is_other = F.col("gid").isNotNull()
+    [row] = counted.agg(
+        F.coalesce(F.sum(F.when(~is_other, F.col("messages"))), F.lit(0)).alias("ordinary"),
+        F.count("gid").alias("others"),
+        F.coalesce(F.sum("nameless"), F.lit(0)).alias("nameless"),
+        *[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in names],
+    ).collect()
+    assert isinstance(row, Row)
+    if row["nameless"]:
+        raise CannotRead("Some rows have no gid (null), so nothing can be said about them.")
+    rows = tuple(row[name] for name in names)
+    return Separated(row["ordinary"], counted.where(is_other).select("gid"), row["others"], rows, counted)
+
+
+def numbers_by_gid(inputs: Inputs, scope: Scope, expected: DataFrame | None = None) -> DataFrame:
+    """(gid, ordinary, told, rows0, rows1, …): one row a gid, with the rows that each source has of it.
+
+    `told`: somebody tells of a message; of what is ordinary and not told, a ledger has rows that are no branch's.
+    """
+    parts = _parts(inputs, scope)
+    in_order: tuple[int, ...] = _ORDINARY
+    if expected is not None:
+        zero = F.lit(0).cast("bigint")
+        parts.append(_numbers(expected, F.lit(-1), F.lit(_EXPECTED), zero, zero))
+        in_order = (*_ORDINARY, *(says | _EXPECTED for says in _ORDINARY if says & (_SUCCEEDED | _FAILED)))
+    long = reduce(DataFrame.unionByName, parts)
+    # Sent to the gid's partition first, and summed there once. A sum on the way, as `groupBy` alone makes it, saves
+    # nothing where nearly every row of a source has a gid of its own: it is one more hash table of everything.
+    grouped = (
+        long.repartition("gid")
+        .groupBy("gid")
+        .agg(
+            F.bit_or("says").alias("says"),
+            F.bit_xor("hashes").alias("hashes"),
+            F.sum("count").alias("count"),
+            *[F.count_if(F.col("source") == place).alias(f"rows{place}") for place in range(len(sources(scope)))],
+        )
+    )
+    ordinary = F.col("says").isin(*in_order) & (F.col("hashes") == 0) & (F.col("count") == 0)
+    made = {"ordinary": ordinary, "told": F.col("says") != 0}
+    return grouped.withColumns(made).drop("says", "hashes", "count")
+
+
+def _parts(inputs: Inputs, scope: Scope) -> list[DataFrame]:
+    """Every row as (gid, source, says, hashes, count)."""
+    places = {source: place for place, source in enumerate(sources(scope))}
+
+    def place_of(role: Role) -> Column:
+        column = F.lit(-1)
+        for (of, name), place in places.items():
+            if of is role:
+                column = F.when(F.col("source") == name, F.lit(place)).otherwise(column)
+        return column
+
+    has_ledger = F.col("source").isin(*scope.ledgers) if scope.ledgers else F.lit(False)
+    booking = F.xxhash64(F.lit("ledger"), "source", "branch_id")
+    booked = ~F.coalesce("branch_id", F.lit("")).isin("", PRODUCER_ROW_OF_LEDGER)
+    zero = F.lit(0).cast("bigint")
+    return [
+        _journal(inputs.journal, scope),
+        _numbers(inputs.producers, place_of(Role.PRODUCER), _verdict(F.col("reason")), zero, zero),
+        _numbers(
+            inputs.consumers,
+            place_of(Role.CONSUMER),
+            F.lit(0),
+            F.xxhash64("branch_id").bitwiseXOR(F.when(has_ledger, booking).otherwise(zero)),
+            F.when(has_ledger, F.lit(1 + _ONE_BOOKED)).otherwise(F.lit(1)),
+        ),
+        _numbers(
+            inputs.ledgers,
+            place_of(Role.LEDGER),
+            F.lit(0),
+            F.when(booked, booking).otherwise(zero),
+            F.when(booked, F.lit(-_ONE_BOOKED)).otherwise(zero),
+        ),
+    ]
+
+
+def _journal(journal: DataFrame, scope: Scope) -> DataFrame:
+    branches = branches_of(F.col("branches"))
+    count, hashes = _expected(branches, scope)
+    succeeded = F.col("state") == int(State.SUCCEEDED)
+    state = (
+        F.when(succeeded, F.lit(_SUCCEEDED))
+        .when(F.col("state") == int(State.FAILED), F.lit(_FAILED))
+        .otherwise(F.lit(_ODD))
+    )
+    checked = F.when(F.col("checked"), F.lit(_CHECKED)).when(~F.col("checked"), F.lit(_PLAIN)).otherwise(F.lit(_ODD))
+    elsewhere = count < F.size(branches) if scope.consumers else F.lit(False)
+    odd = F.when(elsewhere | born_too_late(F.col("created_ms"), scope), F.lit(_ODD)).otherwise(F.lit(0))
+    nothing = F.lit(0).cast("bigint")
+    return _numbers(
+        journal,
+        F.lit(0),
+        state.bitwiseOR(checked).bitwiseOR(odd),
+        F.when(succeeded, hashes).otherwise(nothing),
+        F.when(succeeded, -count.cast("bigint")).otherwise(nothing),
+    )
+
+
+def _expected(branches: Column, scope: Scope) -> tuple[Column, Column]:
+    """How many of these branches must have effects, and the exclusive or of their hashes.
+
+    A single branch, as nearly all messages have, is looked at by itself: Spark compiles no function over an array.
+    """
+    expected = served_branches(branches, scope)
+    nothing = F.lit(0).cast("bigint")
+    first = F.get(branches, F.lit(0))
+    due = is_served(first["url"], scope) if scope.consumers else F.lit(False)
+    has_one = F.size(branches) == 1
+    count = F.when(has_one, F.when(due, F.lit(1)).otherwise(F.lit(0))).otherwise(F.size(expected))
+    all_hashes = F.aggregate(expected, nothing, lambda sofar, one: sofar.bitwiseXOR(F.xxhash64(one["branch_id"])))
+    hash_of_first = F.when(due, F.xxhash64(first["branch_id"])).otherwise(nothing)
+    return count, F.when(has_one, hash_of_first).otherwise(all_hashes)
+
+
+def _verdict(reason: Column) -> Column:
+    return (
+        F.when(reason == COMMITTED, F.lit(_COMMITTED))
+        .when(reason == ROLLED_BACK, F.lit(_ROLLED_BACK))
+        .otherwise(F.lit(_ODD))
+    )
+
+
+def _numbers(frame: DataFrame, source: Column, says: Column, hashes: Column, count: Column) -> DataFrame:
+    return frame.select(
+        F.col("gid"),
+        source.cast("int").alias("source"),
+        says.cast("int").alias("says"),
+        hashes.alias("hashes"),
+        count.cast("bigint").alias("count"),
+    )

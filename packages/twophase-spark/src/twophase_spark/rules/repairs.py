@@ -1,0 +1,164 @@
+"""The command that repairs a class, for one message. The audit only reads: it prints commands, and runs none.
+
+Every text that stands in a command is quoted for the shell or for SQL, because gids and addresses come from elsewhere.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from twophase_spark.rules.classify import ServiceScope, Table
+from twophase_spark.rules.taxonomy import Flag
+
+_TURNED_AWAY = (
+    "its barrier row stands without a booking, and a repeated call is turned away: if the effect is nowhere, take the "
+    "row away"
+)
+
+
+class Repair(msgspec.Struct, frozen=True):
+    """One step. `command` is for a shell, unless it begins with `--`: then it is SQL for the database named there."""
+
+    flag: str
+    why: str
+    command: str
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """What is to be repaired, and where.
+
+    `missing`: branches of a message that succeeded which have no effect at all; `unbooked`, `unguarded`: (service,
+    branch) of effects that only its barrier or only its ledger has; `effects`: services that have rows of the gid;
+    `services`: where their tables are.
+    """
+
+    missing: tuple[str, ...] = ()
+    unbooked: tuple[tuple[str, str], ...] = ()
+    unguarded: tuple[tuple[str, str], ...] = ()
+    effects: tuple[str, ...] = ()
+    services: tuple[ServiceScope, ...] = ()
+
+    def service(self, name: str) -> ServiceScope:
+        """The service of this name; one of which nothing is known has a placeholder for its ledger."""
+        unknown = ServiceScope(name, ledger=Table("LEDGER"))
+        return next((one for one in self.services if one.name == name), unknown)
+
+
+_NO_EVIDENCE = Evidence()
+
+
+def repairs_of(
+    gid: str, flags: Sequence[str], message: Mapping[str, Any] | None, evidence: Evidence = _NO_EVIDENCE
+) -> tuple[Repair, ...]:
+    """What to run, in this order, once a person has looked: each class' own step.
+
+    >>> [step.command for step in repairs_of("order-17", ["parked"], {})]
+    ['twophase messages redrive order-17']
+    >>> repairs_of("order 17", ["late"], {})[0].command
+    "twophase messages retry-now 'order 17'"
+    """
+    if not gid.isprintable():
+        return ()  # a line break would end a comment, and begin a command
+    return tuple(
+        Repair(flag, why, command)
+        for flag in flags
+        for why, command in _steps(Flag(flag), gid, message or {}, evidence)
+    )
+
+
+def _steps(flag: Flag, gid: str, message: Mapping[str, Any], evidence: Evidence) -> list[tuple[str, str]]:
+    name = shlex.quote(gid)
+    explain = f"twophase explain {name}"
+    if flag is Flag.PARKED:
+        return [("when its cause is gone", f"twophase messages redrive {name}")]
+    if flag in {Flag.LATE, Flag.IN_FLIGHT}:
+        return [("try at once instead of at the next turn", f"twophase messages retry-now {name}")]
+    if flag is Flag.LOST:
+        return [
+            ("who decided against it, if it is known at all", explain),
+            *_calls("the transaction is committed: its calls must follow", gid, message),
+        ]
+    if flag is Flag.MISSING_EFFECT:
+        again = _calls("call the branch again; its barrier lets it through once", gid, message, evidence.missing)
+        return [*again, *_unbooked(gid, message, evidence)] or [("what was called", explain)]
+    if flag is Flag.CONTRARY_VERDICT:
+        return [("who decided, and why", explain)]
+    if flag in {Flag.GHOST, Flag.ORPHAN}:
+        why = "what has to be undone, by your own means"
+        own = [branch["branch_id"] for branch in message.get("branches") or ()]
+        if flag is Flag.ORPHAN and own:
+            why += f"; not of {', '.join(own)}, which the message has"
+        return [("what became of it", explain), *((why, command) for command in _rows(gid, evidence))]
+    if flag is Flag.DUPLICATE_EFFECT:
+        why = "which rows are too many: undo all but one of each branch"
+        return [(why, command) for command in _rows(gid, evidence)] or [("what is known about it", explain)]
+    if flag is Flag.UNGUARDED_EFFECT:
+        why = "the row that keeps a repeated call from taking effect again"
+        guards = [(why, _guard(evidence.service(one), gid, branch)) for one, branch in _sound(evidence.unguarded)]
+        return guards or [("what is known about it", explain)]
+    return [("what is known about it", explain)]
+
+
+def _calls(
+    why: str, gid: str, message: Mapping[str, Any], wanted: Sequence[str] | None = None
+) -> list[tuple[str, str]]:
+    """Calls of these branches; None for all."""
+    steps: list[tuple[str, str]] = []
+    for branch in message.get("branches") or ():
+        url = branch["url"]
+        if not url.startswith(("http://", "https://")) or (wanted is not None and branch["branch_id"] not in wanted):
+            continue
+        query = urlencode({"gid": gid, "trans_type": "msg", "branch_id": branch["branch_id"], "op": "action"})
+        target = f"{url}{'&' if '?' in url else '?'}{query}"
+        steps.append((why, f"curl -X POST {shlex.quote(target)} -H 'Content-Type: application/json' -d @PAYLOAD"))
+    return steps
+
+
+def _unbooked(gid: str, message: Mapping[str, Any], evidence: Evidence) -> list[tuple[str, str]]:
+    steps: list[tuple[str, str]] = []
+    for name, branch in _sound(evidence.unbooked):
+        table = evidence.service(name).barrier
+        where = f"trans_type = 'msg' and {_is(table, gid)} and {_is(table, branch, table.branch)} and op = 'action'"
+        steps.append((_TURNED_AWAY, _sql(name, f"delete from {table.name} where {where}")))  # noqa: S608 -- shown, not run
+        steps += _calls("then call the branch again", gid, message, [branch])
+    return steps
+
+
+def _rows(gid: str, evidence: Evidence) -> list[str]:
+    """Look at what a service has of it: in its ledger, or in its barrier when no ledger of it was given."""
+    statements: list[str] = []
+    for name in filter(str.isprintable, evidence.effects):
+        service = evidence.service(name)
+        table = service.ledger or service.barrier
+        query = f"select * from {table.name} where {_is(table, gid)} order by {table.branch}"  # noqa: S608 -- shown, not run
+        statements.append(_sql(name, query))
+    return statements
+
+
+def _guard(service: ServiceScope, gid: str, branch: str) -> str:
+    table = service.barrier
+    row = f"'msg', {_text(table, gid)}, {_text(table, branch)}, 'action', '01', 'action'"
+    columns = "trans_type, gid, branch_id, op, barrier_id, reason"
+    return _sql(service.name, f"insert into {table.name} ({columns}) values ({row})")  # noqa: S608 -- shown, not run
+
+
+def _sound(effects: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(service, branch) for service, branch in effects if (service + branch).isprintable()]
+
+
+def _sql(service: str, statement: str) -> str:
+    return f"-- in {service}'s database: {statement};"
+
+
+def _is(table: Table, text: str, column: str = "") -> str:
+    return f"{column or table.gid} = {_text(table, text)}"
+
+
+def _text(table: Table, text: str) -> str:
+    quoted = text.replace("'", "''")
+    return "'" + (quoted.replace("\\", "\\\\") if table.engine == "mysql" else quoted) + "'"

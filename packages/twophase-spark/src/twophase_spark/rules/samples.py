@@ -1,0 +1,93 @@
+"""Some messages of every class, with what each side says about them: a bounded number, whatever was found."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
+
+from twophase_spark.rules.classify import Scope, ServiceScope, lacking
+from twophase_spark.rules.repairs import Evidence, Repair, repairs_of
+from twophase_spark.rules.taxonomy import Flag
+
+SAMPLES_PER_FLAG = 20
+ROWS_PER_SIDE = 50
+"""A gid that was booked a million times is a finding; its millionth row is none."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One message that is not in order, with what each side says about it, and what to do."""
+
+    gid: str
+    flags: tuple[str, ...]
+    unknown: tuple[str, ...]
+    message: dict[str, Any] | None
+    producers: tuple[dict[str, Any], ...]
+    barriers: tuple[dict[str, Any], ...]
+    ledger: tuple[dict[str, Any], ...]
+    repairs: tuple[Repair, ...]
+
+
+def chosen(counted: list[Any]) -> set[str]:
+    """The first gids of every class that occurs, in flight excepted.
+
+    Arguments:
+        counted: for each combination of `flags`, the first of its `gids`, at least SAMPLES_PER_FLAG of them if it has
+            so many. The first ones of a class are among the first ones of the combinations it occurs in.
+    """
+    found: set[str] = set()
+    for flag in Flag:
+        if flag is not Flag.IN_FLIGHT:
+            gids = itertools.chain.from_iterable(row["gids"] for row in counted if flag.value in row["flags"])
+            found.update(heapq.nsmallest(SAMPLES_PER_FLAG, gids))
+    return found
+
+
+def sample(findings: DataFrame, gids: set[str], scope: Scope) -> tuple[Finding, ...]:
+    """What each side says about these.
+
+    Arguments:
+        findings: as `classify` and `settle` make them.
+        gids: as `chosen`; of none, nothing is asked.
+        scope: what was concluded from, and where the rows are.
+    """
+    if not gids:
+        return ()
+    sides = ("producers", "barriers", "ledger")
+    lists = {side: F.col(side) for side in sides} | lacking(scope)
+    some = findings.where(F.col("gid").isin(*sorted(gids))).select(
+        "gid",
+        "flags",
+        "unknown",
+        "message",
+        *[F.slice(rows, 1, ROWS_PER_SIDE).alias(side) for side, rows in lists.items()],
+    )
+    found = [_finding(row.asDict(recursive=True), scope.consumers) for row in some.collect()]
+    order = [flag.value for flag in Flag]
+    return tuple(sorted(found, key=lambda one: (order.index(one.flags[0]), one.gid)))
+
+
+def _finding(row: dict[str, Any], services: tuple[ServiceScope, ...]) -> Finding:
+    flags = tuple(row["flags"])
+    effects = [effect["source"] for side in ("barriers", "ledger") for effect in row[side] or ()]
+    evidence = Evidence(
+        missing=tuple(row["missing"] or ()),
+        unbooked=tuple((one["source"], one["branch_id"]) for one in row["unbooked"] or ()),
+        unguarded=tuple((one["source"], one["branch_id"]) for one in row["unguarded"] or ()),
+        effects=tuple(sorted(set(effects))),
+        services=services,
+    )
+    return Finding(
+        gid=row["gid"],
+        flags=flags,
+        unknown=tuple(row["unknown"]),
+        message=row["message"],
+        producers=tuple(row["producers"] or ()),
+        barriers=tuple(row["barriers"] or ()),
+        ledger=tuple(row["ledger"] or ()),
+        repairs=repairs_of(row["gid"], flags, row["message"], evidence),
+    )

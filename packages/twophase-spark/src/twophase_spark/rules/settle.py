@@ -1,0 +1,63 @@
+"""What a suspect is after both looks, as columns: violations that both saw count; what only one saw is still moving."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
+
+from twophase_spark.rules.taxonomy import OPEN, VIOLATIONS, Flag
+
+VANISHED = "cleaned meanwhile"
+_EXPECTED = "was_expected"
+
+
+def with_the_vanished(gids: DataFrame, looked: DataFrame, expected: DataFrame | None = None) -> DataFrame:
+    """A row for every gid that was asked for: one whose rows have gone since cannot be checked any more.
+
+    Arguments:
+        gids: what was asked for.
+        looked: what was found, classified. A ledger's rows for no branch tell nothing of a message.
+        expected: gids that were open or broken before. Of one without its message, what is left may look in order.
+    """
+    found = gids.join(looked, "gid", "left")
+    unknown = F.col("message").isNull() | F.col("message")["state"].isNull()
+    nothing = [F.coalesce(F.size(side), F.lit(0)) <= 0 for side in ("producers", "barriers", "ledger")]
+    gone = reduce(Column.__and__, nothing, unknown)
+    if expected is not None:
+        found = found.join(expected.distinct().withColumn(_EXPECTED, F.lit(True)), "gid", "left")
+        gone |= F.coalesce(_EXPECTED, F.lit(False)) & unknown & (F.size("flags") == 0)
+    marked = found.withColumns(
+        {
+            "flags": F.when(gone, _names((Flag.UNCHECKED,))).otherwise(F.col("flags")),
+            "unknown": F.when(gone, F.array(F.lit(VANISHED))).otherwise(F.col("unknown")),
+            "violation": F.coalesce("violation", F.lit(False)),
+        }
+    )
+    return marked.drop(_EXPECTED)
+
+
+def settle(first: DataFrame, second: DataFrame) -> DataFrame:
+    """`second` with the flags that hold after both looks.
+
+    Arguments:
+        first: (gid, flags) of every suspect.
+        second: the same gids as they were found afterwards.
+    """
+    violations = _names(VIOLATIONS)
+    before, now = F.col("flags_before"), F.col("flags")
+    confirmed = F.array_intersect(F.array_intersect(before, now), violations)
+    rest = F.array_except(now, violations)
+    unconfirmed = F.array_except(F.array_intersect(now, violations), before)
+    moving = (F.size(unconfirmed) > 0) & (F.size(confirmed) == 0) & ~F.arrays_overlap(rest, _names(OPEN))
+    moved = F.when(moving, _names((Flag.IN_FLIGHT,))).otherwise(F.array().cast("array<string>"))
+    holds = F.concat(confirmed, rest, moved)
+    ordered = F.filter(_names(tuple(Flag)), lambda name: F.array_contains(holds, name))
+    joined = second.join(first.withColumnRenamed("flags", "flags_before"), "gid")
+    settled = joined.withColumn("flags", ordered).drop("flags_before")
+    return settled.withColumn("violation", F.arrays_overlap("flags", violations))
+
+
+def _names(flags: tuple[Flag, ...]) -> Column:
+    return F.array(*[F.lit(flag.value) for flag in flags])

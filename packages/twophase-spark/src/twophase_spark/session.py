@@ -1,0 +1,225 @@
+"""A Spark on this machine, for one command: quiet, bound to 127.0.0.1, gone afterwards.
+
+Local mode, because an audit of a day's messages fits one machine; whoever has a cluster passes the functions of
+this package their own SparkSession instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+import pyspark
+from py4j.java_gateway import java_import  # type: ignore[import-untyped]
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from twophase.core.errors import ConfigurationError, SparkUnavailable
+from twophase_spark._java import Java, find_java
+
+_LOG_CHARACTERS_SHOWN = 2000
+_JAVA_END_SECONDS_MAX = 30
+_SOCKET_FOLDER_BYTES_MAX = 60
+"""A socket's path has 103 bytes at most on any system, and Spark's names of them take 43."""
+_MUCH_CALLED = (
+    "org.apache.spark.api.python.PythonUtils",
+    "org.apache.spark.sql.api.python.PythonSQLUtils",
+    "org.apache.spark.sql.classic.SparkSession",
+)
+"""What PySpark names without its package at each step, and Java then looks for in package after package and jar."""
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %p %c{1}: %m%n
+"""
+
+
+class SessionSettings(msgspec.Struct, frozen=True):
+    """How large the local Spark may be."""
+
+    cores: int = min(os.cpu_count() or 1, 8)
+    memory_mb: int = 2048
+    name: str = "twophase"
+    short: bool = False
+    """For small inputs: compile little, because a job that runs once is over before compiled code pays."""
+    extra: tuple[tuple[str, str], ...] = ()
+    """Spark options of one's own; they win."""
+
+
+@contextlib.contextmanager
+def open_session(settings: SessionSettings | None = None) -> Iterator[SparkSession]:
+    """A local Spark, stopped at the end of the block.
+
+    What Java writes while it runs goes to a file, not to the terminal; its end is shown when Spark fails to start.
+
+    Raises:
+        ConfigurationError: no usable Java, or no `bash` (Spark's launcher is a bash script).
+        SparkUnavailable: Java was there, Spark did not start.
+    """
+    settings = settings or SessionSettings()
+    with tempfile.TemporaryDirectory(prefix="twophase-spark-") as folder:
+        place = Path(folder)
+        _require_bash()
+        java = find_java(_made(place / "java"))
+        with _environment(java, python_for(settings, place)), (place / "spark.log").open("wb") as log:
+            try:
+                with _stderr_to(log):
+                    spark = _build(settings, place)
+            except Exception as error:
+                said = (place / "spark.log").read_text(errors="replace")[-_LOG_CHARACTERS_SHOWN:]
+                raise SparkUnavailable(
+                    f"Spark did not start with Java {java.version}, {java.home}: {error} {said}"
+                ) from error
+            try:
+                yield spark
+            finally:
+                _stop(spark)
+
+
+def _require_bash() -> None:
+    if shutil.which("bash") is None:
+        raise ConfigurationError("Spark is started by a bash script, and there is no bash on the PATH. Install bash.")
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _build(settings: SessionSettings, place: Path) -> SparkSession:
+    log4j = place / "log4j2.properties"
+    log4j.write_text(_LOG4J)
+    java_options = f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={place} -XX:+UseSerialGC"
+    if settings.short:
+        java_options += " -XX:TieredStopAtLevel=1"
+    options = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": f"{settings.memory_mb}m",
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.local.dir": str(place),
+        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        # Many small partitions rather than few that spill; those that turn out to be tiny are put together again.
+        "spark.sql.shuffle.partitions": str(16 * settings.cores),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Where in a program of its own a column was named, told at every call to Java: a second of a small audit.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.dataFrameQueryContext.enabled": "false",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+    if settings.short:
+        options |= {
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.shuffle.partitions": "1",
+        }
+    if _is_here(settings) and len(os.fsencode(place)) <= _SOCKET_FOLDER_BYTES_MAX:
+        # Rows come through a socket of their own, which serves one connection and resets all others. As a port it may
+        # have been another server's a moment ago, whose clients still come.
+        options |= {
+            "spark.python.unix.domain.socket.enabled": "true",
+            "spark.python.unix.domain.socket.dir": str(place),
+        }
+    options |= dict(settings.extra)
+    builder = SparkSession.builder.master(f"local[{settings.cores}]").appName(settings.name)
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    for name in _MUCH_CALLED:
+        java_import(spark._jvm, name)  # noqa: SLF001 -- PySpark has no public way to Java
+    return spark
+
+
+def _is_here(settings: SessionSettings) -> bool:
+    """True when all of this Spark runs on this machine."""
+    return dict(settings.extra).get("spark.master", "local").startswith("local")
+
+
+def python_for(settings: SessionSettings, place: Path) -> str:
+    """What Spark starts as Python: this one; on this machine, with the PySpark that is installed beside it.
+
+    Spark puts a zip file of PySpark in front of it, which every Python process would compile anew: nearly a second of
+    each, and a stream that publishes has five.
+    """
+    installed = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
+    if not _is_here(settings) or Path(pyspark.__file__).parents[1] not in installed:
+        return sys.executable
+    program = place / "python"
+    path = shlex.quote(os.environ.get("PYTHONPATH", ""))
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {shlex.quote(sys.executable)} "$@"\n')
+    program.chmod(0o700)
+    return str(program) if os.access(program, os.X_OK) else sys.executable  # temporary files may not be executable
+
+
+@contextlib.contextmanager
+def _environment(java: Java, python: str) -> Iterator[None]:
+    """What Spark reads from the environment, put back afterwards.
+
+    Workers must run this very Python: left alone they run the PATH's `python3`, which has none of our packages.
+    """
+    wanted = {
+        "JAVA_HOME": str(java.home),
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,  # what Java runs for itself: to look for data sources, and to plan with ours
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_HOSTNAME": "localhost",
+    }
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _stderr_to(log: IO[bytes]) -> Iterator[None]:
+    """Java inherits this process' standard error when it starts, and keeps it: so it is the log in that moment."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _stop(spark: SparkSession) -> None:
+    """Stop the session and its Java: a second audit of this process must be able to choose another Java."""
+    spark.stop()
+    gateway = SparkContext._gateway  # noqa: SLF001 -- PySpark has no public way to end its Java
+    if gateway is not None:
+        gateway.shutdown()
+        process = getattr(gateway, "proc", None)
+        if process is not None:
+            process.stdin.close()
+            try:
+                process.wait(timeout=_JAVA_END_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()  # it holds nothing that is wanted any more
+                process.wait()
+        SparkContext._gateway = None  # noqa: SLF001 -- the same
+        SparkContext._jvm = None  # noqa: SLF001 -- the same

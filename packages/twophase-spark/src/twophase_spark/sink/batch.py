@@ -1,0 +1,95 @@
+"""What the driver does when all tasks have written: decide the batch, then submit what the decision names.
+
+Everything here may be cut off and repeated. A batch whose decision stands is never decided again; a batch whose
+messages were not all submitted is finished by whoever comes next, by this function or by the check-back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import shlex
+from collections.abc import Sequence
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from twophase.core import failpoint
+from twophase.core.errors import ContraryDecision, PublishError, UnknownMessage
+from twophase.core.many import OneResult
+from twophase_spark.sink.bulk import BulkClient
+from twophase_spark.sink.ledger import Decision, Ledger
+from twophase_spark.sink.options import Publishing
+from twophase_spark.sink.place import engine_of
+from twophase_spark.sink.secret import looked_up
+from twophase_spark.sink.task import Written
+
+_log = logging.getLogger("twophase.spark")
+
+
+def publish(publishing: Publishing, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Publish a batch.
+
+    Raises:
+        RowRefused: two partitions hold the same key; nothing is published.
+        ContraryDecision: messages had failed before, by an operator's hand; all others are published. Told once.
+        LedgerUnavailable, CoordinatorUnreachable: to be run again.
+    """
+    written = [one for one in messages if isinstance(one, Written)]
+    ledger = Ledger(engine_of(publishing.ledger))
+    if written:
+        group = written[0].group
+        assert all(one.group == group for one in written), "tasks of one batch"
+        runs = [one for one in written if one.writer]
+        _reach("spark.before_decision")
+        decision = ledger.decision(group)
+        if decision is Decision.OPEN:
+            decision = ledger.decide(group, [one.writer for one in runs], sum(one.messages for one in runs))
+        _reach("spark.after_decision")
+        if decision is Decision.GIVEN_UP:
+            _log.warning("batch %s was given up: its rows are left out", group)
+    for group in ledger.unpublished(publishing.publisher):
+        _submit(publishing, ledger, group)
+
+
+def _submit(publishing: Publishing, ledger: Ledger, group: str) -> None:
+    contrary: list[str] = []
+    submitted = 0
+
+    def settled(gid: str, result: OneResult) -> None:
+        nonlocal submitted
+        submitted += 1
+        if submitted == 1:
+            _reach("spark.amid_submit")
+        if result.code == ContraryDecision.code:
+            contrary.append(gid)
+        elif result.code == UnknownMessage.code:
+            raise PublishError(
+                f"The coordinator does not know a message of published batch {group}: {result.code}: {result.message}",
+                gid=gid,
+                remedy="Name the coordinator that it was prepared at. Or, where that one delivered it and cleaned its "
+                f"history since: `twophase spark abandon --publisher {shlex.quote(publishing.publisher)} "
+                f"--batch {group}` leaves to its check-backs what is not submitted.",
+            )
+        elif result.code:
+            raise PublishError(f"The coordinator refused a submit: {result.code}: {result.message}", gid=gid)
+
+    authorization = looked_up("authorization", publishing.authorization) if publishing.authorization else ""
+    with BulkClient(
+        publishing.coordinator, authorization=authorization, connections=publishing.connections
+    ) as coordinator:
+        gids = itertools.chain.from_iterable(ledger.messages(group))
+        coordinator.submit(gids, publishing.rows_per_request, settled)
+    _reach("spark.before_published")
+    ledger.set_published(group, len(contrary))
+    _reach("spark.after_published")
+    if contrary:
+        raise ContraryDecision(
+            f"{len(contrary)} messages of batch {group} had failed before they were submitted; the others are "
+            "published. This is told once: running again goes on.",
+            gid=contrary[0],
+        )
+
+
+def _reach(name: str) -> None:
+    if failpoint.ARMED:
+        failpoint.reach(name)

@@ -1,0 +1,266 @@
+"""The publisher's ledger: which messages a batch holds, whether it is decided, and what is left to do.
+
+Keeps the sink's promise by an order. A task writes down its messages, commits, and only then prepares them. When all
+tasks have written, one transaction marks the runs of tasks that count and writes one row of the barrier: that row is
+the batch's decision, unique and final, and what is submitted afterwards is read from here. So whoever comes back after
+a crash finds all of it: nothing prepared is unknown here, and nothing is submitted that a decision does not name.
+
+A message may stand in several batches, when a checkpoint was lost: published in one, it is published.
+"""
+
+from __future__ import annotations
+
+import enum
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import IntegrityError
+
+from twophase.barrier import check_back
+from twophase.barrier.dialect import DEFAULT_TABLE
+from twophase.barrier.open import open_transaction
+from twophase.barrier.producer import begin_producer, verify_producer
+from twophase.barrier.transaction import perform
+from twophase.core.errors import CheckBackCameFirst, RowRefused
+from twophase.core.verdict import Verdict
+from twophase_spark.sink.place import run, run_many, speaking
+
+PAGE_ROWS = 10_000
+ROWS_SHOWN = 50
+
+
+class Decision(enum.Enum):
+    """What became of a batch."""
+
+    OPEN = "undecided"
+    PUBLISHED = "published"
+    GIVEN_UP = "given up"
+
+
+_OPEN = Decision.OPEN
+_encode = msgspec.json.Encoder().encode
+_OF_REASON = {"msg": Decision.PUBLISHED, "rollback": Decision.GIVEN_UP}
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """A batch as Spark knows it; `number` is -1 where it is one `write` of a DataFrame."""
+
+    group: str
+    publisher: str
+    query: str = ""
+    number: int = -1
+
+
+class ListedBatch(msgspec.Struct, frozen=True):
+    """A batch as the ledger knows it. Times in milliseconds since 1970, None where it has not happened."""
+
+    publisher: str
+    group: str
+    query: str
+    number: int
+    begun_ms: int
+    messages: int
+    published_ms: int | None
+    given_up_ms: int | None
+    decision: Decision
+
+
+class Known(msgspec.Struct, frozen=True):
+    """Of a task's messages those that stand in another batch: `published` there, or `given_up` for ever."""
+
+    published: tuple[str, ...]
+    given_up: tuple[str, ...]
+
+
+class Ledger:
+    """The ledger in one database, whose tables `place.install_ledger` made.
+
+    All methods raise LedgerUnavailable when the database fails.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def begin(self, batch: Batch, key_columns: str) -> Decision:
+        """Write the batch down, unless it stands here; says how it stands."""
+        with speaking(), self._engine.begin() as connection:
+            run(
+                connection,
+                "insert_batch",
+                group_id=batch.group,
+                publisher=batch.publisher,
+                query_id=batch.query,
+                batch_number=batch.number,
+                key_columns=key_columns,
+                begun_ms=_now_ms(),
+            )
+            return _decision(connection, batch.group)
+
+    def begin_run(self, group: str) -> int:
+        """The random number of one run of a task."""
+        writer = secrets.randbits(62) + 1
+        with speaking(), self._engine.begin() as connection:
+            run(connection, "insert_writer", writer=writer, group_id=group)
+        return writer
+
+    def write_down(self, writer: int, gids: Sequence[str]) -> None:
+        """Remember messages, durably, before they are prepared.
+
+        Raises:
+            RowRefused: a key came twice.
+        """
+        try:
+            with speaking(), self._engine.begin() as connection:
+                if self._engine.dialect.name == "postgresql":
+                    run(connection, "insert_messages_postgresql", writer=writer, gids=list(gids))
+                else:
+                    run_many(connection, "insert_message", [{"writer": writer, "gid": gid} for gid in gids])
+        except IntegrityError:
+            raise RowRefused("Two rows of one batch have the same key.") from None
+
+    def known_elsewhere(self, writer: int, gids: Sequence[str]) -> Known:
+        """What of these messages, which a run has written down, is decided already, by other batches."""
+        with speaking(), self._engine.connect() as connection:
+            if self._engine.dialect.name == "postgresql":
+                rows = run(connection, "read_others_postgresql", writer=writer, gids=list(gids))
+            else:
+                rows = run(connection, "read_others", writer=writer, gids=_encode(gids).decode())
+        return Known(
+            tuple(gid for gid, published in rows if published), tuple(gid for gid, published in rows if not published)
+        )
+
+    def strike_out(self, writer: int, gids: Sequence[str]) -> None:
+        """Take messages out of a run again: none of them was prepared by it."""
+        if gids:
+            with speaking(), self._engine.begin() as connection:
+                run_many(connection, "delete_message", [{"writer": writer, "gid": gid} for gid in gids])
+
+    def key_columns(self, publisher: str) -> str | None:
+        """The key columns of the publisher's latest batch; None when there was none."""
+        with speaking(), self._engine.connect() as connection:
+            rows = run(connection, "read_key_columns", publisher=publisher)
+        return str(rows[0][0]) if rows else None
+
+    def decide(self, group: str, winners: Sequence[int], messages: int) -> Decision:
+        """Publish a batch: one transaction, one row of the barrier. What was decided before stays.
+
+        Arguments:
+            winners: the runs of tasks that count.
+            messages: how many they hold together.
+
+        Raises:
+            RowRefused: two tasks hold the same key; nothing is decided.
+        """
+        with speaking():
+            transaction = open_transaction(self._engine)
+            token = secrets.token_hex(16)
+            try:
+                perform(begin_producer(transaction.dialect, DEFAULT_TABLE, group, token, None), transaction)
+                connection: Connection = transaction.handle
+                run_many(connection, "set_won", [{"writer": writer, "group_id": group} for writer in winners])
+                run(connection, "set_count", group_id=group, message_count=messages)
+                if run(connection, "count_duplicates", group_id=group)[0][0]:
+                    raise RowRefused("Rows in different partitions of one batch have the same key.")
+                transaction.commit(verify_producer(transaction.dialect, DEFAULT_TABLE, group, token))
+            except CheckBackCameFirst:
+                transaction.rollback()
+            except BaseException:
+                transaction.rollback()
+                raise
+            else:
+                return Decision.PUBLISHED
+            finally:
+                transaction.close()
+            return self.decision(group)
+
+    def decision(self, group: str) -> Decision:
+        """How a batch stands."""
+        with speaking(), self._engine.connect() as connection:
+            return _decision(connection, group)
+
+    def unpublished(self, publisher: str) -> list[str]:
+        """Batches that are decided, and not all of whose messages have been submitted: oldest first."""
+        with speaking(), self._engine.connect() as connection:
+            return [str(group) for (group,) in run(connection, "read_unpublished", publisher=publisher)]
+
+    def messages(self, group: str) -> Iterator[list[str]]:
+        """The messages of a decided batch, page by page."""
+        with speaking(), self._engine.connect() as connection:
+            for (writer,) in run(connection, "read_winners", group_id=group):
+                after = ""
+                while True:
+                    rows = run(connection, "read_page", writer=writer, after=after, page_rows=PAGE_ROWS)
+                    if not rows:
+                        break
+                    after = rows[-1][0]
+                    yield [gid for (gid,) in rows]
+
+    def set_published(self, group: str, contrary: int) -> None:
+        """All messages of a batch have been submitted, but `contrary` many that had failed before."""
+        with speaking(), self._engine.begin() as connection:
+            run(connection, "set_published", group_id=group, now_ms=_now_ms(), contrary_count=contrary)
+
+    def give_up(self, group: str) -> Decision:
+        """Roll an undecided batch back, for ever; of a published one give up what it prepared and did not publish."""
+        answer = check_back(self._engine, group, lasting=True, lock_timeout_ms=10_000)
+        decision = {Verdict.COMMITTED: Decision.PUBLISHED, Verdict.ROLLED_BACK: Decision.GIVEN_UP}.get(answer.verdict)
+        if decision is None:
+            return Decision.OPEN
+        with speaking(), self._engine.begin() as connection:
+            run(connection, "set_given_up", group_id=group, now_ms=_now_ms())
+        return decision
+
+    def batches(self, publisher: str | None, rows_max: int = ROWS_SHOWN) -> list[ListedBatch]:
+        """The latest batches of a publisher, None for all publishers: undecided ones first."""
+        with speaking(), self._engine.connect() as connection:
+            if publisher is None:
+                return _listed(run(connection, "list_all_batches", rows_max=rows_max))
+            return _listed(run(connection, "list_batches", publisher=publisher, rows_max=rows_max))
+
+    def find(self, publisher: str, wanted: str, rows_max: int = ROWS_SHOWN) -> list[ListedBatch]:
+        """A publisher's batches with this id or number, however old, undecided ones first."""
+        with speaking(), self._engine.connect() as connection:
+            return _listed(run(connection, "find_batches", publisher=publisher, wanted=wanted, rows_max=rows_max))
+
+    def identity(self) -> str:
+        """The name of this database, which a check-back must give."""
+        with speaking(), self._engine.connect() as connection:
+            return str(run(connection, "read_identity")[0][0])
+
+    def verdict(self, gid: str) -> Verdict:
+        """The fate of one message, from all batches it stands in.
+
+        Published in one of them: committed. Else, as long as one of them may still publish it, in progress. Rolled
+        back only when each was given up. A message that never stood here was prepared by somebody else: unknown.
+        """
+        with speaking(), self._engine.connect() as connection:
+            rows = run(connection, "read_gid", gid=gid)
+        if not rows:
+            return Verdict.UNKNOWN
+        if any(reason == "msg" and won for reason, won, _ in rows):
+            return Verdict.COMMITTED
+        if all(reason == "rollback" or (reason == "msg" and given_up) for reason, _, given_up in rows):
+            return Verdict.ROLLED_BACK
+        return Verdict.IN_PROGRESS
+
+
+def _listed(rows: Sequence[Any]) -> list[ListedBatch]:
+    return [
+        ListedBatch(
+            publisher, group, query, number, begun_ms, count, done_ms, given_up_ms, _OF_REASON.get(reason, _OPEN)
+        )
+        for publisher, group, query, number, begun_ms, count, done_ms, given_up_ms, reason in rows
+    ]
+
+
+def _decision(connection: Connection, group: str) -> Decision:
+    rows = run(connection, "read_decision", group_id=group)
+    return _OF_REASON[rows[0][0]] if rows else Decision.OPEN
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

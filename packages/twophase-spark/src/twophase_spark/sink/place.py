@@ -1,0 +1,130 @@
+"""Where the ledger is, and how its tables get there.
+
+The reference to the database travels in Spark's plan, so it never carries a password; it is resolved where a
+connection is opened, on the driver and on every executor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.resources
+from collections.abc import Iterator
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy import Connection, Engine, TextClause
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+
+from twophase.barrier import install
+from twophase.barrier.fault import code_of
+from twophase.core.errors import ConfigurationError, LedgerUnavailable
+from twophase_spark.datasource.asked.address import locate, require_no_secret
+
+WAIT_FOR_WRITER_S = 60
+_TABLES = (
+    "create_batch",
+    "create_batch_index",
+    "create_writer",
+    "create_writer_index",
+    "create_message",
+    "create_message_index",
+)
+
+
+@functools.cache
+def statement(name: str) -> TextClause:
+    """The statement in `sql/<name>.sql`."""
+    text = (importlib.resources.files("twophase_spark.sink") / "sql" / f"{name}.sql").read_text("utf-8")
+    return sqlalchemy.text("\n".join(line for line in text.splitlines() if not line.startswith("--")))
+
+
+def checked_reference(reference: str) -> str:
+    """Option `ledger`, when it may stand in a plan.
+
+    Raises:
+        ConfigurationError: it carries a password, or cannot be told not to.
+    """
+    with _named_ledger():
+        return require_no_secret(reference)
+
+
+@functools.lru_cache(maxsize=8)
+def engine_of(reference: str) -> Engine:
+    """The engine for a ledger, one a process.
+
+    Raises:
+        ConfigurationError: there is no such variable or file, or neither SQLite nor PostgreSQL is meant.
+    """
+    with _named_ledger():
+        url = sqlalchemy.make_url(locate(reference, "ledger").url)
+    if url.get_backend_name() == "sqlite":
+        return sqlalchemy.create_engine(url, hide_parameters=True, connect_args={"timeout": WAIT_FOR_WRITER_S})
+    if url.get_backend_name() != "postgresql":
+        raise ConfigurationError("Option ledger: the ledger is kept in SQLite or PostgreSQL.")
+    return sqlalchemy.create_engine(
+        url.set(drivername="postgresql+psycopg"), hide_parameters=True, pool_pre_ping=True, pool_size=2
+    )
+
+
+def install_ledger(engine: Engine) -> None:
+    """Make the tables where they are missing; as often as one likes, by several processes at once.
+
+    Raises:
+        LedgerUnavailable: the database cannot be used.
+    """
+    with speaking():
+        if _is_installed(engine):
+            return
+        install(engine)
+        with engine.begin() as connection:
+            if engine.dialect.name == "postgresql":
+                # CREATE TABLE IF NOT EXISTS fails when two run it at once; the barrier's installer takes this lock too.
+                connection.execute(sqlalchemy.text("select pg_advisory_xact_lock(7020188240195215952)"))
+            for table in _TABLES:
+                connection.execute(statement(table))
+
+
+@contextlib.contextmanager
+def speaking() -> Iterator[None]:
+    """What the database library raises becomes ours, without its text, which may carry values and addresses."""
+    try:
+        yield
+    except IntegrityError:
+        raise  # a key that comes twice is the rows' fault, and the caller's to tell
+    except SQLAlchemyError as error:
+        raise LedgerUnavailable(f"The ledger's database failed: {code_of(error)}.") from _bare(error)
+
+
+def run(connection: Connection, name: str, **values: Any) -> list[Any]:
+    """Execute a statement; its rows, if it has some."""
+    result = connection.execute(statement(name), values)
+    return list(result.fetchall()) if result.returns_rows else []
+
+
+def run_many(connection: Connection, name: str, rows: list[dict[str, Any]]) -> None:
+    """Execute a statement for each row."""
+    if rows:
+        connection.execute(statement(name), rows)
+
+
+def _is_installed(engine: Engine) -> bool:
+    try:
+        with engine.connect() as connection:
+            connection.execute(statement("exists"))
+            return bool(run(connection, "read_identity"))
+    except DBAPIError:
+        return False  # whatever it is, the installer meets it again and says it
+
+
+def _bare(error: SQLAlchemyError) -> Exception | None:
+    return None if isinstance(error, DBAPIError) else error
+
+
+@contextlib.contextmanager
+def _named_ledger() -> Iterator[None]:
+    """The same reference rules as the source's option `url`, told under this option's name."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(error.message.replace("Option url", "Option ledger")) from None

@@ -1,0 +1,149 @@
+"""What one task does with its rows: look at them, write them down, prepare them. On executors.
+
+The order is what keeps them safe: a message that is prepared stands in the ledger, so its check-back has an answer.
+Rows are looked at in portions of some megabytes, usually the whole task: a bad one is told before anything of its
+portion is prepared. Then some thousand at a time are written down, while those before them are being prepared.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from twophase.core import failpoint
+from twophase.core.errors import (
+    ContentConflict,
+    InvalidRequest,
+    LimitExceeded,
+    PublishError,
+    RowChanged,
+    RowGivenUp,
+    RowRefused,
+)
+from twophase.core.many import OneResult
+from twophase_spark.sink.bulk import BulkClient
+from twophase_spark.sink.ledger import Batch, Decision, Ledger
+from twophase_spark.sink.options import Publishing
+from twophase_spark.sink.place import engine_of
+from twophase_spark.sink.rows import Encoded, RowEncoder
+from twophase_spark.sink.secret import looked_up
+
+PORTION_BYTES_MAX: Final = 64 * 1024 * 1024
+PORTION_ROWS_MAX: Final = 200_000
+ROWS_PER_STATEMENT: Final = 5_000
+_GID: Final = operator.itemgetter(0)
+_PUBLISHED_STATES: Final = frozenset({"submitted", "succeed"})
+_NOT_VALID: Final = frozenset({InvalidRequest.code, LimitExceeded.code, "TP-1002", "TP-1003"})
+
+
+class Written(WriterCommitMessage):
+    """What a task tells the driver: which batch, which run of it, how many messages. No messages: those are noted."""
+
+    def __init__(self, group: str, writer: int, messages: int) -> None:
+        self.group = group
+        self.writer = writer
+        self.messages = messages
+
+
+def write(
+    publishing: Publishing, schema: StructType, check_url: str, batch: Batch, rows: Iterator[pa.RecordBatch]
+) -> Written:
+    """Prepare one message a row.
+
+    Raises:
+        RowRefused, RowChanged, RowGivenUp: see there. LedgerUnavailable, CoordinatorUnreachable: after some patience.
+    """
+    ledger = Ledger(engine_of(publishing.ledger))
+    if ledger.begin(batch, ",".join(publishing.key_columns)) is not Decision.OPEN:
+        for _ in rows:
+            pass  # a repetition of what is decided: Spark wants its rows taken, and nothing is to be done
+        return Written(batch.group, 0, 0)
+    task = TaskRun(ledger, ledger.begin_run(batch.group), skips=publishing.skips_abandoned)
+    encoder = RowEncoder(publishing, schema, check_url)
+    authorization = looked_up("authorization", publishing.authorization) if publishing.authorization else ""
+    with BulkClient(
+        publishing.coordinator, authorization=authorization, connections=publishing.connections
+    ) as coordinator:
+        messages = (message for portion in _portions(encoder, rows) for message in task.written_down(portion))
+        coordinator.prepare(messages, publishing.rows_per_request, _settled)
+        _reach("spark.after_prepare")
+    return Written(batch.group, task.writer, task.messages)
+
+
+class TaskRun:
+    """One run of a task, and how many messages it has written down."""
+
+    def __init__(self, ledger: Ledger, writer: int, *, skips: bool) -> None:
+        self.writer = writer
+        self.messages = 0
+        self._ledger = ledger
+        self._skips = skips
+
+    def written_down(self, portion: list[Encoded]) -> Iterator[Encoded]:
+        """Note the messages of a portion, some at a time; those that are to be prepared, each when it stands there.
+
+        In the order of their gids: neighbours in the ledger's and the coordinator's indexes come together.
+        """
+        portion.sort(key=_GID)
+        gids = [gid for gid, _ in portion]
+        if len(set(gids)) != len(gids):
+            raise RowRefused("Two rows of one batch have the same key.")
+        for first in range(0, len(gids), ROWS_PER_STATEMENT):
+            out = self._noted(gids[first : first + ROWS_PER_STATEMENT])
+            left = [one for one in portion[first : first + ROWS_PER_STATEMENT] if one[0] not in out]
+            self.messages += len(left)
+            _reach("spark.after_written_down")
+            yield from left
+
+    def _noted(self, gids: list[str]) -> set[str]:
+        """Write down, durably; returns what is decided already, and so left out."""
+        ledger, writer = self._ledger, self.writer
+        ledger.write_down(writer, gids)
+        known = ledger.known_elsewhere(writer, gids)
+        ledger.strike_out(writer, known.published + known.given_up)
+        if known.given_up and not self._skips:
+            raise RowGivenUp(
+                f"{len(known.given_up)} rows have the keys of messages that were given up.", gid=known.given_up[0]
+            )
+        return {*known.published, *known.given_up}
+
+
+def _portions(encoder: RowEncoder, rows: Iterator[pa.RecordBatch]) -> Iterator[list[Encoded]]:
+    portion: list[Encoded] = []
+    size_bytes = 0
+    for batch in rows:
+        encoded = encoder.encode(batch)
+        portion += encoded
+        size_bytes += sum(len(request) for _, request in encoded)
+        if size_bytes >= PORTION_BYTES_MAX or len(portion) >= PORTION_ROWS_MAX:
+            yield portion
+            portion, size_bytes = [], 0
+    if portion:
+        yield portion
+
+
+def _settled(gid: str, result: OneResult) -> None:
+    """The coordinator's word on one prepare."""
+    if not result.code or result.state in _PUBLISHED_STATES:
+        return
+    if result.code == ContentConflict.code:
+        raise RowChanged(f"A row's message is prepared already, and not as this one: {result.message}", gid=gid)
+    if result.state == "failed":
+        raise RowGivenUp(
+            "The coordinator holds a row's message failed, and no batch here gave it up: an operator stopped it.",
+            gid=gid,
+            remedy="Look at it with `twophase explain`; leave the row out of the DataFrame, or give it another key.",
+        )
+    if result.code in _NOT_VALID:
+        raise RowRefused(f"The coordinator refused a row's message: {result.message}", gid=gid)
+    raise PublishError(f"The coordinator refused a row's message: {result.code}: {result.message}", gid=gid)
+
+
+def _reach(name: str) -> None:
+    if failpoint.ARMED:
+        failpoint.reach(name)

@@ -1,0 +1,111 @@
+"""The sink as Spark knows it: one writer for `write`, one for `writeStream`.
+
+What Spark repeats, and when, is not symmetric (reference of this package's page): a `write` is never repeated as a
+whole, so each is a batch of its own; a streaming batch comes back with its number, also after `abort`, so `abort`
+says nothing there and nothing is ever rolled back by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from urllib.parse import quote
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from twophase.core.errors import ConfigurationError
+from twophase_spark.sink.batch import publish
+from twophase_spark.sink.ledger import Batch, Ledger
+from twophase_spark.sink.naming import run_batch, stream_batch
+from twophase_spark.sink.options import Publishing, parse
+from twophase_spark.sink.place import engine_of, install_ledger
+from twophase_spark.sink.rows import require_columns
+from twophase_spark.sink.task import Written, write
+
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+_RUN_BYTES = 16
+_log = logging.getLogger("twophase.spark")
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """For `write`. Pickled once: what `__init__` sets, tasks and `commit` see."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        """Check everything that can be checked, and make the ledger where it is missing.
+
+        Raises:
+            ConfigurationError: options or columns cannot work. LedgerUnavailable.
+        """
+        self._publishing = parse(options)
+        self._schema = schema
+        self._check_url = _opened(self._publishing, schema)
+        publisher = self._publishing.publisher
+        self._batch = Batch(run_batch(publisher, os.urandom(_RUN_BYTES)), publisher)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """A task."""
+        return write(self._publishing, self._schema, self._check_url, self._batch, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks have written."""
+        publish(self._publishing, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 -- Spark's signature
+        """A task has failed for good."""
+        if self._publishing.abandons_failed:
+            Ledger(engine_of(self._publishing.ledger)).give_up(self._batch.group)
+        else:
+            _log.warning("batch %s failed; what it prepared waits for another try", self._batch.group)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """For `writeStream`. `commit` runs in another process, with another instance: it knows what messages tell it."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        """As `BatchWriter`."""
+        self._publishing = parse(options, streaming=True)
+        self._schema = schema
+        self._check_url = _opened(self._publishing, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """A task."""
+        context = TaskContext.get()
+        assert context is not None, "Spark runs tasks"
+        query, number = context.getLocalProperty(_QUERY) or "", context.getLocalProperty(_BATCH)
+        assert query, "a streaming task knows its query"
+        assert number is not None, "a streaming task knows its batch"
+        publisher = self._publishing.publisher
+        batch = Batch(stream_batch(publisher, query, int(number)), publisher, query, int(number))
+        return write(self._publishing, self._schema, self._check_url, batch, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 -- Spark's
+        """All tasks of a batch have written."""
+        publish(self._publishing, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 -- Spark's
+        """A task has failed for good; the batch comes back when the query is started again."""
+        _log.warning("batch %s of publisher %s failed, and will come back", batchId, self._publishing.publisher)
+
+
+def _opened(publishing: Publishing, schema: StructType) -> str:
+    """Look at columns and ledger; returns the whole check address."""
+    require_columns(publishing, schema)
+    engine = engine_of(publishing.ledger)
+    install_ledger(engine)
+    ledger = Ledger(engine)
+    before, now = ledger.key_columns(publishing.publisher), ",".join(publishing.key_columns)
+    if before is not None and before != now:
+        raise ConfigurationError(
+            f"Option keyColumns is {now!r}; publisher {publishing.publisher!r} has published by {before!r}, and by "
+            "another key the same rows would be published again.",
+            remedy="Give the same key columns in the same order, or another publisher.",
+        )
+    identity = ledger.identity()
+    engine.dispose()  # this process may be copied for tasks, and a connection must not be
+    joint = "&" if "?" in publishing.check_url else "?"
+    return f"{publishing.check_url}{joint}barrier={quote(identity)}"

@@ -1,0 +1,1 @@
+"""Tests of what the two distributions hold, and of what they say when one is missing."""
