@@ -13,8 +13,8 @@ from tests.spark.cases import BRANCH, IDENTITY, Case
 from twophase.barrier.installing import install
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, Options, encode
-from twophase.spark.schemas import BRANCHES_UNKNOWN
 from twophase.stores.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, schema
+from twophase_spark.schemas import BRANCHES_UNKNOWN
 
 LEDGER = "create table ledger (id integer primary key, gid text, branch_id text, account text, amount integer)"
 _MESSAGE = "insert into message values (?, ?, 1, 1, 1, 0, ?, ?, ?, 0, ?, 0, ?)"
