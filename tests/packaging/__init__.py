@@ -1,1 +1,1 @@
-"""Tests of what the two distributions hold, and of what they say when one is missing."""
+"""Tests of the two distributions' contents and of their words without each other."""

@@ -1,4 +1,4 @@
-"""Wheels of both distributions, built once, and environments in which only they and foreign packages are installed."""
+"""Wheels of both distributions, built once, and environments to install them in."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
 
 
 def installed(folder: Path, *wheels: Path) -> Path:
-    """The Python of a new environment with these wheels, and with every package here that is not ours."""
+    """Make an environment with these wheels and all foreign packages; return its Python."""
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
     found = subprocess.run(

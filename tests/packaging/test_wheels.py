@@ -1,4 +1,4 @@
-"""What the wheels hold, and what they do in an environment where nothing else of ours is."""
+"""The wheels' contents, and their commands in an environment of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""twophase-spark imports few modules of twophase, each of them listed here: a longer list is a decision."""
+"""twophase-spark imports few modules of twophase, each listed here."""
 
 from __future__ import annotations
 

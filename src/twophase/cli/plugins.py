@@ -1,4 +1,4 @@
-"""Commands that other distributions bring, by entry points of the group `twophase.commands`.
+"""Commands of other distributions, by entry points of `twophase.commands`.
 
 An entry point's name is the command's name, its object a `typer.Typer`. The command is imported when it is run, never
 for a list of commands. One that cannot be imported ends with a line that says what to install; the others still work.
@@ -15,7 +15,7 @@ GROUP: Final = "twophase.commands"
 
 
 class Plugin(NamedTuple):
-    """One command: the distribution that brings it; `entry` is None where that is not installed."""
+    """A command and its distribution; without `entry` it is not installed."""
 
     name: str
     distribution: str
@@ -24,7 +24,7 @@ class Plugin(NamedTuple):
 
 
 KNOWN: Final = (Plugin("spark", "twophase-spark", "Audit, archive, query and publish with Spark."),)
-"""Commands of this repository's other distributions: help lists them, installed or not."""
+"""Commands of this repository's other distributions, installed or not."""
 
 
 class PluginBroken(Exception):

@@ -1,4 +1,4 @@
-"""Commands of other distributions: found by their entry points, imported only when they are run."""
+"""Commands of other distributions: found by entry points, imported when run."""
 
 from __future__ import annotations
 

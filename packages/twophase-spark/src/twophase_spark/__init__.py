@@ -1,4 +1,4 @@
-"""The data pipeline: Spark jobs over the coordinator's tables and the business databases.
+"""The data pipeline: Spark jobs over coordinator and business databases.
 
 Importing this package imports nothing heavy; `session.open_session` starts Spark, `rules.comparison.compare` needs only
 DataFrames. The rooms:
