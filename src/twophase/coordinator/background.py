@@ -1,4 +1,4 @@
-"""How work in the background begins and ends."""
+"""Start and end of work in the background."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def end(task: asyncio.Task[Any] | None) -> None:
 
 
 async def rest(seconds: float, told: asyncio.Event) -> None:
-    """Wait so long, or until told to go on.
+    """Wait for a time, or until the event is set.
 
     >>> async def example() -> None:
     ...     told = asyncio.Event()
@@ -49,7 +49,7 @@ class Background:
 
     @property
     def runs(self) -> bool:
-        """Whether it was started, and not stopped."""
+        """True from start to stop."""
         return self._task is not None
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:

@@ -149,7 +149,7 @@ class Coordinator:
             self._machine.answer_waiters(active, Reply(ShuttingDown(gid=active.message.gid), active.state))
 
     async def stop(self) -> None:
-        """Stop at once what still runs, answer whoever waits, and close the store. Safe to call twice."""
+        """Stop all work at once, answer every requester, close the store. Safe to call twice."""
         await self._end_work()
         await self._membership.stop()
         self._machine.group_commit.halt()
@@ -174,7 +174,7 @@ class Coordinator:
 
     @property
     def ready(self) -> bool:
-        """Whether requests are accepted."""
+        """True while requests are accepted."""
         return self._admission.is_open
 
     async def fatal(self) -> StoreError:
@@ -205,7 +205,10 @@ class Coordinator:
             self._machine.handle(active, Trigger(_PREPARE, message, on_reply, created_ms=created_ms))
 
     def submit(self, message: Message, on_reply: OnReply, created_ms: int | None = None) -> None:
-        """The local transaction is committed (or there is none): call the branches. `created_ms`: as `prepare`."""
+        """Call the branches of a message without a local transaction, or with a committed one.
+
+        `created_ms`: as `prepare`.
+        """
         active = self._admission.admit(message, on_reply)
         if active is not None:
             self._machine.handle(active, Trigger(_SUBMIT, message, on_reply, _BY_SUBMIT, created_ms=created_ms))
@@ -228,7 +231,7 @@ class Coordinator:
             self._machine.handle(active, Trigger(Event.CHECK_COMMITTED, None, on_reply, _BY_SUBMIT))
 
     async def query(self, gid: str) -> MessageView | None:
-        """What is known of a gid; None when nothing is.
+        """Return the message of a gid; None for an unknown gid.
 
         Raises:
             StoreError: the store cannot be read.
@@ -264,11 +267,11 @@ class Coordinator:
         return await horizon(self._runtime.store, check_prefix, identity)
 
     async def history_horizon_ms(self) -> int:
-        """What was finished before this may have been forgotten; 0 when history was never cleaned."""
+        """Return the history horizon; 0 when history was never cleaned."""
         return await self._runtime.store.history_horizon_ms()
 
     def gauges(self) -> Gauges:
-        """How full everything is."""
+        """Return the fill of every bounded part."""
         branches, check_backs = self._dispatcher.branch_calls.limiter, self._dispatcher.check_calls.limiter
         return Gauges(
             len(self._memory),

@@ -1,4 +1,4 @@
-"""How full a coordinator is."""
+"""Fill of a coordinator."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Gauges(msgspec.Struct, frozen=True):
-    """How full everything is, as of now."""
+    """Fill of every bounded part, as of now."""
 
     active: int
     active_bytes: int

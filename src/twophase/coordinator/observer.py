@@ -1,4 +1,4 @@
-"""What a coordinator tells whoever watches: metrics and logs subscribe, the coordinator knows neither.
+"""Observer of a coordinator: metrics and logs subscribe, the coordinator knows neither.
 
 Calls come on the hot path, so an observer counts and returns; it never raises, blocks or awaits.
 """
@@ -60,10 +60,10 @@ class Observer(Protocol):
         """Another node has ended this node's tenure; it forgets everything, and takes a place anew."""
 
     def adopted(self, messages: int) -> None:
-        """So many unfinished messages of nodes that are gone are this node's now."""
+        """This node has adopted unfinished messages of nodes that are gone."""
 
     def moved(self, messages: int) -> None:
-        """So many prepared messages had gone to another node, and were not asked about."""
+        """Prepared messages that another node owns now were not asked about."""
 
     def heartbeat_failed(self, code: str, what: str = "") -> None:
         """The store did not renew this node's lease, or let it adopt or rejoin; it is tried again."""
@@ -72,7 +72,7 @@ class Observer(Protocol):
         """One step of cleaning has removed old rows and raised the history horizon."""
 
     def cleaned(self, history: int, attempts: int, seconds: float) -> None:
-        """A cleaning has ended; so many rows are gone."""
+        """A cleaning has ended; the numbers are the rows removed."""
 
     def cleaning_failed(self, code: str, what: str = "") -> None:
         """A cleaning has failed with this error code; the next one goes on."""

@@ -34,7 +34,7 @@ Validate = Callable[[Message, Sequence[Move]], None]
 
 
 class Act(msgspec.Struct, frozen=True):
-    """Who acts, and why, as he says himself; both may be empty."""
+    """The operator and the reason of an act, in the operator's own words; may be empty."""
 
     by: str = ""
     reason: str = ""
@@ -74,10 +74,10 @@ class Operator:
         self.attempts_max = runtime.settings.attempts_max
         """Default number of consecutive failed rounds before a message is parked; 0 disables parking."""
         self.earliest_ms = memory.times.earliest_ms
-        """From (state, message, created_ms): before when the message is not tried, whatever anybody does."""
+        """From (state, message, created_ms): the earliest time of a try."""
 
     async def stop(self, gid: str, act: Act) -> Reply:
-        """Fail a message that is not final. A prepared one's producer is asked first, and his verdict wins.
+        """Fail a message that is not final. A prepared one's producer is asked first, and its verdict wins.
 
         The reply's error: UnknownMessage, or StateConflict when it is final, or when its transaction has committed and
         it is delivered.
@@ -189,7 +189,7 @@ class Operator:
         return await self._handle(gid, Trigger(event, None, None, DecidedBy.OPERATOR, told), verb)
 
     async def _handle(self, gid: str, trigger: Trigger, verb: str = "") -> Reply:
-        """Apply an operator's act, and record it under `verb`, unless its action records what it comes to."""
+        """Apply an operator's act, and record it under `verb`, unless its action makes its own record."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         trigger.on_reply = answers(future)
         active = self._find(gid, trigger.on_reply)

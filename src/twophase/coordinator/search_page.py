@@ -13,7 +13,7 @@ from twophase.stores.base import Store
 from twophase.stores.search import Search
 
 PAGE_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Of stored messages in one page, roughly: what is read next is guessed by what was read before."""
+"""Approximate bytes of a page; the next read's size is guessed from the last one."""
 _FIRST_ROWS: Final = 25
 
 

@@ -1,4 +1,4 @@
-"""What an operator may tune of a coordinator; every bound of its memory and of its work stands here."""
+"""Settings of a coordinator: its schedules, and every bound of its memory and work."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     """Requests for one message that wait for its change under way or its delivery round; beyond, as above."""
     flush_items_max: int = 2_000
     linger_ms: int = 5
-    """How long a change nobody waits for may wait for company."""
+    """Time that a change without a waiting requester may wait for others."""
 
     active_max: int = 100_000
     """Messages held in memory; others are paged in from the store when they are due."""
@@ -61,8 +61,8 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     purge_rows: int = 200
     """Rows removed in one step: about 2 ms of SQLite's writer, in which no flush begins."""
     purge_share: float = 0.1
-    """Of the time, spent removing while a cleaning lasts; the rest is left to flushes."""
+    """Fraction of time a cleaning may use; the rest is left to flushes."""
     topics_interval_ms: int = 1_000
-    """How old the topics in memory may be, on a store where other nodes change them too."""
+    """Age bound of the topics in memory, on a store where other nodes change them."""
     oldest_interval_ms: int = 60_000
-    """How old the oldest unfinished time may be that a branch call carries."""
+    """Age bound of the oldest unfinished time that a branch call carries."""

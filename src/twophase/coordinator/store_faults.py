@@ -1,4 +1,4 @@
-"""What is said of a store that failed: to whoever asked, and to whoever reads the log.
+"""Errors of a store that failed, for requesters and for the log.
 
 Every task that speaks with the store goes on after any failure, and every requester gets an answer; so whatever was
 raised becomes the one kind of error that both understand.
@@ -10,7 +10,7 @@ from twophase.core.errors import StoreError, TwophaseError
 
 
 def as_store_error(cause: Exception) -> StoreError:
-    """What a requester is told of a failure: a StoreError as it is, anything else wrapped in one.
+    """Return a StoreError as it is, any other failure wrapped in one.
 
     A fault that names its cause and remedy keeps both: a certificate that ran out or a database that was dropped is a
     ConfigurationError also while the server runs.

@@ -1,6 +1,6 @@
 """Every change of topics: subscribe, unsubscribe, delete.
 
-Promise: a change is durable when it is told, compared and set against all others on every node, never lost to another
+Promise: a change is durable before its reply, compared and set against all others on every node, never lost to another
 one, and known here at once. What is refused is refused in dtm's words.
 """
 
@@ -20,17 +20,17 @@ from twophase.core.topic import validate_topic
 from twophase.stores.base import Store, Subscriber, Topic
 
 _TRIES_MAX: Final = 30
-"""Of one change. Each time it does not come through, another one did, on another node."""
+"""Attempts at one change; each that fails lost to a change of another node."""
 _SLASHES_OF_A_METHOD: Final = 2
 _PAUSE_S: Final = 0.002
 _PAUSE_DOUBLED_MAX: Final = 5
 
 NewSubscribers = Callable[[Topic | None], Sequence[Subscriber] | None]
-"""From a topic as it is, None where there is none, to its subscribers as they shall be; None removes it."""
+"""Maps a topic, or None, to its new subscribers; None removes it."""
 
 
 class ChangeableTopics(Topics):
-    """A coordinator's topics, for whoever may change them.
+    """A coordinator's topics, with their changes.
 
     Arguments:
         store, interval_ms, observer: as for `Topics`.
@@ -55,7 +55,7 @@ class ChangeableTopics(Topics):
 
         Raises:
             TopicRefused: a name or address is missing, or it is subscribed already.
-            InvalidRequest, LimitExceeded: what nobody could call, or too much.
+            InvalidRequest, LimitExceeded: an address that cannot be called, or too many.
             Overloaded: other nodes were faster, again and again. StoreError: as it is.
         """
         _require_both(name, url)

@@ -120,7 +120,7 @@ class Topics:
         return msgspec.structs.replace(message, branches=branches)
 
     def can_expand(self, message: Message) -> bool:
-        """Whether `expand` would take it."""
+        """Return True when `expand` would accept it."""
         try:
             self.expand(message)
         except (InvalidRequest, StoreUnavailable):
@@ -136,7 +136,7 @@ class Topics:
         """A decided message, with the subscribers of topics among the branches that came late, as far as may be.
 
         Its local transaction is committed, so nothing is refused any more: a topic without subscribers, or with more
-        than there is room for, stays one call, which goes to whoever has subscribed by then (`late_topics`).
+        than there is room for, stays one call, to those that have subscribed by then (`late_topics`).
         """
         room = CALLS_MAX.value - _calls(message.branches)
         branches: list[Branch] = []

@@ -1,4 +1,4 @@
-"""What a query shows of a message."""
+"""View of a message for queries."""
 
 from __future__ import annotations
 

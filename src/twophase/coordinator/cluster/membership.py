@@ -23,13 +23,13 @@ _BEATS_PER_LEASE: Final = 4
 
 
 class Work(Protocol):
-    """What a node does while it holds a place: `node`."""
+    """Work of a node that holds a slot; see `node`."""
 
     def halt(self) -> None:
         """At once: accept nothing, begin nothing, write nothing."""
 
     async def let_go(self, error: StoreFenced) -> None:
-        """Answer whoever waits, and forget every message."""
+        """Answer every requester that waits, and evict every message."""
 
     def take_up(self) -> None:
         """The node has a place again: read what is its own, and accept."""
@@ -45,7 +45,7 @@ class Work(Protocol):
 
 
 class Contact:
-    """How long the store has answered without a gap, by its own clock.
+    """Time that the store has answered without a gap, by its own clock.
 
     >>> contact = Contact(lease_ms=1_000)
     >>> for at_ms in (0, 250, 500, 750):
@@ -77,7 +77,7 @@ class Contact:
 
     @property
     def whole_lease(self) -> bool:
-        """Whether it has answered for a lease, until now."""
+        """True when it has answered for a whole lease, until now."""
         return self._last_ms is not None and self._last_ms - self._since_ms >= self._lease_ms
 
 
@@ -114,7 +114,7 @@ class Membership:
 
     @property
     def rejoining(self) -> bool:
-        """Whether this node was fenced and has no place yet."""
+        """True while this node is fenced and has no slot."""
         return self._rejoining is not None
 
     def start(self) -> None:

@@ -62,13 +62,13 @@ class Node:
         self._machine.group_commit.halt()
 
     async def let_go(self, error: StoreFenced) -> None:
-        """What was acknowledged is safe in the store, and another node's now; what waits learns that it is unknown."""
+        """Let every message go: acknowledged ones are safe in the store, for another node."""
         await self._ownership.stop()
         await self._recovery.stop()
         await self.forget_all(error)
 
     def take_up(self) -> None:
-        """The rows that were ours come back by adoption, if nobody was faster."""
+        """The rows that were ours come back by adoption, if no other node was faster."""
         if self._admission.draining:
             return
         self._dispatcher.resume()

@@ -3,8 +3,8 @@
 On a store that several nodes share, a submit may reach another node, which then owns the message, while this one
 still holds it in memory with a timer. Asking every such producer would double the load of a busy system, so due
 messages are first compared with the store, many in one question; those that moved are forgotten without a call.
-The same holds for retries: an operator may have stopped or parked the message on another node, and once he has been
-told so, its branches are called no more.
+The same holds for retries: an operator may have stopped or parked the message on another node, and after that
+reply its branches are not called any more.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Ownership:
             self._machine.fenced(error)
 
     def _tell(self, active: ActiveMessage, version: int, moved: bool) -> bool:  # noqa: FBT001 -- what the store said
-        """Go on with one; True when it has left memory."""
+        """Handle the store's answer for a message; True when it has left memory."""
         active.calls -= 1
         if active.detached:
             return False

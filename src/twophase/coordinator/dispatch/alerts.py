@@ -2,8 +2,8 @@
 
 Promise: whatever the webhook does, nothing else waits for it. Alerts wait in a bounded queue of their own, a few are
 under way at a time, each within its own timeout; what finds no place is dropped and counted. The body is dtm's
-(dtm-wire §3.3) with fields of ours beside it, and holds no payload, no header and no text of an answer, which may
-repeat either.
+(dtm-wire §3.3) with twophase's own fields beside it, and holds no payload, no header and no text of an answer, which
+may repeat either.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from twophase.stores.base import Attempt
 
 WAITING_MAX: Final = 1_000
 IN_FLIGHT_MAX: Final = 4
-"""Alerts under way at once; whoever makes the webhook's connections need not allow more."""
+"""Alerts under way at once, and so the connections to the webhook."""
 _TAKEN: Final = range(200, 300)
 
 
 class AlertEvent(enum.StrEnum):
-    """What an alert is about."""
+    """The subject of an alert."""
 
     BRANCH_FAILING = "branch-failing"
     CHECK_BACK_FAILING = "check-back-failing"
@@ -41,7 +41,7 @@ class AlertEvent(enum.StrEnum):
 
 
 class AlertResult(enum.StrEnum):
-    """What became of an alert."""
+    """The outcome of an alert."""
 
     SENT = "sent"
     FAILED = "failed"
@@ -200,7 +200,7 @@ class Alerts:
 
 
 def _what(attempt: Attempt) -> str:
-    """What happened, without any text of the answer."""
+    """Describe a failure without any text of the answer."""
     if attempt.status:
         word = tellable(attempt)
         return f"{attempt.result}: answered with status {attempt.status}{f'; {word}' if word else ''}"

@@ -1,4 +1,4 @@
-"""One call out, whoever wants it: find the destination, wait for a place, call, give the place back.
+"""One call out: find the destination, wait for the limiter, call, leave the limiter.
 
 Delivery and check-back differ in what they ask and in what an answer means; how a call is bounded, and that its
 answer is told exactly once, is the same for both and stands here.
@@ -61,12 +61,12 @@ class Calls:
         return self.limiter.enter(key, _OneCall(self, active, destination, key, build, on_answer).run)
 
     def waited_ms(self, active: ActiveMessage, url: str) -> int:
-        """How long the first of those has waited for whom `start` found no place."""
+        """Return the age of the oldest queued call to the same destination."""
         found = self._known.get((url, active.message.protocol))
         return self.limiter.waited_ms(found[1]) if found is not None else 0
 
     def _find(self, url: str, protocol: str) -> tuple[Destination, str] | str:
-        """Who calls `url`, and what it shares its limits by; or why nobody does. Only what can be called is kept."""
+        """Return the destination of `url` and its key, or the reason why none calls it."""
         destination = self._destinations.get(scheme_of(url, protocol))
         if destination is None:
             return "no destination for this scheme"

@@ -102,9 +102,9 @@ class CheckBack:
         )
 
     def ask_for(self, active: ActiveMessage, on_verdict: OnVerdict) -> bool:
-        """Ask on behalf of somebody who sees to the verdict himself; False when too many questions wait already.
+        """Ask for a caller that handles the verdict; False when too many questions wait.
 
-        Nobody is told when the message has been decided before its question found a place.
+        The caller hears nothing when the message is decided before the question is asked.
         """
         url = active.message.check_url
 

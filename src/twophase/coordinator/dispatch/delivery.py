@@ -49,7 +49,7 @@ class _Round:
     def __init__(self) -> None:
         self.outstanding = 0
         self.no_place_ms = -1
-        """How long others have waited where it found no place; negative: it found one everywhere."""
+        """Age of the oldest queued call where the limiter was full; negative if it was nowhere."""
         self.worst: BranchResult | None = None
         self.failed: Attempt | None = None
         self.progress = False
@@ -79,7 +79,7 @@ class Delivery:
         self._carried: tuple[tuple[str, str], ...] = ()
 
     def carry(self, *headers: tuple[str, str]) -> None:
-        """What every call carries from now on beside its message's own headers."""
+        """Set the headers of every call beside its message's own."""
         self._carried = headers
 
     def begin(self, active: ActiveMessage) -> None:
@@ -160,7 +160,7 @@ class Delivery:
         self._take(active, round_, index, result)
 
     def _approach_topic(self, active: ActiveMessage, round_: _Round, index: int) -> None:
-        """Call whoever has subscribed by now. Its one bit is set when every one of them has succeeded."""
+        """Call the present subscribers. The topic's one bit is set when all have succeeded."""
         assert active.call_ids is not None, "its message names a topic"
         branch_id, topic = active.call_ids[index], active.calls_to[index].url
         urls = self._topics.subscribers(topic, active.message.protocol)
@@ -287,7 +287,7 @@ class Delivery:
 
 
 def _why_not(failed: Attempt | None, result: BranchResult) -> str:
-    """What a submit that waited is told: which branch, and the beginning of what it said."""
+    """Describe a failed round for wait_result: the branch and the start of its answer."""
     if failed is None:
         return f"a branch answered {result.value}."
     answered = f" answered {failed.status}" if failed.status and not failed.error.startswith("gRPC ") else ""

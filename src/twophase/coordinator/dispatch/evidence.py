@@ -1,4 +1,4 @@
-"""What is kept of an answer that did not end the matter: status, latency and a short, printable excerpt."""
+"""Records of calls without success: status, latency and a short, printable excerpt."""
 
 from __future__ import annotations
 

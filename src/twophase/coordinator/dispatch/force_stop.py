@@ -2,8 +2,8 @@
 
 Keeps rule 24. A verdict is what happened, and wins over the operator: committed, and the message is submitted and the
 stop refused; rolled back, and the check-back has failed it. Only without a verdict does the operator's word count, and
-is recorded as his. When the producer could not even be asked, nothing is decided. Meanwhile others may decide: the stop
-of a prepared message never ends one that has been submitted since.
+is recorded as an override. When the producer could not even be asked, nothing is decided. Meanwhile others may decide:
+the stop of a prepared message never ends one that has been submitted since.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Stop(msgspec.Struct, eq=False):
         self.end(verdict, said, f"the producer, asked first, answered {verdict.value}")
 
     def fail_and_evict(self) -> None:
-        """The question found no place in time: the producer was not asked, so nobody's word counts yet."""
+        """Give up: the producer could not be asked in time, so nothing is decided."""
         if self._release():
             active = self.active
             error = Overloaded("its producer could not be asked now; nothing was stopped.", gid=active.message.gid)
@@ -78,7 +78,7 @@ class _Stop(msgspec.Struct, eq=False):
             deliver(self.on_reply, Reply(None if decided else error, active.state, active.created_ms))
 
     def end(self, verdict: Verdict, said: Message | None, why: str) -> None:
-        """Go on with what is known now."""
+        """End the stop with the verdict."""
         if not self._release():
             return
         active = self.active

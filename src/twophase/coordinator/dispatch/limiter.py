@@ -1,8 +1,8 @@
-"""How many calls may be under way: in total, and to one destination.
+"""Limits the calls under way: in total, and to one destination.
 
-A destination that hangs fills its own lane and no other's: lanes wait side by side, and free places are handed
-round among them. A lane's queue is bounded; when it is full the caller comes again later: after as long as its head
-has waited, because that is how long the queue takes to pass.
+A destination that hangs fills its own queue and no other's: queues wait side by side and take turns. A queue is
+bounded; when it is full the caller tries again later: after as long as its first call has waited, because the queue
+takes that long to pass.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class _DestinationQueue:
     def __init__(self) -> None:
         self.in_flight = 0
         self.waiting: deque[tuple[Callable[[], None], int]] = deque()
-        """Who waits, and since when by the clock."""
+        """Waiting calls, with the time since when each waits."""
         self.hungry = False
-        """Stands in the limiter's line: something waits, and the destination itself has room."""
+        """True while the queue waits for its turn: calls wait, and the destination has room."""
 
 
 class ConcurrencyLimiter:
-    """Admits calls, keeps the others waiting in order, a lane a destination."""
+    """Admits calls and queues the others in order, one queue a destination."""
 
     def __init__(self, total_max: int, per_destination_max: int, lane_waiting_max: int, clock: Clock) -> None:
         self._total_max = total_max
@@ -40,9 +40,9 @@ class ConcurrencyLimiter:
         self.waiting = 0
 
     def enter(self, key: str, run: Callable[[], None]) -> bool:
-        """Run `run` now or when a place is free; False, and never, when the lane's queue is full.
+        """Run `run` now or in its turn; False, and never, when the queue is full.
 
-        Whoever was run calls `leave(key)` exactly once, at any time; `run` does not raise.
+        Each run is followed by one `leave(key)`, at any time; `run` does not raise.
         """
         lane = self._lanes.get(key)
         if lane is None:
@@ -63,7 +63,7 @@ class ConcurrencyLimiter:
         return True
 
     def leave(self, key: str) -> None:
-        """A call has ended; the place goes to the next that waits."""
+        """Note the end of a call, and run the next that waits."""
         lane = self._lanes[key]
         assert lane.in_flight > 0, "leave follows enter"
         assert self.in_flight > 0, "the total counts every lane"
@@ -77,7 +77,7 @@ class ConcurrencyLimiter:
             del self._lanes[key]
 
     def waited_ms(self, key: str) -> int:
-        """How long the first of a lane's queue has waited; 0 when nobody waits."""
+        """Return the age of a queue's first call; 0 for an empty queue."""
         lane = self._lanes.get(key)
         return max(0, self._clock.now_ms() - lane.waiting[0][1]) if lane is not None and lane.waiting else 0
 

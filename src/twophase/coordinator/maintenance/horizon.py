@@ -135,7 +135,7 @@ async def _oldest_unexplained_ms(store: Store, far_ms: int) -> tuple[int | None,
 
 
 def _awaits_its_time(row: LiveRow) -> bool:
-    """Whether a far due time is the message's own, and no try has been noted."""
+    """Return True when a far due time is the message's own, and no try is recorded."""
     message = _message_of(row)
     if message is None or row.attempts or row.done or message.options.durability is Durability.CHECK_BACK:
         return False

@@ -40,7 +40,7 @@ class Retention:
         self._observer = runtime.observer
         self._next_ms = 0
         self._divisor = 1
-        """Of a step's rows: large bodies may take the store longer than it gives a statement."""
+        """Divides a step's rows: large bodies may take longer than the statement timeout."""
         self._woken = asyncio.Event()
         self._background = Background("twophase retention")
 

@@ -1,10 +1,10 @@
 """The state machine: the only place that applies the lifecycle table to messages of a running coordinator.
 
 Every event of a message, requested or observed, arrives here as a `Trigger`. The table names the action (`actions`),
-which plans a change; the group commit makes it durable; only then is anybody told and anything called (`applied`). The
-one exception is a submit with check-back durability: it is answered and delivered first and stored with its outcome
-(correctness rule 25). So I1, I3, I5 and I7 are the table's, and I8 is the order of the lines here. A lost
-compare-and-set takes the stored row, and the table is applied again to its state (correctness rule 21).
+which plans a change; the group commit makes it durable; only then are requesters answered and branches called
+(`applied`). The one exception is a submit with check-back durability: it is answered and delivered first and stored
+with its outcome (correctness rule 25). So I1, I3, I5 and I7 are the table's, and I8 is the order of the lines here. A
+lost compare-and-set takes the stored row, and the table is applied again to its state (correctness rule 21).
 
 On a store that several nodes share, that row may be another node's. A request acts on it all the same, and its change
 makes the row this node's; a trigger that only means "try again" is dropped, because the owner will.

@@ -1,4 +1,4 @@
-"""What a submit adds to, or says differently from, the message that was prepared."""
+"""Merge of a submit into the message that was prepared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from twophase.core.message import Message, Options
 
 
 def merge(known: Message, said: Message) -> Message:
-    """What a submit leaves of a prepared message: branches that came later, options that were said again.
+    """Return the prepared message with a submit's later branches and options.
 
     An option the submit does not mention keeps the prepared value; `known` itself when nothing changes. A trace that
     the prepare brought stays the message's: with another one each submit would have to be stored anew.

@@ -28,7 +28,7 @@ class Times:
         self._clock = clock
 
     def earliest_ms(self, state: State, message: Message, created_ms: int) -> int:
-        """Return the earliest time of a check-back or a branch call, whoever asks for one.
+        """Return the earliest time of a check-back or a branch call.
 
         A producer who is asked before it has begun its transaction can never begin it.
         """
