@@ -11,6 +11,7 @@ _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _EXAMPLE = re.compile(r"<!-- example: ([\w-]+) -->\n```python\n(.*?)```", re.DOTALL)
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_ANCHOR = re.compile(r'<a id="([\w.-]+)"></a>')
 
 
 def tracked_files() -> list[Path]:
@@ -36,9 +37,10 @@ def fences(text: str) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that a page's headings make."""
-    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(page.read_text()))
-    return {heading.strip().replace(" ", "-") for heading in plain}
+    """The anchors that a page's headings make, and those that it names."""
+    text = page.read_text()
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(text))
+    return {heading.strip().replace(" ", "-") for heading in plain} | set(_ANCHOR.findall(text))
 
 
 def examples(page: Path) -> dict[str, str]:
