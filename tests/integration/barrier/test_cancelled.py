@@ -13,6 +13,8 @@ from tests.integration.barrier.banks import SPEND, Bank, arun, begin, new_gid
 from tests.servers.mariadb import lock_waits
 from twophase.barrier.asking import CheckBackAnswer, acheck_back
 from twophase.barrier.branch import aonce
+from twophase.barrier.dialect import POSTGRESQL
+from twophase.barrier.installing import ainstall
 from twophase.barrier.open import aopen_transaction, open_transaction
 from twophase.core.verdict import Verdict
 
@@ -71,6 +73,24 @@ async def test_a_check_back_cancelled_twice_gives_its_connection_back(
             holder.close()
             answer = await asyncio.wait_for(ask(engine, gid), 20)
     assert answer.verdict is Verdict.ROLLED_BACK
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("way", ["asyncpg pool", "asyncpg engine", "psycopg engine"])
+@pytest.mark.parametrize("turns", [1, 2, 4])
+async def test_an_installation_cancelled_twice_gives_its_connection_back(
+    banks: dict[str, Bank], way: str, turns: int
+) -> None:
+    bank = banks["postgresql"]
+    with bank.plain() as holder:
+        holder.execute(POSTGRESQL.sql("install_lock"))
+        async with bank.areached(way, **options_of(way, 4)) as engine:
+            for _ in range(4):  # as many as there are connections
+                installing = asyncio.create_task(ainstall(engine))
+                await waiting(bank)
+                await cancel(installing, turns=turns)
+            holder.rollback()
+            assert await asyncio.wait_for(ainstall(engine), 20) == []
 
 
 @pytest.mark.parametrize("turns", [0, 1, 4])

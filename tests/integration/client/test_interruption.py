@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import threading
 from collections.abc import Callable
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from tests.integration.client.banks import CHECK, Bank, Desk, off_the_loop
 from tests.integration.client.coordinator import RecordingCoordinator, Request
 from tests.integration.client.ledgers import TRANSFER, MariadbLedger, PostgresLedger, mariadb_connection
 from tests.servers.mariadb import lock_waits
-from twophase import CommittedDespiteError, FunctionRefused, Message, Progress, RolledBack, Undecided, Verdict
+from twophase import (
+    AsyncTwoPhase,
+    CommittedDespiteError,
+    FunctionRefused,
+    Message,
+    Progress,
+    RolledBack,
+    Undecided,
+    Verdict,
+)
 
 RECEIVER = "http://bank-b/transfer-in"
+ROUNDS = 300
+TURNS_MAX = 2_000
 
 
 def transfer_message(coordinator: RecordingCoordinator) -> Message:
@@ -83,6 +96,36 @@ async def test_timeout_around_a_transaction_rolls_it_back(bank: Bank, coordinato
         async with asyncio.timeout(0.5):
             await bank.transact(transfer_message(coordinator), business)
     assert bank.ledger.balance() == 100
+
+
+@pytest.mark.kinds(where=lambda kind: kind.is_async and kind.name.endswith(" engine"))
+async def test_joined_sessions_cancelled_at_random_keep_no_connection_and_hold_no_row(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    dice, requests = random.Random(20), set[int]()
+
+    async def join_and_commit(own: AsyncTwoPhase) -> None:
+        async with AsyncSession(bank.engine) as session, session.begin():
+            await session.execute(text("update account set balance = balance where id = 'A'"))
+            await own.message().add(RECEIVER, {}).ajoin(session, CHECK)
+
+    async with AsyncTwoPhase(coordinator.url, patience=0.5) as own:
+        for _ in range(ROUNDS):
+            asked = len(coordinator.operations)
+            task = asyncio.create_task(join_and_commit(own))
+            for _ in range(dice.randrange(TURNS_MAX)):
+                await asyncio.sleep(0)
+            for _ in range(2):
+                task.cancel()
+                for _ in range(dice.randrange(12)):
+                    await asyncio.sleep(0)
+            await asyncio.wait([task])
+            requests.add(len(coordinator.operations) - asked)
+        assert bank.engine.pool.checkedout() == 0
+        await asyncio.wait_for(join_and_commit(own), 20)
+    assert {0, 1} <= requests, "some were cancelled before prepare, some behind it"
+    assert bank.ledger.run(TRANSFER) == []
+    assert bank.ledger.balance() == 70
 
 
 @pytest.mark.kinds(where=lambda kind: not kind.is_async)
