@@ -85,7 +85,8 @@ def test_a_tenure_ended_before_its_lease_is_caught(tmp_path: Path, shared_spark:
     with _scene(tmp_path) as nodes:
         _break(nodes, "twophase_adopt", "silent.seen_ms < now_ms - lease_ms", "silent.seen_ms < now_ms - 100")
         with under_load(nodes, seed=3) as load:
-            pause(3 * LEASE_MS / 1000)
+            pause(LEASE_MS / 1000)
+            assert _freeze_until(nodes, load, "was taken from its holder")
             load.enough()
         assert _found(_assert_agree(nodes, load, tmp_path, shared_spark), "was taken from its holder")
 
