@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from benchmarks.results import Found
-from twophase.bench.load.measurement import Measurement
-from twophase.bench.results import plots
-from twophase.bench.results.report import middle
+from benchmarks.load.measurement import Measurement
+from benchmarks.parts import Found
+from benchmarks.results import plots
+from benchmarks.results.report import middle
 
 
 def drawn(found: Found) -> dict[str, str]:

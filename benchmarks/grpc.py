@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from benchmarks.load.http2 import head
 from benchmarks.measure import ROUNDS, Result
-from twophase.bench.load.http2 import head
 from twophase.coordinator.state.active_message import OnReply, Reply
 from twophase.core.hooks import WallClock
 from twophase.core.lifecycle import State

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import uvloop
 
 from benchmarks.measure import ROUNDS, Result
-from twophase.bench.servers.started import null_server
+from benchmarks.servers.started import null_server
 from twophase.http.client import HttpClient
 from twophase.http.outcome import HttpError, HttpResponse
 

@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 
 from benchmarks import record
+from benchmarks.parts import AtRate, Detail, Part, Row
 from benchmarks.record import QUICK, Record
-from benchmarks.results import AtRate, Detail, Part, Row
-from twophase.bench.results.machine import Machine
-from twophase.bench.results.report import latency, number
+from benchmarks.results.machine import Machine
+from benchmarks.results.report import latency, number
 
 TITLES: Final = {
     "throughput": "Throughput, as fast as answered: prepare + submit + one branch call, 128 connections",

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.results import Part
+from benchmarks.parts import Part
 from twophase.core.errors import ConfigurationError
 
 QUICK: Final = "quick"

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from twophase.bench.results.machine import this_machine
+from benchmarks.results.machine import this_machine
 
 PAGE: Final = Path("docs/benchmarks-spark.md")
 PARTS: Final = ("audit", "reading", "sink")

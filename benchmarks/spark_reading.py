@@ -30,9 +30,9 @@ import msgspec
 import psycopg
 from pyspark.sql import DataFrame, SparkSession
 
+from benchmarks.servers.processes import cpu_s, listening, tree
 from tests.servers.postgres import PostgresServer
 from tests.servers.server import ServerUnavailable
-from twophase.bench.servers.processes import cpu_s, listening, tree
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.message import Branch, Message, encode
 from twophase.stores.postgres.store import PostgresStore
@@ -186,9 +186,8 @@ def _floor(server: PostgresServer, rows: int, rounds: int) -> None:
 def _copied(dsn: str, columns: str, rows: int, part: int) -> None:
     span = f"seq > {rows * part // CORES} and seq <= {rows * (part + 1) // CORES}"
     with psycopg.connect(dsn) as connection:
-        connection.execute(
-            f"copy (select {columns} from history where node = 1 and {span}) to '/dev/null' (format binary)"
-        )
+        statement = f"copy (select {columns} from history where node = 1 and {span}) to '/dev/null' (format binary)"
+        connection.execute(statement.encode())
 
 
 def _rows(count: int) -> Iterator[tuple[Any, ...]]:

@@ -16,22 +16,22 @@ from typing import Final
 
 import msgspec
 
+from benchmarks.compare import Comparison, alternate_transfers, measure
 from benchmarks.drawings import drawn
+from benchmarks.load.measurement import Measurement
+from benchmarks.load.workload import Mode, Workload
+from benchmarks.parts import AtRate, Detail, Found, Part, Row
 from benchmarks.record import QUICK as QUICK_NAME
-from benchmarks.results import AtRate, Detail, Found, Part, Row
-from twophase.bench.compare import Comparison, alternate_transfers, measure
-from twophase.bench.load.measurement import Measurement
-from twophase.bench.load.workload import Mode, Workload
-from twophase.bench.results.machine import this_machine
-from twophase.bench.results.plots import BRANCH
-from twophase.bench.scenarios.catalogue import SCENARIOS
-from twophase.bench.scenarios.figure import Stage
-from twophase.bench.servers.postgres import postgres_version
-from twophase.bench.servers.setups import set_up
-from twophase.bench.servers.started import Started, null_server
+from benchmarks.results.machine import this_machine
+from benchmarks.results.plots import BRANCH
+from benchmarks.scenarios.catalogue import SCENARIOS
+from benchmarks.scenarios.figure import Stage
+from benchmarks.servers.postgres import postgres_version
+from benchmarks.servers.setups import set_up
+from benchmarks.servers.started import Started, null_server
 from twophase.core.errors import ConfigurationError, TwophaseError
 
-BENCH: Final = "twophase bench"
+BENCH: Final = "python -m benchmarks.load"
 THROUGHPUT_BARS: Final = {"sqlite": 0.45, "postgres": 0.40, "postgres, check-back": 0.50}
 TRANSFERS_BAR: Final = 0.60
 BOTH: Final = ("sqlite", "postgres")

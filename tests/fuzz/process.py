@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from twophase.bench.servers.processes import memory_bytes
+from benchmarks.servers.processes import memory_bytes
 
 MEMORY_BYTES_MAX: Final = 400 * 1024 * 1024
 """What the server may hold after any number of cases; it begins at about 60 MB."""

@@ -14,12 +14,12 @@ import grpc
 import httptools
 from hypothesis import strategies as st
 
+from benchmarks.load import http2
 from tests.fuzz import messages, rules
 from tests.fuzz.branches import Branches
 from tests.fuzz.play import Target
 from tests.fuzz.process import Fuzzed
 from tests.fuzz.streams import streams
-from twophase.bench.load import http2
 from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.status import framed
 from twophase.grpc_wire.messages import SERVICE, encode_request

@@ -45,7 +45,6 @@ COMMANDS: Final[tuple[LazyCommand, ...]] = (
         "import", "twophase.cli.operating.import_dtm", "server", "Import unfinished messages and topics from dtm."
     ),
     LazyCommand("barrier", "twophase.cli.barrier", "sqlalchemy", "Install and clean barrier tables."),
-    LazyCommand("bench", "twophase.cli.bench", "server", "Benchmark a server that speaks dtm's HTTP or gRPC API."),
 )
 EXAMPLES: Final = """\b
 Examples:

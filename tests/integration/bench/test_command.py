@@ -1,4 +1,4 @@
-"""`twophase bench` as a person runs it: real processes, the table, the file, the exit code."""
+"""`python -m benchmarks.load` as a person runs it: real processes, the table, the file, the exit code."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.servers.started import null_server
 from tests.integration.bench.command import ENVIRONMENT, bench
 from tests.servers.missing import not_to_be_had
-from twophase.bench.servers.started import null_server
 
 
 def _short(*arguments: str) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def test_a_terminal_shows_a_bar_while_it_runs() -> None:
         ours, theirs = os.openpty()
     except OSError as error:
         not_to_be_had("a terminal", f"this system has none to give: {error}")
-    command = [sys.executable, "-m", "twophase", "bench", *_short("--null")]
+    command = [sys.executable, "-m", "benchmarks.load", *_short("--null")]
     environment = {**ENVIRONMENT, "TERM": "xterm"}
     with subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=theirs, env=environment) as done:
         os.close(theirs)

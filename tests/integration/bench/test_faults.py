@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
+from benchmarks.failure import BenchmarkFailed
+from benchmarks.load.measurement import Measurement
+from benchmarks.load.run import Run
+from benchmarks.load.workload import Mode, Workload
 from tests.integration.bench.faulty import Faults, faulty_server
-from twophase.bench.load.measurement import Measurement
-from twophase.bench.load.run import Run
-from twophase.bench.load.workload import Mode, Workload
-from twophase.core.errors import BenchmarkFailed
 from twophase.http.address import parse_address
 
 _SHORT = Workload(connections=8, seconds=0.5, warmup_s=0.1, drain_s=1.0)

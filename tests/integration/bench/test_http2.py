@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from twophase.bench.load.http2 import Http2Connection, head
+from benchmarks.load.http2 import Http2Connection, head
 from twophase.grpc_server.status import framed
 
 Handler = Callable[[bytes, Any], Awaitable[bytes]]

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from twophase.bench.servers.processes import OWN_NAME, Meter, Process, connected_to, listening, tree
-from twophase.bench.servers.setups import set_up
+from benchmarks.servers.processes import OWN_NAME, Meter, Process, connected_to, listening, tree
+from benchmarks.servers.setups import set_up
 
 
 def test_a_server_is_found_by_its_port() -> None:

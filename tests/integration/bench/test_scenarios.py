@@ -1,4 +1,4 @@
-"""Every scenario of `twophase bench`, small: it plays to its end, what it is about has happened, and nothing was lost.
+"""Every scenario, small: it plays to its end, what it is about has happened, and nothing was lost.
 
 How fast a small one is says nothing, so no other bar is looked at here.
 """
@@ -15,11 +15,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from benchmarks.scenarios.catalogue import SCENARIOS
+from benchmarks.scenarios.figure import Stage
+from benchmarks.servers import setups
+from benchmarks.servers.setups import Store
 from tests.servers.postgres import PostgresServer
-from twophase.bench.scenarios.catalogue import SCENARIOS
-from twophase.bench.scenarios.figure import Stage
-from twophase.bench.servers import setups
-from twophase.bench.servers.setups import Store
 
 _SMALL = {
     "latency": (100, 0.5),

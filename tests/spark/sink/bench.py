@@ -28,11 +28,11 @@ from urllib.parse import urlsplit
 import msgspec
 from pyspark.sql import SparkSession
 
+from benchmarks.servers.processes import Meter, Process, listening, machine_cpu_s, tree
 from tests.crash.checker import rows
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
 from tests.spark.sink.scene import Scene, staged
-from twophase.bench.servers.processes import Meter, Process, listening, machine_cpu_s, tree
 from twophase_spark import register
 from twophase_spark.session import SessionSettings, open_session
 

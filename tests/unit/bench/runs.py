@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from twophase.bench.load.histogram import Histogram
-from twophase.bench.load.ledger import Ledger
-from twophase.bench.load.measurement import Measurement, Point, Usage
-from twophase.bench.load.workload import Workload
-from twophase.bench.results.plots import BRANCH
+from benchmarks.load.histogram import Histogram
+from benchmarks.load.ledger import Ledger
+from benchmarks.load.measurement import Measurement, Point, Usage
+from benchmarks.load.workload import Workload
+from benchmarks.results.plots import BRANCH
 
 
 def run(per_second: float, rate: float = 0.0, cpu_us: float = 100.0, slow: int = 1) -> Measurement:

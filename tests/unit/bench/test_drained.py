@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from twophase.bench.load.ledger import Ledger
-from twophase.bench.load.window import drained
+from benchmarks.load.ledger import Ledger
+from benchmarks.load.window import drained
 
 _WITHIN_S = 0.5
 

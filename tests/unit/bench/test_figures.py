@@ -7,12 +7,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from benchmarks.compare import Comparison, Spread
+from benchmarks.results import plots
+from benchmarks.results.chart import Axis, Line, chart
+from benchmarks.results.report import number
+from benchmarks.scenarios.figure import Figure
 from tests.unit.bench.runs import run
-from twophase.bench.compare import Comparison, Spread
-from twophase.bench.results import plots
-from twophase.bench.results.chart import Axis, Line, chart
-from twophase.bench.results.report import number
-from twophase.bench.scenarios.figure import Figure
 
 
 def test_ratio_is_of_neighbours_and_shows_its_spread() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from twophase.bench.load.grpc_run import bodies
-from twophase.bench.load.workload import FIRST_NUMBER, NUMBER_AT, NUMBER_DIGITS, Gids, Workload
+from benchmarks.load.grpc_run import bodies
+from benchmarks.load.workload import FIRST_NUMBER, NUMBER_AT, NUMBER_DIGITS, Gids, Workload
 from twophase.grpc_wire.messages import parse_request
 from twophase.server.formats.wire import parse_steps
 

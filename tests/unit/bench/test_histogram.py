@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twophase.bench.load.histogram import PERCENTILES, Histogram
+from benchmarks.load.histogram import PERCENTILES, Histogram
 
 latencies_s = st.lists(st.floats(min_value=0, max_value=60_000), min_size=1, max_size=300)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import cast
 
-from twophase.bench.load.http2 import Http2Connection
+from benchmarks.load.http2 import Http2Connection
 
 _DATA, _SETTINGS, _WINDOW_UPDATE = 0, 4, 8
 _FRAME_BYTES, _STREAM_BYTES = 40, 100

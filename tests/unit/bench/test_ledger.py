@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from twophase.bench.load.ledger import Ledger
+from benchmarks.load.ledger import Ledger
 
 
 def _submitted(ledger: Ledger, *, acknowledged: bool = True) -> int:

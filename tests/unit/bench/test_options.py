@@ -1,4 +1,4 @@
-"""`twophase bench` in this process: options that would change nothing are refused, broken promises end with 4."""
+"""The options of `benchmarks.load`: those that would change nothing are refused, broken promises end with 4."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
-from twophase.bench.scenarios.catalogue import SCENARIOS, Entry
-from twophase.bench.scenarios.figure import Figure, Stage
-from twophase.cli.bench import app
+from benchmarks.command import app
+from benchmarks.scenarios.catalogue import SCENARIOS, Entry
+from benchmarks.scenarios.figure import Figure, Stage
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def _measure_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not refused begins no load of minutes."""
     for name, entry in SCENARIOS.items():
         monkeypatch.setitem(SCENARIOS, name, msgspec.structs.replace(entry, play=lambda _stage: []))
-    monkeypatch.setattr("twophase.cli.bench._measured", lambda *_: [])
+    monkeypatch.setattr("benchmarks.command._measured", lambda *_: [])
 
 
 def test_a_scenario_that_is_none_is_said_in_one_line() -> None:

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from benchmarks import page, standard
+from benchmarks.compare import Comparison, Spread
 from benchmarks.drawings import drawn
+from benchmarks.load.measurement import Latency
+from benchmarks.parts import AtRate, Detail, Found, Part, Row
 from benchmarks.record import Record
-from benchmarks.results import AtRate, Detail, Found, Part, Row
+from benchmarks.results.machine import this_machine
+from benchmarks.scenarios.figure import Figure
 from tests.unit.bench.runs import run
-from twophase.bench.compare import Comparison, Spread
-from twophase.bench.load.measurement import Latency
-from twophase.bench.results.machine import this_machine
-from twophase.bench.scenarios.figure import Figure
 
 _SQLITE = Comparison("sqlite", [run(500), run(400), run(600)], [run(1000), run(1000), run(1000)])
 
@@ -32,12 +32,12 @@ def _page(tmp_path: Path, **parts: Part) -> str:
 
 
 def test_every_value_stands_beside_its_bar(tmp_path: Path) -> None:
-    measured = msgspec.structs.replace(part(), commands=["twophase bench --setup sqlite --rounds 3"])
+    measured = msgspec.structs.replace(part(), commands=["python -m benchmarks.load --setup sqlite --rounds 3"])
     text = _page(tmp_path, throughput=measured)
 
     assert "| sqlite: part of null's | 0.4 / **0.5** / 0.6 | of null | ≥ 0.45 | yes |" in text
     assert "| sqlite: messages | 400 / **500** / 600 | msg/s |  |  |" in text
-    assert "\n```\ntwophase bench --setup sqlite --rounds 3\n```" in text
+    assert "\n```\npython -m benchmarks.load --setup sqlite --rounds 3\n```" in text
     assert "Load average before the first run: 0.2" in text
     assert "Measured 2026-11-22 01:15 UTC: 3 rounds of 5 s, 74 s in all.\n" in text
 

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from twophase.bench.results.progress import shown
+from benchmarks.results.progress import shown
 
 _LINES = "… 1 of 2: null, 2,000 messages\n… 2 of 2: sqlite, 2,000 messages\n"
 

@@ -8,9 +8,10 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import page, record, standard
-from benchmarks.results import Found, Row
+from benchmarks.failure import BenchmarkFailed
+from benchmarks.parts import Found, Row
 from tests.unit.bench.test_page import part
-from twophase.core.errors import BenchmarkFailed, ConfigurationError
+from twophase.core.errors import ConfigurationError
 
 _SDK = Row("async", "µs", (100.0,), 120.0)
 
@@ -44,7 +45,7 @@ def test_a_part_that_is_measured_alone_leaves_the_others_as_they_were(
     earlier = part(Row("ready", "s", (0.9,), 1.0))
     page.put(tmp_path, "start", earlier, {"start-plot.svg": "<svg/>"})
     page.put(tmp_path, "sdk", part(Row("async", "µs", (900.0,))), {})
-    measured["sdk"] = Found("played 3 times", [_SDK], commands=["twophase bench --scenario sdk"])
+    measured["sdk"] = Found("played 3 times", [_SDK], commands=["python -m benchmarks.load --scenario sdk"])
 
     assert command.measure(tmp_path, standard.FULL, ["sdk"]) == []
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from twophase.bench.load.workload import FIRST_NUMBER
-from twophase.bench.scenarios import retried
-from twophase.bench.scenarios.retried import EVERY, RefusingSink, RetriedLedger
+from benchmarks.load.workload import FIRST_NUMBER
+from benchmarks.scenarios import retried
+from benchmarks.scenarios.retried import EVERY, RefusingSink, RetriedLedger
 
 
 class _Clock:
@@ -20,7 +20,7 @@ class _Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     watch = _Clock()
     monkeypatch.setattr(retried, "time", watch)
-    monkeypatch.setattr("twophase.bench.load.ledger.time", watch)
+    monkeypatch.setattr("benchmarks.load.ledger.time", watch)
     return watch
 
 

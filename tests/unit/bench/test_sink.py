@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from twophase.bench.load.ledger import Ledger
-from twophase.bench.load.sink import Sink, SinkConnection
-from twophase.bench.load.workload import FIRST_NUMBER
+from benchmarks.load.ledger import Ledger
+from benchmarks.load.sink import Sink, SinkConnection
+from benchmarks.load.workload import FIRST_NUMBER
 
 
 class _Transport:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from twophase.bench.load.workload import FIRST_NUMBER, NUMBER_AT, NUMBER_DIGITS, Gids, Mode, Template, Workload
+from benchmarks.load.workload import FIRST_NUMBER, NUMBER_AT, NUMBER_DIGITS, Gids, Mode, Template, Workload
 from twophase.core.errors import ConfigurationError
 from twophase.core.gid import GID_CHARACTERS, born_ms
 from twophase.core.message import Durability

@@ -66,19 +66,17 @@ docstring's first line is the default text.
     │   ├── HistoryGap            TP-8003  a stream's rows were removed before it read them
     │   ├── ArchiveRefused        TP-8010  this store cannot be archived into this lake now
     │   └── LakeDamaged           TP-8011  a lake's files are not what its manifests say
-    ├── PublishError              TP-8100  rows of a DataFrame could not be published
-    │   ├── RowRefused            TP-8101  a key is null or comes twice, or a row is no message
-    │   ├── RowChanged            TP-8102  a key stands for another message already
-    │   ├── RowGivenUp            TP-8103  a key's message was given up before
-    │   └── LedgerUnavailable     TP-8104  the publisher's ledger cannot be used
-    └── BenchmarkFailed           TP-9000  nothing could be measured
+    └── PublishError              TP-8100  rows of a DataFrame could not be published
+        ├── RowRefused            TP-8101  a key is null or comes twice, or a row is no message
+        ├── RowChanged            TP-8102  a key stands for another message already
+        ├── RowGivenUp            TP-8103  a key's message was given up before
+        └── LedgerUnavailable     TP-8104  the publisher's ledger cannot be used
 """
 
 from twophase.core.errors.base import Fate, TwophaseError
 from twophase.core.errors.pipeline import (
     ArchiveRefused,
     AuditError,
-    BenchmarkFailed,
     CannotRead,
     HistoryGap,
     LakeDamaged,
@@ -160,7 +158,6 @@ __all__ = [
     "BarrierTableMissing",
     "BarrierTableUnusable",
     "BeginDeadlinePassed",
-    "BenchmarkFailed",
     "BranchSpoilt",
     "BranchesLost",
     "CannotRead",

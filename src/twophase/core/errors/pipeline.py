@@ -90,11 +90,3 @@ class LedgerUnavailable(PublishError):
     remedy = (
         "Make sure that the database named by option ledger runs, is writable, and can be reached from every executor."
     )
-
-
-class BenchmarkFailed(TwophaseError):
-    """Nothing could be measured."""
-
-    code = "TP-9000"
-    concerns_a_message = False
-    remedy = "Make sure that the server runs and that --server names it; `curl URL/api/ping` must answer."

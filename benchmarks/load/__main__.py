@@ -1,0 +1,6 @@
+"""`python -m benchmarks.load --server URL` measures a server; `--help` says what else."""
+
+from benchmarks.command import app
+
+if __name__ == "__main__":
+    app(prog_name="python -m benchmarks.load")

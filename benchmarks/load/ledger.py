@@ -1,0 +1,183 @@
+"""The account of every message of a run: what was sent, what was acknowledged, what arrived at the branch.
+
+Promise: nothing is assumed. A message counts as delivered when its last branch was called, as lost when it was
+acknowledged and some branch was not called within the time to drain, as duplicate for each further call, as called
+too early when no submit had been sent. One byte a message and branch, so that a run of millions fits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+from benchmarks.load.histogram import Histogram
+
+_SUBMITTED: Final = 1
+_ACKNOWLEDGED: Final = 2
+_GROWTH: Final = bytes(1 << 16)
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """What became of the messages of a run."""
+
+    begun: int
+    acknowledged: int
+    delivered: int
+    lost: int
+    duplicates: int
+    early: int
+    foreign: int
+    unanswered: int
+    not_begun: int
+    """Of an open loop: due, but no connection was free for it in time."""
+    errors: dict[str, int]
+
+    @property
+    def kept(self) -> bool:
+        """Whether every promise held: nothing lost, nothing called before its submit."""
+        return not self.lost and not self.early
+
+
+class Ledger:
+    """See the module. Latencies are counted here too, because here both ends of a message meet."""
+
+    def __init__(self, branches: int = 1, *, opened: bool = False) -> None:
+        self.branches = branches
+        self.begun = 0
+        self.prepared = 0
+        """Counted only where prepare is all that is measured."""
+        self.delivered = 0
+        self.acknowledged = 0
+        self.duplicates = 0
+        self.early = 0
+        self.foreign = 0
+        self.unanswered = 0
+        self.not_begun = 0
+        self.measured_from = 0
+        """Messages before this one were due in the warm-up: their latencies do not count."""
+        self.errors: Counter[str] = Counter()
+        self.prepare = Histogram()
+        self.submit = Histogram()
+        self.branch = Histogram()
+        self.whole = Histogram()
+        self.transfer = Histogram()
+        self.late = Histogram()
+        self._waiting: dict[int, float] = {}
+        self._intended: dict[int, float] | None = {} if opened else None
+        self._left: dict[int, int] = {}
+        self._states = bytearray()
+        self._arrived = bytearray()
+
+    @property
+    def waiting(self) -> list[int]:
+        """The numbers of the messages whose submit has left and whose last branch was not called yet."""
+        return list(self._waiting)
+
+    def begin(self, intended_s: float) -> int:
+        """A message begins; its number."""
+        number = self.begun
+        self.begun = number + 1
+        if number >= len(self._states):
+            self._states += _GROWTH
+            self._arrived += _GROWTH * self.branches
+        if self._intended is not None:
+            self._intended[number] = intended_s
+        return number
+
+    def prepare_acknowledged(self, number: int) -> None:  # noqa: ARG002 -- for ledgers that follow it further
+        """A prepare was acknowledged, and nothing follows it."""
+        self.prepared += 1
+
+    def submitting(self, number: int, now_s: float) -> None:
+        """The submit leaves now: from now on its branches may be called."""
+        self._states[number] |= _SUBMITTED
+        self._waiting[number] = now_s
+        if self.branches > 1:
+            self._left[number] = self.branches
+
+    def acknowledge(self, number: int) -> None:
+        """The submit was acknowledged: from now on its branches must be called."""
+        self._states[number] |= _ACKNOWLEDGED
+        self.acknowledged += 1
+
+    def arrive(self, number: int, branch: int) -> None:
+        """A branch was called; branches count from 0."""
+        branches = self.branches
+        if not 0 <= number < self.begun or not 0 <= branch < branches:
+            self.foreign += 1
+            return
+        slot = number * branches + branch
+        if self._arrived[slot]:
+            self.duplicates += 1
+            return
+        if not self._states[number] & _SUBMITTED:
+            self.early += 1
+            return
+        self._arrived[slot] = 1
+        if branches > 1:
+            self._left[number] -= 1
+            if self._left[number]:
+                return
+            del self._left[number]
+        now_s = time.perf_counter()
+        self.delivered += 1
+        waited_s = now_s - self._waiting.pop(number)
+        if number >= self.measured_from:
+            self.branch.add(waited_s)
+            if self._intended is not None:
+                self.whole.add(now_s - self._intended.pop(number))
+
+    def fail(self, what: str) -> None:
+        """A request was refused, or its connection broke."""
+        self.errors[what] += 1
+
+    @property
+    def succeeded(self) -> int:
+        """Messages that got as far as they were meant to, at the server."""
+        return self.acknowledged + self.prepared
+
+    @property
+    def owed(self) -> int:
+        """Acknowledged messages that have not arrived."""
+        states = self._states
+        return sum(1 for number in self._waiting if states[number] & _ACKNOWLEDGED)
+
+    def warmed_up(self, waiting: int = 0) -> None:
+        """The warm-up is over: only the latencies of messages that are due from now on count.
+
+        Arguments:
+            waiting: messages that are due already and not begun; they begin before all others.
+        """
+        self.measured_from = self.begun + waiting
+        for histogram in (self.prepare, self.submit, self.branch, self.whole, self.transfer, self.late):
+            histogram.clear()
+
+    def latencies(self) -> dict[str, Histogram]:
+        """What was measured until now, by name, without the empty ones."""
+        named = {
+            "prepare": self.prepare,
+            "submit": self.submit,
+            "submit → branch": self.branch,
+            "whole message": self.whole,
+            "transfer": self.transfer,
+            "generator late": self.late,
+        }
+        return {name: histogram.copy() for name, histogram in named.items() if histogram.count}
+
+    def findings(self) -> Findings:
+        """The account as it stands; final when the run has drained."""
+        return Findings(
+            self.begun,
+            self.acknowledged,
+            self.delivered,
+            self.owed,
+            self.duplicates,
+            self.early,
+            self.foreign,
+            self.unanswered,
+            self.not_begun,
+            dict(self.errors),
+        )

@@ -1,0 +1,150 @@
+"""The time that is measured: after the warm-up, before the drain, sampled as it passes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from benchmarks.failure import BenchmarkFailed
+from benchmarks.load.ledger import Ledger
+from benchmarks.load.measurement import Measurement, Point, Usage
+from benchmarks.load.workload import Workload
+from benchmarks.servers.processes import Meter, machine_cpu_s
+
+_SAMPLE_S: Final = 0.1
+_POLL_S: Final = 0.005
+_DUPLICATES_S: Final = 0.1
+_FAILURES_MAX: Final = 3
+"""So many failures for each connection, and not one success: the run is given up."""
+
+OnProgress = Callable[[float, int], None]
+"""Told the seconds that have passed, of warm-up and window together, and the messages done."""
+
+
+def silent(_passed_s: float, _done: int) -> None:
+    """Nobody watches."""
+
+
+class Window(msgspec.Struct, frozen=True):
+    """What was seen through it."""
+
+    measured_s: float
+    messages: int
+    series: list[Point]
+    usage: list[Usage]
+    foreign_cores: float
+
+    def measurement(self, workload: Workload, ledger: Ledger, drained_s: float) -> Measurement:
+        """The run as a whole, with account and latencies as they now stand: after the drain, or what was slowest is
+        missing."""
+        return Measurement(
+            workload,
+            self.measured_s,
+            self.messages,
+            ledger.latencies(),
+            self.series,
+            self.usage,
+            drained_s,
+            ledger.findings(),
+            self.foreign_cores,
+        )
+
+
+class Watch:
+    """Watches one run.
+
+    Arguments:
+        workload: how long to warm up and to measure.
+        ledger: where latencies and failures are counted.
+        done: how many messages have come as far as is measured.
+        meter: reads CPU and memory.
+        on_progress: told about ten times a second.
+        waiting: how many messages are due and not begun.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        ledger: Ledger,
+        done: Callable[[], int],
+        meter: Meter,
+        on_progress: OnProgress = silent,
+        waiting: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._workload = workload
+        self._ledger = ledger
+        self._done = done
+        self._meter = meter
+        self._on_progress = on_progress
+        self._waiting = waiting
+
+    async def measure(self) -> Window:
+        """Let the warm-up pass, then measure.
+
+        Raises:
+            BenchmarkFailed: every request fails.
+        """
+        workload = self._workload
+        await self._pass(0.0, workload.warmup_s)
+        self._ledger.warmed_up(self._waiting())
+        machine_s = machine_cpu_s()
+        before, done, started_s = self._meter.read(), self._done(), time.perf_counter()
+        series = await self._pass(workload.warmup_s, workload.seconds)
+        messages, measured_s = self._done() - done, time.perf_counter() - started_s
+        after = self._meter.read()
+        usage = [Usage.between(one, other, messages) for one, other in zip(before, after, strict=True)]
+        foreign_cores = (machine_cpu_s() - machine_s) / measured_s - sum(one.cpu_cores for one in usage)
+        return Window(measured_s, messages, series, usage, max(0.0, foreign_cores))
+
+    async def _pass(self, passed_s: float, seconds: float) -> list[Point]:
+        """Let `seconds` pass, noting the throughput of each sample."""
+        started_s = last_s = time.perf_counter()
+        done = self._done()
+        series: list[Point] = []
+        while (left_s := started_s + seconds - time.perf_counter()) > 0:
+            await asyncio.sleep(min(_SAMPLE_S, left_s))
+            now_s = time.perf_counter()
+            if now_s - last_s >= _SAMPLE_S / 2:
+                series.append(Point(now_s - started_s, (self._done() - done) / (now_s - last_s)))
+                last_s, done = now_s, self._done()
+            self._on_progress(passed_s + now_s - started_s, self._done())
+            errors = self._ledger.errors
+            if not self._ledger.succeeded and errors.total() > _FAILURES_MAX * self._workload.connections:
+                raise BenchmarkFailed(f"every request fails: {errors.most_common(1)[0][0]}")
+        return series
+
+
+async def drained(
+    ledger: Ledger, under_way: Callable[[], int], within_s: float, due: deque[float] | None = None
+) -> float:
+    """Wait until every request is answered, then until everything acknowledged has arrived; the seconds it took.
+
+    Each may take `within_s`: what was acknowledged last has as long to arrive as any other. What has not arrived when
+    the time is up is lost. Waits a little longer, for duplicates.
+
+    Arguments:
+        ledger: the account.
+        under_way: how many requests are.
+        within_s: seconds.
+        due: of an open loop, the messages that wait for a connection: whoever is answered begins one of these. What is
+            left when the time is up is taken away, and accounted as not begun.
+    """
+    started_s = time.perf_counter()
+    ends_s = started_s + within_s
+    while (under_way() or due) and time.perf_counter() < ends_s:
+        await asyncio.sleep(_POLL_S)
+    ledger.unanswered = under_way()
+    if due:
+        ledger.not_begun = len(due)
+        due.clear()
+    ends_s = time.perf_counter() + within_s
+    while ledger.owed and time.perf_counter() < ends_s:
+        await asyncio.sleep(_POLL_S)
+    drained_s = time.perf_counter() - started_s
+    await asyncio.sleep(_DUPLICATES_S)
+    return drained_s

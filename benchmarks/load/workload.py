@@ -1,0 +1,162 @@
+"""What a run does, and the bytes it sends: everything that is the same for every message is written beforehand.
+
+A message costs the generator two concatenations: head and body. Its number travels in the payload, so the sink
+knows which message a call belongs to by looking at a fixed place, whatever the server does to URLs and headers.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import random
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from twophase.core.errors import ConfigurationError
+from twophase.core.gid import GID_CHARACTERS, make_gid
+from twophase.core.limits import BRANCHES_MAX, PAYLOAD_BYTES_MAX
+from twophase.http.address import Address
+
+FIRST_NUMBER: Final = 1_000_000_000
+NUMBER_AT: Final = 11
+NUMBER_DIGITS: Final = 10
+PAYLOAD_BYTES_MIN: Final = NUMBER_AT + NUMBER_DIGITS + 1
+BRANCH_DIGITS: Final = 2
+_PAD: Final = len(',"pad":""')
+_BRANCHES_MAX: Final = min(99, BRANCHES_MAX.value)
+_BASE32: Final = bytes(b"0123456789abcdefghjkmnpqrstvwxyz"[byte & 31] for byte in range(256))
+
+
+class Mode(enum.Enum):
+    """What one message is."""
+
+    PAIR = "pair"
+    """prepare, submit, every branch called: a 2-phase message without its business transaction."""
+    SUBMIT = "submit"
+    """submit alone, every branch called: a plain message."""
+    PREPARE = "prepare"
+    """prepare alone; what was prepared is aborted when the run is over."""
+    APP = "app"
+    """A whole transfer: prepare, business transaction with its barrier row, submit, by the SDK."""
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """One run. `rate` 0 saturates: every connection sends as soon as it is answered."""
+
+    mode: Mode = Mode.PAIR
+    connections: int = 128
+    rate: float = 0.0
+    seconds: float = 5.0
+    warmup_s: float = 1.0
+    payload_bytes: int = 28
+    branches: int = 1
+    durability: str = ""
+    timeout_to_fail_s: int = 0
+    """Seconds from prepare to the first check-back; 0 is the server's default."""
+    drain_s: float = 90.0
+    """How long what is under way may take after the end: longer than any pause of the coordinator between two calls of
+    a branch (a minute), so that what is late is not called lost."""
+
+    def check(self) -> Workload:
+        """The workload itself when it can be run.
+
+        Raises:
+            ConfigurationError: it cannot; the text says what to write instead.
+        """
+        bounds = (
+            ("connections", self.connections, 1, 10_000),
+            ("rate", self.rate, 0, 1_000_000),
+            ("seconds", self.seconds, 0.1, 86_400),
+            ("payload", self.payload_bytes, PAYLOAD_BYTES_MIN, PAYLOAD_BYTES_MAX.value),
+            ("branches", self.branches, 1, _BRANCHES_MAX),
+        )
+        for name, value, low, high in bounds:
+            if not low <= value <= high:
+                raise ConfigurationError(f"--{name} {value:g}: from {low:g} to {high:g} is possible.")
+        if self.durability not in {"", "submit", "check-back"}:
+            raise ConfigurationError(f"--durability {self.durability}: submit or check-back is possible.")
+        return self
+
+
+Bodies = Callable[[bytes, int], bytes]
+"""The body of the requests of one message, by gid and number."""
+
+
+def steps(workload: Workload, sink_url: str) -> list[dict[str, str]]:
+    """The branches of each message."""
+    return [{"action": f"{sink_url}/{branch + 1:0{BRANCH_DIGITS}}"} for branch in range(workload.branches)]
+
+
+def payload(workload: Workload, number: str) -> str:
+    """The payload of each branch, `workload.payload_bytes` long once its number has its digits."""
+    pad = workload.payload_bytes - PAYLOAD_BYTES_MIN - _PAD
+    filling = f',"pad":"{"x" * pad}"' if pad >= 0 else " " * (workload.payload_bytes - PAYLOAD_BYTES_MIN)
+    return f'{{"message":{number}{filling}}}'
+
+
+class Template:
+    """The requests of a workload, ready but for gid and number.
+
+    Arguments:
+        server: where the requests go.
+        workload: what they are.
+        sink_url: `http://host:port/token`, where branches and check-backs are called.
+    """
+
+    def __init__(self, server: Address, workload: Workload, sink_url: str) -> None:
+        request: dict[str, object] = {
+            "gid": "@gid@",
+            "trans_type": "msg",
+            "steps": steps(workload, sink_url),
+            "payloads": [payload(workload, "@number@")] * workload.branches,
+            "query_prepared": f"{sink_url}/check",
+        }
+        if workload.durability:
+            request["durability"] = workload.durability
+        if workload.timeout_to_fail_s:
+            request["timeout_to_fail"] = workload.timeout_to_fail_s
+        text = json.dumps(request, separators=(",", ":")).replace("%", "%%")
+        self._body = text.replace("@gid@", "%b").replace("@number@", "%d").encode()
+        self._branches = workload.branches
+        length = len(self.body(b"g" * GID_CHARACTERS, 0))
+        self.prepare_head = _head(server, "prepare", length)
+        self.submit_head = _head(server, "submit", length)
+        self.abort_head = _head(server, "abort", length)
+
+    def body(self, gid: bytes, number: int) -> bytes:
+        """The body of prepare, submit and abort of one message."""
+        if self._branches == 1:
+            return self._body % (gid, FIRST_NUMBER + number)
+        return self._body % (gid, *[FIRST_NUMBER + number] * self._branches)
+
+
+def _head(server: Address, route: str, length: int) -> bytes:
+    path = f"{server.path.rstrip('/')}/{route}"
+    lines = f"content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    return f"POST {path}{server.end_of_line}{lines}".encode()
+
+
+class Gids:
+    """New gids of our form, cheaply: the time part is made once a millisecond, the rest from one random draw.
+
+    >>> from twophase.core.gid import born_ms
+    >>> abs(born_ms(Gids().new().decode()) - time.time() * 1000) < 1000
+    True
+    """
+
+    __slots__ = ("_born", "_ms")
+
+    def __init__(self) -> None:
+        self._ms = 0
+        self._born = b""
+
+    def new(self) -> bytes:
+        """One gid."""
+        ms = time.time_ns() // 1_000_000
+        if ms != self._ms:
+            self._ms = ms
+            self._born = make_gid(ms, bytes(10)).encode()[:-16]
+        return self._born + random.randbytes(16).translate(_BASE32)

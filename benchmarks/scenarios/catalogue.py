@@ -1,0 +1,52 @@
+"""Every scenario by name, and what it shows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from benchmarks.scenarios.abandoned import play_abandoned
+from benchmarks.scenarios.cleaning import play_cleaning
+from benchmarks.scenarios.figure import Scenario
+from benchmarks.scenarios.filled import play_filled
+from benchmarks.scenarios.latency import play_latency
+from benchmarks.scenarios.memory import play_memory
+from benchmarks.scenarios.plain import play_plain
+from benchmarks.scenarios.receiver import play_receiver_down
+from benchmarks.scenarios.sdk import play_sdk
+from benchmarks.scenarios.stalled import play_stalled
+from benchmarks.scenarios.start import play_start
+
+_HEEDED: Final = frozenset({"setup", "directory", "size", "seconds"})
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One scenario. `heeds`: which options of the command change what it does."""
+
+    play: Scenario
+    summary: str
+    heeds: frozenset[str] = _HEEDED
+
+    @property
+    def stores(self) -> bool:
+        """Whether it is played on a store."""
+        return "setup" in self.heeds
+
+
+SCENARIOS: Final[dict[str, Entry]] = {
+    "latency": Entry(play_latency, "500 msg/s, open loop: what a user waits for"),
+    "grpc": Entry(play_plain, "over gRPC, beside a coordinator that commits once a call"),
+    "sdk": Entry(play_sdk, "CPU of the SDK for prepare and submit, sync and async", frozenset({"size"})),
+    "filled": Entry(play_filled, "throughput with 1 M live and 5 M finished messages in the store"),
+    "abandoned": Entry(play_abandoned, "10 000 prepares whose producers died; one producer hangs"),
+    "receiver-down": Entry(play_receiver_down, "10 000 messages for a receiver that is down, and comes back"),
+    "cleaning": Entry(play_cleaning, "throughput while old history is removed, beside nothing to remove"),
+    "memory": Entry(play_memory, "memory when idle and saturated, and whether it grows", _HEEDED - {"size"}),
+    "start": Entry(
+        play_start,
+        "from the command to ready, on an empty store and on a full one, half of it due",
+        _HEEDED - {"seconds"},
+    ),
+    "stalled": Entry(play_stalled, "a receiver that never answers, at 2 000 msg/s for 5 minutes"),
+}

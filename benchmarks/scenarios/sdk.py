@@ -1,0 +1,72 @@
+"""CPU of the SDK for prepare and submit, without a database and against a server that answers at once.
+
+The calls are the SDK's own `prepare` and `submit`, sync on one thread, async several at a time; what is accounted
+is this process, the kernel's work for its sockets included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from benchmarks.scenarios.figure import Figure, Stage, play
+from benchmarks.servers.started import null_server
+from twophase.client.endpoints import AsyncTwoPhase, TwoPhase
+from twophase.client.message import Message
+
+MESSAGES: Final = 4000
+_AT_A_TIME: Final = 32
+_ASYNC_BAR_US: Final = 120.0
+_SYNC_BAR_US: Final = 300.0
+_WARM_UP: Final = 200
+_PAYLOAD: Final = {"gid": "B", "trans_type": "msg"}
+_CHECK: Final = "http://127.0.0.1:9/check"
+
+
+def play_sdk(stage: Stage) -> list[Figure]:
+    """See the module."""
+    messages = stage.size or MESSAGES
+    with null_server() as server:
+        stage.tell(f"{messages:,} messages by the async client, {_AT_A_TIME} at a time")
+        by_async = play(_async_us(server.url, messages))
+        stage.tell(f"{messages:,} messages by the sync client")
+        by_sync = _sync_us(server.url, messages)
+    return [
+        Figure(f"SDK, async, {_AT_A_TIME} at a time: CPU of prepare + submit", by_async, "µs a message", _ASYNC_BAR_US),
+        Figure("SDK, sync: CPU of prepare + submit", by_sync, "µs a message", _SYNC_BAR_US),
+    ]
+
+
+async def _async_us(url: str, messages: int) -> float:
+    branch = _branch(url)
+    async with AsyncTwoPhase(url) as coordinator:
+
+        async def work(number: int) -> None:
+            for _ in range(number):
+                message = Message(coordinator).add(branch, _PAYLOAD)
+                await message.aprepare(_CHECK)
+                await message.asubmit()
+
+        await asyncio.gather(*(work(_WARM_UP // _AT_A_TIME) for _ in range(_AT_A_TIME)))
+        started_s = time.process_time()
+        await asyncio.gather(*(work(messages // _AT_A_TIME) for _ in range(_AT_A_TIME)))
+        return (time.process_time() - started_s) / (messages // _AT_A_TIME * _AT_A_TIME) * 1e6
+
+
+def _sync_us(url: str, messages: int) -> float:
+    branch = _branch(url)
+    with TwoPhase(url) as coordinator:
+        started_s = 0.0
+        for number in range(_WARM_UP + messages):
+            if number == _WARM_UP:
+                started_s = time.process_time()
+            message = Message(coordinator).add(branch, _PAYLOAD)
+            message.prepare(_CHECK)
+            message.submit()
+        return (time.process_time() - started_s) / messages * 1e6
+
+
+def _branch(url: str) -> str:
+    """A branch outside this process, whose CPU must not be counted: the server's own `abort`."""
+    return f"{url}/api/dtmsvr/abort"

@@ -1,0 +1,66 @@
+"""Rows put into a store by SQL, as a server that has run for long would have left them."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.resources
+import time
+from typing import Final
+
+from benchmarks.scenarios.figure import Stage
+from benchmarks.servers.postgres import postgres
+from benchmarks.servers.setups import Store, sqlite_store, store_in
+from twophase.core.gid import GID_CHARACTERS
+from twophase.core.message import Branch, Message, encode
+
+_FOLDER: Final = importlib.resources.files("benchmarks.scenarios") / "sql"
+_GID: Final = "@" * GID_CHARACTERS
+"""The row's own takes its place where the message is going to be called."""
+_NOBODY: Final = "http://127.0.0.1:9/transfer-in"
+
+
+def two_stores(stage: Stage, running: contextlib.ExitStack) -> tuple[Store, Store]:
+    """Two of the stage's kind; on PostgreSQL two databases of one server."""
+    if stage.kind == "sqlite":
+        return running.enter_context(sqlite_store(stage.directory)), running.enter_context(
+            sqlite_store(stage.directory)
+        )
+    server = running.enter_context(postgres(stage.directory))
+    return store_in(server, "empty"), store_in(server, "full")
+
+
+def seed(
+    store: Store, live: int = 0, history: int = 0, ended_ago_ms: int = 0, due: int = 0, receiver: str = _NOBODY
+) -> None:
+    """Add messages that are prepared and not due, delivered, or submitted and due; then let the database settle.
+
+    The store's tables must be there: a server has run on it. SQLite's must not be running.
+
+    Arguments:
+        live: prepared messages, whose check-back is due in a year.
+        history: delivered ones, which ended one a millisecond, the last of them so long ago:
+        ended_ago_ms: milliseconds.
+        due: submitted messages that are due.
+        receiver: the URL of their branch.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    rows = (("live", live, now_ms), ("history", history, now_ms - ended_ago_ms), ("due", due, now_ms))
+    for name, count, ms in rows:
+        if count:
+            store.execute(_filled(store.kind, name, count, ms, receiver))
+    # One at a time: PostgreSQL refuses `vacuum` together with others.
+    for statement in _filled(store.kind, "settle").split(";"):
+        store.execute(statement)
+
+
+def _filled(kind: str, name: str, count: int = 0, now_ms: int = 0, receiver: str = _NOBODY) -> str:
+    sql = (_FOLDER / kind / f"{name}.sql").read_text()
+    message = Message(_GID, (Branch(receiver, b'{"account":"B","amount":30}'),), "http://127.0.0.1:9/check")
+    body = encode(message)
+    before, after = body.split(_GID.encode())
+    values = {
+        ":count": str(count), ":now": str(now_ms), ":body": body.hex(), ":before": before.hex(), ":after": after.hex()
+    }  # fmt: skip
+    for placeholder, value in values.items():
+        sql = sql.replace(placeholder, value)
+    return sql

@@ -1,0 +1,159 @@
+"""A PostgreSQL of the benchmark's own: stock settings, fsync on, a private port, gone with the run.
+
+Stock, because a figure reached by tuning the database would not be the one a reader gets; only the number of
+connections is raised, which costs nothing until they are used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from benchmarks.servers.processes import Process
+from benchmarks.servers.started import directory_on_disk, environment, stop
+from twophase.core.errors import ConfigurationError
+
+USER: Final = "twophase"
+_START_S: Final = 30.0
+_POLL_S: Final = 0.05
+_SETTINGS: Final = ("fsync=on", "synchronous_commit=on", "full_page_writes=on", "max_connections=200")
+_INSTALL: Final = "Install PostgreSQL's server programs (Debian: apt-get install postgresql), or give --server URL."
+
+
+class Postgres(msgspec.Struct, frozen=True):
+    """A running PostgreSQL."""
+
+    port: int
+    process: Process
+    programs: Path
+
+    def url(self, database: str = "postgres") -> str:
+        """The URL of one of its databases."""
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
+
+    def create(self, database: str) -> str:
+        """Make an empty database. Returns its URL."""
+        where = ["--host=127.0.0.1", f"--port={self.port}", f"--username={USER}"]
+        _run([str(self.programs / "createdb"), *where, database], None)
+        return self.url(database)
+
+    def execute(self, database: str, statement: str) -> None:
+        """Run SQL that seeds."""
+        where = ["--host=127.0.0.1", f"--port={self.port}", f"--username={USER}", f"--dbname={database}"]
+        options = ["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", f"--command={statement}"]
+        _run([str(self.programs / "psql"), *where, *options], None)
+
+
+@contextlib.contextmanager
+def postgres(parent: Path | None = None) -> Iterator[Postgres]:
+    """A PostgreSQL in a temporary directory.
+
+    Raises:
+        ConfigurationError: it is not installed, or does not start.
+    """
+    programs = _programs()
+    with directory_on_disk(parent) as directory:
+        account = _account(directory)
+        data = directory / "data"
+        options = ["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", f"--username={USER}"]
+        _run([str(programs / "initdb"), f"--pgdata={data}", *options], account)
+        port = _free_port()
+        here = ("listen_addresses=127.0.0.1", f"port={port}", f"unix_socket_directories={directory}")
+        command = [str(programs / "postgres"), "-D", str(data), *(f"--{setting}" for setting in (*_SETTINGS, *here))]
+        log = directory / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdout=output,
+                stderr=output,
+                env=environment(),
+                start_new_session=True,  # Ctrl-C is for us; the database ends when we tell it to
+                cwd=directory,
+                user=account.pw_uid if account else None,
+                group=account.pw_gid if account else None,
+                extra_groups=[] if account else None,
+            )
+        try:
+            _wait(programs, port, process, log)
+            yield Postgres(port, Process("database", process.pid), programs)
+        finally:
+            stop(process, signal.SIGINT)  # a fast shutdown; SIGTERM would wait for clients
+
+
+def _wait(programs: Path, port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    ends_s = time.monotonic() + _START_S
+    ready = [str(programs / "pg_isready"), "--quiet", "--host=127.0.0.1", f"--port={port}"]
+    while subprocess.run(ready, check=False).returncode:
+        if process.poll() is not None or time.monotonic() > ends_s:
+            said = log.read_text(errors="replace")[-800:].strip()
+            raise ConfigurationError(f"PostgreSQL did not start: {said}", remedy=_INSTALL)
+        time.sleep(_POLL_S)
+
+
+def postgres_version() -> str:
+    """Of the server programs that `postgres` starts, as they say it: `15.6`; empty when there are none."""
+    try:
+        program = _programs() / "postgres"
+    except ConfigurationError:
+        return ""
+    said = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False, cwd="/").stdout
+    return next((word for word in said.split() if word[0].isdigit()), "")
+
+
+def _programs() -> Path:
+    """The folder of the newest server programs."""
+    installed = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]), reverse=True
+    )
+    in_path = shutil.which("postgres")
+    for program in [*installed, *([Path(in_path).resolve()] if in_path else [])]:
+        if (program.parent / "initdb").exists():
+            return program.parent
+    raise ConfigurationError("--setup postgres: PostgreSQL is not installed.", remedy=_INSTALL)
+
+
+def _account(directory: Path) -> pwd.struct_passwd | None:
+    """PostgreSQL refuses to run as root: when we are, the directory goes to another account."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            account = pwd.getpwnam(name)
+            os.chown(directory, account.pw_uid, account.pw_gid)
+            return account
+    raise ConfigurationError("--setup postgres: running as root, and there is no account to run it as.")
+
+
+def _run(command: list[str], account: pwd.struct_passwd | None) -> None:
+    done = subprocess.run(
+        command,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        user=account.pw_uid if account else None,
+        group=account.pw_gid if account else None,
+        extra_groups=[] if account else None,
+    )
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()[-800:]
+        raise ConfigurationError(f"{Path(command[0]).name} failed: {said}", remedy=_INSTALL)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,145 @@
+"""Servers started for a run, each in a process of its own, gone with it.
+
+Promise: they are told to end when the run ends, however it ends; their data lies in a directory of its own, on a
+real disk, and is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from benchmarks.failure import BenchmarkFailed
+from benchmarks.servers.processes import Process
+
+_READY_S: Final = 30.0
+_STOP_S: Final = 15.0
+_SAID_MAX: Final = 1500
+_IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+REPOSITORY: Final = Path(__file__).parents[2]
+"""Where a server of `benchmarks` is started: the package is not installed."""
+
+
+class Scheme(enum.StrEnum):
+    """How a server is spoken to."""
+
+    HTTP = "http"
+    GRPC = "grpc"
+
+
+_PORTS: Final[dict[Scheme, tuple[str, ...]]] = {Scheme.HTTP: (), Scheme.GRPC: ("--grpc-port", "0")}
+
+
+class Started(msgspec.Struct, frozen=True):
+    """A running server: where it is, what to account, and how long it took to be ready."""
+
+    name: str
+    url: str
+    processes: tuple[Process, ...]
+    ready_s: float = 0.0
+    business_url: str = ""
+    """A database of the applications' own, for transfers; empty when there is none."""
+
+
+@contextlib.contextmanager
+def directory_on_disk(parent: Path | None = None) -> Iterator[Path]:
+    """A temporary directory where fsync means something: not in memory."""
+    candidates = [parent] if parent else [Path(tempfile.gettempdir()), Path("/var/tmp"), Path.cwd()]
+    chosen = next((one for one in candidates if one.is_dir() and filesystem(one) not in _IN_MEMORY), candidates[-1])
+    directory = Path(tempfile.mkdtemp(prefix="twophase-bench-", dir=chosen))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def filesystem(path: Path) -> str:
+    """The type of the file system a path is on; empty when it cannot be known."""
+    best, kind = "", ""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/mounts").read_text().splitlines():
+            _, mount, found, *_ = line.split()
+            inside = str(path.resolve()) + "/"
+            if inside.startswith(mount.rstrip("/") + "/") and len(mount) >= len(best):
+                best, kind = mount, found
+    return kind
+
+
+@contextlib.contextmanager
+def server(
+    name: str, command: Sequence[str], cwd: Path | None = None, scheme: Scheme = Scheme.HTTP
+) -> Iterator[Started]:
+    """A server of ours: the command runs until its ready line, and is told to end afterwards.
+
+    `scheme` says which of its addresses is wanted.
+
+    Raises:
+        BenchmarkFailed: it does not become ready; the text holds what it said.
+    """
+    started_s = time.perf_counter()
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, cwd=cwd)
+        try:
+            line = _ready_line(process)
+            url = next((word for word in line.split() if word.startswith(f"{scheme}://")), "")
+            if not url:
+                stop(process)
+                errors.seek(0)
+                said = (line + errors.read().decode("utf-8", "replace"))[-_SAID_MAX:].strip()
+                raise BenchmarkFailed(f"the {name} server did not start: {said or 'it said nothing'}", remedy="")
+            yield Started(name, url, (Process("server", process.pid),), time.perf_counter() - started_s)
+        finally:
+            stop(process)
+
+
+def _ready_line(process: subprocess.Popen[bytes]) -> str:
+    assert process.stdout is not None
+    readable, _, _ = select.select([process.stdout], [], [], _READY_S)
+    return process.stdout.readline().decode() if readable else ""
+
+
+def stop(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM) -> None:
+    """Tell a process to end; insist when it does not. Safe to call twice."""
+    process.send_signal(how)
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+@contextlib.contextmanager
+def null_server(scheme: Scheme = Scheme.HTTP) -> Iterator[Started]:
+    """The server that keeps nothing."""
+    command = [sys.executable, "-m", "benchmarks.servers.null", *_PORTS[scheme]]
+    with server("null", command, REPOSITORY, scheme) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def coordinator(name: str, store: str, settings: Sequence[str] = (), scheme: Scheme = Scheme.HTTP) -> Iterator[Started]:
+    """The server on a store that is there."""
+    options = [part for setting in settings for part in ("--set", setting)]
+    command = [sys.executable, "-m", "twophase", "server", "--http-port", "0", *_PORTS[scheme], "--log-level", "error"]
+    with server(name, [*command, "--store", store, *options], scheme=scheme) as started:
+        yield started
+
+
+def environment() -> dict[str, str]:
+    """The environment of started programs: ours, in plain language."""
+    return {**os.environ, "LC_ALL": "C"}
