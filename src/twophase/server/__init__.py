@@ -1,12 +1,14 @@
-"""The server process: ports in front of the coordinator, in dtm's words (dtm-wire §1, §2) and our own.
+"""The server process: HTTP and gRPC ports in front of the coordinator.
 
-`app` puts everything together, from `settings` and `stores`. The rooms:
+Requests and answers are dtm's (dtm-wire §1, §2) and twophase's own. `app` puts everything together, from `settings` and
+`stores`. The packages and modules:
 
-* `formats`: what a request says (`wire` its fields, `decode` the message, `options` its delivery, `trace` what it
-  belongs to), and what is answered (`encode` from an outcome to bytes, `query` and `shown` from a message to JSON);
-* `hot`: the HTTP port. `listener` accepts, `reader` makes requests of bytes, `protocol` answers hot ones in `turns`;
-* `doors`: every other way in. Behind ASGI, on what `cold` gives them, the rest of dtm's HTTP, JSON-RPC, operators,
-  topics, many at once and takeovers; gRPC on its own port;
-* `openapi`, which describes what goes over HTTP; `metrics` and `told`, `logs`, `alerting`, and `null`, a coordinator
-  that keeps nothing.
+* `formats`: what a request contains (`wire` its fields, `decode` the message, `options` its delivery, `trace` its trace
+  headers), and what is answered (`encode` from an outcome to bytes, `query` and `operator_json` from a message to
+  JSON);
+* `http_port`: the HTTP port. `listener` accepts, `parser` turns bytes into requests, `connection` answers prepare,
+  submit and abort;
+* `doors`: every other route. Behind ASGI, as operations of `operation`, the rest of dtm's HTTP, JSON-RPC, operators,
+  topics, many messages at once, takeovers, and `openapi`, which describes what goes over HTTP; gRPC on its own port;
+* `metrics` and `log_observer`, which observe the coordinator; `logs`; `alerting`.
 """

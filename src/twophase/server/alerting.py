@@ -1,4 +1,7 @@
-"""The alert webhook's own way out: its address checked at the start, and connections that no branch call waits for."""
+"""The calls to the alert webhook.
+
+Its address is checked at the start, and its connections are its own, so no branch call waits for them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from twophase.server.settings import Settings
 
 
 def alerts_of(settings: Settings, observer: Observer) -> Alerts:
-    """What tells the webhook; nobody when there is none.
+    """Make the alerts to the webhook; without a webhook they go nowhere.
 
     Raises:
         ConfigurationError: the address cannot be called. It is not repeated: addresses of webhooks hold secrets.

@@ -1,8 +1,8 @@
-"""The composition root: the one place where store, destinations, coordinator and port are put together.
+"""The composition root: store, destinations, coordinator and ports put together.
 
-`run` is a whole life of the server: settings, start, one ready line, work until SIGTERM or SIGINT, a bounded drain
-that cuts nothing, an exit code that says how it ended. A refusal to start is one line on standard error with a
-remedy, never a stack trace.
+`run` is a whole life of the server: settings, start, one ready line, work until SIGTERM or SIGINT, a bounded drain that
+cuts nothing, and an exit code that names the end. A refusal to start is one line on standard error with a remedy, never
+a stack trace.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ _log = structlog.get_logger("twophase.server")
 
 
 class Server:
-    """A coordinator behind its port. Usable in any event loop, so the test fixture for users is this too."""
+    """A coordinator behind its ports.
+
+    It works in any event loop, so it is the test fixture for users, too.
+    """
 
     def __init__(
         self,
@@ -156,7 +159,10 @@ class Server:
         await grpc
 
     async def stop(self) -> None:
-        """Cut what is left and close the store. Safe to call twice, and after a failed start."""
+        """Cut what is left and close the store.
+
+        A second call, and a call after a failed start, are safe.
+        """
         self.listener.stop()
         await self._grpc.stop()
         await self.coordinator.stop()
@@ -186,12 +192,15 @@ def _destinations(settings: Settings) -> dict[str, Destination]:
 
 
 def _calls_max(settings: Settings) -> int:
-    """Branch calls, and as many check-backs: neither waits for the other's connections."""
+    """Return the connections for branch calls and as many for check-backs.
+
+    Neither waits for the other's connections.
+    """
     return 2 * settings.in_flight_max
 
 
 def run(settings: Settings) -> int:
-    """Serve until told to stop. Returns the exit code."""
+    """Serve until SIGTERM or SIGINT. Returns the exit code."""
     logs.configure(settings.log_level, log_format=settings.log_format)
     for variable in unknown_variables(os.environ):
         _log.warning("an environment variable looks like a setting and is none", variable=variable)
@@ -215,13 +224,13 @@ async def _serve(settings: Settings) -> int:
     try:
         urls = await server.start()
         has_run = True
-        # What lives now lives for ever: keep it out of every later collection (p99 of the hot path).
+        # The objects that live now live for ever: they are kept out of every later collection (p99 of the hot path).
         gc.collect()
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD, 20, 20)
         store = shown(settings.store)
         print(f"twophase server ready: {' '.join(urls)} (store {store})", flush=True)  # noqa: T201 -- the ready line
-        if not logs.are_for_people(settings.log_format):  # who reads them reads the ready line
+        if not logs.are_for_people(settings.log_format):  # a person who reads them reads the ready line
             gauges = server.coordinator.gauges()
             _log.info("ready", urls=urls, store=store, node=gauges.node, epoch=gauges.epoch)
         stopping = asyncio.ensure_future(told_to_stop.wait())
@@ -242,14 +251,17 @@ async def _serve(settings: Settings) -> int:
 
 
 def _refuse(error: TwophaseError, code: int) -> int:
-    """Say once, as text, why it did not start: no log of a running server reads this, but the one who started it."""
+    """Print once, as text, why the server did not start.
+
+    The reader is the person who started it: no log of a running server exists yet.
+    """
     text = error.at_start() if isinstance(error, StoreError) else str(error)
     print(without_credentials(text), file=sys.stderr, flush=True)  # noqa: T201 -- for the person who started it
     return code
 
 
 def _affordable(settings: Settings) -> Settings:
-    """The settings with no more connections than the system lets this process open files."""
+    """Return the settings, with connections bounded by the open files allowed."""
     beside = _calls_max(settings) + settings.grpc_connections_max + _FILES_BESIDE_CONNECTIONS
     wanted = settings.connections_max + beside
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

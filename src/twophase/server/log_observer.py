@@ -1,6 +1,7 @@
-"""What a person must see of what the coordinator reports: incidents, outages, what waits for an operator, as log lines.
+"""Log lines for the coordinator's events that a person must see.
 
-Together with `metrics` it is the coordinator's observer: what happens is counted there, and some of it logged here.
+They are incidents, outages, and messages that wait for an operator. Together with `metrics` this is the coordinator's
+observer: events are counted there, and some of them logged here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _log = structlog.get_logger("twophase.coordinator")
 
 
 class LogObserver:
-    """The lines, by the event of `coordinator.observer.Observer` that they are for."""
+    """The log lines, by their event of `coordinator.observer.Observer`."""
 
     def __init__(self) -> None:
         self._horizon_ms = 0
@@ -31,7 +32,10 @@ class LogObserver:
         _log.error("the store failed; nothing acknowledged is lost", code=code, what=what)
 
     def not_done(self, attempt: Attempt) -> None:
-        """One line for the person who looks at the terminal; the answer's text stays in the store (`query`)."""
+        """Write one line for the person who looks at the terminal.
+
+        The answer's text stays in the store (`query`).
+        """
         waits = attempt.result in {Verdict.IN_PROGRESS.value, BranchResult.ONGOING.value}
         what = "check-back without a verdict" if attempt.kind is AttemptKind.CHECK_BACK else "branch not done"
         _log.log(
@@ -45,7 +49,10 @@ class LogObserver:
         )
 
     def check_address_failing(self, target: str, state: str, what: str, remedy: str) -> None:
-        """Messages that a crash leaves undecided would stay so until this is mended."""
+        """Report an address that would leave messages undecided after a crash.
+
+        They would stay so until the address is mended.
+        """
         _log.warning(
             "this check address cannot answer check-backs; its messages are delivered as long as nothing crashes",
             target=target,
@@ -63,12 +70,12 @@ class LogObserver:
         _log.warning("parked: this message is not tried any more until it is redriven", gid=gid, why=why)
 
     def alerted(self, result: str, place: str, what: str = "") -> None:
-        """What became of an alert; one that did not arrive is told here instead."""
+        """Report an alert that did not arrive."""
         if result != AlertResult.SENT:
             _log.warning("an alert did not reach the webhook", target=place, result=result, what=what)
 
     def incident(self, gid: str, what: str) -> None:
-        """A contrary decision: someone's promise is broken, a person should look."""
+        """A contrary decision: a promise is broken, a person should look."""
         _log.error("incident: a contrary decision was refused", gid=gid, what=what)
 
     def purged(self, step: Purged) -> None:
@@ -76,7 +83,7 @@ class LogObserver:
         self._horizon_ms = step.horizon_ms
 
     def cleaned(self, history: int, attempts: int, seconds: float) -> None:
-        """A cleaning has ended; one that found nothing to remove is not worth a line."""
+        """A cleaning has ended; one that removed nothing is not worth a line."""
         if history or attempts:
             before = timestamp(self._horizon_ms)
             _log.info("old history removed", rows=history, attempts=attempts, seconds=round(seconds, 1), before=before)
@@ -86,17 +93,17 @@ class LogObserver:
         _log.warning("old history could not be removed; the next cleaning goes on", code=code, what=what)
 
     def joined(self, node: int, epoch: int) -> None:
-        """This node has taken a place on a shared store."""
+        """This node has taken a node slot of a shared store."""
         _log.info("this node has a place on the shared store", node=node, epoch=epoch)
 
     def fenced(self, node: int, epoch: int) -> None:
-        """Another node has ended this node's tenure."""
+        """Another node has fenced this node."""
         _log.error(
             "fenced: this node was silent for a lease; it forgets everything and rejoins", node=node, epoch=epoch
         )
 
     def adopted(self, messages: int) -> None:
-        """Messages of nodes that are gone."""
+        """This node has adopted messages of nodes that are gone."""
         _log.warning("took over what a node that is gone has left", messages=messages)
 
     def heartbeat_failed(self, code: str, what: str = "") -> None:
@@ -104,12 +111,15 @@ class LogObserver:
         _log.warning("the store did not answer this node's heartbeat; it is tried again", code=code, what=what)
 
     def topics_failed(self, code: str, what: str = "") -> None:
-        """The store was not asked for its topics with success."""
+        """The store's topics could not be read."""
         _log.warning("the store did not say whether topics have changed; it is asked again", code=code, what=what)
 
 
 class CountedAndLogged:
-    """The coordinator's observer. What comes on the hot path goes straight to where it is counted."""
+    """The coordinator's observer: counts events, and logs some.
+
+    Events of the hot path go straight to where they are counted.
+    """
 
     def __init__(self, metrics: Metrics, log: LogObserver) -> None:
         self._metrics = metrics
@@ -138,7 +148,7 @@ class CountedAndLogged:
         self._log.parked(gid, why)
 
     def alerted(self, result: str, place: str, what: str = "") -> None:
-        """What became of an alert."""
+        """Count an alert by its outcome, and log it if it did not arrive."""
         self._metrics.alerted(result)
         self._log.alerted(result, place, what)
 
@@ -153,17 +163,17 @@ class CountedAndLogged:
         self._log.purged(step)
 
     def joined(self, node: int, epoch: int) -> None:
-        """This node has taken a place on a shared store."""
+        """This node has taken a node slot of a shared store."""
         self._metrics.joined()
         self._log.joined(node, epoch)
 
     def fenced(self, node: int, epoch: int) -> None:
-        """Another node has ended this node's tenure."""
+        """Another node has fenced this node."""
         self._metrics.fenced()
         self._log.fenced(node, epoch)
 
     def adopted(self, messages: int) -> None:
-        """Messages of nodes that are gone."""
+        """This node has adopted messages of nodes that are gone."""
         self._metrics.adopted(messages)
         self._log.adopted(messages)
 
@@ -173,6 +183,6 @@ class CountedAndLogged:
         self._log.heartbeat_failed(code, what)
 
     def topics_failed(self, code: str, what: str = "") -> None:
-        """The store was not asked for its topics with success."""
+        """The store's topics could not be read."""
         self._metrics.topics_failed(code)
         self._log.topics_failed(code, what)

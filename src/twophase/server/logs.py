@@ -1,10 +1,10 @@
-"""Log lines on standard error, for machines or for people; bounded in length and number, without payloads or secrets.
+"""Log lines on standard error, for machines or for people.
 
-For machines each is one JSON object; on a terminal, unless a setting says otherwise, each is a line of text.
+They are bounded in length and number, without payloads or secrets. For machines each is one JSON object; on a terminal,
+unless a setting says otherwise, each is a line of text.
 
-An outage makes the same line come thousands of times a second, and a disk full of logs is a second outage. So an
-event may be written so many times within a window, about each target; the first line after it says how many were
-left out.
+An outage repeats the same line thousands of times a second, and a disk full of logs is a second outage. So the number
+of lines of an event about each target is bounded within a window; the first line after it says how many were left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Event = MutableMapping[str, Any]
 
 
 class RateLimit:
-    """Lets each event through so many times in a window, then counts.
+    """Lets each event through up to `lines_max` times in a window, then counts.
 
     Arguments:
         lines_max: lines of one event in a window.
@@ -48,12 +48,12 @@ class RateLimit:
         self._windows: dict[str, tuple[float, int]] = {}
 
     def __call__(self, _logger: object, _method: str, event: Event) -> Event:
-        """A structlog processor.
+        """Process an event, as structlog calls it.
 
         Raises:
             structlog.DropEvent: this line is one too many.
         """
-        # One address that fails must not silence the lines about another.
+        # One failing address must not silence the lines about another.
         key = f"{event.get('event')} {event.get('target', '')}"[:300]
         now_s = self._now_s()
         begun_s, lines = self._windows.get(key, (now_s, 0))
@@ -90,12 +90,18 @@ def _render(_logger: object, _method: str, event: Event) -> str:
 
 
 def are_for_people(log_format: str, stream: TextIO | None = None) -> bool:
-    """True when lines are text for people: by the setting, or because `stream` is a terminal."""
+    """Return True when lines are text for people.
+
+    The setting decides, or `auto` with a `stream` that is a terminal.
+    """
     return log_format == "console" or (log_format == "auto" and (stream or sys.stderr).isatty())
 
 
 def configure(level: str, stream: TextIO | None = None, log_format: str = "auto") -> None:
-    """Send our lines, and those of the libraries we use, to `stream` (standard error) in this format."""
+    """Send log lines to `stream` in this format.
+
+    They are twophase's and those of the libraries that it uses. Without `stream` they go to standard error.
+    """
     out = stream or sys.stderr
     ending: list[Any]
     if are_for_people(log_format, out):
@@ -124,7 +130,7 @@ def configure(level: str, stream: TextIO | None = None, log_format: str = "auto"
 
 
 class _Forward(logging.Handler):
-    """Lines of the standard library's loggers become ours."""
+    """A handler that sends the standard library's log records through structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         log = structlog.get_logger()

@@ -1,8 +1,8 @@
-"""What the coordinator reports, counted for Prometheus; `told` logs what a person must see of it.
+"""The coordinator's events, counted for Prometheus.
 
-Called on the hot path, so it only adds plain numbers; everything else happens when somebody scrapes. The number
-of series is bounded whatever clients do: labels come from our own enums, and of destinations the first 100 have
-a name, the others share `other`.
+`log_observer` logs those that a person must see. Events arrive on the hot path, so they only add plain numbers;
+everything else happens at a scrape. The number of series is bounded whatever clients do: labels are values of
+twophase's own enums, and of destinations the first 100 have a name, the others share `other`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ class Histogram:
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What is only known by asking, as of one scrape. `overview` is None when the store does not answer."""
+    """Values that only a query can give, as of one scrape.
+
+    `overview`: None when the store does not answer.
+    """
 
     overview: Overview | None
     gauges: Gauges
@@ -63,7 +66,10 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Metrics(Collector):
-    """Counters of the events of `coordinator.observer.Observer`, and Prometheus' collector of them."""
+    """Counters of the events of `coordinator.observer.Observer`.
+
+    It is Prometheus' collector of them, too.
+    """
 
     def __init__(self) -> None:
         self._flush_items = Histogram(ITEMS)
@@ -126,7 +132,7 @@ class Metrics(Collector):
         latencies.add(seconds)
 
     def refused(self, code: str) -> None:
-        """A request was refused, here or by the wire in front of the coordinator."""
+        """A request was refused, here or by the port in front of the coordinator."""
         self._refused[code] += 1
 
     def finished(self, state: State, decided_by: str) -> None:
@@ -138,7 +144,7 @@ class Metrics(Collector):
         self._parked += 1
 
     def alerted(self, result: str) -> None:
-        """What became of an alert."""
+        """An alert had this outcome."""
         self._alerts[result] += 1
 
     def incident(self) -> None:
@@ -152,19 +158,19 @@ class Metrics(Collector):
         self._last_purge = step
 
     def joined(self) -> None:
-        """This node has taken a place on a shared store."""
+        """This node has taken a node slot of a shared store."""
         self._joined += 1
 
     def fenced(self) -> None:
-        """Another node has ended this node's tenure."""
+        """Another node has fenced this node."""
         self._fenced += 1
 
     def adopted(self, messages: int) -> None:
-        """Messages of nodes that are gone."""
+        """This node has adopted messages of nodes that are gone."""
         self._adopted += messages
 
     def moved(self, messages: int) -> None:
-        """Prepared messages that had gone to another node."""
+        """Prepared messages are owned by another node now."""
         self._moved += messages
 
     def heartbeat_failed(self, code: str) -> None:
@@ -172,16 +178,16 @@ class Metrics(Collector):
         self._heartbeat_failed[code] += 1
 
     def topics_failed(self, code: str) -> None:
-        """The store was not asked for its topics with success."""
+        """The store's topics could not be read."""
         self._topics_failed[code] += 1
 
     def render(self, snapshot: Snapshot) -> bytes:
-        """The text a scrape gets."""
+        """Return the text of a scrape."""
         self._snapshot = snapshot
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """Called by the registry, at a scrape."""
+        """Yield every metric; the registry calls this at a scrape."""
         yield from self._counted()
         yield from self._measured()
         if self._snapshot is not None:
@@ -229,7 +235,7 @@ class Metrics(Collector):
             yield CounterMetricFamily(f"twophase_{name}", text, value=number)
 
     def _kept(self, now_ms: int) -> Iterator[Metric]:
-        """How far back history reaches, as the last step of cleaning left it; 0 before the first."""
+        """Yield the reach of history after the last step of cleaning; 0 before the first."""
         last = self._last_purge
         age_s = 0.0 if last is None or last.oldest_ms is None else max(0, now_ms - last.oldest_ms) / 1000
         horizon_s = 0.0 if last is None else last.horizon_ms / 1000

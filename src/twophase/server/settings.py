@@ -1,9 +1,10 @@
-"""Every setting of the server: one table, with unit, default and reason; from four places, the nearest wins.
+"""Every setting of the server: one table, with unit, default and reason.
+
+A value comes from one of four sources; the nearest wins:
 
     command line  >  environment (TWOPHASE_ + the name in capitals)  >  --config file (TOML)  >  default
 
-A value that cannot work is refused before anything is opened, by an error that names the setting and where it
-came from.
+A value that cannot work is refused before anything is opened, by an error that names the setting and its source.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from twophase.server.http_port.port import Timeouts
 
 PREFIX: Final = "TWOPHASE_"
 CONFIG_VARIABLE: Final = "TWOPHASE_CONFIG"
-# Variables of ours that are no settings of the server.
+# Variables of twophase that are no settings of the server.
 _OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "TWOPHASE_FAILPOINT", "TWOPHASE_BARRIER_URL", "TWOPHASE_URL"})
 _BOUNDS: Final = CoordinatorSettings()
 _SHOWN_MAX: Final = 200
@@ -44,7 +45,10 @@ Bytes = Annotated[int, Meta(ge=1024, le=1 << 40)]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator may set. The description of each field is what `twophase server --help` prints."""
+    """Settings of the server for operators.
+
+    `twophase server --help` prints the description of each field.
+    """
 
     store: Annotated[
         Text,
@@ -204,7 +208,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1024 * 1024
 
     def timeouts(self) -> Timeouts:
-        """The listener's part."""
+        """Return the listener's part."""
         return Timeouts(
             head_s=self.head_timeout_ms / 1000,
             body_s=self.body_timeout_ms / 1000,
@@ -213,7 +217,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def coordinator(self) -> CoordinatorSettings:
-        """The coordinator's part."""
+        """Return the coordinator's part."""
         return CoordinatorSettings(
             delivery=Schedule(self.retry_first_ms, cap_ms=self.retry_cap_ms),
             check_back=Schedule(self.check_back_first_ms, cap_ms=self.check_back_cap_ms),
@@ -245,7 +249,7 @@ class Described(msgspec.Struct, frozen=True):
 
 
 def describe() -> Iterator[Described]:
-    """All settings, in their order.
+    """Yield all settings, in their order.
 
     >>> next(describe()).variable
     'TWOPHASE_STORE'
@@ -262,13 +266,13 @@ def load(
     file: Path | None = None,
     source: str = "the command line",
 ) -> Settings:
-    """The settings in force.
+    """Return the settings in force.
 
     Arguments:
         command_line: values by setting name; None stands for not given.
         environment: usually `os.environ`.
         file: a TOML file of setting names and values; without it `TWOPHASE_CONFIG` may name one.
-        source: what an error calls the place of the values given first.
+        source: the name of the first source, for errors.
 
     Raises:
         ConfigurationError: an unknown name, or a value that cannot work; names the setting and its source.
@@ -295,7 +299,7 @@ def load(
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Variables that look like settings and are none: most likely misspelt.
+    """Return variables that look like settings but name no setting: probably misspelt.
 
     >>> unknown_variables({"TWOPHASE_HOTS": "0.0.0.0", "HOME": "/"})
     ['TWOPHASE_HOTS']
@@ -323,7 +327,7 @@ def _checked(name: str, value: object, source: str) -> object:
 
 
 def _meant(name: str) -> str:
-    """The settings that a misspelt name may have meant, as a sentence.
+    """Return the settings that a misspelt name may have meant, as a sentence.
 
     >>> _meant("retry_cap"), _meant("nonsense")
     (' Did you mean retry_cap_ms?', '')
@@ -339,7 +343,7 @@ def _refused(why: str) -> ConfigurationError:
 
 
 def _why_not(hint: Any, value: object, error: msgspec.ValidationError) -> str:
-    """The value that was refused and what is wanted instead: the choices, where there are any.
+    """Return the value that was refused, and the choices or the type wanted instead.
 
     >>> _why_not(Literal["debug", "info"], "verbose", msgspec.ValidationError("Invalid"))
     "'verbose' is none of debug, info"

@@ -1,4 +1,4 @@
-"""Store URLs: which engine, where. The one place that knows concrete stores."""
+"""Store URLs: engine and address. Only this module knows concrete stores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POSTGRES = ("postgresql", "postgres")
 
 
 def open_store(url: str, clock: Clock | None = None, *, lease_ms: int | None = None) -> Store:
-    """The store behind a URL; nothing is opened before its `start`.
+    """Return the store behind a URL; nothing is opened before its `start`.
 
     Arguments:
         url: `sqlite:///relative.db`, `sqlite:////absolute/path.db`, or `postgresql://user:password@host:port/database`
@@ -39,7 +39,9 @@ def open_store(url: str, clock: Clock | None = None, *, lease_ms: int | None = N
 
 
 async def migrate_store(url: str) -> tuple[int, int]:
-    """Bring the store's schema to the newest version; returns the version before, 0 for none, and after.
+    """Bring the store's schema to the newest version.
+
+    Returns the version before, 0 for none, and the version after.
 
     Raises:
         ConfigurationError, StoreError: as `open_store` and `Store.start` say.
@@ -59,7 +61,7 @@ async def migrate_store(url: str) -> tuple[int, int]:
 
 
 def schema_script(url: str) -> str:
-    """The statements that make a new store of this engine.
+    """Return the statements that make a new store of this engine.
 
     Raises:
         ConfigurationError: as `open_store` says.
@@ -75,7 +77,7 @@ def schema_script(url: str) -> str:
 
 
 def _is_postgres(url: str) -> bool:
-    """Whether it is PostgreSQL; else it is SQLite.
+    """Return True for PostgreSQL, False for SQLite.
 
     Raises:
         ConfigurationError: it is neither, or the library is missing.
@@ -91,7 +93,7 @@ def _is_postgres(url: str) -> bool:
 
 
 def sqlite_path(url: str) -> str:
-    """The file of a SQLite URL.
+    """Return the file of a SQLite URL.
 
     Raises:
         ConfigurationError: it names none.

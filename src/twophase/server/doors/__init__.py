@@ -1,1 +1,4 @@
-"""Every other way in: dtm's HTTP, JSON-RPC and gRPC, operators' requests, many messages at once, takeovers."""
+"""Every other route: the rest of dtm's API, and twophase's own.
+
+dtm's HTTP, JSON-RPC and gRPC, operators' requests, many messages at once, takeovers.
+"""

@@ -1,9 +1,9 @@
-"""The gRPC port: dtm's service for its clients, health and reflection for operators (dtm-wire §2, ADR 0017).
+"""The gRPC port: dtm's service, and health and reflection (dtm-wire §2, ADR 0017).
 
-The same reading of a request and the same coordinator callbacks as over HTTP; what HTTP says by a status is said by the
-gRPC code that dtm's clients take for the same: ABORTED for FAILURE above all. Code, state and remedy of ours come in
-the trailing metadata. What is no request is refused before any work: another content type, an unknown method, bytes
-that are no protobuf, a message beyond the limit. Sockets are never shared with another process.
+Requests are read as over HTTP, and the coordinator is called back in the same way. In place of HTTP's status stands the
+gRPC code that dtm's clients take for the same: ABORTED for FAILURE above all. Code, state and remedy, which dtm does
+not have, stand in the trailing metadata. What is no request is refused before any work: another content type, an
+unknown method, bytes that are no protobuf, a message beyond the limit. Sockets are never shared with another process.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ _NOT_SERVED: Final = {
 _values_of_options: Final = attrgetter(*OPTION_FIELDS)
 _GOING_AWAY: Final = Ended(Status.UNAVAILABLE, "the server is going away.")
 _FAREWELL_S: Final = 0.1
-"""Who watches hears that it goes away; a stream may go on for ever, so it is then ended."""
+"""Pause in which health watchers learn that the server leaves.
+
+A stream may last for ever, so it is ended after the pause.
+"""
 _SUCCESS: Final = success(_EMPTY)
 _ANSWERS_KEPT_MAX: Final = 4096
 
@@ -155,7 +158,8 @@ class GrpcDoor:
 
     def _make_services(self) -> Services:
         services = Services(
-            # Twice the limit, so that a request somewhat above it is told which limit, by our own words.
+            # Twice the limit, so that a request somewhat above it is read, and refused with twophase's own text, which
+            # names the limit.
             message_bytes_max=2 * BODY_BYTES_MAX.value,
             header_list_bytes_max=REQUEST_HEADER_BYTES_MAX.value,
             calls_max=self._calls_max,
@@ -210,7 +214,7 @@ class GrpcDoor:
         self._requests.abort(gid, partial(self._answer, call, Route.ABORT))
 
     def _answer(self, call: UnaryCall, route: Route, reply: Reply) -> None:
-        """The coordinator's one reply."""
+        """Answer the call by the coordinator's one reply."""
         error = reply.error
         if error is not None:
             call.finish(_refusal(error, refusal(error, route=route, state=reply.state, result=reply.result)))
@@ -257,7 +261,10 @@ def _topic_methods(topics: ChangeableTopics) -> dict[str, UnaryCoroutine]:
 
 
 def _unknown(path: str) -> Response:
-    """A method that no service has, refused before its message is read, by a text that names what there is."""
+    """Refuse a method that no service has, before its message is read.
+
+    The text names the service that exists.
+    """
     error = InvalidRequest(f"there is no method {path!r}; the service is {SERVICE}.")
     return _refusal(error, refusal(error), Status.UNIMPLEMENTED)
 
@@ -267,7 +274,7 @@ def _crashed(error: Exception) -> None:
 
 
 def _read(raw: bytes) -> tuple[WireRequest, int, list[bytes]]:
-    """The request as every wire format's, its length, its payloads.
+    """Return the request as every wire format has it, its length, its payloads.
 
     Raises:
         InvalidRequest: no DtmRequest. LimitExceeded: too long.
@@ -283,7 +290,7 @@ def _read(raw: bytes) -> tuple[WireRequest, int, list[bytes]]:
 
 
 def _read_topic(raw: bytes) -> Topic:
-    """The topic request; raises InvalidRequest."""
+    """Return the topic request; raises InvalidRequest."""
     if not raw:
         raise InvalidRequest(_EMPTY_REQUEST)
     try:
@@ -293,13 +300,16 @@ def _read_topic(raw: bytes) -> Topic:
 
 
 def _wire(said: Request) -> WireRequest:
-    """The same request as over HTTP. What is empty or zero is not said: protobuf cannot tell the two apart."""
+    """Return the same request as over HTTP.
+
+    An empty or zero field counts as absent: protobuf cannot tell the two apart.
+    """
     options: list[Any] = [value or None for value in _values_of_options(said)]
     return WireRequest(said.gid, said.trans_type, parse_steps(said.steps), None, said.query_prepared, "grpc", *options)
 
 
 def _refusal(error: TwophaseError, said: Refusal, code: Status | None = None) -> Response:
-    """How a call ends with an error."""
+    """Return the response that ends a call with an error."""
     end = _ended(error, said, code)
     return ended(end.status, end.message, end.metadata)
 

@@ -1,8 +1,8 @@
-"""The rest of the dtm HTTP API, health and metrics: an ASGI application, because none of it is on the hot path.
+"""The rest of the dtm HTTP API, health and metrics.
 
-prepare, submit and abort never come here: the HTTP port's connection answers them, so their operations
-(`HOT_OPERATIONS`) have no handler. Paths, methods and bodies as dtm's (dtm-wire §1.1); an unknown path and a wrong
-method are both 404, as there.
+It is an ASGI application, because none of it is on the hot path. prepare, submit and abort never arrive here: the HTTP
+port's connection answers them, so their operations (`HOT_OPERATIONS`) have no handler. Paths, methods and bodies are
+dtm's (dtm-wire §1.1); an unknown path and a wrong method are both 404, as in dtm.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Health(msgspec.Struct):
 
 
 class Queried(msgspec.Struct):
-    """A message with its branches; null and none when the gid is unknown."""
+    """A message with its branches; null and an empty list for an unknown gid."""
 
     branches: list[Branch]
     transaction: Transaction | None
@@ -190,8 +190,8 @@ class ColdRoutes:
     Arguments:
         questions: the coordinator.
         metrics: rendered at /metrics.
-        clock: gives new gids their birth time, and ages their end.
-        connections: how many clients are connected.
+        clock: the source of a new gid's birth time and of ages.
+        connections: returns the number of connected clients.
     """
 
     def __init__(self, questions: Questions, metrics: Metrics, clock: Clock, connections: Callable[[], int]) -> None:

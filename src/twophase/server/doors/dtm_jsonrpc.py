@@ -1,8 +1,9 @@
-"""dtm's JSON-RPC 2.0 endpoint: newGid, prepare, submit and abort in one URL (dtm-wire §1.5).
+"""dtm's JSON-RPC 2.0 endpoint: newGid, prepare, submit and abort (dtm-wire §1.5).
 
-The same coordinator and the same reading of a request as over HTTP; only the envelope differs. What dtm's clients
-observe is kept: always HTTP 200 but for a body that cannot be parsed, an `id` that is text, code -32901 for what HTTP
-calls 409, -32603 for any other error. Beside it an error says in `data` what ours say everywhere: code, state, remedy.
+All are methods of one URL. The coordinator and the reading of a request are the same as over HTTP; only the envelope
+differs. What dtm's clients observe is kept: always HTTP 200 except for a body that cannot be parsed, an `id` that is
+text, code -32901 for HTTP's 409, -32603 for any other error. In `data`, an error also carries code, state and remedy,
+as every refusal of this server does.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class RpcCall(msgspec.Struct):
 
 
 class RpcDetails(msgspec.Struct, omit_defaults=True):
-    """What dtm does not say about an error, and we do."""
+    """Details of an error that dtm does not give: code, state and remedy."""
 
     code: str
     state: str = ""
@@ -52,7 +53,7 @@ class RpcDetails(msgspec.Struct, omit_defaults=True):
 
 
 class RpcError(msgspec.Struct, omit_defaults=True):
-    """Why a call failed."""
+    """The reason why a call failed."""
 
     code: int
     message: str
@@ -155,7 +156,7 @@ def _error(error: TwophaseError, route: Route | None, reply: Reply | None) -> Rp
 
 
 def _result(reply: Reply) -> dict[str, str] | None:
-    """dtm's: null for success, an empty object beside an error of the handler."""
+    """Return dtm's result: null for success, an empty object beside a handler's error."""
     return None if reply.error is None else {}
 
 

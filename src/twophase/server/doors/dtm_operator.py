@@ -1,7 +1,8 @@
-"""dtm's doors for operators: all, forceStop, resetNextCronTime, resetCronTime (dtm-wire §1.1).
+"""dtm's routes for operators: all, forceStop and the resets (dtm-wire §1.1).
 
-Statuses and texts as dtm's, because its admin page and its clients' tests read them; what is behind is ours: a forced
-stop asks the producer first, nothing is called before its time, and a gid is a parameter, never a part of a statement.
+The resets are resetNextCronTime and resetCronTime. Statuses and texts are dtm's, because its admin page and its
+clients' tests read them; the behaviour is twophase's: a force stop asks the producer first, nothing is called before
+its time, and a gid is a parameter, never a part of a statement.
 """
 
 from __future__ import annotations
@@ -38,16 +39,19 @@ from twophase.stores.search import Search
 PAGE_ROWS_MAX: Final = 1_000
 _ROWS_DEFAULT: Final = 100
 _SEARCHES_MAX: Final = 20
-"""Of a page: each looks at a bounded number of rows, and a person should not see an empty page before the last."""
+"""Searches for one page.
+
+Each looks at a bounded number of rows, and a person should not see an empty page before the last.
+"""
 _STATES: Final = {name: state for state, name in WIRE_STATES.items()}
 _NUMBER_MAX: Final = 2**50
-"""Beyond any time in milliseconds; a thousand of it is still a number to a database."""
+"""Larger than any time in milliseconds; a thousand times it still fits a database."""
 _BY_DTM: Final = "dtm's API"
 _DONE: Final = Answer(200, success_body(0))
 
 
 class Acting(Protocol):
-    """The part of `coordinator.operator` that the doors use."""
+    """The part of `coordinator.operator` that these routes use."""
 
     async def stop(self, gid: str, act: Act) -> Reply: ...
 
@@ -65,7 +69,7 @@ class Acting(Protocol):
 
 
 class Looking(Protocol):
-    """The part of the coordinator that the doors use."""
+    """The part of the coordinator that these routes use."""
 
     async def query(self, gid: str) -> MessageView | None: ...
 
@@ -73,7 +77,7 @@ class Looking(Protocol):
 
 
 class Reset(msgspec.Struct):
-    """How many messages are tried now, and whether others wait as long."""
+    """The number of messages that are tried now, and a mark that others wait as long."""
 
     has_remaining: bool
     succeed_count: int
@@ -197,7 +201,7 @@ class DtmOperator:
 
     async def _reset_one(self, request: Request) -> Answer:
         reply = await self._acting.retry_now(await self._gid(request), Act(_BY_DTM))
-        # dtm's success for what is final; a parked message stays so until it is redriven.
+        # dtm answers success for a final message; a parked message stays parked until it is redriven.
         if reply.error is None or isinstance(reply.error, StateConflict):
             return _DONE
         return failure(reply.error, state=reply.state)
@@ -213,7 +217,10 @@ class DtmOperator:
 
 
 def _without_payloads(view: MessageView) -> MessageView:
-    """`all` does not show them, and a page of several searches need not hold them."""
+    """Return a view without payloads, which `all` does not show.
+
+    So a page of several searches need not hold them.
+    """
     return msgspec.structs.replace(view, message=msgspec.structs.replace(view.message, branches=()))
 
 

@@ -1,6 +1,7 @@
-"""Health and reflection beside the service: grpcio's own servicers, on a context as small as they need.
+"""Health and reflection beside the service, by grpcio's own servicers.
 
-Their messages are protobuf's, so this is where bytes become messages; the port knows bytes only.
+The servicers run on a context that has only what they need. Their messages are protobuf's, so bytes become messages
+here; the port knows bytes only.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Operators:
     """Both services.
 
     Arguments:
-        service: the name of the one that they tell of.
+        service: the name of the service whose health they report.
     """
 
     def __init__(self, service: str) -> None:
@@ -47,12 +48,12 @@ class Operators:
         services.streaming(_REFLECTION, self._reflect)
 
     async def serving(self) -> None:
-        """Requests are taken."""
+        """Report that requests are accepted."""
         for name in self._names:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     async def leaving(self) -> None:
-        """No more are."""
+        """Report that no more requests are accepted."""
         await self._health.enter_graceful_shutdown()
 
     async def _check(self, _call: UnaryCall, raw: bytes) -> bytes:
@@ -73,7 +74,7 @@ class Operators:
 
 
 class _Context:
-    """What the servicers use of grpcio's context."""
+    """The part of grpcio's context that the servicers use."""
 
     def __init__(self, call: StreamingCall | None) -> None:
         self._call = call

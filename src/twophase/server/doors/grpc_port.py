@@ -1,7 +1,8 @@
-"""Whether there is a gRPC port, which, and with whose certificate; refused or left out with a line that says why.
+"""The choice of the gRPC port: one or none, its number and its certificate.
 
-`grpc_port` = `auto` must not stand in the way of who wants none: without grpcio, beside a private HTTP port (0), or
-where 36790 is taken, the server runs without. A port that was asked for is opened, or the server does not start.
+Every refusal and every start without the port has a line that says why. `grpc_port` = `auto` must not obstruct a server
+that needs no gRPC: without grpcio, beside a private HTTP port (0), or where 36790 is taken, the server runs without it.
+An explicitly named port is opened, or the server does not start.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _log = structlog.get_logger("twophase.grpc")
 
 
 def installed() -> bool:
-    """Whether the `grpc` extra is."""
+    """Return True when the `grpc` extra is installed."""
     return all(find_spec(name) is not None for name in ("grpc", "grpc_reflection", "hpack"))
 
 
 class GrpcPort:
-    """The door to gRPC, if there is one.
+    """The gRPC port, if there is one.
 
     Arguments:
         settings: the part that begins with `grpc_`, `host`, and whether the HTTP port is a private one.
@@ -56,7 +57,7 @@ class GrpcPort:
         self._door: GrpcDoor | None = None
 
     async def start(self) -> list[str]:
-        """Listen, if it is to. Returns the URLs, one or none.
+        """Listen, if the settings want it. Returns the URLs, one or none.
 
         Raises:
             ConfigurationError: a port that was asked for cannot be opened, or a certificate cannot be used.
@@ -106,7 +107,7 @@ class GrpcPort:
 
 
 def tls_of(settings: Settings) -> ssl.SSLContext | None:
-    """The port's TLS; None for plain text.
+    """Return the port's TLS; None for plain text.
 
     Raises:
         ConfigurationError: a file cannot be read or is no certificate, or one of the pair is missing.

@@ -1,8 +1,9 @@
-"""`POST /api/twophase/prepare-many` and `submit-many`: for producers that have thousands of messages at once.
+"""The routes `POST /api/twophase/prepare-many` and `submit-many`.
 
-All a request holds goes to the coordinator in one go and shares its flushes; each message has an outcome of its own,
-and is judged by the same table as one that comes alone. `submit-many` names gids only and begins nothing: a gid that
-is not known is an outcome, so a coordinator whose store was replaced never delivers an empty message in good faith.
+They are for producers that have thousands of messages at once. All messages of a request go to the coordinator together
+and share its flushes; each message has an outcome of its own, and is judged by the same table as one that arrives
+alone. `submit-many` names gids only and begins nothing: an unknown gid is an outcome, so a coordinator whose store was
+replaced never delivers an empty message in good faith.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class PrepareMany(msgspec.Struct):
-    """The messages, each as `prepare` takes one."""
+    """The messages, each as `prepare` accepts one."""
 
     messages: list[WireRequest]
 
@@ -106,7 +107,7 @@ class ManyDoor:
         outcomes = _Outcomes(len(asked))
         for index, one in enumerate(asked):
             try:
-                # Payloads are measured one by one where the request says it may hold a large one.
+                # Payloads are measured one by one where the request's length allows a large one.
                 message = self._decoder.message_of(one, _size_bytes(one))
             except TwophaseError as error:
                 self._on_refused(error.code)
@@ -154,7 +155,7 @@ class _Confirmed:
         self._outcomes.set_result(self._index, _DONE if error is None else _failed(error, reply.state))
 
     def _contrary(self, state: State) -> TwophaseError | None:
-        """Why a message that stands so is not submitted."""
+        """Return the reason why a message in this state is not submitted."""
         error: TwophaseError | None = None
         if state <= State.FORGOTTEN:
             error = UnknownMessage(gid=self._gid)

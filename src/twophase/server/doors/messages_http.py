@@ -1,6 +1,7 @@
-"""Our doors for operators: look for messages, see one, stop, park, redrive, redirect, try now, for the command line.
+"""twophase's routes for operators, which the command line uses.
 
-Whoever acts says who he is and why in the body, `{"by": "eve", "reason": "…"}`; both are recorded with the message.
+They find messages, show one, stop, park, redrive, redirect and try it now. Each act names the operator and the reason
+in its body, `{"by": "eve", "reason": "…"}`; both are recorded with the message.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ _decode_redirecting = msgspec.json.Decoder(Redirecting).decode
 
 
 def operators(coordinator: Coordinator, decoder: Decoder, timeout_to_fail_ms: int) -> list[Served]:
-    """Return the operations for operators, dtm's and ours, with their handlers."""
+    """Return the operations for operators, dtm's and twophase's, with their handlers."""
     operator = coordinator.operator
     dtm = DtmOperator(coordinator, operator, decoder, timeout_to_fail_ms)
     ours = MessagesDoor(coordinator, operator, decoder, operator.earliest_ms, operator.attempts_max, coordinator.clock)
@@ -115,7 +116,7 @@ class MessagesDoor:
         looking: the coordinator.
         acting: its operator.
         decoder: knows which addresses can be called.
-        earliest: before when a message is not tried.
+        earliest: returns the earliest time of a try.
         attempts_max: failures in a row after which a message is parked that names no limit of its own; 0 for none.
         clock: the time of the store.
     """
@@ -143,7 +144,10 @@ class MessagesDoor:
         }
 
     def served(self) -> list[Served]:
-        """Return the operations with their handlers, acts first: a gid may contain slashes."""
+        """Return the operations with their handlers.
+
+        Acts stand first, because a gid may contain slashes.
+        """
         return [
             *(Served(operation, self._act(name), _refusal_answer) for name, operation in ACTS.items()),
             Served(REDIRECT, self._redirect, _refusal_answer),

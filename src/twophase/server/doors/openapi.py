@@ -1,8 +1,8 @@
-"""The OpenAPI document of the HTTP port, published by the port itself: `GET /api/twophase/openapi.json`.
+"""The OpenAPI document of the HTTP port: `GET /api/twophase/openapi.json`.
 
-Made from the operations that the port serves, and from the types that requests are read into and answers are written
-from. Where the wire is looser or stricter than a type, the document is corrected here: unknown fields are ignored, keys
-may be written in any case, a refusal is the same object everywhere.
+The port itself publishes it. It is made from the operations that the port serves, and from the types that requests are
+read into and answers are written from. Where the wire is looser or stricter than a type, the document is corrected
+here: unknown fields are ignored, keys may be written in any case, a refusal is the same object everywhere.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ANYWHERE: Final[Mapping[int, str]] = {
     431: "the head is too large",
     503: "overloaded, draining, or the store fails: come again; `Retry-After` says when",
 }
-"""What any request may be told, besides its own refusals."""
+"""Refusals of any request, besides its own."""
 
 FIELDS: Final[Mapping[str, str]] = {
     "gid": "names the message for ever; 1 to 128 bytes, no control characters",
@@ -72,7 +72,10 @@ FIELDS: Final[Mapping[str, str]] = {
     "rollback_reason": "ignored",
     "passthrough_headers": "ignored",
 }
-"""What each field of a prepare, submit or abort means; the only two that are needed come first."""
+"""Descriptions of the fields of a prepare, submit or abort.
+
+The only two that are needed come first.
+"""
 
 _NARROWED: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     WireRequest.__name__: {
@@ -98,7 +101,10 @@ _NARROWED: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
         "gids": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": MESSAGES_MAX},
     },
 }
-"""Fields that accept less than the type they are read into, which takes more so that a refusal can say why."""
+"""Fields that accept less than the type they are read into.
+
+The type accepts more so that a refusal can give the reason.
+"""
 
 _REQUIRED: Final[Mapping[str, list[str]]] = {
     RpcCall.__name__: ["jsonrpc", "id", "method"],
@@ -122,7 +128,7 @@ class OpenApiDoor:
 
     @functools.cached_property
     def encoded(self) -> bytes:
-        """The document as JSON."""
+        """Return the document as JSON."""
         return msgspec.json.encode(document(self.operations))
 
     async def _publish(self, _request: Request) -> Answer:
@@ -178,7 +184,10 @@ def _types(operations: Sequence[Operation]) -> Iterator[Any]:
 
 
 def _describable(kind: Any) -> Any:
-    """A request's type without the pieces that are read later: msgspec describes no default of theirs."""
+    """Return a request's type without the pieces that are read later.
+
+    msgspec cannot describe the default of such a piece.
+    """
     if kind not in {WireRequest, RpcCall, PrepareMany}:
         return kind
     fields = msgspec.structs.fields(kind)
@@ -189,7 +198,10 @@ def _describable(kind: Any) -> Any:
 
 
 def _correct(component: dict[str, Any], narrowed: Mapping[str, Mapping[str, Any]]) -> None:
-    """A type as the wire has it: unknown fields are ignored, and what has no value is left out."""
+    """Correct a type to what the wire accepts.
+
+    Unknown fields are ignored, and a field without a value is left out.
+    """
     component.pop("additionalProperties", None)
     for name, field in component.get("properties", {}).items():
         if name in narrowed:
@@ -244,7 +256,7 @@ def _responses(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> I
         yield str(status), {"$ref": f"{_RESPONSES}{_name(status)}"}
     if any(parameter.where == "path" for parameter in operation.parameters):
         said = _refusal(own.pop(404, "no such path"), schemas[Failure])
-        said["content"][_TEXT] = _ANY_TEXT  # a part of the path is empty, so it is another path
+        said["content"][_TEXT] = _ANY_TEXT  # an empty part of the path makes it another path
         yield "404", said
     for status, text in own.items():
         shapes = [schemas[shape] for shape in operation.shapes.get(status, (Failure,))]

@@ -1,8 +1,8 @@
-"""One operation of the HTTP API behind ASGI: its path, its description for OpenAPI, and its handler.
+"""One operation of the HTTP API behind ASGI.
 
-Each module of this folder declares its operations beside their handlers. `routes_of` makes the routes of them and
-`openapi` the document, so that what is served is described and what is described is served. A handler returns its
-answer, or raises the error that it refuses a request with.
+It has a path, a description for OpenAPI, and a handler. Each module of this folder declares its operations beside their
+handlers. `routes_of` makes the routes of them and `openapi` the document, so the document describes all that is served,
+and all that it describes is served. A handler returns its answer, or raises the error of its refusal.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Done(msgspec.Struct):
-    """The request is carried out, now or before. `prepared_at`: milliseconds since 1970, by the store's clock."""
+    """The request is carried out, now or before.
+
+    `prepared_at`: milliseconds since 1970, by the store's clock.
+    """
 
     dtm_result: str
     prepared_at: int | None = None

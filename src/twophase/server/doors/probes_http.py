@@ -1,6 +1,7 @@
-"""Check addresses on the HTTP port: those that this node probes, and a probe of one on request.
+"""Check addresses on the HTTP port: a list of them, and a probe of one on request.
 
-A probe on request cannot run in a circle: it is begun by a POST and is itself a GET, which begins none.
+The list has the addresses that this node probes. A probe on request cannot run in a circle: a POST begins it, and it is
+itself a GET, which begins none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The route behind `twophase status`: the situation at a glance.
 
-The counts read two indexes of live rows, as a scrape does. So they are asked for once a second at most, however many
-people watch.
+The counts read two indexes of live rows, as a scrape does. So they are read once a second at most, however many people
+watch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FRESH_S: Final = 1.0
 
 
 class Questions(Protocol):
-    """The part of the coordinator that the door uses."""
+    """The part of the coordinator that this route uses."""
 
     @property
     def ready(self) -> bool: ...

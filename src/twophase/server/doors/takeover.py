@@ -1,18 +1,19 @@
-"""`POST /api/twophase/import`: unfinished messages of another coordinator, taken over as they stand there.
+"""The route `POST /api/twophase/import`: messages of another coordinator.
 
-Keeps what makes a copy safe. A gid that is known here is never begun anew: the lifecycle's own prepare and submit do
-the work, and what stands here already is looked at first, so that a repeated copy changes nothing and a contrary one
-is told. And a branch that was called there keeps its place here without a call: its step is stored with its address,
-and with an empty one as the only place to call, as if it were a topic whose subscriber has nothing to do.
+It takes unfinished messages over in the state that they have there, and keeps what makes a copy safe. A known gid is
+never begun anew: the lifecycle's own prepare and submit do the work, and a message that exists here is compared first,
+so that a repeated copy changes nothing and a contrary one is reported. And a branch that was called there keeps its
+position here without a call: its step is stored with its address, and with an empty subscriber as the only one to call,
+as if it were a topic whose subscriber has nothing to do.
 
-A message keeps its birth: as long as it is not finished, no barrier row that is as old as it is may be cleaned, and its
-check-back names that time. While one of unknown birth is unfinished, no row of its kind may go.
+A message keeps its birth: until it is finished, no barrier row that is as old as it is may be cleaned, and its
+check-back names that time. While one of unknown birth is unfinished, no row of its kind may be removed.
 
 History is not kept for ever, and another coordinator's gids do not say when they were made. So a message that is
-unknown here, and was begun before what history remembers, may have been delivered and forgotten: it is refused
+unknown here, and was begun before the history horizon, may have been delivered and forgotten: it is refused
 (correctness 15).
 
-All a request holds goes to the coordinator at once, so a hundred messages share a flush.
+All messages of a request go to the coordinator at once, so a hundred messages share a flush.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from twophase.server.formats.encode import WIRE_STATES, Answer
 from twophase.server.formats.wire import WireRequest, WireStep
 
 CLOCKS_APART_MS: Final = 5 * 60_000
-"""What the other coordinator's clock and the store's may differ by."""
+"""Bound on the difference between the other coordinator's clock and the store's."""
 _OLDER_THAN_HISTORY: Final = (
     "It is older than this server's history: had it been imported before, and delivered, nobody would know. If it "
     "never was, say --never-imported."
@@ -120,7 +121,8 @@ class TakeoverDoor:
                 known = _compared(taken, message, view)
                 if known is not None:
                     return known
-                # Prepared here, and submitted there meanwhile: that is the producer's word. What is stored counts.
+                # Prepared here, and submitted there meanwhile: the submit is the producer's decision. The stored
+                # content counts.
                 message = Message(message.gid, ())
             elif not asked.never_taken:
                 await self._require_remembered(taken)
@@ -148,22 +150,26 @@ class TakeoverDoor:
         return await future
 
     def _birth_ms(self, taken: TakenMessage) -> int:
-        """A time before which nothing of the message happened by any clock concerned; 0 when unknown.
+        """Return a time before which nothing of the message happened; 0 when unknown.
 
-        Its producer's barrier row has the time of the producer's clock, and dtm's that of its own.
+        It holds by any clock concerned: its producer's barrier row has the time of the producer's clock, and dtm's that
+        of its own.
         """
         if not taken.created_ms:
             return 0
         return max(0, min(taken.created_ms, self._coordinator.clock.now_ms()) - CLOCKS_APART_MS)
 
     async def _refused(self, taken: TakenMessage, message: Message, error: TwophaseError) -> TakenResult:
-        """The lifecycle refused: somebody was faster, and what is here now says whether that is the same message."""
+        """Compare after a refusal by the lifecycle: another request was faster.
+
+        The stored message decides whether it is the same one.
+        """
         view = await self._coordinator.query(message.gid)
         known = None if view is None or not message.branches else _compared(taken, message, view)
         return known or _failed(taken.gid, error)
 
     def _message(self, taken: TakenMessage) -> Message:
-        """The message, by every rule that holds for one that comes the usual way.
+        """Return the message, by every rule that holds for one that arrives the usual way.
 
         Raises:
             InvalidRequest, LimitExceeded: as `Decoder.message`.
@@ -182,13 +188,16 @@ class TakeoverDoor:
             request_timeout_ms=taken.request_timeout_ms,
             retry_interval_ms=taken.retry_interval_ms,
         )
-        # The length says only whether payloads must be measured one by one.
+        # The length decides only whether payloads must be measured one by one.
         read = self._decoder.message_of(request, PAYLOAD_BYTES_MAX.value + 1, [one.payload for one, _ in calls])
         branches = tuple(_branch(one, taken.gid) for one in taken.branches)
         return Message(read.gid, branches, read.check_url, self._from_now(read.options), read.protocol)
 
     def _from_now(self, options: Options) -> Options:
-        """The options with the rest of the delay as a time: here a delay counts from the birth."""
+        """Return the options with the rest of the delay as a time.
+
+        Here a delay counts from the birth.
+        """
         if not options.delay_ms:
             return options
         at_ms = self._coordinator.clock.now_ms() + options.delay_ms
@@ -217,7 +226,10 @@ def _branch(taken: TakenBranch, gid: str) -> Branch:
 
 
 def _compared(taken: TakenMessage, message: Message, view: MessageView) -> TakenResult | None:
-    """What is here of this gid; None when it is the same message, prepared, and was submitted there."""
+    """Return the result of a comparison with the stored message.
+
+    None for the same message, prepared here and submitted there.
+    """
     state = WIRE_STATES[view.state]
     if not _same(view.message, message):
         said = "another message has this gid here."
@@ -231,14 +243,20 @@ def _compared(taken: TakenMessage, message: Message, view: MessageView) -> Taken
 
 
 def _same(known: Message, said: Message) -> bool:
-    """Equal steps; or equal calls, as a topic's name is lost where dtm has only its subscribers."""
+    """Return True for equal steps or equal calls.
+
+    A topic's name is lost where dtm has only its subscribers, so the calls count.
+    """
     if [(one.url, one.payload) for one in known.branches] == [(one.url, one.payload) for one in said.branches]:
         return True
     return _calls(known, said) == _calls(said, known)
 
 
 def _calls(message: Message, other: Message) -> list[tuple[str, bytes] | None]:
-    """What is called, in order; None for what has been called elsewhere, in this message or the other."""
+    """Return the calls in order.
+
+    None for a call that has been made elsewhere, in this message or the other.
+    """
     mine = [(url, one.payload) for one in message.branches for url in _urls(one)]
     theirs = [url for one in other.branches for url in _urls(one)]
     if len(mine) != len(theirs):

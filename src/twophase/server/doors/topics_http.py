@@ -1,7 +1,7 @@
-"""Topics on the HTTP port: dtm's requests with dtm's answers, and ours, which change nothing by a GET.
+"""Topics on the HTTP port: dtm's requests and answers, and twophase's own.
 
-Bodies and texts of dtm's are those of its transcripts (dtm-wire §1.1). What is shown is what the store says now, not
-what memory holds: whoever has changed a topic, at whichever node, sees it.
+twophase's own change nothing by a GET. Bodies and texts of dtm's are those of its transcripts (dtm-wire §1.1). Answers
+show the store's topics, not those in memory: a client that has changed a topic, at whichever node, sees its change.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ShownSubscriber(msgspec.Struct):
 
 
 class ShownTopic(msgspec.Struct):
-    """A topic as we show it; times are RFC 3339."""
+    """A topic as twophase shows it; times are RFC 3339."""
 
     name: str
     version: int
@@ -77,7 +77,7 @@ class ShownTopics(msgspec.Struct):
 
 
 class Subscription(msgspec.Struct):
-    """What a POST says."""
+    """The body of a POST."""
 
     topic: str = ""
     url: str = ""
@@ -173,7 +173,7 @@ DELETE: Final = Operation(
 
 
 class TopicRoutes:
-    """Handlers of dtm's operations on topics and of ours.
+    """Handlers of the operations on topics, dtm's and twophase's own.
 
     Arguments:
         topics: the coordinator's.
@@ -212,7 +212,7 @@ class TopicRoutes:
         if said.get("cat", "") != _CATEGORY:
             return _json(KeyValues([]))
         topics, name = (await self._topics.refresh()).by_name, said.get("key", "")
-        if not name:  # dtm: all of the category
+        if not name:  # as dtm: all of the category
             return _json(KeyValues([_as_dtm(topic) for topic in topics.values()]))
         return _json(KeyValues([_as_dtm(topics[name])] if name in topics else []))
 
@@ -253,7 +253,7 @@ class TopicRoutes:
 
 
 def _refusal_answer(error: TwophaseError) -> Answer:
-    """What dtm answers by 500, and HTTP has better words for."""
+    """Refine dtm's 500 where HTTP has a better status."""
     answer = refusal_answer(error)
     match error:
         case TopicNotFound():

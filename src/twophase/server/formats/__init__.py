@@ -1,1 +1,1 @@
-"""Between bytes and messages: what a request may say, and what an answer looks like."""
+"""Conversion between bytes and messages: the formats of requests and answers."""

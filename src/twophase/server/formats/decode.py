@@ -1,9 +1,9 @@
-"""From a request body to a message within the limits: what passes here, every node accepts.
+"""Decoding of a request body to a message within the limits.
 
-Nothing is stored, called or half-done before a body has passed; a refusal names the field and the limit.
-Differences from dtm, all on the safe side: a missing or unprintable gid, fewer payloads than steps, unreadable
-`custom_data` and unknown transaction types are refused here, where dtm stores the message and then panics,
-truncates or never calls the branch.
+Every node accepts a message that passes here. Nothing is stored, called or half-done before a body has passed; a
+refusal names the field and the limit. Differences from dtm, all on the safe side: a missing or unprintable gid, fewer
+payloads than steps, unreadable `custom_data` and unknown transaction types are refused here, where dtm stores the
+message and then panics, truncates or never calls the branch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Decoder:
     Arguments:
         check_address: None when some destination can call the address, else why not.
         now_ms: the coordinator's clock, which times that a request names are compared with; this machine's by default.
-        trace: finds the headers of requests that go on with the message.
+        trace: finds the trace headers of requests, which a message keeps.
     """
 
     def __init__(
@@ -54,7 +54,9 @@ class Decoder:
         self._askable: set[str] = set()
 
     def message(self, body: bytes | bytearray, trace: Trace = ()) -> Message:
-        """The message a prepare or submit speaks of; `trace`: headers of the request that go on with it.
+        """Return the message of a prepare or submit.
+
+        `trace`: headers of the request that the message keeps.
 
         Raises:
             InvalidRequest, LimitExceeded, UnsupportedType: as they say; nothing was stored.
@@ -72,7 +74,7 @@ class Decoder:
     def message_of(
         self, request: WireRequest, request_bytes: int, payloads: list[bytes] | None = None, trace: Trace = ()
     ) -> Message:
-        """The message of a request that came in any wire format, `request_bytes` long.
+        """Return the message of a request of any wire format, `request_bytes` long.
 
         Arguments:
             payloads: where the format carries bytes, these, instead of the request's own.
@@ -111,7 +113,9 @@ class Decoder:
         return Message(gid, branches, check_url, options, protocol)
 
     def require_redirected(self, message: Message, moves: Sequence[Move]) -> None:
-        """Refuse a redirected message that no prepare could have brought, by the same rules.
+        """Refuse a redirected message that no prepare could have stored.
+
+        The rules are the same.
 
         Arguments:
             message: as it would be.
@@ -136,7 +140,9 @@ class Decoder:
         _require_metadata([message.check_url, *(call.url for call in calls)], message.options.headers, protocol, gid)
 
     def gid(self, body: bytes | bytearray) -> str:
-        """The gid an abort names; its other fields do not matter, and its type may be missing.
+        """Return the gid of an abort.
+
+        The other fields do not matter, and the type may be missing.
 
         Raises:
             InvalidRequest, LimitExceeded, UnsupportedType: as they say.
@@ -144,7 +150,7 @@ class Decoder:
         return self.gid_of(parse_request(body))
 
     def gid_of(self, request: WireRequest) -> str:
-        """`gid` of a request that came in any wire format."""
+        """Return the gid of an abort that came in any wire format."""
         if request.gid is None:
             raise InvalidRequest(_NO_GID)
         gid = validate_gid(request.gid)
@@ -177,7 +183,7 @@ class Decoder:
     def _examine(self, field: str, url: str, gid: str) -> None:
         require(URL_BYTES_MAX, len(url.encode()), gid=gid)
         if url.startswith(TOPIC_PREFIX):
-            validate_topic(topic_in(url), field)  # whether there is one is said when the message is inserted
+            validate_topic(topic_in(url), field)  # the insert of the message checks that it exists
             return
         self._require(field, self._check_address(url) or why_reserved(url), gid)
         _remember(self._callable, url)
@@ -201,7 +207,10 @@ def _remember(addresses: set[str], url: str) -> None:
 def _payloads_of_steps(
     steps: list[WireStep], payloads: Sequence[str | bytes | None], gid: str
 ) -> Sequence[str | bytes | None]:
-    """Payloads where clients before dtm 1.10 put them; their number is wrong otherwise."""
+    """Return payloads from the field that clients before dtm 1.10 use.
+
+    Otherwise refuse their number.
+    """
     if not payloads and any(step.data for step in steps):
         return [step.data for step in steps]
     raise InvalidRequest(f"payloads: there are {len(payloads)} for {len(steps)} steps, one each is needed.", gid=gid)
@@ -214,12 +223,15 @@ def _unsupported(trans_type: str | None, gid: str) -> UnsupportedType:
 
 
 def _address(url: str, protocol: str) -> str:
-    """`url` with the scheme that dtm's clients leave to the protocol."""
+    """Return `url` with the scheme that dtm's clients leave to the protocol."""
     return f"grpc://{url}" if url and scheme_of(url, protocol) == "grpc" and "://" not in url else url
 
 
 def _require_parameters(branches: tuple[Branch, ...], gid: str) -> None:
-    """A JSON-RPC branch's payload is its `params`, into which gid and branch id are put, so it must be an object."""
+    """Refuse a JSON-RPC branch's payload that is no object.
+
+    The payload is the call's `params`, into which gid and branch id are put.
+    """
     for index, branch in enumerate(branches):
         # A topic's subscribers may be JSON-RPC addresses too.
         if branch.payload and scheme_of(branch.url, "json-rpc") in {"json-rpc", "topic"}:
@@ -239,7 +251,7 @@ def _require_metadata(urls: Sequence[str], headers: Sequence[tuple[str, str]], p
 
 
 def too_large(limit: Limit, size_bytes: int) -> LimitExceeded:
-    """The refusal of something that is not even read to its end."""
+    """Return the refusal of a request that is not even read to its end."""
     return LimitExceeded(f"{limit.name} is {size_bytes} {limit.unit} or more, at most {limit.value} are allowed.")
 
 

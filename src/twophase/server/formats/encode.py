@@ -1,8 +1,8 @@
-"""From an outcome to what dtm's clients read: status, body, bytes on the wire.
+"""Encoding of an outcome: status, body and bytes that dtm's clients read.
 
 The status decides (200 ok, 409 refused, 500 or 4xx error, 503 come again); `dtm_result` and the texts, misspelling
-included, are what existing clients and their tests look for. Beside them stand our `code`, the message's `state` and
-the remedy. A 200 never carries the words that mean failure to those clients. Source: dtm-wire §1.3, §1.4, §10.
+included, are what existing clients and their tests look for. Beside them stand twophase's `code`, the message's `state`
+and the remedy. A 200 never carries the words that mean failure to those clients. Source: dtm-wire §1.3, §1.4, §10.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Route(enum.Enum):
-    """A hot route; the value is how dtm words its refusal."""
+    """A hot route; the value is dtm's text of its refusal."""
 
     PREPARE = "current status '{}', cannot prepare. FAILURE"
     SUBMIT = "current status '{}', cannot sumbmit. FAILURE"
@@ -60,7 +60,10 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a request was refused, as every wire format says it in its own way; `status` is HTTP's."""
+    """The reason of a refusal, for every wire format to write in its own way.
+
+    `status` is HTTP's.
+    """
 
     status: int
     message: str
@@ -70,7 +73,10 @@ class Refusal(msgspec.Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """Whether dtm's clients are told FAILURE: the message's state, or its branches, say no."""
+        """True when dtm's clients read FAILURE.
+
+        The reason is the message's state, or an answer of its branches.
+        """
         return self.status == HTTPStatus.CONFLICT
 
 
@@ -85,7 +91,7 @@ class Failure(msgspec.Struct, omit_defaults=True):
 
 
 def success_body(prepared_at_ms: int) -> bytes:
-    """The body of a 200.
+    """Return the body of a 200.
 
     >>> success_body(1_700_000_000_000)
     b'{"dtm_result":"SUCCESS","prepared_at":1700000000000}'
@@ -102,13 +108,13 @@ def refusal(
     state: State = State.ABSENT,
     result: BranchResult | None = None,
 ) -> Refusal:
-    """What a refused request is told.
+    """Return the refusal of a request.
 
     Arguments:
         error: why it was refused.
         route: the request, None when it never got that far.
-        state: where its message stands, ABSENT when there is none.
-        result: with wait_result, what the first delivery round came to.
+        state: its message's state, ABSENT without a message.
+        result: with wait_result, the result of the first delivery round.
 
     >>> refusal(StateConflict(), route=Route.SUBMIT, state=State.SUCCEEDED).message
     "current status 'succeed', cannot sumbmit. FAILURE"
@@ -128,7 +134,9 @@ def refusal(
 
 
 def _unfinished(status: int, why: str) -> str:
-    """What wait_result is told: dtm's text, and why; a refusal ends with the word that its clients look for.
+    """Return the text for wait_result: dtm's, and the reason.
+
+    A refusal ends with the word that dtm's clients look for.
 
     >>> _unfinished(409, "branch 01 answered 409: no stock")
     'wait result not return success: branch 01 answered 409: no stock FAILURE'
@@ -146,7 +154,7 @@ def failure(
     state: State = State.ABSENT,
     result: BranchResult | None = None,
 ) -> Answer:
-    """The HTTP answer to a refused request; arguments as `refusal`.
+    """Return the HTTP answer to a refused request; arguments as `refusal`.
 
     >>> failure(StateConflict(), route=Route.SUBMIT, state=State.SUCCEEDED).status
     409
@@ -166,11 +174,11 @@ def failure(
 def _status(error: TwophaseError) -> int:
     match error:
         case UnknownMessage() | TopicNotFound() | TopicRefused():
-            return 500  # what dtm answers, and its clients' tests expect
+            return 500  # dtm answers so, and its clients' tests expect it
         case ServerFault():
-            return 500  # not 503: to come again at once will not mend it
+            return 500  # not 503: to come again at once will not help
         case ForgottenMessage():
-            return 410  # not 409: that would claim the message was refused, and nobody can tell
+            return 410  # not 409: that would claim the message was refused, and no record is left to tell
         case Refused():
             return 409
         case InvalidRequest():
@@ -182,7 +190,9 @@ def _status(error: TwophaseError) -> int:
 
 
 def harmless(body: bytes) -> bytes:
-    r"""The same JSON without the literal words that make clients take a 200 for a refusal (dtm-wire §1.3).
+    r"""Return the same JSON without the words that dtm's clients take for a refusal.
+
+    Those clients look for the literal words in a 200, too (dtm-wire §1.3).
 
     >>> harmless(b'{"url":"http://b/FAILURE"}')
     b'{"url":"http://b/FAILUR\\u0045"}'
@@ -194,19 +204,25 @@ def harmless(body: bytes) -> bytes:
 
 
 def head(status: int, date: bytes) -> bytes:
-    """The status line and the headers that do not depend on the body, without the final empty line."""
+    """Return the status line and the headers that do not depend on the body.
+
+    The final empty line is not included.
+    """
     phrase = HTTPStatus(status).phrase.encode()
     return b"HTTP/1.1 %d %b\r\ndate: %b\r\ncontent-type: %b\r\n" % (status, phrase, date, JSON_TYPE)
 
 
 def success_response(success_head: bytes, prepared_at_ms: int) -> bytes:
-    """Return the whole response to a request that succeeded; `success_head`: `head` of a 200."""
+    """Return the whole response to a request that succeeded.
+
+    `success_head`: `head` of a 200.
+    """
     body = success_body(prepared_at_ms)
     return b"%bcontent-length: %d\r\n\r\n%b" % (success_head, len(body), body)
 
 
 def response(answer: Answer, date: bytes, *, closes: bool) -> bytes:
-    """The whole response as bytes."""
+    """Return the whole response as bytes."""
     extra = b"connection: close\r\n" if closes else b""
     if answer.retry_after_s:
         extra += b"retry-after: %d\r\n" % answer.retry_after_s

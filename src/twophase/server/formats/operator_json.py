@@ -1,4 +1,4 @@
-"""A message as `/api/twophase/messages` tells it (`core.operating`)."""
+"""The JSON of a message for `/api/twophase/messages` (`core.operating`)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from twophase.core.topic import TOPIC_PREFIX, subscriber_ids
 from twophase.server.formats.encode import WIRE_STATES
 
 Earliest = Callable[[State, Message, int], int]
-"""From (state, message, created_ms): before when nobody is asked or called."""
+"""From (state, message, created_ms): the earliest time of a try."""
 
 
 def shown(view: MessageView, earliest: Earliest, attempts_max: int = 0, *, with_payloads: bool = False) -> ShownMessage:
-    """The message of a view. `attempts_max`: the coordinator's, for one that names none."""
+    """Return the message of a view.
+
+    `attempts_max`: the coordinator's, for a message that names none.
+    """
     message = view.message
     live = view.state in (State.PREPARED, State.SUBMITTED)
     return ShownMessage(

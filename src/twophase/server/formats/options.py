@@ -1,7 +1,7 @@
-"""The options of a message, out of a request of any wire format: each within its limit, or refused by its name.
+"""Options of a message, read from a request of any wire format.
 
-A request that says nothing of how it wants to be delivered costs one look at each field, and shares one object with all
-others of its kind.
+Each is within its limit, or refused by its name. A request without options for its delivery costs one look at each
+field, and shares one object with all others of its kind.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _custom_data_decoder = msgspec.json.Decoder(_CustomData | None)
 
 
 def options_of(request: WireRequest, check_url: str, gid: str, now_ms: int, trace: Trace) -> Options:
-    """What a request wants of its message's delivery.
+    """Return the options that a request names for its message's delivery.
 
     Arguments:
         now_ms: the time; 0 where the request names none that could be compared with it.
-        trace: headers of the request that go on with the message, unless it names them itself.
+        trace: headers of the request that the message keeps, unless the request names them itself.
 
     Raises:
         InvalidRequest, LimitExceeded: as they say.
@@ -79,9 +79,10 @@ def options_of(request: WireRequest, check_url: str, gid: str, now_ms: int, trac
 
 
 def usual_options(request: WireRequest) -> Options | None:
-    """Options of a request that leaves every other option at its default; None for any other request.
+    """Return the options of a request that needs none of its own; None for any other.
 
-    One object serves all requests of its kind: a million waiting messages need not carry a million equal options.
+    It leaves every option at its default, except `explicit_verdict` and `strict`. One object serves all requests of its
+    kind: a million waiting messages need not carry a million equal options.
     """
     if (
         request.custom_data
@@ -105,7 +106,9 @@ def usual_options(request: WireRequest) -> Options | None:
 
 
 def not_before_ms(said: str | float | None, now_ms: int, gid: str) -> int:
-    """The time a request names, in ms since 1970; 0 for none. One that has passed asks for nothing.
+    """Return the time that a request names, in ms since 1970; 0 for none.
+
+    A time in the past has no effect.
 
     Raises:
         InvalidRequest: no time. LimitExceeded: too far ahead.
@@ -147,11 +150,14 @@ def _count(limit: Limit, number: int | None, gid: str) -> int:
 
 
 def _span_ms(limit: Limit, seconds: float | None, milliseconds: int | None, gid: str) -> int:
-    """A span of time given in seconds or, more exactly, in milliseconds; 0 stands for the default."""
+    """Return a span of time given in seconds or, more exactly, in milliseconds.
+
+    0 stands for the default.
+    """
     if milliseconds is None:
         if not seconds:
             return 0
-        # Compared before it is multiplied: JSON numbers reach where floats overflow.
+        # The comparison comes before the multiplication: JSON numbers reach where floats overflow.
         milliseconds = round(seconds * 1000) if abs(seconds) <= limit.value else limit.value + 1
     if milliseconds < 0:
         raise InvalidRequest(f"{limit.name} is negative.", gid=gid)

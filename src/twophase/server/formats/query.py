@@ -1,8 +1,8 @@
-"""The answer to a query: dtm's object, which strict clients parse field by field, with what we know beyond it.
+"""The answer to a query: dtm's object, with twophase's own fields beside dtm's.
 
-dtm's rules (dtm-wire §1.6): `id` is a number that fits 32 bits, times are RFC 3339, what has no value is left out
-and never null, `status` spells `succeed`. Ours stands in fields dtm's clients ignore: who decided and why, the
-attempts, what went wrong lately.
+Strict clients parse it field by field. dtm's rules (dtm-wire §1.6): `id` is a number that fits 32 bits, times are RFC
+3339, a field without a value is left out and never null, `status` spells `succeed`. twophase's own facts stand in
+fields that dtm's clients ignore: who decided and why, the attempts, the recent failures.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Branch(msgspec.Struct, omit_defaults=True):
 
 
 class Attempt(msgspec.Struct, omit_defaults=True):
-    """One call of a branch or a check-back that did not do, or what an operator did."""
+    """One failed call, check-back without a verdict, or act of an operator."""
 
     at: str
     kind: str
@@ -88,7 +88,10 @@ class Transaction(msgspec.Struct, omit_defaults=True):
 
 
 class SaidOptions(msgspec.Struct, omit_defaults=True):
-    """The options of a message as dtm keeps them: a JSON text in `Transaction.options`."""
+    """The options of a message as dtm keeps them.
+
+    They are a JSON text in `Transaction.options`.
+    """
 
     wait_result: bool = False
     timeout_to_fail: int = 0
@@ -113,7 +116,7 @@ class Listed(msgspec.Struct):
 
 
 def query_body(view: MessageView | None) -> bytes:
-    """The body of a query's 200, for a message or for none.
+    """Return the body of a query's 200, for a message or for none.
 
     >>> query_body(None)
     b'{"branches":[],"transaction":null}'
@@ -124,7 +127,9 @@ def query_body(view: MessageView | None) -> bytes:
 
 
 def all_body(views: Sequence[MessageView] | None, position: str) -> bytes:
-    """The body of dtm's `all`: a page, or None where one gid was asked for and is unknown.
+    """Return the body of dtm's `all`: a page, or None for an unknown gid.
+
+    It is the answer to a request for that gid alone.
 
     >>> all_body([], "")
     b'{"next_position":"","transactions":[]}'
@@ -134,7 +139,7 @@ def all_body(views: Sequence[MessageView] | None, position: str) -> bytes:
 
 
 def timestamp(milliseconds: int | None) -> str:
-    """RFC 3339 in UTC; empty for no time.
+    """Return a time as RFC 3339 in UTC; empty for no time.
 
     >>> timestamp(1_700_000_000_123)
     '2023-11-14T22:13:20.123Z'
@@ -145,7 +150,9 @@ def timestamp(milliseconds: int | None) -> str:
 
 
 def small_id(gid: str) -> int:
-    """A number for clients that insist on one; positive, 31 bits, always the same for a gid.
+    """Return a number for clients that insist on one.
+
+    It is positive, has 31 bits, and is always the same for a gid.
 
     >>> 0 < small_id("order-17") < 2**31
     True
@@ -221,7 +228,7 @@ def _transaction(view: MessageView) -> Transaction:
 
 
 def _said(options: Options) -> SaidOptions:
-    """dtm's column of options, without what was not said but for `concurrent`."""
+    """Return dtm's column of options: those that the request named, and `concurrent`."""
     return SaidOptions(
         wait_result=options.wait_result,
         timeout_to_fail=whole_seconds(options.timeout_to_fail_ms),

@@ -1,8 +1,9 @@
-"""Which headers of a request go on with the message: those that tie its calls to the caller's trace.
+"""The trace headers of a request, which its message's calls carry on.
 
-A header that cannot go on (too long, or with characters that gRPC metadata cannot carry) is left out, and never makes
-a request fail: tracing is not what the caller wants done. Requests without such headers are the usual ones, and pay one
-call of a C function: names that were seen before and concern nobody are remembered as they were spelled.
+They tie the calls to the caller's trace. A header that cannot be passed on (too long, or with characters that gRPC
+metadata cannot carry) is left out, and never makes a request fail: tracing is not the purpose of the request. Most
+requests have no such headers, and cost one call of a C function: names that were seen before and are no trace headers
+are remembered as they were spelled.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Trace = tuple[tuple[str, str], ...]
 
 DEFAULT_NAMES: Final = ("traceparent", "tracestate")
 TRACE_BYTES_MAX: Final = 4096
-"""Names and values of one message's trace headers; what comes beyond is left out."""
+"""Bytes in names and values of one message's trace headers; more are left out."""
 NAMES_MAX: Final = 16
 _REMEMBERED_MAX: Final = 1024
 _NAME: Final = re.compile(r"[0-9a-z][0-9a-z_.-]*")
@@ -32,7 +33,7 @@ _NOT_OURS_TO_PASS: Final = CONNECTION_HEADERS | frozenset(
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """The header names in a setting's text, which separates them by commas.
+    """Return the header names in a setting's text, which separates them by commas.
 
     Raises:
         ConfigurationError: a name that no header or no gRPC metadata can have, or that means something to the call.
@@ -55,7 +56,7 @@ def names_of(text: str) -> tuple[str, ...]:
 
 
 class TraceHeaders:
-    """Finds the headers that go on.
+    """Finds the headers that are passed on.
 
     Arguments:
         names: in lower case, as `names_of` gives them.
@@ -65,10 +66,10 @@ class TraceHeaders:
         self._names = frozenset(names)
         self._others: set[bytes] = set()
         self.in_none_of = self._others.issuperset
-        """Called with a request's headers by name: True when none of them can be one that goes on."""
+        """Called with a request's header names: True when none of them is passed on."""
 
     def of(self, headers: Mapping[bytes, bytes]) -> Trace:
-        """Those of a request's headers that go on, names in lower case.
+        """Return the headers that are passed on, names in lower case.
 
         >>> TraceHeaders().of({b"Host": b"c", b"TraceParent": b"00-4bf9-00f0-01"})
         (('traceparent', '00-4bf9-00f0-01'),)
@@ -76,7 +77,7 @@ class TraceHeaders:
         return self.among(headers.items())
 
     def among(self, headers: Iterable[tuple[bytes, bytes]]) -> Trace:
-        """The same, of pairs."""
+        """Return the same, from pairs."""
         found: list[tuple[str, str]] = []
         left_bytes = TRACE_BYTES_MAX
         for spelled, value in headers:

@@ -1,9 +1,9 @@
-"""The request object of the dtm HTTP API, as JSON becomes it: tolerant where dtm's clients differ, strict elsewhere.
+"""The request object of the dtm HTTP API, as it is read from JSON.
 
-Two ways lead to one struct. Requests whose keys are written as documented take one msgspec call. Anything else
-(other case, unknown keys) is taken apart key by key: Go's decoder, which dtm's clients were written against,
-matches keys without regard to case and ignores unknown ones, and a key that was silently missed would be a
-branch silently lost. Source: dtm-wire §1.2.
+It is tolerant where dtm's clients differ, strict elsewhere. Two ways lead to one struct. Requests whose keys are
+written as documented take one msgspec call. Any other request (other case, unknown keys) is taken apart key by key:
+Go's decoder, which dtm's clients were written against, matches keys without regard to case and ignores unknown ones,
+and a key that was silently missed would be a branch silently lost. Source: dtm-wire §1.2.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from twophase.core.errors import InvalidRequest
 
 
 class WireStep(msgspec.Struct, forbid_unknown_fields=True):
-    """One branch; `data` is where clients before dtm 1.10 put the payload."""
+    """One branch; clients before dtm 1.10 put the payload into `data`."""
 
     action: str | None = None
     data: str | None = None
 
 
 class WireRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """prepare, submit and abort. Every field may be null. Times without a unit in their name are in seconds."""
+    """The fields of prepare, submit and abort; every field may be null.
+
+    Times without a unit in their name are in seconds.
+    """
 
     gid: str | None = None
     trans_type: str | None = None
@@ -38,7 +41,7 @@ class WireRequest(msgspec.Struct, forbid_unknown_fields=True):
     retry_interval: int | float | None = None
     branch_headers: dict[str, str | None] | list[msgspec.Raw] | None = None
     concurrent: bool | None = None
-    # ours
+    # twophase's own
     delay_ms: int | None = None
     timeout_to_fail_ms: int | None = None
     request_timeout_ms: int | None = None
@@ -61,7 +64,10 @@ _WITHOUT_MEANING: Final = frozenset({"retry_limit", "retry_count", "rollback_rea
 OPTION_FIELDS: Final = tuple(
     name for name in WireRequest.__struct_fields__ if name not in _NO_OPTIONS | _WITHOUT_MEANING
 )
-"""What says how a message wants to be delivered, in the struct's order: one row of fields behind `protocol`."""
+"""Fields that concern a message's delivery, in the struct's order.
+
+They are one row of fields behind `protocol`.
+"""
 
 _decoder = msgspec.json.Decoder(WireRequest)
 decode_documented: Final = _decoder.decode
@@ -75,7 +81,7 @@ _STEP_KEYS = frozenset(WireStep.__struct_fields__)
 
 
 def parse_request(body: bytes | bytearray) -> WireRequest:
-    """The request in `body`.
+    """Return the request in `body`.
 
     Raises:
         InvalidRequest: not JSON, no object, invalid UTF-8, nested too deeply, or a field of the wrong type, which
@@ -98,7 +104,9 @@ def parse_request(body: bytes | bytearray) -> WireRequest:
 
 
 def parse_steps(text: str) -> list[WireStep] | None:
-    """The steps that a gRPC request carries as JSON text, as tolerantly as the whole request over HTTP.
+    """Return the steps that a gRPC request carries as JSON text.
+
+    They are read as tolerantly as the whole request over HTTP.
 
     Raises:
         InvalidRequest: as `parse_request`.
@@ -122,7 +130,7 @@ def parse_steps(text: str) -> list[WireStep] | None:
 
 
 def _as_documented(body: bytes | bytearray) -> bytes:
-    """The same request with documented keys only."""
+    """Return the same request with documented keys only."""
     pieces = _known(_pieces_decoder.decode(body), _REQUEST_KEYS)
     steps = pieces.get("steps")
     if steps is not None:

@@ -1,1 +1,4 @@
-"""The HTTP port: one connection object a client, prepare, submit and abort answered without a task."""
+"""The HTTP port: one connection object per client.
+
+It answers prepare, submit and abort without a task.
+"""

@@ -1,10 +1,11 @@
-"""One connection of the HTTP port: answers prepare, submit and abort by callbacks, everything else by the ASGI app.
+"""One connection of the HTTP port.
 
-prepare, submit and abort are parsed, decoded and given to the coordinator without a task, a scope or a coroutine. What
-is acknowledged is on disk, because the coordinator's reply writes the response (I8). HTTP/1.1 lets a client send its
-next request before the last response (RFC 9112 §9.3.2); responses leave in the order of the requests, while each is
-ready when its flush or its coroutine has ended. A client that does not read its responses is not read from. The
-listener's sweep ends what takes too long.
+It answers prepare, submit and abort by callbacks, everything else by the ASGI app. prepare, submit and abort are
+parsed, decoded and given to the coordinator without a task, a scope or a coroutine. What is acknowledged is on disk,
+because the coordinator's reply writes the response (I8). HTTP/1.1 lets a client send its next request before the last
+response (RFC 9112 §9.3.2); responses leave in the order of the requests, while each is ready when its flush or its
+coroutine has ended. A client that does not read its responses is not read from. The listener's sweep ends what takes
+too long.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from twophase.coordinator.state.active_message import Reply
 
 _PENDING_MAX: Final = 64
-"""More requests than this without a response, and the connection is not read."""
+"""Bound on requests without a response; beyond it the connection is not read."""
 _PENDING_LOW: Final = 16
 _TURNED_AWAY_MAX: Final = 256
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -41,7 +42,7 @@ _PREPARE: Final = Route.PREPARE
 class PendingResponse(msgspec.Struct, eq=False):
     """The response to prepare, submit or abort, completed by the coordinator's reply.
 
-    `route` is None for a request that could not be parsed; `response` holds all its bytes once they are known.
+    A request that could not be parsed has no `route`; `response` holds all its bytes as soon as they are known.
     """
 
     connection: Connection
@@ -70,7 +71,10 @@ class PendingResponse(msgspec.Struct, eq=False):
 
 
 class PendingAsgiResponse:
-    """The response of the ASGI application, which starts when every earlier response is written."""
+    """The response of the ASGI application.
+
+    It starts when every earlier response is written.
+    """
 
     __slots__ = ("app", "cycle", "started")
 
@@ -107,14 +111,14 @@ class Connection(RequestParser):
             self._close_lingering()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]  # the base class keeps nothing open
-        """Answer what the client has asked for; it sends no more."""
+        """Answer the requests that have arrived; the client sends no more."""
         if self._lingers or not self._pending:
             return None
         self.half_closed = True
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client; its requests go on without a response."""
+        """Forget the client; its requests continue without a response."""
         self._gone = True
         for pending in self._pending:
             if isinstance(pending, PendingAsgiResponse):
@@ -164,7 +168,10 @@ class Connection(RequestParser):
             self.refuse(408, InvalidRequest("the request did not arrive in time."))
 
     def handle_request(self, route: Route, body: bytes | bytearray, trace: Trace) -> None:
-        """Decode a whole request and give it to the coordinator, whose reply completes the response."""
+        """Decode a whole request and give it to the coordinator.
+
+        The coordinator's reply completes the response.
+        """
         self._owes_continue = False
         port = self.port
         pending = PendingResponse(self, route, self.closes)
@@ -207,7 +214,7 @@ class Connection(RequestParser):
             self.flow.pause_reading()
 
     def on_response_complete(self) -> None:
-        """Go on behind a response that the ASGI app has written."""
+        """Continue behind a response that the ASGI app has written."""
         self.server_state.total_requests += 1
         if self._pending:
             self._pending.popleft()
@@ -232,7 +239,10 @@ class Connection(RequestParser):
         self.write_completed(pending)
 
     def write_completed(self, pending: PendingResponse) -> None:
-        """Write a completed response, and those behind it that waited for it, unless an earlier one is missing."""
+        """Write a completed response, and those behind it that waited for it.
+
+        Nothing is written while an earlier response is missing.
+        """
         queue = self._pending
         if not queue or queue[0] is not pending:
             return
@@ -249,7 +259,10 @@ class Connection(RequestParser):
             self._write_ready()
 
     def _write_ready(self) -> None:
-        """Write the completed responses at the head of the queue; start an ASGI request that has come to its head."""
+        """Write the completed responses at the head of the queue.
+
+        An ASGI request that has reached the head is started.
+        """
         queue = self._pending
         while queue and not self._gone:
             pending = queue[0]
@@ -297,7 +310,7 @@ class Connection(RequestParser):
         self.ended = self._unread = True
         last = self._pending[-1] if self._pending else None
         if in_body and isinstance(last, PendingAsgiResponse) and last.cycle is self.cycle and last.cycle.more_body:
-            # The application has this very request already, so a second response must not be written.
+            # The application has received this very request, so a second response must not be written.
             self.transport.abort()
             return
         self.port.refused(error.code)
@@ -307,9 +320,10 @@ class Connection(RequestParser):
         self.complete(pending, Answer(status, failure(error).body))
 
     def _close_lingering(self) -> None:
-        """Close so that the response arrives: a socket closed with unread bytes resets the connection.
+        """Close so that the response arrives.
 
-        Only our sending side ends; what still comes is discarded, for a bounded time and size.
+        A socket closed with unread bytes resets the connection, so only this side's sending ends; what still arrives is
+        discarded, for a bounded time and size.
         """
         self.ended = True
         self._pending.clear()

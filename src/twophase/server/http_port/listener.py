@@ -83,7 +83,7 @@ class Listener:
         return len(self.port.state.connections)
 
     def stop_accepting(self) -> None:
-        """Refuse new connections; close idle ones now and the others after the responses under way."""
+        """Refuse new connections; close idle ones now, the others after their responses."""
         port = self.port
         port.draining = True
         if self._server is not None:
@@ -93,7 +93,10 @@ class Listener:
             connection.shutdown()
 
     async def closed(self, timeout_s: float) -> bool:
-        """Wait until every connection is closed; False when that takes longer than `timeout_s`."""
+        """Wait until every connection is closed.
+
+        Returns False when that takes longer than `timeout_s`.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 await self.port.closed.wait()

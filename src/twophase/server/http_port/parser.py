@@ -1,8 +1,9 @@
-"""The reading half of a connection: turns bytes into requests, within bounds of size, number and time.
+"""The reading half of a connection: turns bytes into requests.
 
-Optimised for the request that arrives whole in one read, as nearly all do: the parser's callbacks for header, URL and
-body are C functions of containers, and nothing is counted or examined that such a request cannot exceed. A request that
-arrives in pieces takes the slower way through `_wait_for_more`, which keeps every bound.
+Size, number and time are bounded. It is optimised for the request that arrives whole in one read, as nearly all do: the
+parser's callbacks for header, URL and body are C functions of containers, and nothing is counted or examined that such
+a request cannot exceed. A request that arrives in pieces takes the slower way through `_wait_for_more`, which keeps
+every bound.
 """
 
 from __future__ import annotations
@@ -43,14 +44,17 @@ BODY: Final = 2
 
 
 class RequestParser(HttpToolsProtocol, ABC):
-    """See the module. Calls `handle_request`, `start_asgi_request` and `refuse` with the outcome."""
+    """Turns bytes into requests; see the module.
+
+    It calls `handle_request`, `start_asgi_request` and `refuse` with the outcome.
+    """
 
     def __init__(self, port: Port, loop: asyncio.AbstractEventLoop) -> None:
         self._fields: dict[bytes, bytes] = {}
         self._url_pieces: list[bytes] = []
         self._pieces: list[bytes] = []
         # The parser looks its callbacks up once, when it is made. A container's own C function costs a tenth of a
-        # Python one. A header that comes twice keeps its last value: no route of ours reads such headers.
+        # Python one. A header that comes twice keeps its last value: no route of this server reads such headers.
         self.on_header = self._fields.__setitem__  # type: ignore[assignment, method-assign]
         self.on_url = self._url_pieces.append  # type: ignore[assignment, method-assign]
         self.on_body = self._pieces.append  # type: ignore[assignment, method-assign]
@@ -76,7 +80,10 @@ class RequestParser(HttpToolsProtocol, ABC):
 
     @abstractmethod
     def start_asgi_request(self) -> None:
-        """Start a request of the ASGI app; `scope` and `headers` are ready for the base class."""
+        """Start a request of the ASGI app.
+
+        `scope` and `headers` are ready for the base class.
+        """
 
     @abstractmethod
     def refuse(self, status: int, error: TwophaseError) -> None:
@@ -84,7 +91,7 @@ class RequestParser(HttpToolsProtocol, ABC):
 
     @abstractmethod
     def send_continue(self) -> None:
-        """Answer a client that waits for 100 Continue before it sends the body (RFC 9110 §10.1.1)."""
+        """Answer a client that waits for 100 Continue before its body (RFC 9110 §10.1.1)."""
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, whose callbacks do the rest."""
@@ -109,15 +116,15 @@ class RequestParser(HttpToolsProtocol, ABC):
             self.transport.abort()
 
     def _refuse_once(self, status: int, error: TwophaseError) -> None:
-        """Refuse, unless an earlier request of the same read was refused or was the last one."""
+        """Refuse, unless an earlier request of the same read was refused or was the last."""
         if not self.ended:
             self.refuse(status, error)
 
     def _wait_for_more(self, size_bytes: int) -> None:
-        """Keep the bounds of a request that has not come whole.
+        """Keep the bounds of a request that has not arrived whole.
 
-        Heads and trailers are buffered by the parser until they are whole, so what is counted for them is what came
-        since the parser last made something of it.
+        The parser buffers heads and trailers until they are whole, so the bytes counted for them are those that have
+        arrived since the parser last produced something.
         """
         if self._pieces:
             self._gather()
@@ -250,10 +257,10 @@ class RequestParser(HttpToolsProtocol, ABC):
         self.start_asgi_request()
 
     def _decline_upgrade(self) -> bytes:
-        """Return the request's head without its offer of another protocol, for a fresh parser.
+        """Return the request's head without its offer of another protocol.
 
-        Java's client offers h2c with its first request. Declining is to answer as if nothing were offered, but the
-        parser takes what follows such a head, the body included, for the other protocol.
+        A fresh parser reads it. Java's client offers h2c with its first request. Declining is to answer as if nothing
+        were offered, but the parser takes what follows such a head, the body included, for the other protocol.
         """
         method = self.parser.get_method()
         if method == b"CONNECT":

@@ -1,6 +1,7 @@
-"""State that all connections of one HTTP port share: what they call, their bounds, the time, and finished responses.
+"""State that all connections of one HTTP port share.
 
-Connections know this state and never the listener, which owns them: so neither imports the other's module in a circle.
+It has what they call, their bounds, the time, and finished responses. Connections know this state and never the
+listener, which owns them: so neither imports the other's module in a circle.
 """
 
 from __future__ import annotations
