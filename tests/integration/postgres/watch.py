@@ -1,4 +1,4 @@
-"""How long something waited, without what a busy machine added: the time in which the loop itself could not run."""
+"""The time that something waited, with and without the time in which a busy machine let the loop not run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ _LATE_S_MAX = 10.0
 
 
 class Watch:
-    """Measures its block. Every timer in it is late by what the loop is: a bound is kept that is kept without that."""
+    """Measures its block. Every timer in it is late when the loop is late.
+
+    An upper bound holds for `waited_s`, which leaves the lateness out; a lower bound holds for `passed_s`, because a
+    deadline runs on while the loop does not.
+    """
 
     def __init__(self) -> None:
+        self.passed_s = 0.0
         self.waited_s = 0.0
         self._late_s = 0.0
 
@@ -26,7 +31,8 @@ class Watch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.waited_s = asyncio.get_running_loop().time() - self._began_s - self._late_s
+        self.passed_s = asyncio.get_running_loop().time() - self._began_s
+        self.waited_s = self.passed_s - self._late_s
         self._looking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._looking
