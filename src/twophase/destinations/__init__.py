@@ -1,1 +1,1 @@
-"""How a branch or a check-back is called: one file per scheme of an address."""
+"""The calls of branches and check-backs: one file per scheme of an address."""

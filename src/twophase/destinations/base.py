@@ -24,11 +24,14 @@ class Call(msgspec.Struct, frozen=True):
     headers: tuple[tuple[str, str], ...]
     timeout_ms: int
     answer_bytes_max: int = 0
-    """The longest body of this answer, where it may be longer than what the destination reads of any."""
+    """Bound on this answer's body, where it may exceed the destination's own."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came back. `status` 0: no answer, `error` says why (never containing payload or secret)."""
+    """The answer to a call.
+
+    `status` 0: no answer came, and `error` gives the reason (never containing payload or secret).
+    """
 
     status: int
     body: bytes = b""
@@ -41,11 +44,14 @@ class Destination(Protocol):
     """A way to call addresses of some schemes."""
 
     def accepts(self, url: str) -> str | None:
-        """None when this destination can call `url`, now and later; else why not, naming what is wrong with it."""
+        """Return None when this destination can call `url`, now and later.
+
+        Otherwise return the reason, which names what is wrong with the address.
+        """
         ...
 
     def key(self, url: str) -> str:
-        """What `url` shares its limits with: scheme, host and port."""
+        """Return what `url` shares its limits with: scheme, host and port."""
         ...
 
     def call(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
@@ -53,5 +59,8 @@ class Destination(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Close idle connections, give calls under way an error answer. Safe to call twice."""
+        """Close idle connections, give calls under way an error answer.
+
+        A second call is safe.
+        """
         ...

@@ -1,9 +1,10 @@
-"""Branches and check-backs over gRPC, called as dtm calls them (dtm-wire §2): raw bytes, and metadata that names them.
+"""Branches and check-backs over gRPC, called as dtm calls them (dtm-wire §2).
 
-Addresses read `grpc://host:port/package.Service/Method`, `grpcs://` for TLS, or without a scheme in messages of
-protocol `grpc`. Promise: one answer a call, within its deadline. A gRPC status becomes the HTTP status that means the
-same; a reply's bytes are the application's own and never searched for words, and only an answer with a verdict in its
-metadata hands its bytes on. One channel a host is kept, the least used are closed beyond a bound.
+A call carries raw bytes, and metadata that names the branch. Addresses read `grpc://host:port/package.Service/Method`,
+`grpcs://` for TLS, or without a scheme in messages of protocol `grpc`. Promise: one answer a call, within its deadline.
+A gRPC status becomes the HTTP status that means the same; a reply's bytes are the application's own and never searched
+for words, and only an answer with a verdict in its metadata hands its bytes on. One channel a host is kept; beyond a
+bound, the least used are closed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _ADDRESSES_MAX: Final = 2048
 
 
 class _Wrong(ValueError):
-    """Why an address or a header cannot be used."""
+    """The reason why an address or a header cannot be used."""
 
 
 class _Address(NamedTuple):
@@ -50,7 +51,7 @@ class _Address(NamedTuple):
 
 
 class _Channel:
-    """A connection to one host, and how many calls it has under way."""
+    """A connection to one host, and the number of its calls under way."""
 
     __slots__ = ("channel", "methods", "under_way")
 
@@ -60,7 +61,7 @@ class _Channel:
         self.under_way = 0
 
     def method(self, name: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
-        """The method, its requests and replies as bytes."""
+        """Return the method, its requests and replies as bytes."""
         known = self.methods.get(name)
         if known is None:
             if len(self.methods) >= _ADDRESSES_MAX:
@@ -87,7 +88,7 @@ class GrpcDestination:
         self._roots: bytes | None = None
 
     def accepts(self, url: str) -> str | None:
-        """None when `url` can be called; else why not.
+        """Return None when `url` can be called; else why not.
 
         >>> GrpcDestination().accepts("grpc://bank-b:58080/bank.Bank/TransferIn")
         >>> GrpcDestination().accepts("grpc://bank-b/bank.Bank/TransferIn")
@@ -100,7 +101,7 @@ class GrpcDestination:
         return None
 
     def key(self, url: str) -> str:
-        """Scheme, host and port.
+        """Return scheme, host and port.
 
         >>> GrpcDestination().key("Bank-B:58080/bank.Bank/TransferIn")
         'grpc://bank-b:58080'
@@ -108,7 +109,7 @@ class GrpcDestination:
         return self._address(url).key
 
     def call(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
-        """Send the payload's bytes; the metadata says which branch of which message."""
+        """Send the payload's bytes; the metadata names the branch and its message."""
         task = asyncio.get_running_loop().create_task(self._perform(call, on_answer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -125,7 +126,7 @@ class GrpcDestination:
 
     @property
     def connected(self) -> tuple[str, ...]:
-        """The hosts with a channel, the one used longest ago first."""
+        """Return the hosts with a channel, the one used longest ago first."""
         return tuple(self._channels)
 
     async def _perform(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
@@ -163,7 +164,8 @@ class GrpcDestination:
             channel.under_way -= 1
 
     def _channel(self, address: _Address, bytes_max: int) -> _Channel:
-        # What a channel receives is bounded for all of its calls: those that may bring more have one of their own.
+        # A channel has one bound on receiving for all of its calls: calls that may receive more have a channel of their
+        # own.
         key = address.key if bytes_max == self._response_bytes_max else f"{address.key} {bytes_max}"
         known = self._channels.get(key)
         if known is not None:
@@ -205,7 +207,10 @@ class GrpcDestination:
 
 
 def _parse(url: str) -> _Address:
-    """Take an address apart; nothing in it can name another kind of target, such as a socket file or a resolver."""
+    """Take an address apart.
+
+    Nothing in it can name another kind of target, such as a socket file or a resolver.
+    """
     bytes_long = len(url.encode("utf-8", "surrogatepass"))
     if bytes_long > URL_BYTES_MAX.value:
         raise _Wrong(f"{bytes_long} bytes, at most {URL_BYTES_MAX.value} are allowed")
@@ -239,7 +244,10 @@ def _pairs(query: str) -> tuple[tuple[str, str], ...]:
 
 
 def _metadata(call: Call, address: _Address) -> list[tuple[str, str | bytes]]:
-    """What names the branch, then the address's own parameters, then the message's headers."""
+    """Return the metadata of a call.
+
+    First stands what names the branch, then the address's own parameters, then the message's headers.
+    """
     metadata: list[tuple[str, str | bytes]] = [
         (_DTM.get(name) or f"twophase-{name}", _ascii(name, value)) for name, value in call.query
     ]
@@ -248,7 +256,7 @@ def _metadata(call: Call, address: _Address) -> list[tuple[str, str | bytes]]:
     for name, value in call.headers:
         key = name.lower()
         if key in _NOT_SENT or key.startswith("grpc-"):
-            continue  # they describe an HTTP call's own framing, and the branches over HTTP get them
+            continue  # they frame a call over HTTP, which carries them
         if not _NAME.fullmatch(key):
             raise _Wrong(f"the header {name[:45]!r} cannot be gRPC metadata")
         metadata.append((key, value.encode() if key.endswith("-bin") else value))
@@ -262,7 +270,10 @@ def _ascii(name: str, value: str) -> str:
 
 
 def _verdict(metadata: grpc.aio.Metadata | None) -> str | None:
-    """The verdict in an answer's metadata; two that differ are none."""
+    """Return the verdict in an answer's metadata.
+
+    Two that differ contradict each other, and count as no verdict.
+    """
     said = {str(value) for key, value in metadata or () if key == VERDICT_HEADER}
     return said.pop() if len(said) == 1 else "contradicting" if said else None
 

@@ -1,6 +1,6 @@
 """Branches and check-backs over HTTP, called as dtm calls them (dtm-wire §3.1).
 
-Promise: whatever the called service does, one answer comes, within the call's time, holding nothing that could be
+Promise: whatever the called service does, one answer is reported, within the call's time, holding nothing that could be
 mistaken for another answer: a compressed body is refused rather than searched for FAILURE and ONGOING in vain, a
 redirect is an answer like any other and never followed, and two contradicting verdict headers are no verdict.
 
@@ -25,11 +25,16 @@ _JSON = ("Content-Type", "application/json")
 _VERDICT = VERDICT_HEADER.encode()
 _ENCODINGS_READ = (None, b"", b"identity")
 _NOT_SENT = CONNECTION_HEADERS | {"accept-encoding"}
-"""An answer that came compressed could not be read; the others, messages of an earlier version may hold."""
+"""Headers of a message that are left out of its calls.
+
+A compressed answer could not be read; messages of an earlier version may hold the others.
+"""
 
 
 class HttpDestination:
-    """Calls `http` and `https` addresses through one pooled client, which it closes when it stops.
+    """Calls `http` and `https` addresses through one pooled client.
+
+    It closes the client when it stops.
 
     Example:
         destination = HttpDestination(HttpClient(connections_per_host=128))
@@ -39,7 +44,7 @@ class HttpDestination:
         self._client = client or HttpClient(connections_per_host=256, connections_max=4096)
 
     def accepts(self, url: str) -> str | None:
-        """None when `url` can be called; else why not.
+        """Return None when `url` can be called; else why not.
 
         >>> HttpDestination().accepts("http://bank-b/transfer-in")
         >>> HttpDestination().accepts("http://user:secret@bank-b/")
@@ -55,7 +60,9 @@ class HttpDestination:
         return None
 
     def accepts_headers(self, headers: tuple[tuple[str, str], ...]) -> str | None:
-        """None when every call may carry these `headers`; else why not, naming the header.
+        """Return None when every call may carry these `headers`; else why not.
+
+        The reason names the header.
 
         >>> HttpDestination().accepts_headers((("Content-Length", "0"),))
         'bad_header: header content-length belongs to the client'
@@ -67,7 +74,7 @@ class HttpDestination:
         return None
 
     def key(self, url: str) -> str:
-        """Scheme, host and port of a URL that `accepts` accepted.
+        """Return scheme, host and port of a URL that `accepts` accepted.
 
         >>> HttpDestination().key("HTTP://Bank-B/transfer-in?x=1")
         'http://bank-b:80'
@@ -76,11 +83,14 @@ class HttpDestination:
 
     @property
     def under_way(self) -> Mapping[str, int]:
-        """Calls that have no answer yet, by key."""
+        """Return the number of calls without an answer yet, by key."""
         return self._client.under_way
 
     def call(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
-        """POST the payload, GET without one. The status of a redirect is an answer, its target is not called."""
+        """POST the payload, GET without one.
+
+        The status of a redirect is an answer; its target is not called.
+        """
         self._client.request(
             "POST" if call.payload else "GET",
             url_with_query(call.url, call.query),
@@ -97,7 +107,9 @@ class HttpDestination:
 
 
 def url_with_query(url: str, query: tuple[tuple[str, str], ...]) -> str:
-    """`url` without its fragment and with `query` after its own, in the given order.
+    """Return `url` with `query` after its own query, in the given order.
+
+    The fragment is left out.
 
     >>> url_with_query("http://bank-b/in?tenant=7#top", (("gid", "order 17"), ("op", "action")))
     'http://bank-b/in?tenant=7&gid=order%2017&op=action'
@@ -120,7 +132,10 @@ def _escaped(text: str) -> str:
 
 @functools.lru_cache(256)  # most calls carry the same headers
 def _sent(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """The headers of a call: JSON unless they say otherwise themselves, and none that would keep it from its end."""
+    """Return the headers that a call sends.
+
+    The content type is JSON unless they name another, and headers of the connection are left out.
+    """
     names = {name.lower() for name, _ in headers}
     if not names.isdisjoint(_NOT_SENT):
         headers = tuple(pair for pair in headers if pair[0].lower() not in _NOT_SENT)

@@ -1,8 +1,9 @@
-"""Branches and check-backs as JSON-RPC 2.0 over HTTP, called as dtm calls them (dtm-wire §3.1).
+"""Branches and check-backs as JSON-RPC 2.0 over HTTP (dtm-wire §3.1).
 
-`http://host/path?method=NAME` in a message of protocol `json-rpc`: the payload's fields are the `params`, with gid,
-branch id, op and type put among them. Promise: the documented codes mean what they say (-32901 refused, -32902 not
-done yet), which dtm itself gets wrong, and an answer that is no JSON-RPC response confirms nothing.
+They are called as dtm calls them, at `http://host/path?method=NAME` in a message of protocol `json-rpc`: the payload's
+fields are the `params`, with gid, branch id, op and type put among them. Promise: the documented codes have their
+documented meaning (-32901 refused, -32902 not done yet), which dtm itself gets wrong, and an answer that is no JSON-RPC
+response confirms nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class JsonRpcDestination:
-    """Calls HTTP addresses that name a `method`, through `http`, whose connections and limits it shares.
+    """Calls HTTP addresses that name a `method`.
+
+    It calls them through `http`, whose connections and limits it shares.
 
     Arguments:
         http: calls the address; stopped by this one.
@@ -56,13 +59,13 @@ class JsonRpcDestination:
         self._strict = strict
 
     def accepts(self, url: str) -> str | None:
-        """None when `url` can be called; else why not."""
+        """Return None when `url` can be called; else why not."""
         if not method_of(url):
             return "bad_url: a JSON-RPC address names its method: http://host/path?method=NAME"
         return self._http.accepts(url)
 
     def key(self, url: str) -> str:
-        """As HTTP's."""
+        """Return the key of the HTTP destination."""
         return self._http.key(url)
 
     def call(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
@@ -84,10 +87,12 @@ class JsonRpcDestination:
 
 
 def request_body(call: Call) -> bytes:
-    """The request object of a call; what names the message overrides the payload's fields of the same names.
+    """Return the request object of a call.
+
+    The fields that name the message override the payload's fields of the same names.
 
     Raises:
-        msgspec.MsgspecError: the payload is no JSON object; the door has refused those.
+        msgspec.MsgspecError: the payload is no JSON object; the server's decoder has refused those.
 
     >>> query = (("branch_id", "01"), ("gid", "g"), ("op", "action"), ("trans_type", "msg"))
     >>> request_body(Call("http://b/rpc?method=in", query, b'{"amount":30}', (), 3000)).decode()[:78]
@@ -100,7 +105,9 @@ def request_body(call: Call) -> bytes:
 
 
 def understood(answer: Answer) -> Answer:
-    """An HTTP 200 by what the response object in it says: its code as the HTTP status that means the same.
+    """Read an HTTP 200 by its response object: its code becomes an HTTP status.
+
+    The status is the one that means the same.
 
     >>> understood(Answer(200, b'{"jsonrpc":"2.0","id":"g-01","error":{"code":-32902,"message":"wait"}}')).status
     425

@@ -1,6 +1,7 @@
-"""The calls under way on a gRPC port: their number, deadlines and tasks, and the answer to a fault of the server.
+"""The calls under way on a gRPC port: their number, deadlines and tasks.
 
-Calls know this and never the methods of a port (`services`), which makes them.
+The answer to a fault of the server is here, too. Calls know this and never the methods of a port (`services`), which
+makes them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from twophase.http.wheel import TimeoutWheel
 
 
 class Endless(Protocol):
-    """A streaming call, which may go on for ever."""
+    """A streaming call, which may last for ever."""
 
     def stop(self, end: Ended) -> None:
         """End the call from outside."""
@@ -23,7 +24,7 @@ class Endless(Protocol):
 
 
 class Calls:
-    """See the module.
+    """The calls under way; see the module.
 
     Arguments:
         message_bytes_max: the longest message that is read.
@@ -60,7 +61,10 @@ class Calls:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def run(self, work: Coroutine[None, None, None], at_the_end: Callable[[], None]) -> asyncio.Task[None]:
-        """Run a coroutine; `at_the_end` is called also when it is cancelled before it begins."""
+        """Run a coroutine, then call `at_the_end`.
+
+        `at_the_end` is called also when the coroutine is cancelled before it begins.
+        """
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
 
@@ -77,7 +81,7 @@ class Calls:
         return self._crash_end
 
     def crashed(self, error: Exception) -> Response:
-        """Do as `fault`, and return a whole answer."""
+        """Handle a fault as `fault` does, and return a whole answer."""
         end = self.fault(error)
         return ended(end.status, end.message, end.metadata)
 

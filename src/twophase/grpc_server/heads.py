@@ -1,4 +1,7 @@
-"""What the headers of a gRPC call mean: method, deadline, encoding, or why it is refused before its message is read."""
+"""The meaning of a gRPC call's headers: method, deadline, encoding.
+
+A call may be refused by them, before its message is read.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ _SHOWN_MAX: Final = 60
 
 
 class CallHead:
-    """Implements `http2.stream.Head`. One object for all calls with the same headers.
+    """The headers of a call; implements `http2.stream.Head`.
 
-    `begin` makes the call and `method` answers it; `refusal`, when there is one, is the answer. `kept` is what the
-    service has made of the metadata.
+    One object serves all calls with the same headers. `begin` makes the call and `method` answers it; `refusal`, when
+    there is one, is the answer. `kept` is the value that the service has made of the metadata.
     """
 
     __slots__ = ("begin", "content_bytes", "eager", "encoding", "fields", "is_grpc", "kept", "method", "path",
@@ -51,7 +54,10 @@ class CallHead:
             self._read_timeout(timeout)
 
     def metadata(self) -> list[tuple[str, str | bytes]]:
-        """What the caller sent along, without what belongs to HTTP/2 and gRPC; `-bin` values as bytes."""
+        """Return the caller's metadata, without what belongs to HTTP/2 and gRPC.
+
+        `-bin` values are bytes.
+        """
         pairs: list[tuple[str, str | bytes]] = []
         for raw, value in self.fields:
             if raw[:1] == b":" or raw in {b"content-type", b"te", b"grpc-timeout", b"grpc-encoding"}:
@@ -74,7 +80,7 @@ class CallHead:
 
 
 def list_bytes(fields: Fields) -> int:
-    """How large HTTP/2 says that a list of headers is (RFC 9113, 6.5.2)."""
+    """Return the size of a list of headers as HTTP/2 counts it (RFC 9113, 6.5.2)."""
     return sum(len(name) + len(value) + FIELD_BYTES_BESIDE for name, value in fields)
 
 
@@ -94,7 +100,7 @@ def _content_bytes(said: bytes | None) -> int:
 
 
 def _refusal(said: dict[bytes, bytes]) -> Response | None:
-    """Why a request is none of gRPC's, if it is not."""
+    """Return the refusal of a request that is no gRPC call; None for a gRPC call."""
     kind = said.get(b"content-type", b"")
     if said[b":method"] != b"POST":
         text = "a gRPC call is needed: POST, content-type application/grpc."

@@ -1,7 +1,8 @@
-"""From pieces of a request to its messages: five bytes before each, perhaps compressed, never longer than allowed.
+"""The messages of a request, from its pieces.
 
-A message that says it is too long is refused when it says so; one that becomes too long when it is decompressed, when
-it does. What is kept is one unfinished message.
+Five bytes stand before each message; it may be compressed, and is never longer than allowed. A message that announces
+too great a length is refused at once; one that becomes too long when it is decompressed is refused then. One unfinished
+message is kept at most.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ class Incoming:
 
     @property
     def unfinished(self) -> int:
-        """How many bytes of an unfinished message are there."""
+        """The number of bytes of an unfinished message."""
         return len(self._buffer)
 
     @property
     def missing(self) -> int:
-        """How many are missing until it is whole; 0 as long as that is not known."""
+        """The number of bytes missing until it is whole; 0 while that is unknown."""
         buffer = self._buffer
         return PREFIX_BYTES + int.from_bytes(buffer[1:5], "big") - len(buffer) if len(buffer) >= PREFIX_BYTES else 0
 
     def feed(self, data: bytes) -> list[tuple[bytes, int]]:
-        """The messages that this makes whole, each with the bytes that it took to send it.
+        """Return the messages that the data completes, each with its bytes on the wire.
 
         Raises:
             Ended: one cannot be taken.

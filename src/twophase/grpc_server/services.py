@@ -63,11 +63,17 @@ class Services(Calls):
         self._cancelled = ended(Status.CANCELLED, "the call was cancelled.")
 
     def unary(self, path: str, method: UnaryMethod) -> None:
-        """Register a method answered by callback, which calls `UnaryCall.finish`, now or later."""
+        """Register a method answered by callback.
+
+        It calls `UnaryCall.finish`, now or later.
+        """
         self._methods[path] = (UnaryCall, method)
 
     def coroutine(self, path: str, method: UnaryCoroutine) -> None:
-        """Register a method answered by a coroutine, which returns the message or raises Ended."""
+        """Register a method answered by a coroutine.
+
+        The coroutine returns the message or raises Ended.
+        """
         self.unary(path, partial(self._start, method))
 
     def streaming(self, path: str, method: StreamingMethod) -> None:
@@ -92,7 +98,7 @@ class Services(Calls):
         if head.refusal is None:
             head.refusal = self._find(head)
         if head.refusal is not None:
-            # Other clients of HTTP than gRPC's may look for an answer only when they have sent everything.
+            # Clients of plain HTTP may look for an answer only when they have sent everything.
             head.eager, head.begin = head.is_grpc, RefusedCall
         return head
 
@@ -120,7 +126,7 @@ class RefusedCall(Stream):
         self._answered = False
 
     def started(self) -> None:
-        """Answer."""
+        """Answer the call."""
         if not self._answered:
             self._answered = True
             self._head.services.on_refused()

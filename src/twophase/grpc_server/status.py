@@ -1,4 +1,7 @@
-"""How a gRPC call ends: the codes, and the headers and trailers that say so (gRPC over HTTP/2, "Responses")."""
+"""The end of a gRPC call: its code, headers and trailers.
+
+Source: gRPC over HTTP/2, "Responses".
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ _HEADERS: Final = status_field(200) + field(b"content-type", TYPE)
 _PRINTED: Final = frozenset(range(0x20, 0x7F)) - frozenset(b"%")
 
 Metadata = Iterable[tuple[str, str | bytes]]
-"""Names in lower case and values; bytes where the name ends with `-bin`, else text of printable ASCII."""
+"""Names in lower case and values.
+
+Bytes where the name ends with `-bin`, else text of printable ASCII.
+"""
 
 
 class Status(enum.IntEnum):
@@ -41,7 +47,7 @@ class Status(enum.IntEnum):
 
 
 class Ended(Exception):
-    """A call ends with a code other than OK; raised by who answers it."""
+    """The end of a call with a code other than OK; the method that answers raises it."""
 
     def __init__(self, status: Status, message: str, metadata: Metadata = ()) -> None:
         super().__init__(message)
@@ -51,7 +57,7 @@ class Ended(Exception):
 
 
 def percent_encoded(text: str) -> bytes:
-    """A text as `grpc-message` carries it.
+    """Return a text as `grpc-message` carries it.
 
     >>> percent_encoded("100 % größer")
     b'100 %25 gr%C3%B6%C3%9Fer'
@@ -60,7 +66,7 @@ def percent_encoded(text: str) -> bytes:
 
 
 def metadata_fields(metadata: Metadata) -> bytes:
-    """Metadata as a part of a block.
+    """Return metadata as a part of a block.
 
     >>> metadata_fields([("key-bin", b"\\xff")])
     b'\\x00\\x07key-bin\\x02/w'
@@ -73,7 +79,7 @@ def _on_the_wire(value: str | bytes) -> bytes:
 
 
 def trailers(status: Status, message: str = "", metadata: Metadata = ()) -> bytes:
-    """The block that ends a call."""
+    """Return the block that ends a call."""
     said = field(b"grpc-message", percent_encoded(message)) if message else b""
     return field(b"grpc-status", b"%d" % status) + said + metadata_fields(metadata)
 
@@ -83,7 +89,7 @@ HEADERS: Final = _HEADERS
 
 
 def framed(message: bytes) -> bytes:
-    """A message as it travels: not compressed, and how long it is.
+    """Return a message as it travels: its length before it, not compressed.
 
     >>> framed(b"ab")
     b'\\x00\\x00\\x00\\x00\\x02ab'
@@ -92,16 +98,19 @@ def framed(message: bytes) -> bytes:
 
 
 def success(message: bytes, metadata: Metadata = ()) -> Response:
-    """One message, and OK."""
+    """Return an answer with one message, and OK."""
     return Response(HEADERS, framed(message), trailers(Status.OK, "", metadata))
 
 
 def ended(status: Status, message: str, metadata: Metadata = ()) -> Response:
-    """No message, and why."""
+    """Return an answer without a message, with the reason."""
     return Response(_HEADERS + trailers(status, message, metadata))
 
 
 def refused_by_http(http_status: int, status: Status, message: str) -> Response:
-    """To a request that is none of gRPC's: status and text that any client of HTTP can read, and gRPC's beside it."""
+    """Return the answer to a request that is no gRPC call.
+
+    It has a status and a text that any client of HTTP can read, and gRPC's beside them.
+    """
     headers = status_field(http_status) + field(b"content-type", b"text/plain; charset=utf-8")
     return Response(headers + trailers(status, message), f"{message}\n".encode())

@@ -21,9 +21,10 @@ _WIDEN_AT: Final = DEFAULT_WINDOW // 2
 
 
 class StreamingCall(Stream):
-    """See the module. Iterate over it for the caller's messages; `send` answers.
+    """A call of any number of messages; see the module.
 
-    Whoever answers returns for OK, or raises `Ended`. It is cancelled when the caller has gone or its deadline passed.
+    Iterate over it for the caller's messages; `send` answers. The coroutine that answers returns for OK, or raises
+    `Ended`. It is cancelled when the caller has gone or its deadline passed.
     """
 
     __slots__ = ("_arrived", "_begun", "_fault", "_incoming", "_messages", "_over", "_services", "_slot", "_task",
@@ -46,7 +47,10 @@ class StreamingCall(Stream):
         return self
 
     async def __anext__(self) -> bytes:
-        """The caller's next message; ends when the caller has said that there is no more. Raises Ended."""
+        """Return the caller's next message.
+
+        The iteration ends with the caller's last message. Raises Ended.
+        """
         while not self._messages:
             if self._fault is not None:
                 raise self._fault
@@ -60,7 +64,10 @@ class StreamingCall(Stream):
         return message
 
     async def send(self, message: bytes) -> None:
-        """One message to the caller; returns when it has left. One at a time. Raises Ended when the caller has gone."""
+        """Send one message to the caller; return when it has left.
+
+        One at a time. Raises Ended when the caller has gone.
+        """
         if self._over:
             raise Ended(Status.CANCELLED, "the caller has gone.")
         self._begin_answer()
@@ -72,7 +79,7 @@ class StreamingCall(Stream):
             self.connection.outbox.headers(self, HEADERS)
 
     def started(self) -> None:
-        """The call begins with its headers."""
+        """Begin the call with its headers."""
         services = self._services
         if services.calls >= services.calls_max:
             self._over = True
@@ -95,7 +102,10 @@ class StreamingCall(Stream):
         self._end(end)
 
     def _done(self) -> None:
-        """Nobody answers any more; a task that was cancelled before it began has not run at all."""
+        """End the call after its task, which may never have run.
+
+        A task that is cancelled before it begins has not run at all.
+        """
         self._services.calls -= 1
         self._services.streams.discard(self)
         if self._slot is not None:
@@ -114,7 +124,7 @@ class StreamingCall(Stream):
             self.connection.outbox.answer(self, ended(end.status, end.message, end.metadata))
 
     def received(self, data: bytes, *, ended: bool) -> None:
-        """A piece of the caller's messages."""
+        """Handle a piece of the caller's messages."""
         if self._over or self._fault is not None:
             return
         self._unread += len(data)
@@ -131,7 +141,10 @@ class StreamingCall(Stream):
         self._arrived.set()
 
     def _widen(self) -> None:
-        """Make room for what has been taken, and for a message that is longer than that when it is the next."""
+        """Allow the peer as much data as has been taken.
+
+        A longer message that is the next is let through, too.
+        """
         if self.ended or self._over or self._fault is not None:
             return
         room = DEFAULT_WINDOW - self._unread - self.window
@@ -142,7 +155,7 @@ class StreamingCall(Stream):
             self.connection.admit(self, missing - self.window)
 
     def on_timeout(self) -> None:
-        """The caller's deadline has passed."""
+        """End the call: the caller's deadline has passed."""
         self._slot = None
         self.stop(Ended(Status.DEADLINE_EXCEEDED, "the deadline has passed."))
 
@@ -155,10 +168,10 @@ class StreamingCall(Stream):
                 self._task.cancel()
 
     def late(self) -> None:
-        """A stream may stay open as long as it likes."""
+        """Do nothing: a stream may stay open without limit."""
 
     def cut(self) -> None:
-        """The caller wants no answer any more, or is gone."""
+        """Stop: the caller wants no answer any more, or is gone."""
         self._over = True
         if self._task is not None:
             self._task.cancel()

@@ -1,7 +1,8 @@
-"""A gRPC call of one message and one answer, by callback: no task, no future, no coroutine.
+"""A gRPC call of one message and one answer, by callback.
 
-The usual call is one DATA frame that holds one whole message; it costs an object, a look at five bytes and a function
-call. Everything else (pieces, compression, too long, too many) is read by `Incoming`.
+It needs no task, no future and no coroutine. The usual call is one DATA frame that holds one whole message; it costs an
+object, a look at five bytes and a function call. Everything else (pieces, compression, too long, too many) is read by
+`Incoming`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from twophase.http.wheel import Slot
 
 
 class UnaryCall(Stream):
-    """See the module. Whoever answers calls `finish`, once, whatever has become of the caller."""
+    """A call of one message; see the module.
+
+    The method that answers calls `finish`, once, even when the caller has gone.
+    """
 
     __slots__ = ("_answered", "_counted", "_incoming", "_services", "_slot", "head", "task")
 
@@ -25,7 +29,7 @@ class UnaryCall(Stream):
         super().__init__(connection, number, head.content_bytes)
         self.head = head
         self.task: asyncio.Task[None] | None = None
-        """Who answers, if it is a coroutine; cancelled when the caller has gone."""
+        """The task that answers, for a coroutine; cancelled when the caller has gone."""
         self._services = head.services
         self._incoming: Incoming | None = None
         self._slot: Slot | None = None
@@ -33,7 +37,7 @@ class UnaryCall(Stream):
         self._counted = False
 
     def received(self, data: bytes, *, ended: bool) -> None:
-        """A piece of the message, usually all of it."""
+        """Handle a piece of the message, usually all of it."""
         if ended and self._incoming is None:
             size = len(data) - PREFIX_BYTES
             if size >= 0 and data[0] == 0 and int.from_bytes(data[1:5], "big") == size:
@@ -66,7 +70,7 @@ class UnaryCall(Stream):
             self.connection.admit(self, incoming.missing - self.window)
 
     def _keep_for_the_end(self, message: bytes) -> None:
-        """The message is whole, and the end of the request comes in a frame of its own."""
+        """Keep a whole message whose end of the request arrives in a frame of its own."""
         self._incoming = _Whole(message)
 
     def _hand_over(self, message: bytes) -> None:
@@ -87,7 +91,7 @@ class UnaryCall(Stream):
             self.finish(services.crashed(error))
 
     def finish(self, reply: Response) -> None:
-        """The answer; nobody hears it when the caller has gone."""
+        """Send the answer; without effect when the caller has gone."""
         if self._counted:
             self._counted = False
             self._services.calls -= 1
@@ -98,7 +102,7 @@ class UnaryCall(Stream):
             self._send(reply)
 
     def refuse(self, status: Status, message: str, metadata: Metadata = ()) -> None:
-        """No message, and why."""
+        """End the call without a message, with the reason."""
         self.finish(ended(status, message, metadata))
 
     def _send(self, reply: Response) -> None:
@@ -106,19 +110,22 @@ class UnaryCall(Stream):
         self.connection.outbox.answer(self, reply)
 
     def on_timeout(self) -> None:
-        """The caller's deadline has passed. What was handed on goes on."""
+        """End the call: the caller's deadline has passed.
+
+        Work that was handed over continues.
+        """
         self._slot = None
         if not self._answered:
             self._send(self._services.deadline)
             self._stop_task()
 
     def late(self) -> None:
-        """The message is not whole after all the time that it is given."""
+        """Refuse a message that did not become whole in time."""
         if not self._answered:
             self._send(self._services.late)
 
     def cut(self) -> None:
-        """The caller wants no answer any more, or is gone."""
+        """Stop: the caller wants no answer any more, or is gone."""
         self._answered = True
         if self._slot is not None:
             self._slot.discard(self)
@@ -131,7 +138,7 @@ class UnaryCall(Stream):
 
 
 class _Whole(Incoming):
-    """A message that is whole, and waits for the end of its request."""
+    """A whole message that waits for the end of its request."""
 
     __slots__ = ("_message",)
 
@@ -140,7 +147,7 @@ class _Whole(Incoming):
         self._message = message
 
     def feed(self, data: bytes) -> list[tuple[bytes, int]]:
-        """Nothing more may come."""
+        """Refuse more data: nothing more may follow."""
         if data:
             raise Ended(Status.INVALID_ARGUMENT, "the request has more than one message.")
         return [(self._message, 0)]

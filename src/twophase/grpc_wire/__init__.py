@@ -1,1 +1,4 @@
-"""dtm's protobuf messages as bytes and plain values, and the options of gRPC channels (ADR 0010)."""
+"""dtm's protobuf messages as bytes and plain values (ADR 0010).
+
+The options of gRPC channels are here, too.
+"""

@@ -1,6 +1,6 @@
-"""What every gRPC channel of ours is opened with, to a branch or to a coordinator.
+"""The options of every gRPC channel of twophase, to a branch or to a coordinator.
 
-Who calls retries by itself, with a deadline each time, so gRPC's own retries are off and its reconnecting is quick: a
+The caller itself retries, with a deadline each time, so gRPC's own retries are off and its reconnecting is quick: a
 service that has come back is found within a second, not within two minutes. No proxy from the environment stands
 between services. Trust is the system's, as over HTTP.
 """
@@ -13,11 +13,11 @@ from typing import Final
 RECONNECT_FIRST_MS: Final = 100
 RECONNECT_CAP_MS: Final = 1_000
 CONNECT_MS: Final = 1_000
-"""How long one attempt to connect may take."""
+"""Bound on one attempt to connect."""
 
 
 def channel_options(receive_bytes_max: int, *, reconnect_cap_ms: int = RECONNECT_CAP_MS) -> list[tuple[str, int | str]]:
-    """The arguments of a channel.
+    """Return the arguments of a channel.
 
     Arguments:
         receive_bytes_max: the largest answer that is read.
@@ -25,7 +25,7 @@ def channel_options(receive_bytes_max: int, *, reconnect_cap_ms: int = RECONNECT
     """
     return [
         ("grpc.max_receive_message_length", receive_bytes_max),
-        ("grpc.max_send_message_length", -1),  # what is sent was bounded when it was accepted
+        ("grpc.max_send_message_length", -1),  # the data sent was bounded when it was accepted
         ("grpc.enable_retries", 0),
         ("grpc.enable_http_proxy", 0),
         ("grpc.lb_policy_name", "round_robin"),  # as dtm: one name, several addresses
@@ -36,9 +36,9 @@ def channel_options(receive_bytes_max: int, *, reconnect_cap_ms: int = RECONNECT
 
 
 def trusted_roots(context: ssl.SSLContext | None = None) -> bytes | None:
-    """The root certificates of `context`, the system's by default, as PEM; None leaves gRPC its own.
+    """Return the root certificates of `context` as PEM; None leaves gRPC its own.
 
-    gRPC takes no SSL context; this is the part of one that it can use.
+    The default context is the system's. gRPC takes no SSL context; this is the part of one that it can use.
     """
     authorities = (context or ssl.create_default_context()).get_ca_certs(binary_form=True)
     if not authorities:

@@ -1,8 +1,8 @@
-"""The messages of `dtmgimp.proto` as plain values: bytes in, a struct out, and back.
+"""The messages of `dtmgimp.proto` as plain values: bytes to a struct, and back.
 
 The descriptors come from a file that `scripts/proto` writes, and live in a pool of their own: generated Python would
-tie every installation to the protobuf release it was generated for, and the common pool would clash with a service
-that has generated code from dtm's file in the same process (ADR 0010). Nothing outside this module sees protobuf.
+tie every installation to the protobuf release it was generated for, and the common pool would clash with a service that
+has generated code from dtm's file in the same process (ADR 0010). Nothing outside this module sees protobuf.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ SERVICE: Final = "dtmgimp.Dtm"
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`DtmRequest` with its options beside it. Times without a unit in their name are in seconds."""
+    """`DtmRequest` with its options beside it.
+
+    Times without a unit in their name are in seconds.
+    """
 
     gid: str = ""
     trans_type: str = ""
@@ -59,7 +62,7 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class BrokenMessage(Exception):
-    """The bytes are no message of that type."""
+    """An error: the bytes are no message of that type."""
 
 
 def _pascal(name: str) -> str:
@@ -81,7 +84,7 @@ _values: Final = attrgetter(*(field for name, field in _IN_OPTIONS.items() if na
 
 @functools.cache
 def pool() -> DescriptorPool:
-    """The descriptors of dtm's interface, for reflection too."""
+    """Return the descriptors of dtm's interface, for reflection too."""
     own = DescriptorPool()
     own.AddSerializedFile(empty_pb2.DESCRIPTOR.serialized_pb)
     described = descriptor_pb2.FileDescriptorSet.FromString(
@@ -106,7 +109,7 @@ def _parse(name: str, raw: bytes) -> Any:
 
 
 def parse_request(raw: bytes) -> Request:
-    """The request in `raw`.
+    """Return the request in `raw`.
 
     Raises:
         BrokenMessage: not a DtmRequest, or text in it that is not UTF-8.
@@ -123,7 +126,7 @@ def parse_request(raw: bytes) -> Request:
 
 
 def encode_request(request: Request) -> bytes:
-    """The bytes of a DtmRequest; options are left out when all are defaults.
+    """Return the bytes of a DtmRequest; options that are all defaults are left out.
 
     Raises:
         ValueError: a number that its field cannot hold, or text that cannot be UTF-8.
@@ -136,19 +139,19 @@ def encode_request(request: Request) -> bytes:
 
 
 def parse_topic(raw: bytes) -> Topic:
-    """The topic request in `raw`; raises BrokenMessage."""
+    """Return the topic request in `raw`; raises BrokenMessage."""
     said = _parse("DtmTopicRequest", raw)
     return Topic(said.Topic, said.URL, said.Remark)
 
 
 def parse_gid(raw: bytes) -> str:
-    """The gid in a DtmGidReply; raises BrokenMessage."""
+    """Return the gid in a DtmGidReply; raises BrokenMessage."""
     gid: str = _parse("DtmGidReply", raw).Gid
     return gid
 
 
 def encode_gid(gid: str) -> bytes:
-    """The bytes of a DtmGidReply.
+    """Return the bytes of a DtmGidReply.
 
     >>> parse_gid(encode_gid("order-17"))
     'order-17'

@@ -1,4 +1,4 @@
-"""HTTP/1.1 out of this process: a small client for very many small calls (design §6)."""
+"""An HTTP/1.1 client: small, for very many small calls (design §6)."""
 
 from twophase.http.client import HttpClient
 from twophase.http.outcome import HttpError, HttpErrorKind, HttpResponse, OnDone, Outcome

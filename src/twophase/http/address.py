@@ -1,8 +1,9 @@
-"""From a URL to what a request line and a connection need; nothing unsafe passes.
+"""The parts of a URL that a request line and a connection need.
 
-Promise: no character of a URL can end the request line, add a header or name another host than the one that is
-connected to. User names and passwords in URLs are refused (they would end in logs), fragments are dropped (they are
-never sent), characters outside ASCII and blanks are percent-encoded as UTF-8 (RFC 3986, RFC 3987 §3.1).
+Nothing unsafe passes. Promise: no character of a URL can end the request line, add a header or name another host than
+the one that is connected to. User names and passwords in URLs are refused (they would end in logs), fragments are
+dropped (they are never sent), characters outside ASCII and blanks are percent-encoded as UTF-8 (RFC 3986, RFC 3987
+§3.1).
 """
 
 from __future__ import annotations
@@ -23,19 +24,25 @@ _KEPT_IN_QUERY = _KEPT_IN_PATH + "?"
 
 
 class Address(NamedTuple):
-    """A URL without its query: where to connect and what to ask for."""
+    """A URL without its query: the host to connect to and the path to request."""
 
     key: str
-    """`scheme://host:port`, lower case, port always given: what connections and limits belong to."""
+    """`scheme://host:port` in lower case, the key of connections and limits.
+
+    The port is always given.
+    """
     tls: bool
     host: str
-    """Name or IP literal without brackets, as the resolver and the certificate check want it."""
+    """Name or IP literal without brackets.
+
+    The resolver and the certificate check want it so.
+    """
     port: int
     host_header: str
     path: str
     """Begins with a slash, ready for the request line."""
     end_of_line: str
-    """What follows the target in the head: the rest of the request line, and the host header."""
+    """The head after the target: the rest of the request line, and the host header."""
 
 
 def _bad(text: str) -> HttpError:
@@ -43,7 +50,7 @@ def _bad(text: str) -> HttpError:
 
 
 def _split_authority(authority: str) -> tuple[str, str]:
-    """Host and port text of `authority`, an IPv6 literal still in its brackets."""
+    """Return host and port text of `authority`, an IPv6 literal still in its brackets."""
     if authority.startswith("["):
         literal, bracket, rest = authority.partition("]")
         if not bracket or (rest and not rest.startswith(":")):
@@ -54,7 +61,10 @@ def _split_authority(authority: str) -> tuple[str, str]:
 
 
 def _checked_host(host: str) -> str:
-    """The host in the form the resolver wants; refuses what is neither an address nor a name."""
+    """Return the host in the form the resolver wants.
+
+    Refuse a text that is neither an address nor a name.
+    """
     if host.startswith("["):
         if "%" in host:
             raise _bad("an IPv6 zone is only meaningful on one machine")
@@ -73,10 +83,12 @@ def _checked_host(host: str) -> str:
 
 
 def parse_address(url: str) -> Address:
-    """The address in an absolute `http` or `https` URL; query and fragment are left out.
+    """Return the address in an absolute `http` or `https` URL.
+
+    Query and fragment are left out.
 
     Raises:
-        HttpError: kind `BAD_URL`; the text says what is wrong and does not repeat the URL.
+        HttpError: kind `BAD_URL`; the text names what is wrong and does not repeat the URL.
 
     >>> parse_address("http://Bank-B/transfer in?x=1").key, parse_address("http://bank-b/transfer in").path
     ('http://bank-b:80', '/transfer%20in')
@@ -122,7 +134,9 @@ def _encoded(text: str, kept: str) -> str:
 
 
 def encode_query(query: str) -> str:
-    """A query string as it may stand in a request line; one that is clean already is returned as it is.
+    """Return a query string as it may stand in a request line.
+
+    One that is clean already is returned unchanged.
 
     Raises:
         HttpError: kind `BAD_URL`, for control characters.
@@ -138,9 +152,10 @@ def encode_query(query: str) -> str:
 
 
 class AddressBook(dict[str, Address]):
-    """Addresses already parsed, by URL without query and fragment: `book[url]` parses what it does not know yet.
+    """Addresses already parsed, by URL without query and fragment.
 
-    The same few URLs are called over and over, with ever other queries. A look-up raises as `parse_address`.
+    `book[url]` parses a URL that is not known yet. The same few URLs are called over and over, each time with another
+    query. A look-up raises as `parse_address`.
     """
 
     __slots__ = ("_entries_max",)
@@ -152,6 +167,6 @@ class AddressBook(dict[str, Address]):
     def __missing__(self, url: str) -> Address:
         address = parse_address(url)
         if len(self) >= self._entries_max:
-            self.clear()  # cheaper than an order of use, and as rare as thousands of branch URLs
+            self.clear()  # cheaper than to keep an order of use, and as rare as thousands of branch URLs
         self[url] = address
         return address

@@ -1,11 +1,12 @@
-"""The HTTP/1.1 client: pooled keep-alive connections, callbacks on the hot path, everything bounded.
+"""The HTTP/1.1 client: pooled keep-alive connections, callbacks, bounds.
 
-Promise: every call ends exactly once, within its timeout, with a response that was sent for it or with an
-`HttpError` that says what is known; never inside `request` itself. A call may reach the peer twice, namely when a
-kept connection dies before a byte of its answer came; whoever calls must be able to bear that.
+Calls by callback are for the hot path; everything is bounded. Promise: every call ends exactly once, within its
+timeout, with a response that was sent for it or with an `HttpError` that gives what is known; never inside `request`
+itself. A call may reach the peer twice, namely when a kept connection dies before a byte of its answer came; every
+caller must be able to bear that.
 
-Redirects are not followed: an answer must not be able to choose which host is called next, nor to take the
-headers of a request to another one. Names are resolved at every connect. Proxies and cookies do not exist here.
+Redirects are not followed: an answer must not be able to choose which host is called next, nor to take the headers of a
+request to another one. Names are resolved at every connect. Proxies and cookies do not exist here.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["HttpClient", "HttpError", "HttpErrorKind", "HttpResponse", "OnDone",
 
 
 class HttpClient:
-    """A client for one event loop: the one that runs when it is used first.
+    """A client for one event loop: the one that runs at its first use.
 
     Arguments:
         connections_per_host: connections to one scheme, host and port; more calls wait.
@@ -121,7 +122,7 @@ class HttpClient:
     async def fetch(
         self, method: str, url: str, headers: Sequence[tuple[str, str]] = (), body: bytes = b"", *, timeout_ms: int
     ) -> HttpResponse:
-        """`request` for where speed does not matter; cancelling it drops the call.
+        """Call as `request` does, where speed does not matter; cancelling drops the call.
 
         Raises:
             HttpError: there is no response.
@@ -145,7 +146,7 @@ class HttpClient:
         return outcome
 
     def check_url(self, url: str) -> str:
-        """The `scheme://host:port` that a call of `url` would go to.
+        """Return the `scheme://host:port` that a call of `url` would go to.
 
         Raises:
             HttpError: kind `BAD_URL`, as a call would end.
@@ -158,7 +159,7 @@ class HttpClient:
         return self._addresses[base].key
 
     def check_headers(self, headers: Sequence[tuple[str, str]]) -> None:
-        """Refuse what `request` would refuse.
+        """Refuse headers that `request` would refuse.
 
         Raises:
             HttpError: kind `BAD_HEADER`.
@@ -167,16 +168,19 @@ class HttpClient:
 
     @property
     def under_way(self) -> Mapping[str, int]:
-        """Calls not ended yet, by `scheme://host:port`."""
+        """Return the number of calls not ended yet, by `scheme://host:port`."""
         return self._engine[2].under_way() if self._engine is not None else {}
 
     @property
     def connections(self) -> int:
-        """Connections open or being opened."""
+        """Return the number of connections open or being opened."""
         return self._engine[2].connections if self._engine is not None else 0
 
     async def close(self) -> None:
-        """End every call with an error, close every connection. May be called again; calls are refused from now."""
+        """End every call with an error, close every connection.
+
+        It may be called again; calls are refused from now.
+        """
         self._closed = True
         if self._engine is not None:
             _, wheel, pools = self._engine

@@ -1,11 +1,11 @@
-"""One keep-alive connection: sends one request at a time and gives it the response that belongs to it.
+"""One keep-alive connection: one request at a time, with its response.
 
-Promise: bytes never reach a call they were not sent for. A connection is used again only when the response ended
-where HTTP says it ends, the peer agreed to go on, and the whole request had left; after anything else (bytes nobody
-asked for, an early answer, an error of any kind) it is dropped.
+Promise: bytes never reach a call they were not sent for. A connection is used again only when the response ended where
+HTTP says it ends, the peer agreed to continue, and the whole request had left; after anything else (bytes without a
+request, an early answer, an error of any kind) it is dropped.
 
 Two limits are HTTP/1.1's own and cannot be removed here: a response sent unasked is recognised only when it arrives
-before the next request leaves, and a body that ends with the connection cannot be told from one cut short.
+before the next request leaves, and a body that ends with the connection cannot be distinguished from one cut short.
 """
 
 from __future__ import annotations
@@ -18,23 +18,32 @@ from twophase.http.reader import ResponseReader
 from twophase.http.request import PendingCall
 
 _PIECE_BYTES = 64 * 1024
-"""A longer body is written in pieces, as fast as the peer reads, instead of being copied as a whole."""
+"""Bytes of one write of a body.
+
+A longer body is written in pieces, as fast as the peer reads, instead of being copied as a whole.
+"""
 
 
 class Owner(Protocol):
-    """The pool a connection belongs to. Exactly one of `lost` and `retry` ends each connection that was made."""
+    """The pool a connection belongs to.
+
+    Exactly one of `lost` and `retry` ends each connection that was made.
+    """
 
     def connected(self, connection: Connection) -> None:
-        """The connection can take its first request."""
+        """Note that the connection can take its first request."""
 
     def released(self, connection: Connection) -> None:
-        """The connection can take another request."""
+        """Note that the connection can take another request."""
 
     def lost(self, connection: Connection) -> None:
-        """The connection is gone."""
+        """Note that the connection is gone."""
 
     def retry(self, connection: Connection, call: PendingCall) -> None:
-        """The connection is gone as `lost`; it was stale, so `call` deserves one try on a fresh one."""
+        """Note that the connection is gone, and retry `call` once on a fresh one.
+
+        The connection was stale, and ends as with `lost`.
+        """
 
 
 class Connection(asyncio.Protocol):
@@ -55,7 +64,10 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, owner: Owner, reader: ResponseReader, reserved_for: PendingCall | None) -> None:
         self.made = False
-        """Whether the peer accepted it; from then on `owner.lost` or `owner.retry` tells its end."""
+        """True when the peer has accepted it.
+
+        From then on `owner.lost` or `owner.retry` reports its end.
+        """
         self.idle_since_s = 0.0
         self.reserved_for = reserved_for
         """The call it is opened for when no other connection will do."""
@@ -68,9 +80,9 @@ class Connection(asyncio.Protocol):
         self._used = False
 
     def send(self, call: PendingCall) -> bool:
-        """Send the request of `call`; its answer, or why there is none, goes to the call.
+        """Send the request of `call`, which receives its answer or the reason for none.
 
-        Returns False, having done nothing, when the connection is ending.
+        Returns False, without any effect, when the connection is ending.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -97,7 +109,7 @@ class Connection(asyncio.Protocol):
         return self._unsent is None and not transport.get_write_buffer_size()
 
     def let_go(self, call: PendingCall) -> str:
-        """The call ends before its answer: nobody can use this connection any more."""
+        """End a call before its answer: the connection cannot be used any more."""
         assert call is self._call
         self._call = None
         if self._reader.started:
@@ -110,10 +122,10 @@ class Connection(asyncio.Protocol):
         return waited_for
 
     def abort(self) -> None:
-        """Drop the connection with what it still has to send.
+        """Drop the connection with the rest that it has to send.
 
-        Idle ones end this way too: without unread bytes the peer sees an ordinary end, and a TLS peer that does
-        not answer the farewell cannot keep the place occupied.
+        Idle ones end this way too: without unread bytes the peer sees an ordinary end, and a TLS peer that does not
+        answer the farewell cannot hold the permit.
         """
         self._unsent = None
         if self._transport is not None:
@@ -129,13 +141,16 @@ class Connection(asyncio.Protocol):
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected, and the TLS handshake done."""
+        """Note that the connection is made, and the TLS handshake done."""
         self._transport = cast("asyncio.Transport", transport)
         self.made = True
         self._owner.connected(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the answer under way; without a call they are an answer to nothing."""
+        """Take bytes of the answer under way.
+
+        Without a call they are an answer to nothing.
+        """
         call = self._call
         if call is None:
             self.abort()
@@ -158,7 +173,7 @@ class Connection(asyncio.Protocol):
             call.finish(response)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone, whoever ended it."""
+        """Handle the end of the connection, by either side."""
         call, self._call = self._call, None
         reader = self._reader
         self._transport = None
@@ -174,10 +189,10 @@ class Connection(asyncio.Protocol):
             call.finish(response or HttpError(HttpErrorKind.CLOSED, text))
 
     def pause_writing(self) -> None:
-        """The peer reads more slowly than we write."""
+        """Write no more to a peer that reads too slowly."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """The peer caught up."""
+        """Write on: the peer caught up."""
         self._paused = False
         self._write_on()

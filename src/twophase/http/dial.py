@@ -1,8 +1,8 @@
-"""Opening a connection: resolve the name now, try its addresses in turn, give up in time.
+"""Opening a connection: resolve the name now, try its addresses in turn.
 
-Promise: a name is resolved anew for every connection, never remembered, so a service that moved is found; yet
-attempts at the same moment share one look-up, so that a resolver that hangs for one name is asked once for it and
-keeps its few threads for the other hosts.
+An attempt gives up in time. Promise: a name is resolved anew for every connection, never remembered, so a service that
+moved is found; yet attempts at the same moment share one look-up, so that a resolver that hangs for one name is asked
+once for it and keeps its few threads for the other hosts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Dialer:
     async def dial(self, make: Callable[[], Connection]) -> None:
         """Connect; `make` builds the protocol, one for every address that is tried.
 
-        Returns as soon as one of them is `made`; from then on it lives its own life.
+        Returns as soon as one of them is `made`; from then on its owner is responsible for it.
 
         Raises:
             HttpError: kind `CONNECT`, when no address could be connected to within the timeout.
@@ -72,7 +72,7 @@ class Dialer:
         )
 
     async def _resolve(self) -> list[tuple[int, str]]:
-        """Families and addresses of the host, in the resolver's order."""
+        """Return families and addresses of the host, in the resolver's order."""
         if self._literal is not None:
             return [(self._literal, self._address.host)]
         lookup = self._lookup
@@ -88,7 +88,7 @@ class Dialer:
     def _looked_up(self, lookup: asyncio.Task[list[tuple[int, str]]]) -> None:
         self._lookup = None
         if not lookup.cancelled():
-            lookup.exception()  # seen by whoever waited, unless all of them gave up
+            lookup.exception()  # seen by the attempts that waited, unless all gave up
 
     def stop(self) -> None:
         """Give up a look-up under way."""
@@ -97,7 +97,7 @@ class Dialer:
 
 
 def _family_of(host: str) -> int | None:
-    """The address family of an IP literal, None for a name."""
+    """Return the address family of an IP literal, None for a name."""
     try:
         return socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
     except ValueError:

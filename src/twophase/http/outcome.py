@@ -1,6 +1,7 @@
-"""What becomes of one HTTP call: an `HttpResponse`, or an `HttpError` that says why there is none.
+"""The outcome of one HTTP call: an `HttpResponse` or an `HttpError`.
 
-No text of an error contains the request's query, headers or body: errors are logged and stored, secrets are not.
+The error gives the reason for the missing response. No text of an error contains the request's query, headers or body:
+errors are logged and stored, secrets are not.
 """
 
 from __future__ import annotations
@@ -10,22 +11,28 @@ from collections.abc import Callable
 
 
 class HttpErrorKind(enum.Enum):
-    """Why there is no response; the value is what logs and metrics show."""
+    """The reason for a missing response; logs and metrics show the value."""
 
     BAD_URL = "bad_url"
     """The URL cannot be called; nothing was sent."""
     BAD_HEADER = "bad_header"
     """The method or a header cannot be sent; nothing was sent."""
     CONNECT = "connect"
-    """No connection: the name, the address, the port or the TLS handshake failed; nothing was sent."""
+    """No connection; nothing was sent.
+
+    The name, the address, the port or the TLS handshake failed.
+    """
     OVERLOADED = "overloaded"
     """Too many calls wait for this host already; nothing was sent."""
     TIMEOUT = "timeout"
     """The time was up; the request may have been carried out."""
     CLOSED = "closed"
-    """The peer, or this client's `close`, ended the connection; the request may have been carried out."""
+    """The connection was ended; the request may have been carried out.
+
+    The peer ended it, or this client's `close`.
+    """
     PROTOCOL = "protocol"
-    """What came back is not HTTP/1 as the standard wants it; the request may have been carried out."""
+    """The answer is not HTTP/1 by the standard; the request may have been carried out."""
     TOO_LARGE = "too_large"
     """The response passed a bound; the request was most likely carried out."""
 
@@ -45,8 +52,8 @@ class HttpError(Exception):
 class HttpResponse:
     """A complete response: `status`, `headers`, `body`.
 
-    Headers are taken apart when asked for. Most callers want one or none, and handing every header of every
-    response from the parser to Python costs more than all the rest of reading it.
+    Headers are taken apart on demand. Most callers want one or none, and handing every header of every response from
+    the parser to Python costs more than all the rest of reading it.
     """
 
     __slots__ = ("_lowered", "_parsed", "_received", "body", "status")
@@ -60,14 +67,17 @@ class HttpResponse:
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Names in lower case, and values without blanks around them, in the order received."""
+        """Names in lower case, and values, in the order received.
+
+        Values have no blanks around them.
+        """
         if self._parsed is None:
             self._parsed = split_headers(b"".join(self._received))
             self._received = []
         return self._parsed
 
     def header(self, name: bytes) -> bytes | None:
-        """The value of a header given by its lower-case name; None when absent.
+        """Return the value of a header given by its lower-case name; None when absent.
 
         Several values are joined by a comma, as HTTP defines it (RFC 9110 §5.2), so contradicting ones are seen.
 
@@ -88,14 +98,15 @@ class HttpResponse:
 
 
 _SMALL_BYTES = 4096
-"""Up to here, looking through everything received is cheaper than taking the headers apart."""
+"""Size up to which a search of all bytes is cheaper than splitting the headers."""
 
 
 def split_headers(received: bytes) -> list[tuple[bytes, bytes]]:
-    """The headers of the response that `received` begins with; interim ones before it are passed over.
+    """Return the headers of the response that `received` begins with.
 
-    The strict parser has accepted these bytes, so lines end with CR LF and nothing else, none is folded, and every
-    name is a token followed by a colon (RFC 9112 §5): splitting them means the same to both.
+    Interim ones before it are skipped. The strict parser has accepted these bytes, so lines end with CR LF and nothing
+    else, none is folded, and every name is a token followed by a colon (RFC 9112 §5): splitting them means the same to
+    both.
 
     >>> split_headers(b"HTTP/1.1 103 Hints\\r\\nA: 0\\r\\n\\r\\nHTTP/1.1 200 OK\\r\\nA: 1 \\r\\nb:\\r\\n\\r\\nA: 2")
     [(b'a', b'1'), (b'b', b'')]

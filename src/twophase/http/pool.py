@@ -1,8 +1,8 @@
 """The connections of one host, and the calls that wait for them.
 
-Promise: a host's calls use its own connections only, so a host that hangs delays nobody else; what waits is
-bounded, served in order, and still ends by its own timeout. The connection used last is used next, so that those
-not needed stay idle and can be closed.
+Promise: a host's calls use its own connections only, so a host that hangs delays no other; what waits is bounded,
+served in order, and still ends by its own timeout. The connection used last is used next, so that those not needed stay
+idle and can be closed.
 """
 
 from __future__ import annotations
@@ -33,22 +33,28 @@ class Limits(NamedTuple):
 
 
 class Places(Protocol):
-    """The places for connections that all hosts share."""
+    """The permits for connections that all hosts share."""
 
     scarce: bool
-    """Whether some host waits for a place, so that nobody may keep an idle connection."""
+    """True while some host waits for a permit: no host may keep an idle connection."""
 
     def take(self, host: HostPool) -> bool:
-        """Take a place; when there is none, `host.open_more` will be called as soon as there is one."""
+        """Take a permit; False when all are taken.
+
+        Then `host.open_more` is called as soon as one is free.
+        """
         ...
 
     def give_back(self, host: HostPool) -> None:
-        """A connection of `host` is gone, or was never made."""
+        """Give back the permit of a connection of `host` that is gone, or was never made."""
         ...
 
 
 class _Attempt:
-    """One attempt to connect: for one call only, or for whoever waits first when it succeeds."""
+    """One attempt to connect.
+
+    It is for one call only, or for the first call that waits when it succeeds.
+    """
 
     __slots__ = ("_pool", "connection", "reserved_for", "task")
 
@@ -102,7 +108,7 @@ class HostPool:
         self.key = key
         self.limits = limits
         self.held = 0
-        """Places held: connections and attempts to connect."""
+        """Permits held: by connections and attempts to connect."""
         self._dialer = dialer
         self._places = places
         self._loop = loop
@@ -115,16 +121,19 @@ class HostPool:
 
     @property
     def under_way(self) -> int:
-        """Calls sent and not answered yet, and calls waiting."""
+        """Return the number of calls sent and not answered yet, and of calls waiting."""
         return len(self._connections) - len(self._idle) + len(self._waiting)
 
     @property
     def unused(self) -> bool:
-        """Whether nothing would be lost with this pool."""
+        """True when nothing would be lost with this pool."""
         return not self.held and not self._waiting
 
     def take_on(self, call: PendingCall) -> None:
-        """Send the call now when a connection is idle, else let it wait for one. Never calls the caller back."""
+        """Send the call now when a connection is idle, else let it wait for one.
+
+        It never calls the caller back.
+        """
         idle = self._idle
         while idle:
             if idle.pop().send(call):
@@ -139,12 +148,15 @@ class HostPool:
             self._loop.call_soon(call.finish, HttpError(HttpErrorKind.OVERLOADED, text))
 
     def let_go(self, call: PendingCall) -> str:
-        """A waiting call ended before its time."""
+        """Forget a waiting call that ended before its time."""
         del self._waiting[call]
         return "a free connection" if self._connections else "a connection"
 
     def open_more(self) -> None:
-        """Attempt to connect for the calls that wait and have no attempt yet, as far as the bounds allow."""
+        """Attempt to connect for the calls that wait and have no attempt yet.
+
+        The bounds limit the attempts.
+        """
         while (
             len(self._attempts) < len(self._waiting)
             and self.held < self.limits.connections_per_host
@@ -186,10 +198,10 @@ class HostPool:
             self._sweep_slot = None
         self._places.give_back(self)
 
-    # What a connection tells.
+    # Reports of a connection.
 
     def connected(self, connection: Connection) -> None:
-        """A new connection: for the call it was opened for, else for the first that waits."""
+        """Give a new connection to the call it is for, else to the first that waits."""
         self._connections.add(connection)
         call, connection.reserved_for = connection.reserved_for, None
         if call is None or call.done:
@@ -198,10 +210,10 @@ class HostPool:
             call.finish(HttpError(HttpErrorKind.CLOSED, f"{self.key} closed the connection at once"))
 
     def released(self, connection: Connection) -> None:
-        """A connection is free: for the call that waits longest, else to be kept idle."""
+        """Give a free connection to the call that waits longest, else keep it idle."""
         if self._waiting:
             call, _ = self._waiting.popitem(last=False)
-            if not connection.send(call):  # it ended in the moment it became free; `lost` will be told
+            if not connection.send(call):  # it ended at the moment it became free; `lost` will be called
                 self._waiting[call] = None
                 self._waiting.move_to_end(call, last=False)
         elif self._places.scarce:
@@ -213,12 +225,12 @@ class HostPool:
                 self._sweep_slot = self._wheel.add(self, self.limits.idle_timeout_ms)
 
     def lost(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Forget a connection that is gone."""
         self._forget(connection)
         self._free_place()
 
     def retry(self, connection: Connection, call: PendingCall) -> None:
-        """A kept connection turned out stale: its place goes to a fresh one for the same call.
+        """Give the permit of a stale connection to a fresh one for the same call.
 
         There is no second retry: only connections that carried a response before count as stale.
         """
@@ -233,7 +245,7 @@ class HostPool:
     # Idle connections.
 
     def on_timeout(self) -> None:
-        """The wheel's message: some connection may have been idle for long enough."""
+        """Close connections that have been idle for long enough; called by the wheel."""
         self._sweep_slot = None
         oldest_s = self._loop.time() - self.limits.idle_timeout_ms / 1000
         while self._idle and self._idle[0].idle_since_s <= oldest_s:
@@ -243,14 +255,17 @@ class HostPool:
             self._sweep_slot = self._wheel.add(self, rest_ms)
 
     def close_one_idle(self) -> bool:
-        """Close the connection that has been idle longest; whether there was one."""
+        """Close the connection that has been idle longest; False without an idle one."""
         if self._idle:
             self._idle.popleft().abort()
             return True
         return False
 
     def end(self, error: HttpError) -> list[asyncio.Task[None]]:
-        """Give every call `error` and drop every connection; returns the attempts being cancelled."""
+        """Give every call `error` and drop every connection.
+
+        Returns the attempts being cancelled.
+        """
         waiting = list(self._waiting)
         self._waiting.clear()
         attempts = list(self._attempts)
@@ -267,7 +282,10 @@ class HostPool:
 
 
 def _as_http_error(task: asyncio.Task[None]) -> HttpError:
-    """Why an attempt to connect failed; what is no failure to connect is reported to the loop as well."""
+    """Return the reason why an attempt to connect failed.
+
+    A fault that is no failure to connect is reported to the loop as well.
+    """
     error = task.exception()
     if isinstance(error, HttpError):
         return error

@@ -1,8 +1,8 @@
-"""The pools of all hosts, and the places for connections they share.
+"""The pools of all hosts, and the permits for connections they share.
 
-Promise: the number of connections of the process is bounded, and hosts that hang cannot take all of it: the last
-part of the places is kept for hosts that have no connection at all. When places are scarce no connection stays
-idle, and hosts that wait for a place get one in the order in which they asked.
+Promise: the number of connections of the process is bounded, and hosts that hang cannot take all of it: the last part
+of the permits is kept for hosts that have no connection at all. When permits are scarce no connection stays idle, and
+hosts that wait for a permit get one in the order in which they asked.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from twophase.http.pool import HostPool, Limits
 from twophase.http.wheel import TimeoutWheel
 
 _KEPT_PART = 8
-"""One place in so many is kept for hosts without a connection."""
+"""Divisor of the permits: one in eight is kept for hosts without a connection."""
 
 
 class HostPools:
-    """One pool a host, made when it is called first, dropped when it has nothing left."""
+    """One pool a host, made at its first call, dropped when it has nothing left."""
 
     __slots__ = ("_drained", "_free", "_kept", "_limits", "_loop", "_starving", "_tls", "_wheel", "known", "scarce")
 
@@ -35,16 +35,19 @@ class HostPools:
         self._wheel = wheel
         self._tls = tls
         self.known: dict[str, HostPool] = {}
-        """The pools there are, by `scheme://host:port`."""
+        """The pools by `scheme://host:port`."""
         self._free = limits.connections_max
         self._kept = limits.connections_max // _KEPT_PART
         self._starving: OrderedDict[HostPool, None] = OrderedDict()
         self._drained: asyncio.Future[None] | None = None
         self.scarce = False
-        """Whether some host waits for a place, or all connections are being closed: nobody may keep idle ones."""
+        """True while no pool may keep idle connections.
+
+        Some host waits for a permit, or all connections are being closed.
+        """
 
     def pool_of(self, address: Address) -> HostPool:
-        """The pool that calls of this address go to."""
+        """Return the pool that calls of this address go to."""
         pool = self.known.get(address.key)
         if pool is None:
             if address.tls and self._tls is None:
@@ -60,18 +63,21 @@ class HostPools:
         return pool
 
     def under_way(self) -> Mapping[str, int]:
-        """Calls under way or waiting, by `scheme://host:port`; hosts without any are left out."""
+        """Return the number of calls under way or waiting, by `scheme://host:port`.
+
+        Hosts without any are left out.
+        """
         return {key: pool.under_way for key, pool in self.known.items() if pool.under_way}
 
     @property
     def connections(self) -> int:
-        """Places taken: connections, and attempts to connect."""
+        """Return the permits taken: by connections, and attempts to connect."""
         return self._limits.connections_max - self._free
 
-    # What the pools ask.
+    # Called by the pools.
 
     def take(self, host: HostPool) -> bool:
-        """A place for `host`, if one is free for it; else its turn comes."""
+        """Take a permit for `host`, if one is free for it; else its turn will come."""
         if self._free > (self._kept if host.held else 0):
             self._free -= 1
             return True
@@ -82,7 +88,7 @@ class HostPools:
         return False
 
     def give_back(self, host: HostPool) -> None:
-        """A place is free: for the hosts that wait, in their order, then for `host` itself."""
+        """Give a free permit to the hosts that wait, in their order, then to `host`."""
         self._free += 1
         if self._starving:
             for starving in list(self._starving):

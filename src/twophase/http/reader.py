@@ -1,8 +1,8 @@
-"""Bytes in, one response out: what a connection's peer sends, judged without any I/O.
+"""Bytes in, one response out: the answer of a peer, judged without any I/O.
 
-Promise: the response is the same however the bytes are split into reads, every part of it is bounded, and a
-response whose end is doubtful is an error rather than a guess. The parser (llhttp) is kept strict: a length given
-twice or beside chunks, a bare CR or LF, a folded line are all refused (RFC 9112 §6.3, §11.1).
+Promise: the response is the same however the bytes are split into reads, every part of it is bounded, and a response
+whose end is doubtful is an error rather than a guess. The parser (llhttp) is kept strict: a length given twice or
+beside chunks, a bare CR or LF, a folded line are all refused (RFC 9112 §6.3, §11.1).
 """
 
 from __future__ import annotations
@@ -17,11 +17,16 @@ _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class _StopParsing(Exception):
-    """Raised in a parser callback when the rest of the read is of no interest; `feed` knows why."""
+    """Raised in a parser callback when the rest of the read is of no interest.
+
+    `feed` knows the reason.
+    """
 
 
 class ResponseReader:
-    """Reads one response at a time over a connection's life: `begin`, `feed` until it returns, `begin` again.
+    """Reads one response at a time over a connection's life.
+
+    Call `begin`, `feed` until it returns a response, `begin` again.
 
     >>> reader = ResponseReader(body_bytes_max=1024, header_bytes_max=1024)
     >>> reader.begin()
@@ -64,7 +69,7 @@ class ResponseReader:
         """
         self._body_bytes_max = max(body_bytes_max, self._body_bytes_max_of_any)
         self.reusable = False
-        """Whether the connection can carry another request, once the response is complete."""
+        """True when the connection can carry another request after the response."""
         self._is_head = is_head
         self._complete = False
         self._status = 0
@@ -76,11 +81,11 @@ class ResponseReader:
 
     @property
     def started(self) -> bool:
-        """Whether any byte of the response was read."""
+        """True when any byte of the response was read."""
         return bool(self._head)
 
     def feed(self, data: bytes) -> HttpResponse | None:
-        """Take what was read; the response when this completes it, else None.
+        """Take the bytes of a read; return the response that they complete, else None.
 
         Raises:
             HttpError: kind `PROTOCOL` or `TOO_LARGE`; the connection is of no further use.
@@ -103,29 +108,36 @@ class ResponseReader:
         return None
 
     def end_of_stream(self) -> HttpResponse | None:
-        """The peer closed: the response when closing is how its body ends (RFC 9112 §6.3, 8), else None."""
+        """Handle the peer's close.
+
+        Return the response when closing is how its body ends (RFC 9112 §6.3, 8), else None.
+        """
         if not self._status or self._failure is not None or self._framing():
             return None
         return HttpResponse(self._status, self._head, b"".join(self._pieces))
 
     def progress(self) -> str:
-        """How far the response has come, in words."""
+        """Return the progress of the response, in words."""
         if not self.started:
             return "without an answer"
         return f"after {self._body_bytes} bytes of the body" if self._status else "before the headers were complete"
 
     def dispose(self) -> None:
-        """Let go of the parser: it holds methods of this object, a cycle only the garbage collector would free."""
+        """Release the parser.
+
+        It holds methods of this object, a cycle only the garbage collector would free.
+        """
         self._parser = None
 
     def _framing(self) -> list[tuple[bytes, bytes]]:
         return [(name, value) for name, value in split_headers(b"".join(self._head)) if name in _FRAMING]
 
     def _bound_overhead(self, read_bytes: int) -> None:
-        """Bound what is not body: interim responses, headers, chunk sizes and extensions, trailers.
+        """Bound what is not body.
 
-        The parser itself gathers an unfinished header, so this counts what was read since the body last grew.
-        The bound can be passed by one read, never by more.
+        That is interim responses, headers, chunk sizes and extensions, trailers. The parser itself gathers an
+        unfinished header, so this counts the bytes read since the body last grew. The bound can be passed by one read,
+        never by more.
         """
         if self._body_bytes != self._body_bytes_seen:
             self._body_bytes_seen = self._body_bytes
@@ -139,15 +151,15 @@ class ResponseReader:
         self._failure = HttpError(kind, text)
         return _StopParsing()
 
-    # What the parser calls.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
-        """Another response begins in the same read: nobody asked for it."""
+        """Stop at another response in the same read: no request asked for it."""
         if self._complete:
             raise _StopParsing
 
     def on_headers_complete(self) -> None:
-        """The status is known: is this the response, and has it a body?"""
+        """Note the status: is this the response, and has it a body?"""
         assert self._parser is not None
         status = self._parser.get_status_code()
         if status < 200:
@@ -156,8 +168,8 @@ class ResponseReader:
             return
         self._status = status
         if self._is_head:
-            # Only a return value that httptools does not pass on could tell the parser that no body follows: take
-            # the response as complete and give the connection up. HEAD is not what this client is fast for.
+            # Only a return value that httptools does not pass on could tell the parser that no body follows: take the
+            # response as complete and give the connection up. HEAD is not what this client is fast for.
             self._complete = True
             raise _StopParsing
 
@@ -170,14 +182,17 @@ class ResponseReader:
             raise self._refuse(HttpErrorKind.PROTOCOL, "the answer has a transfer encoding other than chunked")
 
     def on_body(self, data: bytes) -> None:
-        """A piece of the body."""
+        """Take a piece of the body."""
         self._body_bytes += len(data)
         if self._body_bytes > self._body_bytes_max:
             raise self._refuse(HttpErrorKind.TOO_LARGE, f"a body of more than {self._body_bytes_max} bytes")
         self._pieces.append(data)
 
     def on_message_complete(self) -> None:
-        """The response is complete, or an interim one is (RFC 9110 §15.2) and the response is still to come."""
+        """Note that the response is complete.
+
+        A complete interim one (RFC 9110 §15.2) leaves the response still to come.
+        """
         if self._status:
             assert self._parser is not None
             self._complete = True

@@ -1,7 +1,7 @@
 """The head of a request, and the call under way that it belongs to.
 
-Promise: a header can neither end early nor change the framing of the request: the client alone says how long the
-body is and what happens to the connection.
+Promise: a header can neither end early nor change the framing of the request: the client alone sets the length of the
+body and the fate of the connection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from twophase.http.wheel import TimeoutWheel
 
 METHODS = frozenset({"GET", "POST", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"})
 METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
-"""Those whose length is given even when it is 0 (RFC 9110 §8.6)."""
+"""Methods whose length is given even when it is 0 (RFC 9110 §8.6)."""
 CONNECTION_HEADERS = frozenset(
     {
         "connection",
@@ -31,15 +31,15 @@ CONNECTION_HEADERS = frozenset(
         "upgrade",
     }
 )
-"""In lower case; no caller of the client sets them."""
+"""Headers in lower case that no caller of the client sets."""
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NOT_IN_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def encode_headers(headers: Sequence[tuple[str, str]]) -> str:
-    """Header lines, each ended by CR LF; characters outside ASCII go out as UTF-8.
+    """Return header lines, each ended by CR LF; characters outside ASCII become UTF-8.
 
-    Asks for an unencoded body unless the caller says otherwise: nobody here would decompress it.
+    They ask for an unencoded body, unless the caller names an encoding: this client does not decompress.
 
     Raises:
         HttpError: kind `BAD_HEADER`, naming the header and never its value.
@@ -71,7 +71,7 @@ def encode_headers(headers: Sequence[tuple[str, str]]) -> str:
 
 
 class HeaderBook(dict[tuple[tuple[str, str], ...], str]):
-    """Header lines already checked: `book[headers]` checks and encodes what it does not know yet.
+    """Header lines already checked: `book[headers]` checks and encodes new ones.
 
     Most calls carry the same headers. A look-up raises as `encode_headers`.
     """
@@ -91,15 +91,24 @@ class HeaderBook(dict[tuple[tuple[str, str], ...], str]):
 
 
 class Carrier(Protocol):
-    """Whoever holds a call right now: the queue of its host, an attempt to connect, a connection."""
+    """The present holder of a call.
+
+    It is the queue of its host, an attempt to connect, or a connection.
+    """
 
     def let_go(self, call: PendingCall) -> str:
-        """The call ends before its time; stop working for it. Returns what it was waiting for."""
+        """Stop working for a call that ends before its time.
+
+        Returns what it was waiting for.
+        """
         ...
 
 
 class PendingCall:
-    """One call under way. Whatever happens, `finish` reaches the caller once: the first time."""
+    """One call under way.
+
+    In every case, `finish` reaches the caller once: the first time.
+    """
 
     __slots__ = ("_on_done", "_slot", "body", "carrier", "head", "is_head", "response_bytes_max")
 
@@ -124,11 +133,14 @@ class PendingCall:
 
     @property
     def done(self) -> bool:
-        """Whether the caller has been told, or does not want to be told any more."""
+        """True when the caller has its outcome, or does not want it any more."""
         return self._on_done is None
 
     def finish(self, outcome: Outcome) -> None:
-        """Tell the caller; later outcomes are ignored. Never raises for what the caller's function does."""
+        """Report the outcome to the caller; later outcomes are ignored.
+
+        An error that the caller's function raises goes no further.
+        """
         on_done = self._on_done
         if on_done is None:
             return
@@ -143,17 +155,20 @@ class PendingCall:
             )
 
     def abandon(self) -> str:
-        """Stop working for this call without telling the caller; returns what it was waiting for."""
+        """Stop working for this call without a report to the caller.
+
+        Returns what it was waiting for.
+        """
         carrier = self.carrier
         self.carrier = None
         return carrier.let_go(self) if carrier is not None else "a connection"
 
     def cancel(self) -> None:
-        """The caller is gone: abandon the call and tell nobody."""
+        """Abandon the call of a caller that is gone, without a report."""
         self._on_done = None
         self._slot.discard(self)
         self.abandon()
 
     def on_timeout(self) -> None:
-        """The wheel's message: the time is up."""
+        """End the call at its deadline; called by the wheel."""
         self.finish(HttpError(HttpErrorKind.TIMEOUT, f"the time was up while waiting for {self.abandon()}"))

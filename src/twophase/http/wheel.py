@@ -1,8 +1,9 @@
-"""One coarse timer for very many deadlines: adding and removing one costs little more than a set operation.
+"""One coarse timer for very many deadlines.
 
-A timer of the event loop for every call costs more than parsing the call's response. Nearly every deadline is
-removed before it passes, so precision is worth nothing: deadlines are gathered in slots of `tick_ms`, and one loop
-timer, which runs only while something waits, visits a slot when it is over.
+Adding and removing one costs little more than a set operation. A timer of the event loop for every call costs more than
+parsing the call's response. Nearly every deadline is removed before it passes, so precision is worth nothing: deadlines
+are gathered in slots of `tick_ms`, and one loop timer, which runs only while something waits, visits a slot when it is
+over.
 
 Promise: a deadline never passes early, and at most two ticks late (unless the loop itself is late).
 """
@@ -17,7 +18,7 @@ class Waiting(Protocol):
     """Something with a deadline."""
 
     def on_timeout(self) -> None:
-        """The deadline has passed; the wheel has forgotten this entry already."""
+        """Handle the deadline, which has passed; the wheel has already forgotten it."""
         ...
 
 
@@ -39,12 +40,12 @@ class TimeoutWheel:
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        """How many deadlines are pending."""
+        """Return the number of pending deadlines."""
         return sum(map(len, self._slots.values()))
 
     @property
     def running(self) -> bool:
-        """Whether the loop timer is set."""
+        """True while the loop timer is set."""
         return self._timer is not None
 
     def add(self, entry: Waiting, timeout_ms: int) -> Slot:
@@ -78,7 +79,10 @@ class TimeoutWheel:
         self._timer = self._loop.call_at((self._now() + 1) / self._ticks_per_ms / 1000, self._turn)
 
     def _turn(self) -> None:
-        """Visit the slots that are over. An entry may add and forget others while it is told."""
+        """Visit the slots that are over.
+
+        An entry may add and forget others while its `on_timeout` runs.
+        """
         now = self._now()
         for number in [number for number in self._slots if number <= now]:
             slot = self._slots.get(number, set())

@@ -1,5 +1,5 @@
-"""HTTP/2, a server's side, as gRPC needs it (RFC 9113, ADR 0017). Nothing here knows gRPC.
+"""The server's side of HTTP/2, as gRPC needs it (RFC 9113, ADR 0017).
 
-`frames` are bytes, `headers` the meaning of a header block, `outbox` keeps the peer's windows, `stream` is one request,
-`connection` one peer, `port` all connections.
+Nothing here knows gRPC. `frames` are bytes, `headers` the meaning of a header block, `outbox` keeps the peer's windows,
+`stream` is one request, `connection` one peer, `port` all connections.
 """

@@ -1,9 +1,9 @@
-"""One peer of an HTTP/2 port: its requests, its windows, its settings, and how it ends (RFC 9113).
+"""One peer of an HTTP/2 port: its requests, windows, settings and end (RFC 9113).
 
-What answers a request is a `Stream`, made by the head of the request; the connection knows nothing of it. Answers that
-come while something is being read leave in one piece when it has been read; others leave at once, and the event loop
-sends those of one turn together. A peer that does not read its answers is not read from. Whatever costs more than it
-brings (resets, pings, empty frames) is counted, and too much of it ends the connection.
+A `Stream` answers a request; the head of the request makes it, and the connection knows nothing of it. Answers that are
+ready during a read leave in one piece after the read; others leave at once, and the event loop sends those of one turn
+together. A peer that does not read its answers is not read from. Frames that cost more than they bring (resets, pings,
+empty frames) are counted, and too many of them end the connection.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Owner(Protocol):
 
 
 class Connection(Control, asyncio.Protocol):
-    """See the module. The port creates one for each accepted connection."""
+    """One peer; see the module. The port creates one for each accepted connection."""
 
     def __init__(self, port: Owner) -> None:
         super().__init__()
@@ -86,14 +86,17 @@ class Connection(Control, asyncio.Protocol):
         self._reading = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer has connected; beyond the bound it is cut off."""
+        """Take the peer; beyond the bound, cut it off."""
         self._transport = cast("asyncio.Transport", transport)
         if not self.port.joined(self):
             self.deaf = True
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- asyncio's
-        """The peer is gone; its requests go on where they were handed on, and nobody hears their answers."""
+        """Forget the peer.
+
+        Requests that were handed over continue, and their answers are dropped.
+        """
         self.gone = self.deaf = True
         self.outbox.close()
         streams, self.streams = self.streams, {}
@@ -103,7 +106,7 @@ class Connection(Control, asyncio.Protocol):
         self.port.left(self)
 
     def data_received(self, data: bytes) -> None:
-        """Read whole frames; what they give rise to is sent in one piece."""
+        """Read whole frames; the answers that they cause are sent in one piece."""
         if self.deaf:
             return
         self.now_s = self.heard_s = self.port.now_s
@@ -125,33 +128,33 @@ class Connection(Control, asyncio.Protocol):
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def pause_writing(self) -> None:
-        """The peer does not read: read no more of its requests."""
+        """Read no more requests of a peer that does not read its answers."""
         self.paused_s = self.port.now_s
         self.outbox.paused = True
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """The peer reads again."""
+        """Read again: the peer reads its answers again."""
         self.paused_s = None
         self.outbox.paused = False
         self._transport.resume_reading()
         self.outbox.release()
 
     def write(self, data: bytes) -> None:
-        """Send now, or when all has been read."""
+        """Send now, or at the end of the current read."""
         if self._reading:
             self._out.append(data)
         elif not self.gone and self.linger_s is None:
             self._transport.write(data)
 
     def take_greeting(self) -> None:
-        """Introduce ourselves."""
+        """Send this side's settings."""
         self.write(settings(self.port.settings))
         if RECEIVE_WINDOW > DEFAULT_WINDOW:
             self.write(window_update(0, RECEIVE_WINDOW - DEFAULT_WINDOW))
 
     def take_block(self, flags: int, stream: int, block: bytes) -> None:
-        """The headers of a request, or what follows a request."""
+        """Handle the headers of a request, or the trailers behind a request."""
         if stream <= self._last:
             self._trailers(flags, stream, block)
             return
@@ -178,7 +181,7 @@ class Connection(Control, asyncio.Protocol):
             self._end(request, b"")
 
     def take_data(self, flags: int, stream: int, payload: bytes) -> None:
-        """A piece of a request."""
+        """Handle a piece of a request."""
         size = len(payload)
         self._window -= size
         if self._window < RECEIVE_WINDOW >> 1:
@@ -215,7 +218,10 @@ class Connection(Control, asyncio.Protocol):
         request.received(payload, ended=True)
 
     def _data_of_none(self, stream: int) -> None:
-        """Data of a stream that is not open: of one that we have ended, it was on its way."""
+        """Handle data of a stream that is not open.
+
+        Data of a stream that this side has ended was already under way.
+        """
         self._require_begun(stream)
         if stream not in self._reset:
             raise StreamFault(stream, STREAM_CLOSED, "data on a closed stream")
@@ -225,7 +231,10 @@ class Connection(Control, asyncio.Protocol):
             raise ConnectionFault(PROTOCOL_ERROR, "a frame of a stream that was never begun")
 
     def _trailers(self, flags: int, stream: int, block: bytes) -> None:
-        """What follows a request, which nobody needs; or what no peer may send."""
+        """Check and drop the trailers of a request.
+
+        Headers that no peer may send there are refused.
+        """
         fields = self._blocks.decode(block)
         request = self.streams.get(stream)
         if request is None:
@@ -251,7 +260,10 @@ class Connection(Control, asyncio.Protocol):
         self.write(window_update(stream.number, by))
 
     def admit(self, stream: Stream, by: int) -> None:
-        """Let one message through that is longer than the window: at once, or when others of them are whole."""
+        """Let one message through that is longer than the window.
+
+        It passes at once, or when other long messages are whole.
+        """
         if stream.asks:
             return
         if self._granted and self._granted + by > self.limits.long_bytes_max:
@@ -263,7 +275,7 @@ class Connection(Control, asyncio.Protocol):
         self.widen(stream, by)
 
     def admitted(self, stream: Stream) -> None:
-        """The long message is whole, or given up."""
+        """Note that a long message is whole, or given up."""
         self._granted -= stream.granted
         stream.granted = 0
         while self._asking:
@@ -278,7 +290,10 @@ class Connection(Control, asyncio.Protocol):
                 self._asking.popleft()
 
     def over(self, stream: Stream) -> None:
-        """The answer on a stream has been sent; what still comes of an unfinished request is not wanted."""
+        """Note that the answer on a stream has been sent.
+
+        The rest of an unfinished request is not wanted.
+        """
         self._drop(stream)
         if not stream.ended:
             self._reset.append(stream.number)
@@ -296,7 +311,7 @@ class Connection(Control, asyncio.Protocol):
         self.odd()
 
     def take_reset(self, stream: int) -> None:
-        """The peer wants no answer."""
+        """Drop a request whose answer the peer does not want."""
         self._require_begun(stream)
         if stream in self.streams:
             self._cut(stream)
@@ -319,7 +334,7 @@ class Connection(Control, asyncio.Protocol):
             self.admitted(stream)
 
     def leave(self) -> None:
-        """Take no more requests; close when those under way are answered."""
+        """Accept no more requests; close when those under way are answered."""
         if self.leaving or self.deaf:
             return
         self.leaving = True
@@ -337,12 +352,15 @@ class Connection(Control, asyncio.Protocol):
         self._close()
 
     def cut(self) -> None:
-        """End it at once."""
+        """End the connection at once."""
         self.deaf = True
         self._transport.abort()
 
     def _close(self) -> None:
-        """Close so that what was written arrives: a socket closed with unread bytes resets the connection."""
+        """Close so that what was written arrives.
+
+        A socket closed with unread bytes resets the connection.
+        """
         if self.deaf:
             return
         self.deaf = True
@@ -359,5 +377,5 @@ class Connection(Control, asyncio.Protocol):
             return
         try:
             self._transport.write_eof()
-        except OSError:  # the peer has gone in this very moment
+        except OSError:  # the peer has gone at this very moment
             self._transport.abort()

@@ -1,4 +1,7 @@
-"""The frames of a connection that carry no request: settings, pings, windows, resets, and how often they may come."""
+"""The frames of a connection that carry no request.
+
+They are settings, pings, windows and resets; their rate is bounded.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ _PAYLOAD: Final = b"twophase"
 
 
 class Control(FrameReader):
-    """See the module; `Connection` is the rest of it."""
+    """The control frames; see the module. `Connection` is the rest of it."""
 
     limits: Limits
     streams: dict[int, Stream]
@@ -59,7 +62,7 @@ class Control(FrameReader):
         self._settled = self._asked = False
 
     def take_other(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        """Whatever is neither DATA nor HEADERS."""
+        """Handle a frame that is neither DATA nor HEADERS."""
         if kind == WINDOW_UPDATE:
             self._widened(stream, payload)
         elif kind == RST_STREAM:
@@ -146,13 +149,13 @@ class Control(FrameReader):
             raise StreamFault(stream, PROTOCOL_ERROR, "a stream that depends on itself")
 
     def odd(self) -> None:
-        """Count; raises ConnectionFault."""
+        """Count an odd frame; raises ConnectionFault."""
         self._oddities += 1
         if self._oddities > self.limits.oddities_max:
             raise ConnectionFault(ENHANCE_YOUR_CALM, "too many frames that bring nothing")
 
     def check(self, now_s: float) -> None:
-        """Called by the port's sweep: end what takes too long."""
+        """End what takes too long; called by the port's sweep."""
         limits = self.limits
         self.now_s = now_s
         self._oddities = 0
@@ -187,23 +190,23 @@ class Control(FrameReader):
 
     @abc.abstractmethod
     def write(self, data: bytes) -> None:
-        """Send."""
+        """Send the frames."""
 
     @abc.abstractmethod
     def over(self, stream: Stream) -> None:
-        """An answer has been sent."""
+        """Note that an answer has been sent."""
 
     @abc.abstractmethod
     def take_reset(self, stream: int) -> None:
-        """The peer wants no answer."""
+        """Drop a request whose answer the peer does not want."""
 
     @abc.abstractmethod
     def leave(self) -> None:
-        """Take no more requests."""
+        """Accept no more requests."""
 
     @abc.abstractmethod
     def cut(self) -> None:
-        """End it at once."""
+        """End the connection at once."""
 
     @abc.abstractmethod
     def _require_begun(self, stream: int) -> None:

@@ -1,4 +1,4 @@
-"""What a peer has done wrong: to one stream, or to the connection (RFC 9113, 5.4).
+"""Faults of a peer: of one stream, or of the connection (RFC 9113, 5.4).
 
 The text is for the peer's developer, in GOAWAY; it never repeats what the peer has sent.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class ConnectionFault(Exception):
-    """The connection cannot go on."""
+    """The connection cannot continue."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -16,7 +16,7 @@ class ConnectionFault(Exception):
 
 
 class StreamFault(Exception):
-    """One request cannot go on; the others can."""
+    """One request cannot continue; the others can."""
 
     def __init__(self, stream: int, code: int, text: str) -> None:
         super().__init__(text)

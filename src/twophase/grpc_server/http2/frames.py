@@ -1,6 +1,7 @@
-"""The frames of HTTP/2 as bytes: numbers, the nine bytes before each, fields that need no table (RFC 9113).
+"""The frames of HTTP/2 as bytes (RFC 9113).
 
-Whoever speaks HTTP/2 here, server or generator of load, takes its numbers from this file.
+Numbers, the nine bytes before each frame, and fields that need no table. The server and the generator of load take
+HTTP/2's numbers from this file.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from struct import Struct
 from typing import Final
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What a client sends first."""
+"""The preface: the first bytes of a client."""
 
 DATA: Final = 0
 HEADERS: Final = 1
@@ -62,7 +63,7 @@ _STATUS: Final = b"\x08"
 
 
 def lead(size: int, kind: int, flags: int) -> bytes:
-    """What stands before the stream's number.
+    """Return the part of a frame's head before the stream's number.
 
     >>> lead(8, PING, ACK)
     b'\\x00\\x00\\x08\\x06\\x01'
@@ -71,34 +72,37 @@ def lead(size: int, kind: int, flags: int) -> bytes:
 
 
 def frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
-    """A whole frame."""
+    """Return a whole frame."""
     return (len(payload) << 48 | kind << 40 | flags << 32 | stream).to_bytes(9, "big") + payload
 
 
 def settings(values: Mapping[int, int]) -> bytes:
-    """A SETTINGS frame."""
+    """Return a SETTINGS frame."""
     return frame(
         SETTINGS, payload=b"".join(key.to_bytes(2, "big") + value.to_bytes(4, "big") for key, value in values.items())
     )
 
 
 def window_update(stream: int, by: int) -> bytes:
-    """More room for the peer's data; stream 0 is the connection."""
+    """Return a frame that allows the peer more data; stream 0 is the connection."""
     return (4 << 48 | WINDOW_UPDATE << 40 | stream).to_bytes(9, "big") + by.to_bytes(4, "big")
 
 
 def reset(stream: int, code: int) -> bytes:
-    """The end of one stream."""
+    """Return the frame that ends one stream."""
     return (4 << 48 | RST_STREAM << 40 | stream).to_bytes(9, "big") + code.to_bytes(4, "big")
 
 
 def goaway(last: int, code: int, text: str = "") -> bytes:
-    """The end of a connection; streams after `last` were not looked at."""
+    """Return the frame that ends a connection.
+
+    Streams after `last` were not looked at.
+    """
     return frame(GOAWAY, payload=last.to_bytes(4, "big") + code.to_bytes(4, "big") + text.encode("ascii", "replace"))
 
 
 def header_frames(stream: int, block: bytes, flags: int = 0, frame_bytes: int = DEFAULT_FRAME_BYTES) -> bytes:
-    """HEADERS, and CONTINUATION as long as the block needs it."""
+    """Return HEADERS, and CONTINUATION as long as the block needs it."""
     if len(block) <= frame_bytes:
         return frame(HEADERS, flags | END_HEADERS, stream, block)
     pieces = [block[at : at + frame_bytes] for at in range(0, len(block), frame_bytes)]
@@ -107,7 +111,7 @@ def header_frames(stream: int, block: bytes, flags: int = 0, frame_bytes: int = 
 
 
 def _text(value: bytes) -> bytes:
-    """A string of RFC 7541, 5.2, as it is."""
+    """Return a string of RFC 7541, 5.2, without compression."""
     size = len(value)
     if size < _SEVEN_BITS:
         return bytes((size,)) + value
@@ -121,7 +125,9 @@ def _text(value: bytes) -> bytes:
 
 
 def field(name: bytes, value: bytes) -> bytes:
-    """A header that neither reads nor changes the peer's table (RFC 7541, 6.2.2): it means the same at any time.
+    """Return a header that neither reads nor changes the peer's table.
+
+    So it means the same at any time (RFC 7541, 6.2.2).
 
     >>> field(b"grpc-status", b"0")
     b'\\x00\\x0bgrpc-status\\x010'
@@ -130,5 +136,5 @@ def field(name: bytes, value: bytes) -> bytes:
 
 
 def status_field(status: int) -> bytes:
-    """The `:status` of an answer."""
+    """Return the `:status` of an answer."""
     return _STATUS_200 if status == 200 else _STATUS + _text(b"%d" % status)

@@ -1,10 +1,11 @@
-"""What a block of headers means: decoded once, remembered by its bytes, checked as HTTP/2 demands (RFC 9113, 8.2).
+"""The meaning of a block of headers (RFC 9113, 8.2).
 
-Promise: what is remembered is what decoding would give. A block is remembered for every connection if decoding it
-neither read nor changed the peer's table. The peer is told to keep no table (SETTINGS_HEADER_TABLE_SIZE 0); once it has
-said so in a block (RFC 7541, 4.2), no block reads or changes one: all that it sends are remembered, and of one that is
-new (each has its own `traceparent`) only the fields that are new are decoded. A peer that keeps its table all the same
-is understood, only slower.
+A block is decoded once, remembered by its bytes, and checked as HTTP/2 demands. Promise: what is remembered is what
+decoding would give. A block is remembered for every connection if decoding it neither read nor changed the peer's
+table. The server asks the peer to keep no table (SETTINGS_HEADER_TABLE_SIZE 0); as soon as the peer has confirmed that
+in a block (RFC 7541, 4.2), no block reads or changes one. From then on all its blocks are remembered, and of a new one
+(each has its own `traceparent`) only the new fields are decoded. A peer that keeps its table all the same is
+understood, only more slowly.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ BLOCK_BYTES_REMEMBERED_MAX: Final = 2048
 FIELDS_REMEMBERED_MAX: Final = 4096
 FIELD_BYTES_REMEMBERED_MAX: Final = 512
 FIELD_BYTES_BESIDE: Final = 32
-"""What each field counts beside its name and value (RFC 9113, 6.5.2)."""
+"""Bytes that each field counts beside its name and value (RFC 9113, 6.5.2)."""
 _PSEUDO: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
 _NEEDED: Final = frozenset({b":method", b":scheme", b":path"})
 _OF_HTTP_1: Final = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
@@ -41,11 +42,11 @@ _NOT_IN_A_VALUE: Final = re.compile(rb"[\0\r\n]")
 
 
 class Malformed(Exception):
-    """No proper request: this stream cannot go on."""
+    """No proper request: its stream cannot continue."""
 
 
 class Known(Generic[H]):
-    """What blocks mean, shared by the connections of a port.
+    """The meaning of blocks, shared by the connections of a port.
 
     Arguments:
         read: makes of a request's fields what its stream needs; raises Malformed.
@@ -56,7 +57,7 @@ class Known(Generic[H]):
         self.read = read
         self.list_bytes_max = list_bytes_max
         self.always: dict[bytes, H] = {}
-        """Blocks that mean the same whatever the peer's table holds."""
+        """Blocks that mean the same under every table of the peer."""
         self.without_table: dict[bytes, H] = {}
         """Blocks that mean this where the peer keeps no table."""
         self.fields: dict[bytes, tuple[bytes, bytes]] = {}
@@ -64,22 +65,22 @@ class Known(Generic[H]):
 
 
 class Blocks(Generic[H]):
-    """The header blocks of one peer, in the order they come."""
+    """The header blocks of one peer, in the order of their arrival."""
 
     def __init__(self, known: Known[H]) -> None:
         self.known = known.always
-        """What blocks mean that need not be decoded. Ask it first, then `read`."""
+        """Meaning of the blocks that need no decoding; look here before `read`."""
         self._shared = known
         self._decoder = Decoder(known.list_bytes_max)
         self._decoder.header_table = self._table = _NotingTable()
         self._table_bytes_max = _TABLE_BYTES_AT_FIRST
 
     def settled(self) -> None:
-        """The peer has acknowledged our settings: from now on it keeps no table."""
+        """Note that the peer has acknowledged the settings: it keeps no table from now on."""
         self._table_bytes_max = 0
 
     def read(self, block: bytes) -> H:
-        """The meaning of a request's block.
+        """Return the meaning of a request's block.
 
         Raises:
             Malformed: it is no request. ConnectionFault: it cannot be decoded.
@@ -94,7 +95,7 @@ class Blocks(Generic[H]):
         return head
 
     def decode(self, block: bytes) -> Fields:
-        """The fields of a block, whatever they are; raises ConnectionFault."""
+        """Return the fields of a block of any kind; raises ConnectionFault."""
         self._table.touched = False
         try:
             if self.known is self._shared.without_table:
@@ -111,9 +112,10 @@ class Blocks(Generic[H]):
         return [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
 
     def _decode_by_field(self, block: bytes) -> Fields:
-        """The fields of a block of a peer that keeps no table: each means the same wherever it stands.
+        """Return the fields of a block of a peer that keeps no table.
 
-        A block with a field that was never seen before may have one that is never seen again, so it is not remembered.
+        Each field means the same in every block. A block with a field that was never seen before may have one that is
+        never seen again, so it is not remembered.
         """
         seen = True
         known, fields, left = self._shared.fields, Fields(), self._shared.list_bytes_max
@@ -139,7 +141,10 @@ class Blocks(Generic[H]):
         return fields
 
     def _bound_table(self, block: bytes) -> None:
-        """Refuse a table larger than we allow; a peer that says nothing about its size is let be."""
+        """Refuse a table that is larger than allowed.
+
+        A peer whose block does not mention a size is accepted.
+        """
         at = 0
         while at < len(block) and block[at] & 0xE0 == 0x20:
             size, used = decode_integer(block[at:], 5)
@@ -150,7 +155,9 @@ class Blocks(Generic[H]):
 
 
 def split(block: bytes) -> list[bytes]:
-    """The fields of a block, and changes of the table's size, each as its bytes (RFC 7541, 6).
+    """Split a block into fields and changes of the table's size (RFC 7541, 6).
+
+    Each is returned as its bytes.
 
     Raises:
         HPACKDecodingError, IndexError: the block ends within one.
@@ -182,7 +189,7 @@ def split(block: bytes) -> list[bytes]:
 
 
 def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
-    """A number of RFC 7541, 5.1, and where it ends."""
+    """Return a number of RFC 7541, 5.1, and the position of its end."""
     number = block[at] & mask
     at += 1
     if number < mask:
@@ -214,7 +221,7 @@ class _NotingTable(HeaderTable):
 
 
 def _checked(fields: Fields) -> Fields:
-    """The fields of a request; raises Malformed (RFC 9113, 8.2 and 8.3)."""
+    """Return the fields of a request; raises Malformed (RFC 9113, 8.2 and 8.3)."""
     pseudo: set[bytes] = set()
     regular = False
     for name, value in fields:
@@ -233,7 +240,7 @@ def _checked(fields: Fields) -> Fields:
 
 
 def require_regular(name: bytes, value: bytes) -> None:
-    """Refuse what is no header of HTTP/2; raises Malformed."""
+    """Refuse a pair that is no header of HTTP/2; raises Malformed."""
     if not _NAME.fullmatch(name):
         raise Malformed("a header name that is empty, has capitals or other characters that no name has")
     if name in _OF_HTTP_1 or (name == b"te" and value != b"trailers"):

@@ -1,4 +1,4 @@
-"""How much one peer may ask for, and how long it may take."""
+"""Limits on the requests of one peer, and on their time."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Final
 import msgspec
 
 RECEIVE_WINDOW: Final = 4 * 1024 * 1024
-"""What may be under way to us on all streams of a connection. It is given back as soon as it has been read: what is
-kept is bounded stream by stream."""
+"""Bytes that may be under way to the server on all streams of a connection.
+
+They are given back as soon as they have been read: what is kept is bounded stream by stream.
+"""
 BLOCK_BYTES_MAX: Final = 64 * 1024
-"""One block of headers, as it travels."""
+"""Bytes of one block of headers, as it travels."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The bounds of one connection, and how many there are."""
+    """The bounds of one connection, and on the number of connections."""
 
     connections_max: int = 1_000
     streams_max: int = 1_000
@@ -22,18 +24,24 @@ class Limits(msgspec.Struct, frozen=True):
     header_list_bytes_max: int = 64 * 1024
     """Names and values of one request, with 32 bytes for each."""
     long_bytes_max: int = 16 * 1024 * 1024
-    """What messages longer than a stream's window may need together, until they are whole; one is always let in."""
+    """Bytes that messages longer than a stream's window may need together.
+
+    They count until the messages are whole; one is always let in.
+    """
     oddities_max: int = 1_000
     """Resets, pings, settings, empty frames and the like, in a second."""
     handshake_s: float = 10.0
     request_s: float = 30.0
     """From the headers of a request to its end."""
     write_s: float = 30.0
-    """Without taking anything of what waits for it."""
+    """Time without taking anything of what waits for the peer."""
     idle_s: float = 75.0
-    """Between two requests; and without a sign of life while one is under way, before it is asked for one."""
+    """Time between two requests.
+
+    Also the time without a sign of life while a request is under way, after which the peer is pinged.
+    """
     linger_s: float = 2.0
-    """To take note of GOAWAY before the connection is cut."""
+    """Time to take note of GOAWAY before the connection is cut."""
 
     @property
     def shortest_s(self) -> float:

@@ -1,7 +1,8 @@
-"""What leaves a connection: answers at once where the peer's windows allow, in pieces as they open (RFC 9113, 5.2).
+"""The sending side of a connection (RFC 9113, 5.2).
 
-Promise: no window is ever exceeded, what belongs to one stream leaves in its order, and what waits is bounded by the
-streams that are open, each with one answer or one message.
+Answers leave at once where the peer's windows allow, in pieces as they open. Promise: no window is ever exceeded, what
+belongs to one stream leaves in its order, and what waits is bounded by the streams that are open, each with one answer
+or one message.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _Over = Callable[[Stream], None]
 
 
 class Outbox:
-    """What one connection sends on its streams.
+    """Sends the answers of one connection on its streams.
 
     Arguments:
         write: takes frames, in their order.
-        over: told when the answer on a stream has been sent to its end.
+        over: called when the answer on a stream has been sent to its end.
     """
 
     __slots__ = ("_held", "_over", "_write", "frame_bytes", "initial", "moved_s", "paused", "window")
@@ -41,24 +42,30 @@ class Outbox:
         self._write = write
         self._over = over
         self.window = DEFAULT_WINDOW
-        """What the peer takes on all streams together."""
+        """Bytes that the peer accepts on all streams together."""
         self.initial = DEFAULT_WINDOW
-        """What it takes on one stream."""
+        """Bytes that the peer accepts on one stream."""
         self.frame_bytes = DEFAULT_FRAME_BYTES
         self.paused = False
-        """Whether the socket takes no more: a window may be larger than what anybody should keep for a peer."""
+        """True while the socket takes no more.
+
+        A window may be larger than what the server should keep for a peer.
+        """
         self.moved_s = 0.0
-        """When something that had to wait was last put in or sent."""
+        """Time when something that had to wait was last queued or sent."""
         self._held: deque[_Held] = deque()
 
     @property
     def waits(self) -> bool:
-        """Whether something could not be sent yet."""
+        """True while something could not be sent yet."""
         return bool(self._held)
 
     @property
     def answer_waits(self) -> bool:
-        """Whether a whole answer could not be sent yet; a stream may wait for its reader as long as it likes."""
+        """True while a whole answer could not be sent yet.
+
+        A stream may wait for its reader without limit.
+        """
         return any(held.sent is None for held in self._held)
 
     def answer(self, stream: Stream, reply: Response) -> None:
@@ -80,7 +87,10 @@ class Outbox:
             self._over(stream)
 
     async def message(self, stream: Stream, data: bytes) -> None:
-        """Send data; returns when the peer's windows and the socket have let it through. One at a time on a stream."""
+        """Send data; return when the peer's windows and the socket have let it through.
+
+        One at a time on a stream.
+        """
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._put(_Held(stream, data, _OPEN, sent))
         await sent
@@ -92,13 +102,13 @@ class Outbox:
         self.release()
 
     def forget(self, stream: Stream) -> None:
-        """The stream is no more: what waits for it is not sent."""
+        """Drop what waits for a stream that is no more."""
         for held in [held for held in self._held if held.stream is stream]:
             self._held.remove(held)
             held.drop()
 
     def close(self) -> None:
-        """The connection is no more."""
+        """Drop everything: the connection is no more."""
         held, self._held = self._held, deque()
         for one in held:
             one.drop()
@@ -116,7 +126,7 @@ class Outbox:
             held.done(self._over)
 
     def _send(self, held: _Held) -> bool:
-        """Whether all of it has been sent."""
+        """Send what the windows allow; True when all of it has been sent."""
         stream = held.stream
         while held.left:
             size = min(len(held.left), self.window, self.initial - stream.debt, self.frame_bytes)
@@ -134,7 +144,10 @@ class Outbox:
 
 
 class _Held:
-    """Data, and what follows it: trailers, the end of the stream (empty), or more data (None)."""
+    """Data, and what follows it: trailers, the end of the stream, or more data.
+
+    Empty trailers are the end of the stream; None stands for more data.
+    """
 
     __slots__ = ("left", "sent", "stream", "trailers")
 

@@ -1,4 +1,7 @@
-"""An HTTP/2 port: who is connected, a sweep over all of them in place of a timer for each, and the end."""
+"""An HTTP/2 port: its connections, one sweep over all of them, and its end.
+
+The sweep stands in for a timer for each connection.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,13 @@ _TLS_HANDSHAKE_S: Final = 10.0
 
 
 class Port(Generic[H]):
-    """Everybody who is connected.
+    """The connected clients of a port.
 
     Arguments:
         read: makes of a request's fields what answers it; raises `headers.Malformed`.
         limits: the bounds of what clients may do.
-        on_crash: hears of faults of ours.
-        on_turned_away: told of each client beyond `limits.connections_max`.
+        on_crash: called with each fault of the server.
+        on_turned_away: called for each client beyond `limits.connections_max`.
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class Port(Generic[H]):
         return port
 
     def joined(self, connection: Connection) -> bool:
-        """A client has connected; False: one too many."""
+        """Add a client's connection; False for one beyond the bound."""
         if self._leaving or len(self._connections) >= self.limits.connections_max:
             self._turned_away()
             return False
@@ -100,13 +103,16 @@ class Port(Generic[H]):
         return True
 
     def left(self, connection: Connection) -> None:
-        """A client is gone."""
+        """Remove the connection of a client that is gone."""
         self._connections.discard(connection)
         if self._leaving and not self._connections:
             self._empty.set()
 
     def leave(self) -> None:
-        """Accept nobody, tell everybody, close each connection when its requests are answered."""
+        """Accept no client, and close each connection when its requests are answered.
+
+        Every client is notified by GOAWAY.
+        """
         self._leaving = True
         for server in self._servers:
             server.close()
@@ -116,7 +122,10 @@ class Port(Generic[H]):
             self._empty.set()
 
     async def closed(self, timeout_s: float) -> bool:
-        """Wait until every connection is closed; False when that takes longer than `timeout_s`."""
+        """Wait until every connection is closed.
+
+        Returns False when that takes longer than `timeout_s`.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 await self._empty.wait()

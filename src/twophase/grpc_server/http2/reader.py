@@ -1,7 +1,8 @@
-"""Bytes in, frames out: the part of a connection that knows how frames follow each other (RFC 9113, 3.4, 4 and 6.10).
+"""The part of a connection that turns bytes into frames.
 
-Promise: the frames are the same however the bytes are split into reads, nothing but one unfinished frame or block of
-headers is kept, and what no frame can be ends the connection with the error that RFC 9113 names.
+It knows how frames follow each other (RFC 9113, 3.4, 4 and 6.10). Promise: the frames are the same however the bytes
+are split into reads, nothing but one unfinished frame or block of headers is kept, and bytes that no frame can have end
+the connection with the error that RFC 9113 names.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _METHODS_OF_HTTP_1: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE
 
 
 class NotHttp2(Exception):
-    """The peer speaks something else; `is_http_1` says whether it is HTTP/1."""
+    """The peer speaks another protocol; `is_http_1`: HTTP/1."""
 
     def __init__(self, *, is_http_1: bool) -> None:
         super().__init__()
@@ -42,13 +43,13 @@ class NotHttp2(Exception):
 
 
 class FrameReader(abc.ABC):
-    """Splits what one peer sends. Subclasses take the frames."""
+    """Splits the bytes of one peer. Subclasses take the frames."""
 
     def __init__(self) -> None:
         self.greeted = False
-        """Whether the peer has said that it speaks HTTP/2."""
+        """True when the peer has sent the preface of HTTP/2."""
         self.deaf = False
-        """Whether what still comes is of no interest."""
+        """True when further bytes are of no interest."""
         self._rest = b""
         self._block_stream = 0
         self._block_flags = 0
@@ -56,7 +57,7 @@ class FrameReader(abc.ABC):
         self._block_bytes = 0
 
     def feed(self, data: bytes) -> None:
-        """Take what was read.
+        """Take the bytes of one read.
 
         Raises:
             ConnectionFault: the connection cannot go on. NotHttp2: it never began.
@@ -69,7 +70,10 @@ class FrameReader(abc.ABC):
         self._rest = data[at:]
 
     def _greet(self, data: bytes) -> int:
-        """Look for the preface and the SETTINGS that must follow it; how much of `data` is done with."""
+        """Look for the preface and the SETTINGS that must follow it.
+
+        Returns the number of bytes of `data` that are read.
+        """
         size = min(len(data), len(PREFACE))
         if data[:size] != PREFACE[:size]:
             if size < 4 and any(method.startswith(data) for method in _METHODS_OF_HTTP_1):
@@ -85,7 +89,10 @@ class FrameReader(abc.ABC):
         return len(PREFACE)
 
     def _split(self, data: bytes, at: int) -> int:
-        """Take every whole frame from `at` on; where the first that is not whole begins."""
+        """Take every whole frame from `at` on.
+
+        Returns the start of the first unfinished one.
+        """
         end = len(data)
         while end - at >= HEAD_BYTES and not self.deaf:
             high, low, kind, flags, stream = HEAD.unpack_from(data, at)
@@ -144,31 +151,34 @@ class FrameReader(abc.ABC):
 
     @abc.abstractmethod
     def take_greeting(self) -> None:
-        """The peer speaks HTTP/2."""
+        """Note that the peer speaks HTTP/2."""
 
     @abc.abstractmethod
     def take_data(self, flags: int, stream: int, payload: bytes) -> None:
-        """A DATA frame."""
+        """Take a DATA frame."""
 
     @abc.abstractmethod
     def take_block(self, flags: int, stream: int, block: bytes) -> None:
-        """A whole block of headers."""
+        """Take a whole block of headers."""
 
     @abc.abstractmethod
     def take_other(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        """Any other frame."""
+        """Take any other frame."""
 
     @abc.abstractmethod
     def take_fault(self, fault: StreamFault) -> None:
-        """One stream cannot go on."""
+        """Note that one stream cannot continue."""
 
     @abc.abstractmethod
     def odd(self) -> None:
-        """The peer did what a proper one does now and then; raises ConnectionFault when it does it too often."""
+        """Count a frame that a proper peer sends only now and then.
+
+        Raises ConnectionFault when there are too many.
+        """
 
 
 def unpadded(flags: int, payload: bytes) -> bytes:
-    """The payload without its padding; raises ConnectionFault."""
+    """Return the payload without its padding; raises ConnectionFault."""
     if not flags & PADDED:
         return payload
     if not payload or payload[0] >= len(payload):

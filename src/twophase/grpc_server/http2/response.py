@@ -1,4 +1,4 @@
-"""A whole answer to a request, as frames that are ready for any stream of any connection."""
+"""A whole answer to a request, as frames for any stream of any connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ class Response:
         self.body = body
         self.trailers = trailers
         self.parts: tuple[bytes, ...] = ()
-        """The frames, cut where the stream's number belongs; empty when they are longer than frames may be."""
+        """The frames, cut where the stream's number belongs.
+
+        Empty when they are longer than frames may be.
+        """
         if max(len(headers), len(body), len(trailers)) <= DEFAULT_FRAME_BYTES:
             self.parts = self._cut()
 

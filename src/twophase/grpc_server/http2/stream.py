@@ -1,4 +1,4 @@
-"""One request and its answer on a connection: the connection's record of it, and its handler.
+"""One request and its answer on a connection: its record and its handler.
 
 A handler is a subclass of `Stream`; the connection calls it, and it knows the connection only as a `Peer`. So nothing
 that answers requests imports the connection.
@@ -42,16 +42,25 @@ class Peer(Protocol):
 
 
 class Head(Protocol):
-    """The meaning of a request's headers to its handler; one object for all requests with the same headers."""
+    """The meaning of a request's headers to its handler.
+
+    One object serves all requests with the same headers.
+    """
 
     @property
     def begin(self) -> Callable[[Peer, int, Any], Stream]:
-        """Called with the connection, the stream's number and this object: makes the handler of a request."""
+        """The function that makes the handler of a request.
+
+        It is called with the connection, the stream's number and this object.
+        """
         ...
 
     @property
     def eager(self) -> bool:
-        """True when the handler starts with the headers (`Stream.started`), not with the first data."""
+        """True when the handler starts with the headers (`Stream.started`).
+
+        Otherwise it starts with the first data.
+        """
         ...
 
 
