@@ -1,7 +1,7 @@
-"""The `twophase` command: one table of commands, each imported only when it is used.
+"""The table of all commands of `twophase`, each imported only when it is used.
 
-So `twophase barrier install` needs no server's libraries, and a command whose extra is not installed says which one
-to install instead of failing on an import. Other distributions add commands (`plugins`).
+So `twophase barrier install` needs no server's libraries, and a command whose extra is not installed names the extra to
+install instead of failing on an import. Other distributions add commands (`plugins`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from twophase.core.errors import TwophaseError
 
 
 class LazyCommand(NamedTuple):
-    """One command: the module whose `app` it is, and the extra that brings its libraries."""
+    """One command: the module of its `app`, and the extra that brings its libraries."""
 
     name: str
     module: str
@@ -55,7 +55,10 @@ Examples:
 _BY_NAME: Final = {command.name: command for command in COMMANDS}
 EXIT_FAILED: Final = 1
 EXIT_INCOMPLETE: Final = 2
-"""A library is missing: for every command the code that says it could not do its work."""
+"""A library is missing.
+
+For every command this is the exit code of one that could not do its work.
+"""
 
 
 class LazyGroup(TyperGroup):
@@ -64,11 +67,11 @@ class LazyGroup(TyperGroup):
     _names_only = False
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 -- the base class' signature
-        """All names: the table's in its order, then the plug-ins'."""
+        """Return all names: the table's in its order, then the plug-ins'."""
         return list(_summaries())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 -- the same
-        """The command of a name, imported now; None for an unknown name.
+        """Return the command of a name, imported now; None for an unknown name.
 
         Raises:
             SystemExit: a library it needs is not installed.
@@ -96,7 +99,7 @@ class LazyGroup(TyperGroup):
 
 
 def _summaries() -> dict[str, str]:
-    """Every command's line of help; a plug-in does not replace a command of the table."""
+    """Return every command's line of help; the table's commands win over plug-ins."""
     found = {name: plugin.summary for name, plugin in plugins.plugins().items() if name not in _BY_NAME}
     return {command.name: command.summary for command in COMMANDS} | found
 
@@ -151,7 +154,10 @@ def _options(
 
 
 def main() -> None:
-    """Entry point of the `twophase` command; an error of ours is one line and an exit code, never a trace."""
+    """Run the `twophase` command.
+
+    An error of twophase is one line and an exit code, never a trace.
+    """
     try:
         app(prog_name="twophase")  # also of `python -m twophase`: completion is bound to this name
     except TwophaseError as error:

@@ -1,4 +1,4 @@
-"""`twophase barrier …`: the barrier table of a business database, installed and cleaned."""
+"""`twophase barrier …`: install and clean the barrier table of a database."""
 
 from __future__ import annotations
 
@@ -92,7 +92,10 @@ def clean(
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing; say what would be removed.")] = False,
 ) -> None:
-    """Remove barrier rows that no verdict and no call can need any more. Safe to repeat, at any time."""
+    """Remove barrier rows that no verdict and no call can need any more.
+
+    Safe to repeat, at any time.
+    """
     try:
         validate_table(table)
         known = for_sync(read_url(url))

@@ -1,7 +1,8 @@
-"""Consoles of the command line: a text is printed as it stands, never read as markup.
+"""Consoles of the command line, which print a text unchanged.
 
-What is printed comes from others: addresses, errors of drivers, paths, names. `twophase-spark[sqlite]` must not lose
-its extra, and a stray `[/x]` must not end the command. Colour is given by style, or by `rich.text.Text`.
+No text is read as markup: texts come from outside, as addresses, errors of drivers, paths, names.
+`twophase-spark[sqlite]` must not lose its extra, and a stray `[/x]` must not end the command. Colour is given by style,
+or by `rich.text.Text`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from rich.console import Console
 
 
 def plain_console(*, stderr: bool = False, width: int | None = None) -> Console:
-    """A console that reads no markup, and no names of emoji.
+    """Return a console that reads no markup, and no names of emoji.
 
     >>> from io import StringIO
     >>> console = plain_console()

@@ -1,6 +1,6 @@
-"""A database's URL as an operator types it: what is wrong with it, where it leads, and why its database refused.
+"""A database's URL as an operator types it: its errors, its file, and refusals.
 
-Keeps one promise: whatever a driver says is shown, and the password in the URL never is.
+Promise: the text of a driver's error is shown, and the password in the URL never is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _TEXT_MAX = 500
 
 
 def read_url(text: str) -> sqlalchemy.URL:
-    """The URL, with the driver that our extras bring where it names none.
+    """Return the URL, with twophase's own driver where it names none.
+
+    An extra brings that driver.
 
     Raises:
         ConfigurationError: no URL, of no database we know, or of a SQLite database that is no file.
@@ -53,7 +55,9 @@ def read_url(text: str) -> sqlalchemy.URL:
 
 
 def for_sync(url: sqlalchemy.URL) -> sqlalchemy.URL:
-    """The same database by the driver that our extras bring, when the URL names an async one.
+    """Return the same database's URL with a synchronous driver.
+
+    An async driver is replaced by the one that twophase's extras bring.
 
     >>> for_sync(sqlalchemy.make_url("postgresql+asyncpg://me@db/bank")).drivername
     'postgresql+psycopg'
@@ -64,7 +68,7 @@ def for_sync(url: sqlalchemy.URL) -> sqlalchemy.URL:
 
 
 def sqlite_file(url: sqlalchemy.URL) -> Path | None:
-    """The file that a SQLite URL means, with its whole path; None for other databases.
+    """Return the whole path of a SQLite URL's file; None for other databases.
 
     Raises:
         ConfigurationError: there is no folder for it.
@@ -81,7 +85,7 @@ def sqlite_file(url: sqlalchemy.URL) -> Path | None:
 
 
 def why_refused(error: Exception, url: sqlalchemy.URL) -> str:
-    """What the driver reported, in one sentence, without the password.
+    """Return the driver's report in one sentence, without the password.
 
     >>> url = sqlalchemy.make_url("postgresql://me:secret@db/bank")
     >>> why_refused(ConnectionRefusedError("secret: refused"), url)
@@ -99,7 +103,7 @@ def _is_unreachable(error: Exception, text: str) -> bool:
     cause = getattr(error, "orig", None) or error
     if isinstance(cause, OSError):
         return True
-    # psycopg gives no code for what happens before a session stands; "FATAL" is what a reached server says.
+    # psycopg gives no code for what happens before a session exists; only a reached server's text has "FATAL".
     nameless = type(cause).__module__.partition(".")[0] == "psycopg" and getattr(cause, "sqlstate", None) is None
     return code_of(error) in _UNREACHABLE or (nameless and "FATAL" not in text)
 

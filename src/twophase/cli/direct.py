@@ -1,4 +1,7 @@
-"""A server is asked directly: the proxies of the environment, meant for the world outside, are not used."""
+"""Direct requests to a server: the proxies of the environment are not used.
+
+Those are meant for the world outside.
+"""
 
 from __future__ import annotations
 

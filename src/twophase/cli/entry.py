@@ -1,6 +1,6 @@
-"""Entry point of the `twophase` command: it needs nothing that the base installation has not.
+"""Entry point of the `twophase` command; it needs the base installation only.
 
-The script is always installed, the library that it reads its arguments with comes with the extras.
+The script is always installed; the library that reads its arguments comes with the extras.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import sys
 from typing import Final
 
 _EXIT_INCOMPLETE: Final = 2
-"""As for a command whose libraries are missing (`cli.app`)."""
+"""The exit code of a command whose libraries are missing, as in `cli.app`."""
 
 
 def main() -> None:
-    """Run the command; without its library say which extra brings it."""
+    """Run the command; without its library print which extra brings it."""
     try:
         from twophase.cli import app  # noqa: PLC0415 -- needs typer, an extra
     except ModuleNotFoundError as error:

@@ -6,7 +6,9 @@ from twophase.core.errors import StoreError, TwophaseError
 
 
 def error_text(error: TwophaseError) -> str:
-    """Say what happened and what to do; a message's fate only where there is a message.
+    """Return what happened and what to do about it.
+
+    A message's fate is included only where there is a message.
 
     >>> from twophase.core.errors import CoordinatorUnreachable
     >>> error_text(CoordinatorUnreachable("http://pay:1 cannot be reached", remedy="Start it."))

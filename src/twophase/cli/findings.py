@@ -1,4 +1,7 @@
-"""Findings of a doctor: what was looked at, what there is, and what to do about it; one or two lines each."""
+"""Findings of a doctor, in one or two lines each.
+
+A finding has the thing that was looked at, its condition, and what to do about it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _WHAT_WIDTH: Final = 14
 
 
 def show(console: Console, finding: Finding) -> None:
-    """Print a finding; its texts are shown as they stand, never read as markup."""
+    """Print a finding; its texts are shown unchanged, never read as markup."""
     line = Text(f"{finding.level.value:<7}", style=_STYLES[finding.level])
     line.append(f"  {finding.what:<{_WHAT_WIDTH}}  {finding.found}", style="default not bold")
     console.print(line, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`twophase migrate`: the schema of the coordinator's own store, made or brought to the newest version."""
+"""`twophase migrate`: create or upgrade the schema of the coordinator's own store."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def migrate(
         bool, typer.Option("--print", help="Print the statements that create a new store; connect to nothing.")
     ] = False,
 ) -> None:
-    """Create or upgrade the schema of the coordinator's store. Safe to repeat; versions only go forward.
+    """Create or upgrade the schema of the coordinator's store.
 
-    A server does this by itself at its start when its user may create tables.
+    Safe to repeat; versions only go forward. A server does this by itself at its start when its user may create tables.
     """
     try:
         if print_only:

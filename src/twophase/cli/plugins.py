@@ -56,7 +56,7 @@ def load(plugin: Plugin) -> Any:
         command = typer.main.get_command(plugin.entry.load())
     except ModuleNotFoundError as error:
         raise PluginBroken(f"the package {error.name!r} is incomplete or missing. {remedy}") from error
-    except Exception as error:  # any mistake of a package that is not ours, which must not end in a traceback
+    except Exception as error:  # a mistake of another package must not end in a traceback
         where = f"`python -c 'import {plugin.entry.module}'` shows where"
         text = " ".join(str(error).split())
         raise PluginBroken(

@@ -25,7 +25,7 @@ Examples:
 
 
 def _end() -> str:
-    """Examples and all settings, for the end of the help text."""
+    """Return examples and all settings, for the end of the help text."""
     lines = [
         _EXAMPLES,
         "",

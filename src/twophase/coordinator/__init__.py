@@ -1,14 +1,15 @@
-"""The service between a store and destinations; knows no wire format.
+"""The service between a store and destinations; it knows no wire format.
 
-Its rooms stand on each other, in reading order:
+Its packages, in reading order:
 
-* `messages`: one in memory (`active`), all of them (`active`), when each is due, and how it is shown;
-* `deciding`: `machine` is the only place that applies the lifecycle table, `changes` says what each action is,
-  `group_commit` makes them durable (group commit), `confirmed` and `replies` tell what became of them;
-* `calling`: `delivery` and `checkback`, their `calls` within the bounds of `limiter`, `stopping`, `alerts`;
-* `upkeep`: `recovery` (what memory does not hold), `retention`, `horizon`;
-* `nodes`: one of several on a store (`membership`, `node`), whose rows are whose (`moved`), whose clock counts.
+* `state`: the messages in memory (`active_message`, `active_set`) and their due times (`times`, `timers`). `machine` is
+  the only module that applies the lifecycle table, `actions` has the function of each action, `group_commit` makes the
+  changes durable, `committed` and `refusal` are what follows a change;
+* `dispatch`: `delivery` calls branches and `check_back` asks producers, by `calls` within the bounds of `limiter`;
+  `force_stop`, `alerts`;
+* `maintenance`: `recovery` (rows that memory does not hold), `retention`, `horizon`, `probing`;
+* `cluster`: one of several nodes on a store (`membership`, `node`), the ownership of rows, the store's clock.
 
-Around them: `admission` (which requests are taken), `operator` (what a person may do), `engine`, which puts together
-what concerns messages in memory, and `coordinator`, which joins it to the rest.
+Around them: `admission` (which requests are accepted), `operator` (the acts of operators), `topics`, and `coordinator`,
+which joins everything.
 """

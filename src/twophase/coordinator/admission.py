@@ -1,4 +1,4 @@
-"""Admission: refuses requests beyond the bounds, and finds the message that a request is about.
+"""Admission: refuses requests beyond the bounds, and finds a request's message.
 
 The message is in memory, new, or looked up in the store. A request beyond the bounds is refused before anything is done
 for it. A gid has at most one message in memory, because every requested one is found or made here.
@@ -21,7 +21,7 @@ from twophase.core.topic import TOPIC_PREFIX
 
 
 class Admission:
-    """See the module.
+    """Accepts requests and finds their messages; see the module.
 
     Arguments:
         runtime: the surroundings.
@@ -62,7 +62,7 @@ class Admission:
 
     @property
     def draining(self) -> bool:
-        """True when they never will be again."""
+        """True when requests will never be accepted again."""
         return self._draining
 
     @property
@@ -71,7 +71,10 @@ class Admission:
         return len(self._lookups)
 
     def admit(self, message: Message, on_reply: OnReply) -> ActiveMessage | None:
-        """Return the message that a prepare or submit is about; None when the request was refused and answered."""
+        """Return the message that a prepare or submit is about.
+
+        None when the request was refused and answered.
+        """
         gid = message.gid
         active = self._memory.get(gid)
         if self._turned_away(gid, active, on_reply):
@@ -85,7 +88,10 @@ class Admission:
         return self._memory.add(message)
 
     def find(self, gid: str, on_reply: OnReply) -> ActiveMessage | None:
-        """Return the message of a gid, from memory or looked up; None when the request was refused and answered."""
+        """Return the message of a gid, from memory or looked up.
+
+        None when the request was refused and answered.
+        """
         active = self._memory.get(gid)
         if self._turned_away(gid, active, on_reply):
             return None

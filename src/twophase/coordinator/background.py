@@ -9,7 +9,9 @@ from typing import Any
 
 
 async def end(task: asyncio.Task[Any] | None) -> None:
-    """Cancel a task and wait until it is over, whatever it ends with; None is over already.
+    """Cancel a task and wait until it is over, whatever it ends with.
+
+    None is over already.
 
     >>> async def forever() -> None:
     ...     await asyncio.Event().wait()
@@ -41,7 +43,7 @@ async def rest(seconds: float, told: asyncio.Event) -> None:
 
 
 class Background:
-    """Work that goes on until it is stopped, under a name that a debugger shows."""
+    """Work that continues until it is stopped, under a name that a debugger shows."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -53,11 +55,14 @@ class Background:
         return self._task is not None
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin; what ran before has been stopped."""
+        """Begin the work; earlier work has been stopped."""
         assert self._task is None, "it does not run"
         self._task = asyncio.get_running_loop().create_task(work, name=self._name)
 
     async def stop(self) -> None:
-        """Cancel it and wait until it is over. Safe to call twice, and before `start`."""
+        """Cancel the work and wait until it is over.
+
+        A second call, and a call before `start`, are safe.
+        """
         task, self._task = self._task, None
         await end(task)

@@ -1,8 +1,9 @@
-"""The coordinator: accepts requests, keeps what it acknowledged, and drives every message to its end.
+"""The coordinator: keeps what it acknowledged, drives each message to its end.
 
-Requests have callbacks instead of results because they are the hot path; each is answered exactly once. A request
-passes `admission` and the state machine, whose changes the group commit makes durable; `dispatcher` calls branches and
-asks producers. Beside them run recovery, retention, probes, and the membership among the nodes of a shared store.
+It accepts requests. They have callbacks instead of results because they are the hot path; each is answered exactly
+once. A request passes `admission` and the state machine, whose changes the group commit makes durable; `dispatcher`
+calls branches and asks producers. Beside them run recovery, retention, probes, and the membership among the nodes of a
+shared store.
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ _GIVE_ADDRESS: Final = (
 
 
 class Coordinator:
-    """One node between a store and destinations, from its start to its end; it lives in one event loop.
+    """One node between a store and destinations, from its start to its end.
 
-    `clock` is its time: the store's where nodes share it. `topics` has the subscribers of `topic://name`. It implements
-    the state machine's `Listener`. Nothing runs before `start`.
+    It lives in one event loop. `clock` is its time: the store's where nodes share it. `topics` has the subscribers of
+    `topic://name`. It implements the state machine's `Listener`. Nothing runs before `start`.
 
     Arguments:
         store: keeps the messages; started and stopped by this coordinator.
@@ -116,7 +117,7 @@ class Coordinator:
         self.store_failed: Callable[[], None] = self._recovery.fault
 
     async def start(self) -> None:
-        """Open the store, take up everything unfinished, and accept requests.
+        """Open the store, read everything unfinished, and accept requests.
 
         Raises:
             StoreError: the store refuses to start; its class says why.
@@ -134,7 +135,10 @@ class Coordinator:
         self.probing.start()
 
     async def drain(self, timeout_ms: int) -> None:
-        """Take no new work, cut nothing: end the calls and changes under way, within `timeout_ms`."""
+        """Accept no new work, cut nothing: end the calls and changes under way.
+
+        It takes no longer than `timeout_ms`.
+        """
         await self._end_work()
         await self._membership.leave()
         try:
@@ -149,7 +153,10 @@ class Coordinator:
             self._machine.answer_waiters(active, Reply(ShuttingDown(gid=active.message.gid), active.state))
 
     async def stop(self) -> None:
-        """Stop all work at once, answer every requester, close the store. Safe to call twice."""
+        """Stop all work at once, answer every requester, close the store.
+
+        A second call is safe.
+        """
         await self._end_work()
         await self._membership.stop()
         self._machine.group_commit.halt()
@@ -178,11 +185,17 @@ class Coordinator:
         return self._admission.is_open
 
     async def fatal(self) -> StoreError:
-        """Wait for the error after which this node must stop: another process has taken its place."""
+        """Wait for the error after which this node must stop.
+
+        Another process has taken its slot.
+        """
         return await self._node.fatal()
 
     def tick(self) -> None:
-        """Look at the clock now: a test's has moved, or the store's is another than was thought."""
+        """Look at the clock now.
+
+        A test has moved it, or the store's differs from what was known.
+        """
         self._recovery.wake()
         self._retention.wake()
         self.probing.wake()
@@ -190,7 +203,7 @@ class Coordinator:
         self._memory.timers.tick()
 
     def prepare(self, message: Message, on_reply: OnReply, created_ms: int | None = None) -> None:
-        """Remember a message whose fate its producer's local transaction will decide.
+        """Keep a message whose fate its producer's local transaction will decide.
 
         Arguments:
             created_ms: when it was begun at another coordinator, 0 for unknown; None: now.
@@ -205,7 +218,7 @@ class Coordinator:
             self._machine.handle(active, Trigger(_PREPARE, message, on_reply, created_ms=created_ms))
 
     def submit(self, message: Message, on_reply: OnReply, created_ms: int | None = None) -> None:
-        """Call the branches of a message without a local transaction, or with a committed one.
+        """Call the branches of a message with a committed local transaction, or none.
 
         `created_ms`: as `prepare`.
         """
@@ -214,17 +227,17 @@ class Coordinator:
             self._machine.handle(active, Trigger(_SUBMIT, message, on_reply, _BY_SUBMIT, created_ms=created_ms))
 
     def abort(self, gid: str, on_reply: OnReply) -> None:
-        """The local transaction is rolled back: call nothing."""
+        """Call nothing: the local transaction is rolled back."""
         active = self._admission.find(gid, on_reply)
         if active is None:
             return
         self._machine.handle(active, Trigger(Event.ABORT, None, on_reply, DecidedBy.ABORT, "the producer aborted"))
 
     def confirm(self, gid: str, on_reply: OnReply) -> None:
-        """The local transaction of a *prepared* message is committed: call its branches.
+        """Call the branches of a *prepared* message: its local transaction is committed.
 
-        Unlike `submit` it begins nothing. The reply's state tells: ABSENT, no such message; FAILED, the opposite was
-        decided before.
+        Unlike `submit` it begins nothing. The reply's state shows the outcome: ABSENT, no such message; FAILED, the
+        opposite was decided before.
         """
         active = self._admission.find(gid, on_reply)
         if active is not None:
@@ -242,7 +255,9 @@ class Coordinator:
         return view_of(row, await self._runtime.store.attempts(gid))
 
     async def search(self, wanted: Search, position: str, limit: int) -> tuple[list[MessageView], str]:
-        """A page of the messages that a person looks for, without what went wrong, and where the next one begins.
+        """Return a page of the messages that a person looks for, and the next position.
+
+        The messages come without their record of what went wrong.
 
         Raises:
             InvalidRequest: no page ended with this position.
@@ -251,19 +266,25 @@ class Coordinator:
         return await page_of(self._runtime.store, wanted, position, limit)
 
     async def overview(self) -> Overview:
-        """Counts and ages of what is unfinished, from the store."""
+        """Return counts and ages of what is unfinished, from the store."""
         return await self._runtime.store.overview()
 
     async def nodes(self) -> Sequence[NodeSeen]:
-        """The places on the store; one where it is not shared."""
+        """Return the node slots of the store; one where it is not shared."""
         return await self._runtime.store.nodes()
 
     def busiest(self, limit: int) -> list[tuple[str, int, int]]:
-        """The destinations of most of this node's branch calls, as (destination, in flight, waiting)."""
+        """Return the destinations of most of this node's branch calls.
+
+        Each is (destination, in flight, waiting).
+        """
         return self._dispatcher.branch_calls.limiter.busiest(limit)
 
     async def horizon(self, check_prefix: str, identity: str) -> Horizon:
-        """Up to when all is decided and delivered; see `coordinator.maintenance.horizon`."""
+        """Return the time up to which all is decided and delivered.
+
+        See `coordinator.maintenance.horizon`.
+        """
         return await horizon(self._runtime.store, check_prefix, identity)
 
     async def history_horizon_ms(self) -> int:

@@ -1,6 +1,7 @@
-"""Observer of a coordinator: metrics and logs subscribe, the coordinator knows neither.
+"""Observer of a coordinator: metrics and logs subscribe.
 
-Calls come on the hot path, so an observer counts and returns; it never raises, blocks or awaits.
+The coordinator knows neither. Events arrive on the hot path, so an observer counts and returns; it never raises, blocks
+or awaits.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from twophase.stores.base import Attempt, Purged
 
 
 class Observer(Protocol):
-    """Hears what happens. Durations are in seconds."""
+    """Receives the events of a coordinator. Durations are in seconds."""
 
     def flushed(self, items: int, seconds: float) -> None:
         """A flush made `items` changes durable."""
 
     def flush_failed(self, code: str, what: str = "") -> None:
-        """A flush failed with this error code and text; its requests were answered with it."""
+        """A flush failed with this error code and text.
+
+        Its requests were answered with it.
+        """
 
     def check_back_answered(self, verdict: str, seconds: float) -> None:
         """A producer was asked, and this is how the answer was understood."""
@@ -27,13 +31,16 @@ class Observer(Protocol):
         """A branch was called, and this is how the answer was understood."""
 
     def not_done(self, attempt: Attempt) -> None:
-        """A branch call or a check-back did not end the matter, and is repeated later."""
+        """A branch call or a check-back had no success, and is repeated later."""
 
     def probed(self, result: str) -> None:
         """A check address was probed, and this is its condition."""
 
     def check_address_failing(self, target: str, state: str, what: str, remedy: str) -> None:
-        """The check address `target` cannot answer check-backs, or fails for another reason than before."""
+        """The check address `target` cannot answer check-backs.
+
+        It fails since now, or for another reason than before.
+        """
 
     def check_address_well(self, target: str) -> None:
         """A check address that was reported as failing answers again."""
@@ -45,19 +52,34 @@ class Observer(Protocol):
         """A message became final."""
 
     def parked(self, gid: str, why: str) -> None:
-        """A message is not tried any more, until an operator redrives it or a request decides it."""
+        """A message is not tried any more.
+
+        An operator's redrive or a request that decides it ends that.
+        """
 
     def alerted(self, result: str, place: str, what: str = "") -> None:
-        """An alert was sent to the webhook at `place`, failed there, or found no room in the queue."""
+        """An alert was sent to the webhook at `place`, failed there, or was dropped.
+
+        It is dropped when the queue is full.
+        """
 
     def incident(self, gid: str, what: str) -> None:
-        """A contrary decision arrived and was refused: someone's promise is broken, a person should look."""
+        """A contrary decision arrived and was refused.
+
+        A promise is broken: a person should look.
+        """
 
     def joined(self, node: int, epoch: int) -> None:
-        """This node has taken a place on a store that several share: at the start, or again after it was fenced."""
+        """This node has taken a slot of a store that several share.
+
+        It does so at the start, or again after it was fenced.
+        """
 
     def fenced(self, node: int, epoch: int) -> None:
-        """Another node has ended this node's tenure; it forgets everything, and takes a place anew."""
+        """Another node has fenced this node.
+
+        It forgets everything, and takes a slot anew.
+        """
 
     def adopted(self, messages: int) -> None:
         """This node has adopted unfinished messages of nodes that are gone."""
@@ -66,7 +88,10 @@ class Observer(Protocol):
         """Prepared messages that another node owns now were not asked about."""
 
     def heartbeat_failed(self, code: str, what: str = "") -> None:
-        """The store did not renew this node's lease, or let it adopt or rejoin; it is tried again."""
+        """The store did not renew this node's lease, or let it adopt or rejoin.
+
+        It is tried again.
+        """
 
     def purged(self, step: Purged) -> None:
         """One step of cleaning has removed old rows and raised the history horizon."""
@@ -75,7 +100,7 @@ class Observer(Protocol):
         """A cleaning has ended; the numbers are the rows removed."""
 
     def cleaning_failed(self, code: str, what: str = "") -> None:
-        """A cleaning has failed with this error code; the next one goes on."""
+        """A cleaning has failed with this error code; the next one continues."""
 
     def topics_failed(self, code: str, what: str = "") -> None:
-        """The store did not say whether topics have changed; it is asked again."""
+        """The store did not answer whether topics have changed; it is asked again."""

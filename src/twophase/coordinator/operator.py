@@ -1,8 +1,8 @@
-"""The operator's acts on a message: stop, park, redrive, redirect it, have it tried now; each act is on record.
+"""The operator's acts on a message; each is on record.
 
-Promise (rules 23 and 24): an operator goes through the lifecycle table like a producer, at any node; a message of
-another node is moved here by compare-and-set. Each act is on record in the same commit as its change: who, when, what
-and why, and no payload.
+They are stop, park, redrive, redirect, and retry now. Promise (rules 23 and 24): an operator goes through the lifecycle
+table like a producer, at any node; a message of another node is moved here by compare-and-set. Each act is recorded in
+the same commit as its change: who, when, what and why, and no payload.
 """
 
 from __future__ import annotations
@@ -25,22 +25,25 @@ from twophase.core.redirect import Move, Redirection, redirect
 from twophase.stores.base import Attempt, AttemptKind, DecidedBy, LiveRow
 
 LATER_ROWS_MAX: Final = 10_000
-"""Rows that one request looks at for those that wait."""
+"""Rows that one request reads to find those that wait."""
 _PAGE_ROWS: Final = 100
-"""Read at once, with their payloads."""
+"""Rows read at once, with their payloads."""
 _NAME_BYTES_MAX: Final = 100
 
 Validate = Callable[[Message, Sequence[Move]], None]
 
 
 class Act(msgspec.Struct, frozen=True):
-    """The operator and the reason of an act, in the operator's own words; may be empty."""
+    """The operator and the reason of an act, in the operator's own words.
+
+    Both may be empty.
+    """
 
     by: str = ""
     reason: str = ""
 
     def told(self, verb: str) -> str:
-        """The act in a few words, on one line.
+        """Return the act in a few words, on one line.
 
         >>> Act("eve", "the order was cancelled").told("stopped")
         'stopped by eve: the order was cancelled'
@@ -51,7 +54,7 @@ class Act(msgspec.Struct, frozen=True):
 
 
 class Operator:
-    """Does what operators ask for, one message at a time.
+    """Performs the acts of operators, one message at a time.
 
     Arguments:
         runtime: the surroundings.
@@ -72,15 +75,18 @@ class Operator:
         self._clock = runtime.clock
         self._find = find
         self.attempts_max = runtime.settings.attempts_max
-        """Default number of consecutive failed rounds before a message is parked; 0 disables parking."""
+        """Default number of consecutive failed rounds before a message is parked.
+
+        0 disables parking.
+        """
         self.earliest_ms = memory.times.earliest_ms
         """From (state, message, created_ms): the earliest time of a try."""
 
     async def stop(self, gid: str, act: Act) -> Reply:
-        """Fail a message that is not final. A prepared one's producer is asked first, and its verdict wins.
+        """Fail a message that is not final.
 
-        The reply's error: UnknownMessage, or StateConflict when it is final, or when its transaction has committed and
-        it is delivered.
+        A prepared one's producer is asked first, and its verdict wins. The reply's error: UnknownMessage, or
+        StateConflict when it is final, or when its transaction has committed and it is delivered.
 
         Raises:
             StoreError: the store cannot be read.
@@ -106,9 +112,10 @@ class Operator:
         return refused if row is None else await self._perform(gid, Event.REDRIVE, "redrive", act.told("redriven"))
 
     async def retry_now(self, gid: str, act: Act) -> Reply:
-        """Ask or call now instead of after the pause; not before its timeout_to_fail or delay is over.
+        """Ask or call now instead of after the pause.
 
-        Errors as for `stop`; also StateConflict: it is parked, and stays so.
+        Nothing is tried before its timeout_to_fail or delay is over. Errors as for `stop`; also StateConflict: it is
+        parked, and stays so.
         """
         row, refused = await self._find_live(gid, "retry")
         if row is None:
@@ -119,12 +126,12 @@ class Operator:
         return await self._perform(gid, Event.HURRY, "retry-now", act.told("tried now"))
 
     async def retry_later_ones(self, after_ms: int, limit: int, act: Act) -> tuple[int, bool]:
-        """Try now what would be tried more than `after_ms` from now only; at most `limit` messages, of any node.
+        """Try messages now that would wait longer than `after_ms`; at most `limit`.
 
-        What has not been tried yet, because its time has not come, is left alone.
+        They are messages of any node. One that has not been tried yet, because its time has not come, is not changed.
 
         Returns:
-            How many are tried now, and whether there are more of them.
+            The number of messages tried now, and True when there are more of them.
         """
         position = (self._clock.now_ms() + after_ms, "\U0010ffff")
         waiting: list[str] = []
@@ -148,7 +155,9 @@ class Operator:
     async def redirect(
         self, gid: str, wanted: Redirection, act: Act, validate: Validate, *, dry_run: bool = False
     ) -> tuple[Reply, tuple[Move, ...]]:
-        """Give open calls, or the check-back, another address, and try there; what is parked stays so.
+        """Give open calls, or the check-back, another address, and try there.
+
+        A parked message stays so.
 
         Arguments:
             validate: raises InvalidRequest when the message as it would be cannot be called.
@@ -175,7 +184,7 @@ class Operator:
         return reply, trigger.moves if reply.error is None else ()
 
     async def _find_live(self, gid: str, verb: str) -> tuple[LiveRow | None, Reply]:
-        """The message, or why nothing can be done to it."""
+        """Return the message, or the reason why no act is possible."""
         row = await self._store.get(gid)
         if row is None:
             unknown = UnknownMessage(f"no message {gid!r} found, cannot {verb}.", gid=gid)
@@ -189,7 +198,10 @@ class Operator:
         return await self._handle(gid, Trigger(event, None, None, DecidedBy.OPERATOR, told), verb)
 
     async def _handle(self, gid: str, trigger: Trigger, verb: str = "") -> Reply:
-        """Apply an operator's act, and record it under `verb`, unless its action makes its own record."""
+        """Apply an operator's act, and record it under `verb`.
+
+        An empty verb: the action makes its own record.
+        """
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         trigger.on_reply = answers(future)
         active = self._find(gid, trigger.on_reply)

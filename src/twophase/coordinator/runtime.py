@@ -1,4 +1,7 @@
-"""The surroundings of a coordinator's parts: one value instead of five constructor arguments."""
+"""The surroundings of a coordinator's parts.
+
+They are one value instead of five constructor arguments.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from twophase.stores.base import Store
 
 
 class Runtime(msgspec.Struct, frozen=True):
-    """The store, the time, randomness, the settings and the observer that all parts of one coordinator share.
+    """The store, clock, randomness, settings and observer of one coordinator.
 
-    `clock` is the store's clock where nodes share the store, else the machine's.
+    All its parts share them. `clock` is the store's clock where nodes share the store, else the machine's.
     """
 
     store: Store

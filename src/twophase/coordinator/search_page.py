@@ -18,7 +18,9 @@ _FIRST_ROWS: Final = 25
 
 
 async def page_of(store: Store, wanted: Search, position: str, limit: int) -> tuple[list[MessageView], str]:
-    """At most `limit` messages without their logs, and where the next page begins, empty at the end.
+    """Return at most `limit` messages without their logs, and the next position.
+
+    The position is empty at the end.
 
     Raises:
         InvalidRequest: no page ended with this position.

@@ -1,4 +1,4 @@
-"""Settings of a coordinator: its schedules, and every bound of its memory and work."""
+"""Settings of a coordinator: its schedules, and the bounds of its memory and work."""
 
 from __future__ import annotations
 
@@ -14,29 +14,47 @@ from twophase.core.schedule import (
 
 
 class CoordinatorSettings(msgspec.Struct, frozen=True):
-    """Bounds and schedules. Times in milliseconds, sizes in bytes, the rest are counts."""
+    """Bounds and schedules.
+
+    Times in milliseconds, sizes in bytes, the rest are counts.
+    """
 
     delivery: Schedule = DELIVERY
     check_back: Schedule = CHECK_BACK
     request_timeout_ms: int = DEFAULT_REQUEST_TIMEOUT_MS
     timeout_to_fail_ms: int = DEFAULT_TIMEOUT_TO_FAIL_MS
     attempts_max: int = 0
-    """Rounds of branch calls that may fail in a row before a message is parked, unless it says otherwise; 0: any."""
+    """Default number of consecutive failed rounds before a message is parked.
+
+    0 disables parking.
+    """
     strict: bool = False
-    """Answers count by their status alone, and a message is prepared only with an address to check back."""
+    """Answers count by their status alone.
+
+    And a message is prepared only with an address to check back.
+    """
     probe_check_addresses: bool = False
-    """New check addresses are probed in the background. The server's default is to do so."""
+    """New check addresses are probed in the background.
+
+    The server's default is to do so.
+    """
 
     in_flight_max: int = 2_048
-    """Branch calls under way, all destinations together; check-backs have as many again of their own."""
+    """Branch calls under way, all destinations together.
+
+    Check-backs have as many again of their own.
+    """
     in_flight_per_destination_max: int = 256
     lane_waiting_max: int = 10_000
-    """Calls that wait for their destination; beyond, messages come again later."""
+    """Calls that wait for their destination; beyond, messages are tried again later."""
 
     waiting_max: int = 20_000
     """Changes that wait for the store; beyond, requests are refused with Overloaded."""
     gid_waiting_max: int = 1_000
-    """Requests for one message that wait for its change under way or its delivery round; beyond, as above."""
+    """Requests for one message that wait for its change under way or its round.
+
+    Beyond, requests are refused with Overloaded.
+    """
     flush_items_max: int = 2_000
     linger_ms: int = 5
     """Time that a change without a waiting requester may wait for others."""
@@ -46,11 +64,14 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     active_bytes_max: int = 256 * 1024 * 1024
     page_rows: int = 1_000
     page_ahead_ms: int = 60_000
-    """Rows due within this are brought into memory."""
+    """Rows due within this time are brought into memory."""
     store_retry_ms: int = 1_000
-    """Pause after a store fault before unfinished messages are read again; it grows as `delivery`'s does."""
+    """Pause after a store fault before unfinished messages are read again.
+
+    It grows as `delivery`'s does.
+    """
     adopt_rows: int = 1_000
-    """Rows taken over from other nodes in one commit."""
+    """Rows adopted from other nodes in one commit."""
     crowded_retry_ms: int = 200
     """Pause before rows are read again for which memory had no room."""
 
@@ -59,7 +80,10 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     retention_interval_ms: int = 600_000
     """From the beginning of one cleaning to that of the next."""
     purge_rows: int = 200
-    """Rows removed in one step: about 2 ms of SQLite's writer, in which no flush begins."""
+    """Rows removed in one step.
+
+    They take about 2 ms of SQLite's writer, in which no flush begins.
+    """
     purge_share: float = 0.1
     """Fraction of time a cleaning may use; the rest is left to flushes."""
     topics_interval_ms: int = 1_000

@@ -1,7 +1,7 @@
 """Errors of a store that failed, for requesters and for the log.
 
-Every task that speaks with the store goes on after any failure, and every requester gets an answer; so whatever was
-raised becomes the one kind of error that both understand.
+Every task that uses the store continues after any failure, and every requester gets an answer; so each exception
+becomes the one kind of error that both understand.
 """
 
 from __future__ import annotations
@@ -26,6 +26,6 @@ def as_store_error(cause: Exception) -> StoreError:
 
 
 def log_text(cause: Exception) -> str:
-    """The same for a log line: what happened, and what to do."""
+    """Return the same for a log line: what happened, and what to do."""
     error = as_store_error(cause)
     return f"{error.message} {error.remedy}"

@@ -1,7 +1,7 @@
 """Every change of topics: subscribe, unsubscribe, delete.
 
 Promise: a change is durable before its reply, compared and set against all others on every node, never lost to another
-one, and known here at once. What is refused is refused in dtm's words.
+one, and known here at once. A refusal has dtm's text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ChangeableTopics(Topics):
     Arguments:
         store, interval_ms, observer: as for `Topics`.
         chance: spreads nodes that change topics at the same moment.
-        check_address: why nobody can call an address; None when somebody can.
+        check_address: the reason why an address cannot be called; None when it can.
     """
 
     def __init__(
@@ -51,7 +51,9 @@ class ChangeableTopics(Topics):
         self._check_address = check_address
 
     async def subscribe(self, name: str, url: str, remark: str = "") -> None:
-        """Call `url` for every message to the topic from now on; a topic is made by its first subscriber.
+        """Call `url` for every message to the topic from now on.
+
+        A topic is made by its first subscriber.
 
         Raises:
             TopicRefused: a name or address is missing, or it is subscribed already.
@@ -82,7 +84,9 @@ class ChangeableTopics(Topics):
         await self._change(name, added)
 
     async def unsubscribe(self, name: str, url: str) -> None:
-        """Call `url` no more for new messages to the topic. The topic stays, also without subscribers.
+        """Call `url` no more for new messages to the topic.
+
+        The topic stays, also without subscribers.
 
         Raises:
             TopicRefused: there is no such topic, or `url` is not subscribed. Overloaded, StoreError: as `subscribe`.
@@ -105,7 +109,7 @@ class ChangeableTopics(Topics):
         """Remove a topic with its subscribers.
 
         Raises:
-            TopicRefused: there is none. Overloaded, StoreError: as `subscribe`.
+            TopicRefused: there is no such topic. Overloaded, StoreError: as `subscribe`.
         """
 
         def nobody(known: Topic | None) -> None:
@@ -115,7 +119,10 @@ class ChangeableTopics(Topics):
         await self._change(name, nobody)
 
     async def _change(self, name: str, change: NewSubscribers) -> None:
-        """Change a topic as it stands now; again, as it stands then, when another change came in between."""
+        """Change the present topic; again when another change came in between.
+
+        Each try starts from the topic as it is then.
+        """
         async with self._store_is_asked:
             lost: StoreUnavailable | None = None
             for tries in range(_TRIES_MAX):
@@ -124,7 +131,7 @@ class ChangeableTopics(Topics):
                     wanted = change(known)
                 except TopicRefused:
                     if lost is not None:
-                        return  # it is as it shall be, and was not before: an answer was lost, the change was not
+                        return  # the topic has changed as wanted: an answer was lost, the change was not
                     raise
                 try:
                     done = await self._store.change_topic(self._now.revision, name, wanted)

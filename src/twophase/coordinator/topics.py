@@ -1,9 +1,9 @@
-"""Topics as this node knows them: who is called for `topic://name`. Changing them is `topic_changes`.
+"""Topics in this node's memory: the subscribers of `topic://name`.
 
-Promise: a message goes to the subscribers its topic had at one moment, at most `topics_interval_ms` before it came (at
-once on the node that changed them). What memory holds is one revision as a whole, never a mixture; it is read again
-when the store has another one.
-A node that could not read them for `AGE_MS_MAX` more takes no new message to a topic until it has.
+`topic_changes` changes them. Promise: a message goes to the subscribers its topic had at one moment, at most
+`topics_interval_ms` before it came (at once on the node that changed them). Memory holds one revision as a whole, never
+a mixture; it is read again when the store has another one. A node that could not read them for `AGE_MS_MAX` more
+accepts no new message to a topic until it has.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from twophase.stores.base import Store
 from twophase.stores.base import Topics as AllTopics
 
 AGE_MS_MAX: Final = 5_000
-"""Beyond the interval. A look takes its time, and after an outage the next one comes an interval later."""
+"""Age beyond the interval after which topics are too old.
+
+A look takes its time, and after an outage the next one comes an interval later.
+"""
 
 
 class Topics:
@@ -36,8 +39,8 @@ class Topics:
 
     Arguments:
         store: keeps them.
-        interval_ms: how old what memory holds may be, where others may change it too.
-        observer: hears when the store cannot be asked.
+        interval_ms: age bound of the topics in memory, where other nodes may change them too.
+        observer: notified when the store cannot be asked.
     """
 
     def __init__(self, store: Store, interval_ms: int, observer: Observer) -> None:
@@ -66,7 +69,7 @@ class Topics:
         await self._background.stop()
 
     def wake(self) -> None:
-        """Look now."""
+        """Look at the store now."""
         self._woken.set()
 
     async def _loop(self) -> None:
@@ -79,7 +82,7 @@ class Topics:
                 self._observer.topics_failed(as_store_error(error).code, log_text(error))
 
     async def refresh(self) -> AllTopics:
-        """All topics as the store has them now, which memory has from now on.
+        """Return all topics as the store has them now, and keep them in memory.
 
         Raises:
             StoreError: they cannot be read.
@@ -100,7 +103,7 @@ class Topics:
         return self._now
 
     def expand(self, message: Message) -> Message:
-        """A new message with the subscribers of its topics in its branches.
+        """Return a new message with the subscribers of its topics in its branches.
 
         Raises:
             TopicNotFound: a topic has no subscriber. LimitExceeded: they are too many together.
@@ -133,10 +136,11 @@ class Topics:
             raise StoreUnavailable(f"topics were last read {age_s:.0f} s ago; nothing was stored.", gid=gid)
 
     def expand_late(self, message: Message) -> Message:
-        """A decided message, with the subscribers of topics among the branches that came late, as far as may be.
+        """Return a decided message with the subscribers of its late branches' topics.
 
-        Its local transaction is committed, so nothing is refused any more: a topic without subscribers, or with more
-        than there is room for, stays one call, to those that have subscribed by then (`late_topics`).
+        They are included as far as possible. Its local transaction is committed, so nothing is refused any more: a
+        topic without subscribers, or with more than there is room for, stays one call, to those that have subscribed by
+        then (`late_topics`).
         """
         room = CALLS_MAX.value - _calls(message.branches)
         branches: list[Branch] = []
@@ -151,7 +155,10 @@ class Topics:
         return msgspec.structs.replace(message, branches=tuple(branches))
 
     def subscribers(self, url: str, protocol: str) -> tuple[str, ...]:
-        """The addresses behind `topic://name` for a message of `protocol`; none when it has no subscriber."""
+        """Return the addresses behind `topic://name` for a message of `protocol`.
+
+        It is empty when the topic has no subscriber.
+        """
         urls = self._urls.get(topic_in(url), ())
         if protocol == "grpc":
             return urls
@@ -160,13 +167,16 @@ class Topics:
 
     def _expanded(self, branch: Branch, protocol: str) -> Branch:
         if branch.subscribers is not None or not branch.url.startswith(TOPIC_PREFIX):
-            return branch  # one that was expanded elsewhere stays as it is
+            return branch  # a branch that was expanded elsewhere stays unchanged
         urls = self.subscribers(branch.url, protocol)
         return Branch(branch.url, branch.payload, urls) if urls else branch
 
 
 def _require_metadata(message: Message, branches: Sequence[Branch]) -> None:
-    """A door that saw only the topic's name could not say whether its subscribers can be called."""
+    """Refuse a subscriber called by gRPC when gid or headers cannot be metadata.
+
+    The server's decoder saw only the topic's name, and could not check that.
+    """
     for branch in branches:
         schemes = {scheme_of(url, message.protocol) for url in branch.subscribers or ()}
         why_not = why_no_metadata(message.gid, message.options.headers) if schemes & {"grpc", "grpcs"} else ""

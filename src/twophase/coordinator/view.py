@@ -12,10 +12,10 @@ from twophase.stores.base import Attempt, HistoryRow, LiveRow
 
 
 class MessageView(msgspec.Struct, frozen=True):
-    """A message as stored, with what went wrong on its way. Times in milliseconds since 1970.
+    """A message as stored, with what went wrong on its way.
 
-    `done`: bit i is set when call i has succeeded (a call is a branch, or one subscriber of its topic: see
-    `core.topic.expansion_of`). `finished_ms` and `due_ms` are None where they do not apply.
+    Times in milliseconds since 1970. `done`: bit i is set when call i has succeeded (a call is a branch, or one
+    subscriber of its topic: see `core.topic.expansion_of`). `finished_ms` and `due_ms`: None where they do not apply.
     """
 
     message: Message
@@ -33,7 +33,10 @@ class MessageView(msgspec.Struct, frozen=True):
 
 
 def listed(row: LiveRow | HistoryRow) -> MessageView:
-    """The view of one row among many, without its log; one that cannot be read is shown without branches."""
+    """Return the view of one row among many, without its log.
+
+    A row that cannot be read is shown without branches.
+    """
     try:
         return view_of(row, ())
     except (msgspec.DecodeError, msgspec.ValidationError):
@@ -41,7 +44,7 @@ def listed(row: LiveRow | HistoryRow) -> MessageView:
 
 
 def view_of(row: LiveRow | HistoryRow, log: Sequence[Attempt]) -> MessageView:
-    """The view of a stored row."""
+    """Return the view of a stored row."""
     message = decode(row.body)
     if isinstance(row, HistoryRow):
         return MessageView(

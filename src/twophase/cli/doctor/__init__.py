@@ -1,1 +1,1 @@
-"""`twophase doctor`: a set-up looked at from the coordinator and from the service."""
+"""`twophase doctor`: checks of a set-up, from the coordinator and the service."""

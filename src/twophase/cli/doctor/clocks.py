@@ -1,4 +1,7 @@
-"""Clocks of two machines, compared: the barrier's horizon allows for clocks that lie apart, within a bound."""
+"""Comparison of two machines' clocks.
+
+The barrier's horizon allows for clocks that differ, within a bound.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ _REMEDY: Final = "Let every machine keep its clock by NTP."
 
 
 def compared(one: str, one_ms: int, other: str, other_ms: int) -> Finding:
-    """The finding about two clocks that were read at about the same time, in milliseconds since 1970.
+    """Return the finding about two clocks that were read at about the same time.
+
+    Times are in milliseconds since 1970.
 
     >>> compared("its database's", 5_000, "this machine's", 4_000).found
     "its database's clock is 1.0 s ahead of this machine's"

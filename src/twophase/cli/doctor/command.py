@@ -1,6 +1,7 @@
-"""`twophase doctor`: is everything set up that a message will need, also after a crash?
+"""`twophase doctor`: is everything set up that a message will need?
 
-Exit code 0 when nothing is bad, 1 when something is: also for a deployment's check. Nothing is written anywhere.
+The needs after a crash are included. Exit code 0 when nothing is bad, 1 when something is: also for a deployment's
+check. Nothing is written anywhere.
 """
 
 from __future__ import annotations
@@ -60,10 +61,11 @@ def doctor(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Look for what would fail later: an unreachable check address, the wrong database, settings that lose commits.
+    """Look for what would fail later.
 
-    With both --check and --database, the database behind the check address is compared with the given one. Writes
-    nothing. Exit code 0 when nothing is bad, else 1.
+    That is an unreachable check address, the wrong database, settings that lose commits. With both --check and
+    --database, the database behind the check address is compared with the given one. Writes nothing. Exit code 0 when
+    nothing is bad, else 1.
     """
     wanted = server or (DEFAULT_SERVER if check is not None or database is None else None)
     seen: list[Finding] = []

@@ -1,4 +1,7 @@
-"""A set-up as the coordinator sees it: does it answer, which check addresses fail, and can it reach a given one?"""
+"""A set-up seen from the coordinator.
+
+Does the coordinator answer, which check addresses fail, and can it reach a given one?
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,13 @@ _UNSURE: Final = {
 
 
 class _NoAnswer(Exception):
-    """The server gave no usable answer; the text says why."""
+    """An error: the server gave no usable answer; the text gives the reason."""
 
 
 def examine_coordinator(
     server: str, check: str | None, identity: str | None, *, named: bool = False
 ) -> Iterator[Finding]:
-    """Findings about a running coordinator, and about one check address.
+    """Yield findings about a running coordinator, and about one check address.
 
     Arguments:
         server: the address of its HTTP port.
@@ -51,7 +54,7 @@ def examine_coordinator(
             told = api.post(f"{PROBE_PATH}/probe", ProbeAsked(_naming(check, identity)), ProbeTold)
             yield from _probed(told, _UNREAD if named else _COMPARE)
         looked_at = "coordinator"
-        # Asked again: the probe may have found that a failing one is well.
+        # Read again: the probe may have found that a failing one is well.
         yield from _known(api.get(PROBE_PATH, ShownAddresses))
     except InvalidRequest as error:
         yield Finding(Level.BAD, looked_at, f"{error.code}: {error.message}", _CORRECT)
@@ -69,7 +72,7 @@ def _known(known: ShownAddresses) -> Iterator[Finding]:
         found = "the coordinator does not probe check addresses (probe_check_addresses is off)"
         yield Finding(Level.WARNING, "addresses", found, "Switch it on: a wrong address is else noticed after a crash.")
         return
-    # Several databases behind one address are probed one by one, and fail alike when it is the address that is wrong.
+    # Several databases behind one address are probed one by one, and fail alike when the address is wrong.
     newest_last = sorted((one for one in known.addresses if one.failing), key=lambda one: one.probed_ms)
     failing = list({(one.address, one.state, one.message): one for one in newest_last}.values())
     yield from (_failing(one, known.now_ms) for one in failing[:_SHOWN_MAX])
@@ -92,7 +95,7 @@ def _failing(one: ShownAddress, now_ms: int) -> Finding:
 
 
 def _naming(check: str, identity: str | None) -> str:
-    """The address with the database's name, as the SDK puts it there."""
+    """Return the address with the database's name, in the form that the SDK writes."""
     if identity is None or databases_asked(check):
         return check
     return check_url_with(identity, check)
@@ -116,7 +119,10 @@ def _probed(told: ProbeTold, how_to_compare: str) -> Iterator[Finding]:
 
 
 def _waiting(told: ProbeTold) -> Finding:
-    """The route must answer "in progress" before the coordinator stops listening."""
+    """Return the finding about the route's bound on waiting.
+
+    The route must answer "in progress" before the coordinator stops listening.
+    """
     found = f"the route waits {told.lock_timeout_ms} ms for a lock, the coordinator {told.request_timeout_ms} ms"
     if told.lock_timeout_ms < told.request_timeout_ms:
         return Finding(Level.OK, "timeouts", found)

@@ -1,6 +1,7 @@
-"""A set-up as the service sees it: its database, the barrier there, and what a confirmed commit is worth.
+"""A set-up seen from the service.
 
-The barrier's own rules look: what they would refuse in production is what is reported here. Writes nothing.
+That is its database, the barrier there, and the durability of a confirmed commit. The barrier's own rules are applied:
+what they would refuse in production is reported here. Writes nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _WRITABLE: Final = "Name the primary, not a standby; and let this role write: de
 
 
 class Database:
-    """A database under examination; `identity` is its name once it has been read, else None.
+    """A database under examination.
+
+    `identity` is its name as soon as it has been read, else None.
 
     Arguments:
         url: SQLAlchemy's, with a password or without.
@@ -49,7 +52,10 @@ class Database:
         self.identity: str | None = None
 
     def examine(self) -> Iterator[Finding]:
-        """All findings in their order; those that need a connection only when there is one."""
+        """Yield all findings in their order.
+
+        Those that need a connection are yielded only when there is one.
+        """
         file = sqlite_file(self._url)
         if file is not None and not file.exists():
             yield Finding(Level.BAD, "database", f"there is no file {file}", _REACH)
@@ -96,7 +102,10 @@ class Database:
             transaction.close()
 
     def _inside(self, transaction: SyncTransaction) -> Iterator[Finding]:
-        """Read everything in one transaction; the barrier comes last, because its absence spoils a transaction."""
+        """Read everything in one transaction.
+
+        The barrier comes last, because its absence spoils a transaction.
+        """
         dialect = transaction.dialect
         before_ms = _own_ms()
         [(now_ms,)] = perform(_rows(say(dialect, "now", self._table)), transaction)
@@ -120,7 +129,10 @@ class Database:
 
 
 def _read_only(transaction: SyncTransaction) -> Iterator[Finding]:
-    """Report a standby, or a role that may only read: both would show the barrier and take no row."""
+    """Report a standby, or a role that may only read.
+
+    Both would show the barrier and take no row.
+    """
     [(read_only,)] = transaction.execute(Statement("select current_setting('transaction_read_only')", {}))
     if read_only == "on":
         yield Finding(Level.BAD, "writes", "transactions are read-only", _WRITABLE)

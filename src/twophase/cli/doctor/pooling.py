@@ -1,7 +1,8 @@
-"""A pooler before PostgreSQL: is there one, and does it hand out a session for each transaction?
+"""Detection of a pooler before PostgreSQL.
 
-The protocol tells a client the process id of its session. A pooler makes its own, so another id from the server betrays
-it; and a session that changes hands, or a client that changes sessions, betrays pooling by transaction.
+It also finds whether the pooler uses a session for each transaction. The protocol gives a client the process id of its
+session. A pooler makes its own, so another id from the server betrays it; and a session that changes hands, or a client
+that changes sessions, betrays pooling by transaction.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _PREPARED: Final = (
 
 
 def pooling(engine: Engine) -> Iterator[Finding]:
-    """A finding when a pooler stands between; none for a direct connection."""
+    """Yield a finding when a pooler stands between; none for a direct connection."""
     with engine.connect() as one, engine.connect() as other:
         announced = getattr(getattr(one.connection.driver_connection, "info", None), "backend_pid", None)
-        # In this order a session is seen to move whether the pool gives the last used one or takes turns.
+        # In this order the move of a session is seen whether the pool gives the last used one or takes turns.
         ones, others = {_session(one), _session(one)}, {_session(other)}
         ones.add(_session(one))
         others |= {_session(other), _session(other)}
@@ -36,7 +37,7 @@ def pooling(engine: Engine) -> Iterator[Finding]:
 
 
 def _session(connection: Connection) -> int:
-    """The process id of the session that this connection's next transaction has."""
+    """Return the process id of the session of this connection's next transaction."""
     with connection.begin():
         number: int = connection.execute(sqlalchemy.text("select pg_backend_pid()")).scalar_one()
     return number

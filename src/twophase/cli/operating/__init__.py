@@ -1,1 +1,4 @@
-"""Commands that speak with a running server: look, explain, act, change topics, take over."""
+"""Commands that talk to a running server.
+
+They look, explain, act, change topics, and take over from dtm.
+"""

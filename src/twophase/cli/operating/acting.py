@@ -1,6 +1,7 @@
-"""Commands that act on messages: those that were named, or all that fit the filters, after a confirmation.
+"""Commands that act on messages.
 
-Their options are declared once, in `several`.
+They act on those that were named, or on all that match the filters, after a confirmation. Their options are declared
+once, in `several`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for con
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a command that acts on several messages was told."""
+    """The options of a command that acts on several messages."""
 
     gids: list[str]
     states: list[str]
@@ -69,7 +70,10 @@ class Asked(msgspec.Struct, frozen=True):
         return bool(self.states or self.gid_prefix or self.destination or self.created_after or self.created_before)
 
     def filters(self, *, parked: bool | None, states: list[str] | None = None) -> Filters:
-        """Those of the options, with what the command itself asks for; ends the process when a time cannot be read."""
+        """Return the filters of the options, with those of the command itself.
+
+        The process ends when a time cannot be read.
+        """
         return Filters.of(
             states or self.states,
             self.gid_prefix,
@@ -80,7 +84,10 @@ class Asked(msgspec.Struct, frozen=True):
         )
 
     def chosen(self, api: Api, verb: str, kind: str, filters: Filters, effect: str = "") -> list[str]:
-        """The messages named, or all that fit after a confirmation; with --dry-run none, they are only listed."""
+        """Return the messages named, or all that match after a confirmation.
+
+        With --dry-run none are returned; they are only listed.
+        """
         if bool(self.gids) == self.everything:
             typer.echo("Name messages, or say --all with filters: one of both.", err=True)
             raise typer.Exit(2)
@@ -96,7 +103,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def several(command: Callable[[Asked], None]) -> Callable[..., None]:
-    """A command that acts on several messages, with the options of all of these."""
+    """Return a command that acts on several messages, with the options for them."""
 
     def told(
         gids: GidsArgument = None,
@@ -137,7 +144,7 @@ def several(command: Callable[[Asked], None]) -> Callable[..., None]:
 
 
 def pages(api: Api, filters: Filters, position: str, limit: int) -> Iterator[ManyMessages]:
-    """Pages until `limit` messages were told, or the end; always one at least."""
+    """Yield pages of up to `limit` messages together; always one page at least."""
     left = limit
     while True:
         rows = min(left, _PAGE_ROWS)
@@ -151,9 +158,10 @@ def pages(api: Api, filters: Filters, position: str, limit: int) -> Iterator[Man
 
 
 def perform(api: Api, act: str, gids: list[str], body: object, answer: type[T]) -> tuple[list[T], int]:
-    """Do an act to each message; the answers, and how many were refused, which each has been told.
+    """Do an act to each message; return the answers and the number of refusals.
 
-    A single one that is refused ends the process, and so does a server that does not answer.
+    Each refusal has been printed. A single message that is refused ends the process, and so does a server that does not
+    answer.
     """
     answers: list[T] = []
     refused = 0
@@ -172,7 +180,7 @@ def perform(api: Api, act: str, gids: list[str], body: object, answer: type[T]) 
 
 
 def count_of(gids: list[str], kind: str) -> str:
-    """The number of messages, in words.
+    """Return the number of messages, in words.
 
     >>> count_of(["g"], "parked")
     '1 parked message'
@@ -181,7 +189,7 @@ def count_of(gids: list[str], kind: str) -> str:
 
 
 def state_in_words(state: str) -> str:
-    """A state as people say it; dtm's wire spells one of them otherwise.
+    """Return a state as people name it; dtm's wire spells one of them otherwise.
 
     >>> state_in_words("succeed"), state_in_words("prepared")
     ('succeeded', 'prepared')
@@ -190,14 +198,14 @@ def state_in_words(state: str) -> str:
 
 
 def confirm(question: str) -> None:
-    """Ask; ends the process when the answer is no."""
+    """Ask for a confirmation; the process ends when the answer is no."""
     if not typer.confirm(question, err=True):
         typer.echo("Nothing is changed.", err=True)
         raise typer.Exit(EXIT_REFUSED)
 
 
 def me() -> str:
-    """Who asks, as it is recorded unless somebody says otherwise."""
+    """Return this user at this machine: the default operator on record."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):

@@ -1,4 +1,7 @@
-"""`twophase explain GID`: the situation of one message in words, and the command that unblocks it."""
+"""`twophase explain GID`: the situation of one message in words.
+
+It names the command that unblocks the message.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ def explain_one(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain what happened to a message, who decided, what blocks it, what comes next, and what to do."""
+    """Explain the situation of a message, and what to do.
+
+    What happened to it, who decided, what blocks it, what comes next.
+    """
     found = Api(server).get(path_of("messages", gid), OneMessage)
     explanation = explain(found.message, found.now_ms)
     if as_json:
@@ -36,7 +42,10 @@ def explain_one(
 
 
 def text_of(explanation: Explanation, server: str = DEFAULT_SERVER) -> str:
-    """An explanation as it is read in a terminal; commands name the server where it is not the usual one."""
+    """Return an explanation for a terminal.
+
+    Commands name the server where it is not the default one.
+    """
     option = "" if server == DEFAULT_SERVER else f" --server {server}"
     parts = [explanation.headline]
     for title, sentences in (

@@ -1,7 +1,8 @@
-"""A message's situation in words: what happened, who decided, what blocks it, what comes next and when, and what to do.
+"""A message's situation in words.
 
-Pure: from what the server shows and the time there, nothing is asked. It claims no more than is on record; where the
-record leaves two possibilities, both are said.
+What happened, who decided, what blocks it, what comes next and when, and what to do. The module is pure: it works from
+what the server shows and the time there, and makes no request. It claims no more than is on record; where the record
+leaves two possibilities, the text names both.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from twophase.core.operating import ShownAttempt, ShownBranch, ShownMessage
 from twophase.core.verdict import word_that_decided
 
 _SLACK_MS: Final = 2_000
-"""What is due by less than this is being done, not late."""
+"""Slack: a try that is due for less than this is in progress, not late."""
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -33,7 +34,10 @@ class Remedy(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Sentences, a list for each question; `blocked` empty: nothing is in the way. `then` is what happens by itself."""
+    """Sentences, a list for each question.
+
+    `blocked` empty: nothing blocks the message. `then`: what happens without an operator's act.
+    """
 
     headline: str
     happened: list[str]
@@ -43,7 +47,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def explain(message: ShownMessage, now_ms: int) -> Explanation:
-    """The situation of a message.
+    """Explain the situation of a message.
 
     >>> waits = ShownMessage("g", "prepared", created_ms=0, due_ms=35_000, earliest_ms=35_000, check_url="http://a/c")
     >>> explain(waits, now_ms=5_000).headline
@@ -61,7 +65,7 @@ def explain(message: ShownMessage, now_ms: int) -> Explanation:
 
 
 def clock(at_ms: int, now_ms: int) -> str:
-    """A time, and how far away it is.
+    """Return a time, and its distance from now.
 
     >>> clock(1_700_000_000_000, 1_700_000_090_000)
     '2023-11-14 22:13:20 UTC (1 min ago)'
@@ -73,7 +77,7 @@ def clock(at_ms: int, now_ms: int) -> str:
 
 
 def span(ms: int) -> str:
-    """A span of time in its greatest unit.
+    """Return a span of time in its greatest unit.
 
     >>> span(999), span(90_000), span(172_800_000)
     ('0 s', '1 min', '2 d')
@@ -170,7 +174,7 @@ def _progress(message: ShownMessage) -> Iterable[str]:
 
 
 def _history(message: ShownMessage, now_ms: int) -> list[str]:
-    """What operators did, and every contradiction."""
+    """Return the acts of operators, and every contradiction."""
     told = []
     for one in message.log:
         if one.kind == "operator" and one.result == "redirect":
@@ -229,13 +233,16 @@ def _failing(branch: ShownBranch, last: ShownAttempt, now_ms: int) -> str:
 
 
 def _word(one: ShownAttempt) -> str:
-    """Name the word in the answer's body that decided; who knows only HTTP does not expect one."""
+    """Return the word in the answer's body that decided.
+
+    A reader who knows only HTTP does not expect one.
+    """
     word = word_that_decided(one.status, one.result)
     return f"; {word}" if word else ""
 
 
 def _what(one: ShownAttempt) -> str:
-    """What an answer was.
+    """Describe an answer.
 
     >>> _what(ShownAttempt(0, "branch", status=500, error="no such account"))
     'status 500, "no such account"'
@@ -279,7 +286,10 @@ def _remedies(message: ShownMessage, now_ms: int) -> list[Remedy]:
 
 
 def _redirect(message: ShownMessage) -> str:
-    """The option that names the call whose address may be wrong; empty where none looks so."""
+    """Return the option that names the call whose address may be wrong.
+
+    It is empty where no address looks wrong.
+    """
     if message.state == "prepared":
         asked = [one for one in message.log if one.kind == "check-back" and message.check_url.startswith(one.target)]
         return "--check" if asked and asked[-1].result != "in_progress" and _looks_wrong(asked[-1]) else ""

@@ -1,7 +1,7 @@
-"""Commands that speak with a running server, over its HTTP API.
+"""Requests of the commands to a running server, over its HTTP API.
 
-Promise: whatever happens, one sentence says what, with the next command to run: nobody answers, it is no twophase
-server, or it refuses and says why. Proxies of the environment are not used: a server is asked directly.
+Promise: every failure is one sentence with the next command to run: the server does not answer, it is no twophase
+server, or it refuses and gives the reason. Proxies of the environment are not used: requests go directly to the server.
 """
 
 from __future__ import annotations
@@ -61,15 +61,18 @@ class Api:
         self._server = server.rstrip("/")
 
     def get(self, path: str, answer: type[T], *, query: dict[str, str] | None = None) -> T:
-        """GET `path`, its answer as `answer`; ends the process with a sentence when there is none."""
+        """GET `path`, and read the answer as `answer`.
+
+        Without an answer the process ends with a sentence.
+        """
         return self._read(self._ask("GET", f"{path}?{urlencode(query)}" if query else path, None), answer)
 
     def post(self, path: str, body: object, answer: type[T]) -> T:
-        """POST `body` as JSON; as `get`."""
+        """POST `body` as JSON; otherwise as `get`."""
         return self._read(self._ask("POST", path, msgspec.json.encode(body)), answer)
 
     def delete(self, path: str, answer: type[T]) -> T:
-        """DELETE `path`; as `get`."""
+        """DELETE `path`; otherwise as `get`."""
         return self._read(self._ask("DELETE", path, None), answer)
 
     def _ask(self, method: str, path: str, body: bytes | None) -> bytes:
@@ -121,7 +124,7 @@ class Api:
 
 
 def path_of(*parts: str) -> str:
-    """A path below `/api/twophase/`, its parts escaped.
+    """Return a path below `/api/twophase/`, its parts escaped.
 
     >>> path_of("topics", "rates eur")
     '/api/twophase/topics/rates%20eur'
@@ -130,7 +133,7 @@ def path_of(*parts: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    """`value` as indented JSON."""
+    """Print `value` as indented JSON."""
     typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 

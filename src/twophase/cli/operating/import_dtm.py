@@ -1,4 +1,4 @@
-"""`twophase import …`: taking over from another coordinator."""
+"""`twophase import …`: take over from another coordinator."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def dtm(
     force: Annotated[bool, typer.Option("--force", help="Copy even though dtm is still changing its rows.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy dtm's unfinished messages and its topics to a running twophase server. Safe to repeat.
+    """Copy dtm's unfinished messages and its topics to a running twophase server.
 
-    dtm's store is only read. Stop dtm before you apply: a message that both hold is delivered by both.
+    Safe to repeat. dtm's store is only read. Stop dtm before you apply: a message that both hold is delivered by both.
     """
     console = plain_console(stderr=True)
     try:
@@ -178,5 +178,5 @@ def _zone(name: str) -> ZoneInfo | None:
 
 
 def _is_drivers(error: Exception) -> bool:
-    """Whether a database's library raised it, in the middle of reading."""
+    """Return True when a database's library raised the error, while it was read."""
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in {"sqlalchemy", "redis"}

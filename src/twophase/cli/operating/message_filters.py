@@ -1,4 +1,4 @@
-"""Which messages a command means: its filter options, and the query they make."""
+"""The filter options of a command, and the query that they make."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 UNFINISHED: Final = frozenset({"prepared", "submitted"})
-"""The states in which something can be done to a message."""
+"""The states in which an operator can act on a message."""
 _AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d)")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _TIME: Final = "A time such as 2026-01-31T12:00 (UTC unless it says), or how long ago: 90s, 10m, 2h, 7d."
@@ -39,7 +39,7 @@ BeforeOption = Annotated[str, typer.Option("--created-before", metavar="WHEN", h
 
 
 class Filters(msgspec.Struct, frozen=True):
-    """The query parameters of a question."""
+    """The query parameters of a request."""
 
     query: dict[str, str]
 
@@ -55,7 +55,10 @@ class Filters(msgspec.Struct, frozen=True):
         parked: bool | None,
         check: str = "",
     ) -> Filters:
-        """From the options; ends the process with a sentence when a time cannot be read."""
+        """Make the filters from the options.
+
+        The process ends with a sentence when a time cannot be read.
+        """
         query = {
             "state": ",".join(states or ()),
             "gid": gid_prefix,
@@ -69,7 +72,10 @@ class Filters(msgspec.Struct, frozen=True):
 
 
 def require_unfinished(states: list[str] | None) -> list[str]:
-    """The states of `--state` of a command that acts; a final one ends the process."""
+    """Return the states of `--state` of a command that acts.
+
+    A final state ends the process.
+    """
     final = sorted(set(states or ()) - UNFINISHED)
     if final:
         typer.echo(f"--state {final[0]}: only messages that are prepared or submitted can be acted on.", err=True)
@@ -78,10 +84,10 @@ def require_unfinished(states: list[str] | None) -> list[str]:
 
 
 def milliseconds_of(text: str, now_s: float) -> int:
-    """Milliseconds since 1970 of a time as a person writes it.
+    """Return a time as a person writes it in milliseconds since 1970.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no time.
 
     >>> milliseconds_of("10m", 1_700_000_000), milliseconds_of("2023-11-14T22:03:20", 0)
     (1699999400000, 1699999400000)

@@ -1,4 +1,7 @@
-"""Messages as tables in a terminal. Texts of others are shown as they are, never read as markup."""
+"""Messages as tables in a terminal.
+
+Texts from outside are shown unchanged, never read as markup.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _GID_WIDTH_MAX: Final = 36
 
 
 def table_of(messages: Sequence[ShownMessage], now_ms: int) -> Table:
-    """A row a message."""
+    """Return a table with a row for each message."""
     table = _table("gid", "state", "age", "decided by", "failed rounds", "next", "to")
     # A gid is there to be copied, so it stays in one piece as long as it leaves room for the rest.
     if all(len(one.gid) <= _GID_WIDTH_MAX for one in messages):
@@ -43,7 +46,7 @@ def table_of(messages: Sequence[ShownMessage], now_ms: int) -> Table:
 
 
 def one_message(one: ShownMessage, now_ms: int) -> Iterable[Table]:
-    """A message in three tables: itself, its branches, what is on record."""
+    """Yield a message as three tables: itself, its branches, its record."""
     facts = _table("", "")
     facts.show_header = False
     for name, value in (
@@ -75,7 +78,9 @@ def one_message(one: ShownMessage, now_ms: int) -> Iterable[Table]:
 
 
 def payload_of(branch: ShownBranch) -> str:
-    """Print a branch's payload under a headline; what a terminal would not print is escaped.
+    """Return a branch's payload under a headline.
+
+    Characters that a terminal would not print are escaped.
 
     >>> print(payload_of(ShownBranch("01", payload_bytes=3, payload="a\\x1b[")))
     Payload of branch 01, 3 bytes:

@@ -1,6 +1,7 @@
-"""`twophase messages …`: look for messages at a running server, see one, and stop, park, redrive or retry it.
+"""`twophase messages …`: find, inspect and unblock messages of a running server.
 
-Promise: nothing is changed that was not named or confirmed, and what is changed is recorded with who did it and why.
+Acts are stop, park, redrive and retry. Promise: no message changes that was not named or confirmed, and each change is
+recorded with its operator and reason.
 """
 
 from __future__ import annotations
@@ -136,7 +137,10 @@ def show(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one message: its branches, and what went wrong. In words: twophase explain GID."""
+    """Show one message: its branches, and what went wrong.
+
+    In words: twophase explain GID.
+    """
     query = {"payload": "true"} if payload else None
     found = Api(server).get(path_of("messages", gid), OneMessage, query=query)
     if as_json:
@@ -169,7 +173,10 @@ _STOP_ALL_EFFECT: Final = (
 @app.command(epilog=_STOP_EXAMPLES)
 @several
 def stop(asked: Asked) -> None:
-    """Make unfinished messages fail: no branch is called any more; with --all, those that match the filters."""
+    """Make unfinished messages fail: no branch is called any more.
+
+    With --all, those that match the filters.
+    """
     api = Api(asked.server)
     if asked.everything and not asked.is_filtered:
         typer.echo("stop --all: name a filter, such as --destination or --gid-prefix.", err=True)
@@ -193,7 +200,10 @@ def stop(asked: Asked) -> None:
 
 
 def _states_of(api: Api, gids: list[str]) -> dict[str, str]:
-    """The state of each message; empty for one that is unknown, which has been told."""
+    """Return the state of each message; empty for an unknown one.
+
+    Each unknown message has been reported.
+    """
     states: dict[str, str] = {}
     for gid in gids:
         try:
@@ -220,7 +230,10 @@ def park(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Set messages aside until they are redriven: no producer is asked and no branch is called."""
+    """Set messages aside until they are redriven.
+
+    No producer is asked and no branch is called.
+    """
     api, said = Api(server), Said(by or me(), reason)
     acted, refused = perform(api, "park", gids, said, Acted)
     _tell(acted, refused, "parked", as_json=as_json)
@@ -236,7 +249,10 @@ Examples:
 @app.command(epilog=_REDRIVE_EXAMPLES)
 @several
 def redrive(asked: Asked) -> None:
-    """Resume parked messages with all their attempts; with --all, those that match the filters."""
+    """Resume parked messages with all their attempts.
+
+    With --all, those that match the filters.
+    """
     api = Api(asked.server)
     chosen = asked.chosen(api, "Redrive", "parked", asked.filters(parked=True))
     _act(api, "redrive", "redriven", chosen, asked)
@@ -253,7 +269,10 @@ Nothing is tried early: no producer is asked before timeout_to_fail, no branch i
 @app.command(name="retry-now", epilog=_RETRY_EXAMPLES)
 @several
 def retry_now(asked: Asked) -> None:
-    """Retry now instead of after the pause; with --all, the unfinished ones that match the filters."""
+    """Retry now instead of after the pause.
+
+    With --all, the unfinished ones that match the filters.
+    """
     api = Api(asked.server)
     filters = asked.filters(parked=False, states=asked.states or ["prepared", "submitted"])
     chosen = asked.chosen(api, "Try now", "unfinished", filters)

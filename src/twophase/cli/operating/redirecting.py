@@ -1,4 +1,7 @@
-"""`twophase messages redirect`: another address for open branches, or for the check-back, of one message or of many."""
+"""`twophase messages redirect`: another address for branches or the check-back.
+
+It redirects open branches, of one message or of many.
+"""
 
 from __future__ import annotations
 
@@ -74,9 +77,10 @@ def redirect(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Call unfinished messages at another address: one that was mistaken, or has moved.
+    """Call unfinished messages at another address.
 
-    Without a GID: every message that goes to --from (or --destination) and matches the filters, after a confirmation.
+    The old one was mistaken, or has moved. Without a GID: every message that goes to --from (or --destination) and
+    matches the filters, after a confirmation.
     """
     beginning = beginning or destination
     _check_words(gids or [], to, branch, beginning, check=check)
@@ -102,7 +106,7 @@ def redirect(
     if not chosen:
         typer.echo(f"No unfinished message goes to {beginning}.")
         return
-    # First what would change, of one message for all: what is refused is refused before a question is asked.
+    # First a dry run, of one message for all: a refusal comes before the question for confirmation.
     tried, refused = perform(api, "redirect", chosen if dry_run or gids else chosen[:1], wanted, Redirected)
     if not dry_run:
         if not gids and not yes:
@@ -115,7 +119,7 @@ def redirect(
 
 
 def _check_words(gids: list[str], to: str, branch: str, beginning: str, *, check: bool) -> None:
-    """End the process when the options do not say what is meant."""
+    """End the process when the options do not name one meaning."""
     wrong = ""
     if not to:
         wrong = "--to: the new address is missing."

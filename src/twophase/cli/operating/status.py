@@ -1,4 +1,7 @@
-"""`twophase status`: is the server up, how many messages wait and for how long, which nodes share the store."""
+"""`twophase status`: a server at a glance.
+
+Is it up, how many messages wait and for how long, which nodes share the store.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ def status(
     watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a server at a glance: version, nodes, unfinished messages by state, the oldest ones, the busiest calls."""
+    """Show a server at a glance: version, nodes, unfinished messages, busiest calls.
+
+    Unfinished messages are counted by state, with the age of the oldest ones.
+    """
     api = Api(server)
 
     def print_once() -> None:
@@ -58,7 +64,7 @@ def status(
 
 
 def lines_of(found: ServerStatus, server: str) -> Iterable[str]:
-    """A status as it is read in a terminal.
+    """Yield the lines of a status for a terminal.
 
     >>> idle = ServerStatus("1.0", True, 90_000, 0, 2, 0, 0, 30_000, None, [ShownNode(1, True, 0, True)], [])
     >>> for line in lines_of(idle, "http://localhost:36789"): print(line)

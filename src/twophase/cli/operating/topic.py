@@ -1,4 +1,4 @@
-"""`twophase topic …`: who is called for `topic://name`, seen and changed at a running server."""
+"""`twophase topic …`: show and change the subscribers of `topic://name`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Topic(msgspec.Struct):
 
 
 class Topics(msgspec.Struct):
-    """All of them."""
+    """All topics."""
 
     revision: int
     topics: list[Topic]
@@ -153,7 +153,9 @@ def delete(name: NameArgument, server: ServerOption = DEFAULT_SERVER, *, json: J
 
 
 def _name(name: str) -> str:
-    """People copy the address; its name is what is meant.
+    """Return the name of a topic that is given by name or by address.
+
+    People copy the address.
 
     >>> _name("topic://rates"), _name("rates")
     ('rates', 'rates')

@@ -13,16 +13,17 @@ import typer
 from twophase.cli.operating.http_api import EXIT_UNREACHABLE
 
 _CLEARED: Final = "\x1b[H\x1b[2J"
-"""The cursor at home, and everything behind it gone."""
+"""Moves the cursor to the top left corner, and clears the screen."""
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Print it again every --every seconds, until Ctrl-C.")]
 EveryOption = Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.5, max=3600, help="Pause of --watch.")]
 
 
 def repeat(print_once: Callable[[], None], *, watch: bool, every_s: float, as_json: bool) -> None:
-    """Print once, or with `watch` again and again: on a terminal in its place, elsewhere one after the other.
+    """Print once, or with `watch` again and again.
 
-    A server that does not answer is reported each time and asked again. Ctrl-C ends it with exit code 0.
+    On a terminal each print replaces the one before; elsewhere one follows the other. A server that does not answer is
+    reported each time and asked again. Ctrl-C ends it with exit code 0.
     """
     if not watch:
         print_once()

@@ -1,1 +1,1 @@
-"""One of several nodes on a store: membership, ownership of rows, the store's clock."""
+"""One of several nodes on a store: membership, ownership, the store's clock."""

@@ -1,9 +1,10 @@
-"""This node as one of several on a store: its heartbeat, what it takes over from others, and its own fencing.
+"""The membership of this node in a store that several nodes share.
 
-Keeps I2 and I9 when nodes die: rows of a node that has been silent for a lease are adopted by the others. Whoever
-looks dead is fenced first, by the store, so it can change nothing when it wakes; it then forgets all it held and takes
-a place anew. After an outage of the database everybody has been silent, and everybody must get the time to report:
-a node ends the tenure of others only after a whole lease of uninterrupted contact of its own.
+It has the heartbeat, the adoption of other nodes' messages, and this node's own fencing. Keeps I2 and I9 when nodes
+die: rows of a node that has been silent for a lease are adopted by the others. A node that looks dead is fenced first,
+by the store, so it can change nothing when it wakes; it then forgets all it held and takes a node slot anew. After an
+outage of the database every node has been silent, and every node must get the time to report: a node ends the epochs of
+others only after a whole lease of uninterrupted contact of its own.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ class Work(Protocol):
     """Work of a node that holds a slot; see `node`."""
 
     def halt(self) -> None:
-        """At once: accept nothing, begin nothing, write nothing."""
+        """Stop at once: accept nothing, begin nothing, write nothing."""
 
     async def let_go(self, error: StoreFenced) -> None:
         """Answer every requester that waits, and evict every message."""
 
     def take_up(self) -> None:
-        """The node has a place again: read what is its own, and accept."""
+        """Start again in a node slot: read this node's own rows, and accept."""
 
     def tick(self) -> None:
-        """The store's clock is another than was thought."""
+        """Look at the clock: the store's differs from what was known."""
 
     def adopted(self) -> None:
-        """Rows have come: read again what is due."""
+        """Read again what is due: rows were adopted."""
 
     def fail(self, error: StoreError) -> None:
-        """This node cannot go on."""
+        """Note that this node cannot continue."""
 
 
 class Contact:
@@ -66,13 +67,16 @@ class Contact:
         self._last_ms: int | None = None
 
     def seen(self, at_ms: int) -> None:
-        """The store has answered. Half a lease of silence is a gap, whether it was the store's or our own."""
+        """Note an answer of the store.
+
+        Half a lease of silence is a gap, whether the store was silent or this node.
+        """
         if self._last_ms is None or not 0 <= at_ms - self._last_ms <= self._lease_ms // 2:
             self._since_ms = at_ms
         self._last_ms = at_ms
 
     def lost(self) -> None:
-        """It has not answered."""
+        """Note that the store has not answered."""
         self._last_ms = None
 
     @property
@@ -82,7 +86,9 @@ class Contact:
 
 
 class Membership:
-    """Beats, adopts, and finds a new place. On a store that is not shared it does nothing.
+    """Beats, adopts, and finds a new node slot.
+
+    On a store that is not shared it does nothing.
 
     Arguments:
         runtime: the surroundings; the store is started before this.
@@ -125,7 +131,7 @@ class Membership:
             self._beating = asyncio.get_running_loop().create_task(self._beat(), name="twophase heartbeat")
 
     async def leave(self) -> None:
-        """Take nothing over any more, and no new place either; the heart beats until `stop`."""
+        """Adopt nothing any more, and take no new node slot; the heart beats until `stop`."""
         self._leaving = True
         adopting, self._adopting = self._adopting, None
         await end(adopting)
@@ -139,7 +145,7 @@ class Membership:
         await end(beating)
 
     def fenced(self, error: StoreFenced) -> None:
-        """The store says that this node has lost its place: stop at once, then find another."""
+        """Stop at once, then find another node slot: the store has fenced this node."""
         if self._rejoining is None:
             self._observer.fenced(*self._store.place)
             self._work.halt()
@@ -175,7 +181,7 @@ class Membership:
         total, told = 0, 0
         try:
             while came := await self._store.adopt(self._settings.adopt_rows, end_tenures=end_tenures):
-                # Tenures are ended right after a heartbeat has shown that contact is whole, and not later.
+                # Epochs are ended right after a heartbeat has shown that contact is whole, and not later.
                 end_tenures = False
                 total += came
                 if total >= 2 * told:
@@ -184,7 +190,7 @@ class Membership:
                     self._work.adopted()
         except Exception as cause:  # noqa: BLE001 -- whatever it is, the next heartbeat tries again
             self._heard(cause)
-            # Rows may have come, and only the answer been lost: nobody would ever say so again.
+            # Rows may have been adopted, and only the answer been lost: no later answer would report them.
             self._work.adopted()
         self._adopting = None
         if total:
@@ -222,7 +228,7 @@ class Membership:
                 self._observer.heartbeat_failed(error_code, log_text(cause))
                 await asyncio.sleep(pauses.pause_ms(failures, self._random()) / 1000)
                 continue
-            if not self._leaving:  # which may have begun while the store was asked; stopping it gives the place back
+            if not self._leaving:  # leaving may have begun meanwhile; its stop gives the slot back
                 self._work.take_up()
                 self.start()
             break

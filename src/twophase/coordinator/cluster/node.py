@@ -1,9 +1,10 @@
-"""A node that loses its place, gets another, or must stop: what `membership` asks of the coordinator's parts.
+"""A node that loses its slot, gets another, or must stop.
 
-Keeps I2 and I9 with a rule of its own: whatever was planned in one tenure is written in that tenure, or never. A change
-written under the next one would make the row this node's, which has forgotten it, while the node that took it over
-loses its compare-and-set and forgets it, too: nobody would see to it. So between the last look at what waits for the
-store and the forgetting of the last active nothing else runs (`forget_all`), and `GroupCommit.resume` finds nothing.
+`membership` calls it, and it acts on the coordinator's parts. Keeps I2 and I9 with a rule of its own: a change planned
+in one epoch is written in that epoch, or never. A change written under the next one would make the row this node's,
+which has forgotten it, while the node that adopted it loses its compare-and-set and forgets it, too: no node would
+drive it. So between the last look at what waits for the store and the forgetting of the last active message nothing
+else runs (`forget_all`), and `GroupCommit.resume` finds nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from twophase.core.errors import StoreError, StoreFenced
 
 
 class Node:
-    """See `membership.Work`.
+    """The work of a node; implements `membership.Work`.
 
     Arguments:
         on_tick: looks at the clock.
@@ -47,7 +48,7 @@ class Node:
         self.tick = on_tick
 
     def begin(self) -> None:
-        """The coordinator starts."""
+        """Begin: the coordinator starts."""
         self._fatal = asyncio.get_running_loop().create_future()
 
     async def fatal(self) -> StoreError:
@@ -56,7 +57,7 @@ class Node:
         return await asyncio.shield(self._fatal)
 
     def halt(self) -> None:
-        """At once: accept nothing, begin nothing, write nothing."""
+        """Stop at once: accept nothing, begin nothing, write nothing."""
         self._admission.close()
         self._dispatcher.drain()
         self._machine.group_commit.halt()
@@ -68,7 +69,10 @@ class Node:
         await self.forget_all(error)
 
     def take_up(self) -> None:
-        """The rows that were ours come back by adoption, if no other node was faster."""
+        """Accept again.
+
+        This node's former rows return by adoption, unless another node was faster.
+        """
         if self._admission.draining:
             return
         self._dispatcher.resume()
@@ -81,7 +85,7 @@ class Node:
         self._recovery.adopted()
 
     def fail(self, error: StoreError) -> None:
-        """This node cannot go on."""
+        """Note that this node cannot continue."""
         self._admission.close()
         self._memory.timers.stop()
         self._dispatcher.drain()
@@ -89,9 +93,12 @@ class Node:
             self._fatal.set_result(error)
 
     async def forget_all(self, error: StoreError) -> None:
-        """Halted: give up what waits for the store and everything in memory, and tell whoever waits for any of it."""
+        """Give up what waits for the store and everything in memory.
+
+        Every requester of these is answered. The node is halted already.
+        """
         await self._admission.cancel()
         await self._machine.group_commit.discard(error)
-        # No await from here on: an answer that came in between would plan a change of a message that is evicted.
+        # No await from here on: an answer that arrived in between would plan a change of a message that is evicted.
         for active in self._memory.messages():
             self._machine.fail_and_evict(active, None, type(error)(error.message, gid=active.message.gid))

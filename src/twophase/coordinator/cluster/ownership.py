@@ -1,10 +1,10 @@
-"""Ownership of due messages: compares them with the store before their producers are asked or branches called.
+"""Ownership of due messages, compared with the store before any call.
 
-On a store that several nodes share, a submit may reach another node, which then owns the message, while this one
-still holds it in memory with a timer. Asking every such producer would double the load of a busy system, so due
-messages are first compared with the store, many in one question; those that moved are forgotten without a call.
-The same holds for retries: an operator may have stopped or parked the message on another node, and after that
-reply its branches are not called any more.
+On a store that several nodes share, a submit may reach another node, which then owns the message, while this one still
+holds it in memory with a timer. Asking every such producer would double the load of a busy system, so due messages are
+first compared with the store, many in one question; those that moved are forgotten without a call. The same holds for
+retries: an operator may have stopped or parked the message on another node, and after that reply its branches are not
+called any more.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Ownership:
         self._task: asyncio.Task[None] | None = None
 
     def check(self, active: ActiveMessage) -> None:
-        """Check the owner of a due message, together with all that come until the store can be asked."""
+        """Check the owner of a due message, with all that follow until the store is asked."""
         assert active.state in (State.PREPARED, State.SUBMITTED), "only what is not final is due"
         active.calls += 1  # an answer is awaited: it stays in memory
         self._waiting.append((active, active.version))
@@ -99,7 +99,7 @@ class Ownership:
         if active.detached:
             return False
         if active.busy or active.version != version or not _in_doubt(active) or active.waiters:
-            # A change from here came in between. Its outcome tells all there is to know, but need not set a timer.
+            # A change of this node was made in between. Its outcome is all that is needed, but it need not set a timer.
             self._later(active)
         elif not moved:
             self._dispatch(active)
@@ -110,7 +110,10 @@ class Ownership:
         return False
 
     def _later(self, active: ActiveMessage) -> None:
-        """Ask about it later, if it is still to be asked about; what is not may have stayed for this answer alone."""
+        """Ask about a message later, if its owner still matters.
+
+        Otherwise it may have stayed in memory for this answer alone.
+        """
         if active.detached:
             return
         if _in_doubt(active):

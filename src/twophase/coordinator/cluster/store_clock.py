@@ -1,8 +1,8 @@
-"""The store's time by this machine's clock, for a node on a store that others share.
+"""The store's time by this machine's clock, for a store that nodes share.
 
-Due times are stored, and whoever owns a message next must read them by the same clock; a node whose own is an hour off
-would ask an hour late, or have another do so. Keeps I9 there. So the difference is measured at the start and at every
-heartbeat, and added; small ones are left alone, because answers take a while to come.
+Due times are stored, and the next owner of a message must read them by the same clock; a node whose own clock is an
+hour off would ask an hour late, or have another node do so. Keeps I9 there. So the difference is measured at the start
+and at every heartbeat, and added; small ones are ignored, because answers take some time to arrive.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _TOLERANCE_MS: Final = 500
 
 
 class StoreClock:
-    """Follows the store.
+    """A clock that follows the store's.
 
     Arguments:
         clock: this machine's, or a test's.
@@ -35,15 +35,15 @@ class StoreClock:
         self._ahead_ms = 0
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC, as the store would say."""
+        """Return milliseconds since 1970-01-01 UTC, by the store's clock."""
         return self._clock.now_ms() + self._ahead_ms
 
     def own_ms(self) -> int:
-        """The same by this machine."""
+        """Return the same by this machine's clock."""
         return self._clock.now_ms()
 
     def follow(self, store_ms: int, asked_ms: int) -> bool:
-        """The store has said what time it is; whether that changes ours.
+        """Take the store's time; return True when that changes this clock.
 
         Arguments:
             asked_ms: this machine's time when it was asked.

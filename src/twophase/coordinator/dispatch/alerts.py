@@ -1,9 +1,9 @@
-"""Tells an operator's webhook what does not get on: failing branches and check-backs, parked messages, check addresses.
+"""Alerts to an operator's webhook.
 
-Promise: whatever the webhook does, nothing else waits for it. Alerts wait in a bounded queue of their own, a few are
-under way at a time, each within its own timeout; what finds no place is dropped and counted. The body is dtm's
-(dtm-wire §3.3) with twophase's own fields beside it, and holds no payload, no header and no text of an answer, which
-may repeat either.
+They report failing branches and check-backs, parked messages, and check addresses. Promise: whatever the webhook does,
+nothing else waits for it. Alerts wait in a bounded queue of their own, a few are under way at a time, each within its
+own timeout; one that finds the queue full is dropped and counted. The body is dtm's (dtm-wire §3.3) with twophase's own
+fields beside it, and holds no payload, no header and no text of an answer, which may repeat either.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ class AlertResult(enum.StrEnum):
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """The body of an alert: dtm's five fields, then ours. Times in milliseconds.
+    """The body of an alert: dtm's five fields, then twophase's own.
 
-    `retry_count`: how often it has failed in a row; `branch`: the branch's id, `00` for a check-back; `target`: its
-    address without query. `gid` and `status` are empty in an alert about a check address, which many messages share.
+    Times are in milliseconds. `retry_count`: the number of failures in a row; `branch`: the branch's id, `00` for a
+    check-back; `target`: its address without query. `gid` and `status` are empty in an alert about a check address,
+    which many messages share.
     """
 
     gid: str
@@ -66,7 +67,7 @@ class Alert(msgspec.Struct, frozen=True):
 
 
 class Webhook(msgspec.Struct, frozen=True):
-    """Where alerts go. `url` holds no credentials; `headers` may."""
+    """The address of the webhook. `url` holds no credentials; `headers` may."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
@@ -83,7 +84,7 @@ class Webhook(msgspec.Struct, frozen=True):
 
 
 def webhook_of(url: str) -> Webhook:
-    """The webhook at `url`; a user name and password in it become a header.
+    """Return the webhook at `url`; a user name and password in it become a header.
 
     >>> webhook_of("https://me:pw@alerts/in").url, webhook_of("https://me:pw@alerts/in").headers[0][0]
     ('https://alerts/in', 'authorization')
@@ -102,11 +103,11 @@ class Alerts:
     """Sends alerts, when there is a webhook.
 
     Arguments:
-        webhook: where to; None for nobody, and then nothing here costs anything.
-        destination: calls it; its connections are nobody else's. Stopped by this.
-        after: failures in a row from which on each one is told.
+        webhook: where to; None for no alerts, and then nothing here costs anything.
+        destination: calls it; its connections are its own. Stopped by this.
+        after: number of failures in a row that gives the first alert; each further one gives another.
         timeout_ms: for one alert.
-        observer: hears what became of each alert.
+        observer: receives the outcome of each alert.
     """
 
     def __init__(
@@ -129,19 +130,19 @@ class Alerts:
         self._stopped = False
 
     def failing(self, active: ActiveMessage, attempt: Attempt, event: AlertEvent) -> None:
-        """A call for this message has failed, `active.attempts` times in a row by now."""
+        """Report a failed call of this message, the `active.attempts`-th in a row."""
         if self._webhook is not None and active.attempts >= self._after:
             self._tell(active, event, attempt.branch_id, attempt.target, _what(attempt), attempt.at_ms)
 
     def parked(self, active: ActiveMessage, why: str, now_ms: int) -> None:
-        """The message is not tried any more, until an operator redrives it."""
+        """Report a message that is not tried any more until an operator redrives it."""
         if self._webhook is not None:
             self._tell(active, AlertEvent.PARKED, "", "", f"parked: {why}", now_ms)
 
     def check_address(self, event: AlertEvent, target: str, error: str, failures: int, age_ms: int) -> None:
-        """A check address that messages bring cannot answer, or answers again."""
+        """Report a check address that cannot answer, or answers again."""
         if self._webhook is not None:
-            # Of one address only the newest news waits.
+            # Of one address only the newest alert waits.
             self._enqueue((target, "00", ""), Alert("", "", "00", error, failures, event, target, age_ms))
 
     async def stop(self) -> None:
@@ -161,7 +162,7 @@ class Alerts:
         self._enqueue((gid, branch, event), alert)
 
     def _enqueue(self, key: tuple[str, str, str], alert: Alert) -> None:
-        # One that waits still is replaced: an operator wants to know where it stands, not every step.
+        # An alert that still waits is replaced: an operator wants to know the present situation, not every step.
         if key not in self._waiting and len(self._waiting) >= WAITING_MAX:
             self._observer.alerted(AlertResult.DROPPED, self._place, "too many alerts wait for the webhook")
             return

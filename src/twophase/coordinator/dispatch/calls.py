@@ -1,7 +1,8 @@
-"""One call out: find the destination, wait for the limiter, call, leave the limiter.
+"""One call out of the coordinator.
 
-Delivery and check-back differ in what they ask and in what an answer means; how a call is bounded, and that its
-answer is told exactly once, is the same for both and stands here.
+Its steps: find the destination, wait for the limiter, call, leave the limiter. Delivery and check-back differ in what
+they ask and in what an answer means; the bounds of a call, and the one report of its answer, are the same for both and
+stand here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from twophase.destinations.base import Answer, Call, Destination
 _ADDRESSES_REMEMBERED_MAX = 4096
 
 OnAnswer = Callable[[str, Answer], None]
-"""Called with (what the destination shares its limits by, answer)."""
+"""Called with (the key of the destination's limits, answer)."""
 
 
 class Calls:
@@ -33,7 +34,10 @@ class Calls:
         self.draining = False
 
     def drain(self) -> None:
-        """Start no call until `resume`, and forget those that wait; the ones under way end as they would."""
+        """Start no call until `resume`; drop those that wait.
+
+        Calls under way continue.
+        """
         self.draining = True
         self.limiter.clear()
 
@@ -44,13 +48,15 @@ class Calls:
     def start(
         self, active: ActiveMessage, url: str, build: Callable[[ActiveMessage], Call | None], on_answer: OnAnswer
     ) -> bool:
-        """Call `url` for a message, now or when there is a place; False, and never, when too many wait already.
+        """Call `url` for a message, now or in its turn; False when too many wait already.
+
+        False means never.
 
         Arguments:
-            active: the message; when it has left memory by then, nothing is called and nothing told.
-            url: the address. One that nobody can call is answered at once, with status 0.
+            active: the message; when it has left memory by then, nothing is called and nothing reported.
+            url: the address. One that cannot be called is answered at once, with status 0.
             build: makes the call at the last moment; None: it is not wanted any more.
-            on_answer: told the answer, once, whatever the destination does.
+            on_answer: called with the answer, once, whatever the destination does.
         """
         protocol = active.message.protocol
         found = self._known.get((url, protocol)) or self._find(url, protocol)
@@ -84,7 +90,10 @@ class Calls:
 
 
 def why_not_callable(destinations: Mapping[str, Destination], url: str) -> str | None:
-    """None when one of the destinations can call `url`, now and later; else why not, naming what is wrong with it."""
+    """Return None when one of the destinations can call `url`, now and later.
+
+    Otherwise return the reason, which names what is wrong with the address.
+    """
     scheme, separator, _ = url.partition("://")
     if not separator:
         return f"{why_no_scheme(url)}."
@@ -96,7 +105,7 @@ def why_not_callable(destinations: Mapping[str, Destination], url: str) -> str |
 
 
 class _OneCall(msgspec.Struct, eq=False):
-    """A call from the moment it wants a place until it is answered."""
+    """A call from its request for a permit until its answer."""
 
     _calls: Calls
     _entry: ActiveMessage
@@ -126,7 +135,7 @@ class _OneCall(msgspec.Struct, eq=False):
             return
         self._answer = answer
         if self._starting:
-            # Answered before `call` returned: told later, so that nobody is called back inside his own call.
+            # Answered before `call` returned: reported later, so that no caller is called back inside its own call.
             asyncio.get_running_loop().call_soon(self._tell, answer)
         else:
             self._tell(answer)

@@ -33,19 +33,22 @@ DECIDING: Final = {
     Verdict.COMMITTED: Event.CHECK_COMMITTED,
     Verdict.ROLLED_BACK: Event.CHECK_ROLLED_BACK,
 }
-"""The verdicts that decide a message, and how."""
+"""The verdicts that decide a message, and their events."""
 _EVENTS: Final = DECIDING | {
     Verdict.IN_PROGRESS: Event.CHECK_UNDECIDED,
     Verdict.UNKNOWN: Event.CHECK_UNDECIDED,
 }
 
 OnVerdict = Callable[[Verdict, Message | None], None]
-"""Called with the verdict, and with the message as the answer completed it, if it did."""
+"""Called with the verdict, and with the message that the answer completed, if any."""
 _NO_ADDRESS = "the message has no check-back address"
 
 
 class _CommittedBody(msgspec.Struct):
-    """The branches that a committed answer may carry beside the verdict; JSON-RPC puts it in `result`."""
+    """The branches that a committed answer may carry beside the verdict.
+
+    JSON-RPC puts it in `result`.
+    """
 
     branches: str | None = None
     jsonrpc: str = ""
@@ -110,7 +113,7 @@ class CheckBack:
 
         def answered(key: str, answer: Answer) -> None:
             if active.message.check_url != url and not active.detached:
-                self.ask_for(active, on_verdict)  # redirected meanwhile: the address before has no say
+                self.ask_for(active, on_verdict)  # redirected meanwhile: the earlier address does not count
                 return
             verdict, said = self._understand(active, key, answer)
             if verdict not in (Verdict.COMMITTED, Verdict.ROLLED_BACK):
@@ -121,15 +124,15 @@ class CheckBack:
 
     def _answered(self, active: ActiveMessage, url: str, key: str, answer: Answer) -> None:
         if active.message.check_url != url and active.state is State.PREPARED:
-            self._machine.evict_if_idle(active)  # redirected meanwhile: the address before has no say
+            self._machine.evict_if_idle(active)  # redirected meanwhile: the earlier address does not count
             return
         verdict, said = self._understand(active, key, answer)
-        # A final active has left memory, yet a contrary verdict about it is still an incident.
+        # A final message has left memory, yet a contrary verdict about it is still an incident.
         if not active.detached or active.state in FINAL:
             self._take(active, answer, verdict, said)
 
     def _understand(self, active: ActiveMessage, key: str, answer: Answer) -> tuple[Verdict, Message | None]:
-        """The verdict, and the message with the branches that came with it."""
+        """Return the verdict, and the message with the branches that came with it."""
         explicit = active.message.options.explicit_verdict
         verdict = interpret_check_back(
             answer.status, answer.verdict_header, answer.body, explicit=explicit, strict=self._settings.strict
@@ -174,7 +177,10 @@ def _reason(answer: Answer, verdict: Verdict) -> str:
 
 
 def _with_added_branches(message: Message, body: bytes) -> Message | None:
-    """The message with the branches the barrier row carried; None when the answer cannot be trusted to be whole."""
+    """Return the message with the branches that the barrier row carried.
+
+    None when the answer cannot be trusted to be whole.
+    """
     try:
         answered = msgspec.json.decode(body, type=_CommittedBody)
         if answered.jsonrpc:
@@ -183,7 +189,7 @@ def _with_added_branches(message: Message, body: bytes) -> Message | None:
         if text == "":
             return None  # a route of an older version: the row is committed, and lacks the branches that were added
         said: tuple[Branch, ...] = decode_branches(binascii.a2b_base64(text)) if text else ()
-        # Whom a topic stands for is not the producer's to say.
+        # The producer does not choose the subscribers of a topic.
         added = tuple([Branch(one.url, one.payload) for one in said])
     except (msgspec.DecodeError, msgspec.ValidationError, binascii.Error):
         return None

@@ -1,14 +1,14 @@
 """Calls a submitted message's branches until every one has succeeded.
 
-Keeps I2: a round that does not end the matter is followed by another, for ever, at most one backoff cap later.
-I1 is kept by who calls `begin`: only a SUBMITTED active comes here, durable or decided by its producer's submit with
-check-back durability (`ActiveMessage.early`). Branches are called in order, or all
-at once when the message says `concurrent`; one that has succeeded is not called again (its bit in `done` is
-stored with the next due time; after a crash before that, it is: I6 is the branch barrier's). None is called before the
-message's delay or time has come, whoever wishes a round: the timer, an operator, or a node that took the message over.
-A message that may fail only so often is parked after that: durable, visible, and redriven with all its attempts.
-One that finds no place, because too many wait for its destination already, comes again and its row stays as it is:
-were each written anew, a destination that hangs would take the store from all others.
+Keeps I2: a round without success is followed by another, for ever, at most one backoff cap later. The caller of `begin`
+keeps I1: it passes only a SUBMITTED message, durable or decided by its producer's submit with check-back durability
+(`ActiveMessage.early`). Branches are called in order, or all at once when the message has the option `concurrent`; one
+that has succeeded is not called again (its bit in `done` is stored with the next due time; after a crash before that,
+it is: I6 is the branch barrier's). None is called before the message's delay or time has passed, for any trigger of a
+round: the timer, an operator, or the node that adopted the message. A message with a bound on failed rounds is parked
+after them: durable, visible, and redriven with all its attempts. One whose destination has a full queue is tried again
+later and its row stays unchanged: were each written anew, a destination that hangs would take the store from all
+others.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ class _Round:
     def __init__(self) -> None:
         self.outstanding = 0
         self.no_place_ms = -1
-        """Age of the oldest queued call where the limiter was full; negative if it was nowhere."""
+        """Age of the oldest queued call where the limiter was full.
+
+        It is negative if the limiter was full nowhere.
+        """
         self.worst: BranchResult | None = None
         self.failed: Attempt | None = None
         self.progress = False
@@ -128,7 +131,7 @@ class Delivery:
 
     def _call(self, round_: _Round, index: int, active: ActiveMessage) -> Call | None:
         if active.round is not round_:
-            return None  # redirected while it waited for its place
+            return None  # redirected while it waited for its turn
         if failpoint.ARMED:
             failpoint.reach("coordinator.before_branch_call")
         message = active.message
@@ -160,7 +163,10 @@ class Delivery:
         self._take(active, round_, index, result)
 
     def _approach_topic(self, active: ActiveMessage, round_: _Round, index: int) -> None:
-        """Call the present subscribers. The topic's one bit is set when all have succeeded."""
+        """Call the present subscribers of a topic.
+
+        The topic's one bit is set when all have succeeded.
+        """
         assert active.call_ids is not None, "its message names a topic"
         branch_id, topic = active.call_ids[index], active.calls_to[index].url
         urls = self._topics.subscribers(topic, active.message.protocol)
@@ -237,7 +243,7 @@ class Delivery:
             return
         if round_.progress:
             active.attempts = 0
-        # ONGOING asks to come again at the same pace; anything else slows down.
+        # ONGOING asks for another call at the same pace; anything else slows down.
         if round_.worst is not None and round_.worst is not BranchResult.ONGOING:
             active.attempts += 1
             if round_.failed is not None:
@@ -260,7 +266,7 @@ class Delivery:
             self._machine.handle(active, Trigger(Event.BRANCH_NOT_DONE))
 
     def _note_late(self, active: ActiveMessage, branch_id: str, url: str, answer: Answer, result: BranchResult) -> None:
-        """Record the answer to a call that was under way when the message was stopped or redirected (24).
+        """Record an answer that arrives after the message was stopped or redirected (24).
 
         It has no effect. One that left memory otherwise is recorded by the node that has it now.
         """

@@ -1,4 +1,7 @@
-"""Dispatches due messages: the calls of branches and the check-backs of producers, each within their own bounds."""
+"""Dispatches due messages: calls of branches, and check-backs of producers.
+
+Each kind has its own bounds.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,10 @@ class Dispatcher:
             self.delivery.begin(active)
 
     def drain(self) -> None:
-        """Start no call until `resume`, and drop those that wait; calls under way end as they would."""
+        """Start no call until `resume`; drop those that wait.
+
+        Calls under way continue.
+        """
         self.branch_calls.drain()
         self.check_calls.drain()
 

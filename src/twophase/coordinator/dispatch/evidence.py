@@ -1,4 +1,7 @@
-"""Records of calls without success: status, latency and a short, printable excerpt."""
+"""Records of calls without success: status, latency and a short excerpt.
+
+The excerpt is printable.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ _EXCERPT_BYTES_MAX = 200
 def attempt_of(
     gid: str, kind: AttemptKind, branch_id: str, target: str, at_ms: int, answer: Answer, result: str
 ) -> Attempt:
-    """The record of one call; the target without its query string, which may carry the application's data."""
+    """Return the record of one call.
+
+    The target stands there without its query string, which may carry the application's data.
+    """
     error = answer.error or excerpt(answer.body)
     return Attempt(
         gid,
@@ -29,10 +35,10 @@ def attempt_of(
 
 
 def tellable(attempt: Attempt) -> str:
-    """The error that may leave the store, for a log or an alert: what this side saw, never a text of the answer.
+    """Return the error for a log or an alert: this side's view, no text of the answer.
 
     Of the answer only dtm's own words are named, where one of them decided: its text may repeat the payload. A gRPC
-    service that says UNAVAILABLE gave none, but may have said why.
+    service that answers UNAVAILABLE gives no HTTP status, but its text may stand in the error: only the code is named.
     """
     if attempt.status:
         return word_that_decided(attempt.status, attempt.result)
@@ -40,7 +46,7 @@ def tellable(attempt: Attempt) -> str:
 
 
 def excerpt(body: bytes) -> str:
-    r"""The beginning of an answer's body, on one line.
+    r"""Return the beginning of an answer's body, on one line.
 
     >>> excerpt(b"no such\naccount\x00")
     'no such account'

@@ -1,9 +1,10 @@
-"""An operator stops a prepared message: its producer is asked first, because the local transaction may have committed.
+"""The force stop of a prepared message.
 
-Keeps rule 24. A verdict is what happened, and wins over the operator: committed, and the message is submitted and the
-stop refused; rolled back, and the check-back has failed it. Only without a verdict does the operator's word count, and
-is recorded as an override. When the producer could not even be asked, nothing is decided. Meanwhile others may decide:
-the stop of a prepared message never ends one that has been submitted since.
+Its producer is asked first, because the local transaction may have committed. Keeps rule 24. A verdict is a fact, and
+wins over the operator: after a committed one the message is submitted and the stop refused; after a rolled back one the
+check-back has failed it. Only without a verdict does the operator's decision count, and is recorded as an override.
+When the producer could not even be asked, nothing is decided. Meanwhile others may decide: the stop of a prepared
+message never ends one that has been submitted since.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from twophase.core.verdict import Verdict
 from twophase.stores.base import DecidedBy
 
 _PLACE_WAIT_S: Final = 1.0
-"""Beyond the call's own timeout: how long a question may wait for its place among others."""
+"""Time beyond the call's own timeout in which a question may wait for its turn."""
 
 
 class ForceStop:
@@ -36,9 +37,9 @@ class ForceStop:
         self._settings = settings
 
     def begin(self, active: ActiveMessage, on_reply: OnReply, reason: str) -> None:
-        """Stop a prepared message, and tell `on_reply` once what became of it.
+        """Stop a prepared message, and call `on_reply` once with the outcome.
 
-        A reply without error says by its state what that was: FAILED, or another where the stop came too late.
+        The state of a reply without error is the outcome: FAILED, or another where the stop came too late.
         """
         assert active.state is State.PREPARED, "only a prepared message has a producer to ask"
         stop = _Stop(self._machine, active, on_reply, reason)
@@ -66,7 +67,7 @@ class _Stop(msgspec.Struct, eq=False):
         self.active.calls += 1
 
     def take(self, verdict: Verdict, said: Message | None) -> None:
-        """The producer has answered, or the call has failed."""
+        """End the stop after the producer's answer, or after a failed call."""
         self.end(verdict, said, f"the producer, asked first, answered {verdict.value}")
 
     def fail_and_evict(self) -> None:

@@ -22,7 +22,10 @@ class _DestinationQueue:
         self.waiting: deque[tuple[Callable[[], None], int]] = deque()
         """Waiting calls, with the time since when each waits."""
         self.hungry = False
-        """True while the queue waits for its turn: calls wait, and the destination has room."""
+        """True while the queue waits for its turn.
+
+        Calls wait, and the destination has room.
+        """
 
 
 class ConcurrencyLimiter:
@@ -82,7 +85,7 @@ class ConcurrencyLimiter:
         return max(0, self._clock.now_ms() - lane.waiting[0][1]) if lane is not None and lane.waiting else 0
 
     def busiest(self, limit: int) -> list[tuple[str, int, int]]:
-        """The destinations with most calls, as (key, in flight, waiting)."""
+        """Return the destinations with most calls, as (key, in flight, waiting)."""
         lanes = ((key, lane.in_flight, len(lane.waiting)) for key, lane in self._lanes.items())
         return heapq.nlargest(limit, lanes, key=lambda one: (one[1] + one[2], one[0]))
 
@@ -101,8 +104,8 @@ class ConcurrencyLimiter:
             self._line.append(key)
 
     def _admit(self) -> None:
-        # One that ends at once leaves inside this loop. Were it to admit the next itself, a queue of them would be as
-        # many frames deep as it is long.
+        # A call that ends at once leaves inside this loop. Were it to admit the next itself, a queue of them would be
+        # as many frames deep as it is long.
         if self._admitting:
             return
         self._admitting = True

@@ -1,31 +1,33 @@
-"""Up to when everything is decided, and up to when everything called is delivered: what cleaners of barrier rows ask.
+"""The horizons for cleaners of barrier rows.
 
-Keeps I10 with correctness rules 14 and 16. A producer's barrier rows may go only below the oldest undecided message
-that asks *its* database. A consumer's may go only below H, of which is promised: *whatever called a branch before H is
-finished, and calls no more*. Both are the store's times, over all nodes of the store, so any node may be asked. H rides
-on every branch call as a header, for consumers that do not know their coordinators; it is computed in the background,
-and a call carries whatever stands there.
+One is the time up to which everything is decided, the other the time up to which everything called is delivered. Keeps
+I10 with correctness rules 14 and 16. A producer's barrier rows may be removed only below the oldest undecided message
+that asks *its* database. A consumer's may be removed only below H, whose promise is: *every message that called a
+branch before H is finished, and calls no more*. Both are the store's times, over all nodes of the store, so any node
+may be asked. H travels on every branch call as a header, for consumers that do not know their coordinators; it is
+computed in the background, and a call carries the last value.
 
-Why H holds. The clock is read first (T), then the prepared rows, then the far ones, then all; H is T, or less:
+Proof of H. The clock is read first (T), then the prepared rows, then the far ones, then all; H is T, or less:
 
 * A *submitted* row counts from its birth: with check-back durability its branches may have been called before its
-  decision was stored (rule 25). Left out are those not parked whose due time lies more than `_FAR_MS` ahead, farther
-  than any pause between two tries (`core.schedule.PAUSE_MS_MAX`, half of it), and is the very time that the message's
-  own `delay` or `next_cron_time` comes to, before which nothing is called (`_awaits_its_time`). A far time that the
-  message does not explain was set by a clock that was wrong, after a call perhaps: that row counts. So do all with
+  decision was stored (rule 25). Excluded are those not parked whose due time lies more than `_FAR_MS` ahead, farther
+  than any pause between two tries (`core.schedule.PAUSE_MS_MAX`, half of it), and is exactly the time that the
+  message's own `delay` or `next_cron_time` gives, before which nothing is called (`_awaits_its_time`). A far time that
+  the message does not explain was set by a clock that was wrong, after a call perhaps: that row counts. So do all with
   check-back durability: a submit may bring a time late, when an earlier one was acknowledged, called and forgotten;
-  such rows are never due farther than one pause ahead (`Times.earliest_due_ms`). When there are more far rows than
-  are read, all count.
+  such rows are never due farther than one pause ahead (`Times.earliest_due_ms`). When there are more far rows than are
+  read, all count.
 * A *prepared* row counts from its birth if its branches may have been called all the same, by such a submit; its body
-  says so (`may_be_called_early`). Any other has never been called. Young ones, below the begin deadline, count unread:
-  consumers keep a day at least. When there are more old ones than are read, H is the birth of the last one read.
+  shows that (`may_be_called_early`). Any other has never been called. Young ones, below the begin deadline, count
+  unread: consumers keep a day at least. When there are more old ones than are read, H is the birth of the last one
+  read.
 * A row that is prepared at the first look and submitted at the second is seen once at least, and none moves the other
   way. One that is in neither look was finished before, or was stored after, and then its first call comes after T.
 
-So what is left out has its first call after T, and what that writes at a consumer bears a time after T, but for what
-clocks differ by; `barrier.cleaning` allows five minutes for that. And the promise is for ever: what had called before
-H is finished, whatever time the header is read at. H may fall when a far time comes near, and counts from birth again;
-a later, lesser H says less, and takes nothing back.
+So an excluded row has its first call after T, and what that call writes at a consumer has a time after T, except for
+the difference of clocks; `barrier.cleaning` allows five minutes for that. And the promise is for ever: a message that
+had called before H is finished, at any time at which the header is read. H may fall when a far time comes near, and
+counts from birth again; a later, lesser H promises less, and takes nothing back.
 """
 
 from __future__ import annotations
@@ -46,22 +48,30 @@ from twophase.stores.base import DUE_EVER_MS, LiveRow, Store
 
 OLDEST_HEADER: Final = "x-twophase-oldest"
 _PAGE_ROWS: Final = 64
-"""With their bodies: few, because they may be large."""
+"""Rows of one page with their bodies: few, because they may be large."""
 _PAGES_MAX: Final = 160
-"""Of old prepared messages, and as many of such with a far time, that are read for each header."""
+"""Pages of old prepared messages that are read for each header.
+
+As many are read of messages with a far time.
+"""
 _FAR_MS: Final = 2 * PAUSE_MS_MAX
-"""Twice, for a clock that is ahead, and for the time between two of the questions."""
+"""Bound of a far time: twice the longest pause.
+
+Twice, for a clock that is ahead, and for the time between two of the questions.
+"""
 _ROUNDED_MS: Final = 60_000
-"""By how much a row's due time may differ from the one it was computed from: a flush that waited for the store, and two
-clocks."""
+"""Difference allowed between a row's due time and the one it was computed from.
+
+The causes are a flush that waited for the store, and two clocks.
+"""
 
 
 class Horizon(msgspec.Struct, frozen=True):
     """Milliseconds by the store's clock.
 
-    Every message that asks the given database and was prepared before `oldest_undecided_ms` is decided; no younger
-    than the begin deadline, because nothing that young may be cleaned. Every message that called a branch before
-    `oldest_unfinished_ms` is finished, and calls none again.
+    Every message that asks the given database and was prepared before `oldest_undecided_ms` is decided; the time is no
+    younger than the begin deadline, because nothing that young may be cleaned. Every message that called a branch
+    before `oldest_unfinished_ms` is finished, and calls none again.
     """
 
     oldest_undecided_ms: int
@@ -92,7 +102,10 @@ async def horizon(store: Store, check_prefix: str = "", identity: str = "") -> H
 
 
 async def oldest_unfinished_ms(store: Store) -> int:
-    """Whatever called a branch before this is finished; see above, also for the order of the three questions."""
+    """Return a time before which every message that called a branch is finished.
+
+    See above, also for the order of the three questions.
+    """
     now_ms = await store.now_ms()
     young_ms = now_ms - BEGIN_DEADLINE_MS.value
     called_early_ms = await _oldest_called_early_ms(store, young_ms)
@@ -105,7 +118,10 @@ async def oldest_unfinished_ms(store: Store) -> int:
 
 
 async def _oldest_called_early_ms(store: Store, before_ms: int) -> int | None:
-    """The birth of the oldest prepared message whose branches may have been called; None: of none born before."""
+    """Return the birth of the oldest prepared message that may have been called.
+
+    That is, one whose branches may have been. None: none was born before `before_ms`.
+    """
     position = (-1, "")
     for _ in range(_PAGES_MAX):
         rows = await store.oldest_undecided(before_ms, position, _PAGE_ROWS)
@@ -120,7 +136,10 @@ async def _oldest_called_early_ms(store: Store, before_ms: int) -> int | None:
 
 
 async def _oldest_unexplained_ms(store: Store, far_ms: int) -> tuple[int | None, bool]:
-    """The birth of the oldest message that is due after `far_ms` for no reason of its own; whether all were read."""
+    """Return the oldest birth among messages due after `far_ms` without a reason.
+
+    The reason would be the message's own. The second value is True when all were read.
+    """
     oldest_ms: int | None = None
     position = (far_ms, "")
     for _ in range(_PAGES_MAX):
@@ -152,7 +171,7 @@ def _message_of(row: LiveRow) -> Message | None:
 def _asks(row: LiveRow, check_prefix: str, identity: str) -> bool:
     message = _message_of(row)
     if message is None:
-        return True  # whom it would ask cannot be told, so nobody may clean what it might ask about
+        return True  # the database it would ask is unknown, so no row that it might ask about may be cleaned
     url = message.check_url
     # The barrier row of a redirected message stands where its producer prepared it.
     if not url or not (url.startswith(check_prefix) or message.prepared_check_url.startswith(check_prefix)):
@@ -185,8 +204,8 @@ class OldestHeader:
 
     async def _loop(self) -> None:
         while True:
-            # That the store fails is said by whoever flushes; an old header only makes consumers keep more.
-            # Whatever it is, the next round asks again: the loop's end would freeze the header.
+            # The next flush reports that the store fails; an old header only makes consumers keep more. After any error
+            # the next round asks again: the loop's end would freeze the header.
             with contextlib.suppress(Exception):
                 self._publish((OLDEST_HEADER, str(await oldest_unfinished_ms(self._store))))
             await asyncio.sleep(self._interval_s)

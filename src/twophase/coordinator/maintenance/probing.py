@@ -1,10 +1,10 @@
-"""Probes of the check addresses that messages bring: a wrong one is reported before a crash makes it needed.
+"""Probes of check addresses: a wrong one is reported before a crash needs it.
 
-Promise: an address that cannot answer is reported within a minute of its first message, once for each change, and again
-when it answers. A prepare pays one look into a set; everything else happens in the background and is bounded: the
-addresses known, the probes under way, their time and the pauses between them. Only addresses of messages that demand an
-explicit verdict are probed, because other routes would take the probe for a question about a message. Nothing is
-decided by a probe. Each node probes what it is given.
+The addresses are those of messages. Promise: an address that cannot answer is reported within a minute of its first
+message, once for each change, and again when it answers. A prepare pays one look into a set; everything else happens in
+the background and is bounded: the addresses known, the probes under way, their time and the pauses between them. Only
+addresses of messages that demand an explicit verdict are probed, because other routes would take the probe for a
+question about a message. Nothing is decided by a probe. Each node probes the addresses of its own messages.
 """
 
 from __future__ import annotations
@@ -26,13 +26,22 @@ from twophase.destinations.base import Answer, Call, Destination
 
 ADDRESSES_MAX: Final = 256
 TOLD_AFTER: Final = 2
-"""Failures in a row after which an address is reported: a service may be starting, or busy with the very request."""
+"""Failures in a row after which an address is reported.
+
+A service may be starting, or busy with the very request.
+"""
 FIRST_MS: Final = 1_000
 AGAIN_MS: Final = 5_000
-"""Pause after the first failure; doubled after each further one, up to `PAUSE_CAP_MS`."""
+"""Pause after the first failure.
+
+It is doubled after each further one, up to `PAUSE_CAP_MS`.
+"""
 PAUSE_CAP_MS: Final = 600_000
 FRESH_MS: Final = 3_600_000
-"""An address that messages still bring is probed again after this; one that none brings any more is forgotten."""
+"""Time after which an address that messages still bring is probed again.
+
+An address that no message brings any more is forgotten.
+"""
 _URLS_MAX: Final = 4_096
 _IN_FLIGHT_MAX: Final = 16
 _ON_REQUEST_MAX: Final = 4
@@ -41,7 +50,7 @@ _SCHEMES: Final = frozenset({"http", "https", "grpc", "grpcs"})
 
 
 class CheckAddress(msgspec.Struct, frozen=True):
-    """A check address as it stands: its last probe, and the address without its query."""
+    """A check address: its last probe, and the address without its query."""
 
     target: str
     probed: Probed | None
@@ -95,7 +104,10 @@ class Probing:
         self._observer = runtime.observer
         self._alerts = alerts
         self.seen: set[str] = set()
-        """Addresses as messages write them, since the last answer to a probe: what is in here costs no more."""
+        """Addresses as messages write them, since the last answer to a probe.
+
+        A further message with one of these costs nothing.
+        """
         self._known: dict[tuple[str, ...], _Known] = {}
         self._in_flight = 0
         self._on_request = 0
@@ -103,16 +115,19 @@ class Probing:
         self._background = Background("twophase probes of check addresses")
 
     def start(self) -> None:
-        """Begin to probe what messages bring."""
+        """Begin to probe the addresses of messages."""
         if self._on:
             self._background.start(self._loop())
 
     async def stop(self) -> None:
-        """Start no further probe; the ones under way end unheard. Safe to call twice."""
+        """Start no further probe; the answers of those under way are dropped.
+
+        A second call is safe.
+        """
         await self._background.stop()
 
     def wake(self) -> None:
-        """Look at the clock now: it has moved by more than time does."""
+        """Look at the clock now: it has jumped."""
         self._woken.set()
 
     def notice(self, message: Message) -> None:
@@ -131,7 +146,7 @@ class Probing:
         return sum(known.told is not None for known in self._known.values())
 
     def addresses(self) -> list[CheckAddress]:
-        """Every address under watch, failing ones first."""
+        """Return every address under watch, failing ones first."""
         shown = [
             CheckAddress(known.target, known.probed, known.told is not None, known.probed_ms)
             for known in self._known.values()
@@ -139,9 +154,10 @@ class Probing:
         return sorted(shown, key=lambda one: (not one.failing, one.target))
 
     async def probe(self, url: str) -> tuple[Probed, int]:
-        """Probe an address now, on an operator's request; returns the result and its latency in milliseconds.
+        """Probe an address now, on an operator's request.
 
-        An address under watch is asked with its messages' headers; when it can answer, it is no longer failing.
+        Returns the result and its latency in milliseconds. An address under watch is asked with its messages' headers;
+        when it can answer, it is no longer failing.
 
         Raises:
             Overloaded: too many such requests are under way.
@@ -178,7 +194,7 @@ class Probing:
             known = _Known(url, message.protocol, (), now_ms, now_ms + FIRST_MS)
             self._known[key] = known
             self._woken.set()
-        # The newest message's way to ask: what its headers hold may have been renewed.
+        # The newest message's address and headers: their contents may have been renewed.
         known.url, known.headers = url, message.options.headers
         known.used, known.noticed_ms = True, now_ms
 
@@ -196,12 +212,12 @@ class Probing:
                     self._begin(known)
                 else:
                     next_ms = min(next_ms, known.due_ms)
-            # With every place taken, an answer wakes this loop.
+            # With every permit taken, an answer wakes this loop.
             pause_ms = max(0, next_ms - now_ms) if self._in_flight < _IN_FLIGHT_MAX else FRESH_MS
             await rest(pause_ms / 1000, self._woken)
 
     def _forget(self, now_ms: int) -> None:
-        """Drop what no message brings any more."""
+        """Drop addresses that no message brings any more."""
         unused = [
             key
             for key, known in self._known.items()
@@ -241,7 +257,7 @@ class Probing:
             self._well(known)
         else:
             self._failed(known, probed)
-        # Noticed anew from here on: so it is known which addresses messages still bring.
+        # Addresses are noticed anew from here on: so it is known which ones messages still bring.
         self.seen.clear()
         self._woken.set()
 
@@ -273,7 +289,10 @@ class Probing:
 
 
 def _key(url: str) -> tuple[str, ...]:
-    """The unit of probing: host, path and database, without the rest of the query."""
+    """Return the unit of probing: host, path and database.
+
+    The rest of the query does not count.
+    """
     return (url.partition("?")[0], *databases_asked(url))
 
 

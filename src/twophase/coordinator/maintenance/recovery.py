@@ -1,13 +1,16 @@
-"""Brings unfinished messages from the store into memory: at the start, when they fall due, after a store fault.
+"""Recovery: brings unfinished messages from the store into memory.
 
-Keeps I2 and I9: every live, unparked row is in memory or will be read when it is due, because whatever leaves
-memory unfinished says from which due time on the store must be read again (`note`).
+It does so at the start, when they fall due, and after a store fault. Keeps I2 and I9: every live, unparked row is in
+memory or will be read when it is due, because each message that leaves memory unfinished notes the due time from which
+the store must be read again (`note`).
 
-What leaves memory as another node's says nothing, and what memory was told of it may be older than its adoption here.
-So while adopted rows are read, a row that memory does not know as this node's, as it stands, is looked at again.
+A message that leaves memory as another node's notes nothing, and what memory knew of it may be older than its adoption
+here. So while adopted rows are read, a row that memory does not know in the same version as this node's is looked at
+again.
 
-What a clock that was ahead has made due in weeks is not read by its due time. So after a start, an adoption and a clock
-that fell back all that is far away is looked through, behind everything due, and what nothing explains comes in.
+A row that a clock ahead of its time has made due in weeks is not read by its due time. So after a start, an adoption
+and a clock that fell back all far rows are looked through, behind everything due, and those that nothing explains come
+in.
 """
 
 from __future__ import annotations
@@ -26,9 +29,9 @@ from twophase.stores.base import DUE_BYTES_MAX, LiveRow
 
 _BEFORE_ALL: Final = (0, "")
 _FAR_ROWS: Final = 64
-"""With their bodies: few, because they may be large."""
+"""Rows of one page with their bodies: few, because they may be large."""
 _FELL_BACK_MS: Final = 1_000
-"""A clock that is kept in time by small steps has not fallen back."""
+"""Bound of a correction: a clock kept in time by small steps has not fallen back."""
 
 
 class Recovery:
@@ -51,21 +54,27 @@ class Recovery:
         self._faulted = False
         self._adopted = False
         self._far: tuple[int, str] | None = None
-        """Position among the rows that are due far away; None when all have been looked through."""
+        """Position among the rows that are due far away.
+
+        None when all have been looked through.
+        """
         self._seen_ms = 0
         self._wanted = asyncio.Event()
         self._hurried = asyncio.Event()
         self._background = Background("twophase recovery")
 
     async def start(self) -> None:
-        """Read the first page, then go on in the background."""
+        """Read the first page, then continue in the background."""
         self._look_at_clock()
         await self._read_pages(pages_max=1)
         self._far = _BEFORE_ALL
         self._go_on()
 
     def restart(self) -> None:
-        """Read everything from the beginning, in the background: memory is empty, and the node has a new place."""
+        """Read everything from the beginning, in the background.
+
+        Memory is empty, and the node has a new slot.
+        """
         self._faulted = False
         self.adopted()
         self._go_on()
@@ -79,30 +88,33 @@ class Recovery:
         await self._background.stop()
 
     def note(self, due_ms: int) -> None:
-        """An unfinished message with this due time has left memory."""
+        """Note the due time of an unfinished message that has left memory."""
         if due_ms < self._from_ms:
             self._from_ms = due_ms
             self._wanted.set()
 
     def adopted(self) -> None:
-        """Rows of other nodes are this node's now; they may be older than any."""
+        """Note that rows of other nodes are this node's now; they may be older than any."""
         self._adopted = True
         self._far = _BEFORE_ALL
         self._from_ms = 0
         self._wanted.set()
 
     def fault(self) -> None:
-        """The store has failed, and messages whose stored state is not known have left memory."""
+        """Note a failure of the store.
+
+        Messages whose stored state is not known have left memory.
+        """
         self._faulted = True
         self._from_ms = 0
         self._wanted.set()
 
     def wake(self) -> None:
-        """The clock has moved by more than time does."""
+        """Look at the clock now: it has jumped."""
         self._wanted.set()
 
     def hurry(self) -> None:
-        """The store answers again: a pause after a fault is over."""
+        """End the pause after a fault: the store answers again."""
         self._hurried.set()
 
     async def _loop(self) -> None:
@@ -141,7 +153,10 @@ class Recovery:
         self._seen_ms = now_ms
 
     async def _read_far(self) -> bool:
-        """Bring in what is farther away than anything explains, as long as nothing due is wanted and there is room."""
+        """Bring in rows that are due farther away than anything explains.
+
+        It continues as long as no due row is wanted and there is room.
+        """
         while self._far is not None and not self._wanted.is_set():
             position = max(self._far, (self._clock.now_ms() + self._settings.page_ahead_ms, ""))
             left: dict[str, bool] = {}
@@ -165,11 +180,15 @@ class Recovery:
             self._memory.remove(active)  # it waits in the store for the time that it has
 
     async def _read_pages(self, pages_max: int) -> bool:
-        """Read what is due; True when memory now holds every row due within the page-ahead time."""
+        """Read what is due.
+
+        True when memory now holds every row due within the page-ahead time.
+        """
         now_ms = self._clock.now_ms()
         until_ms = now_ms + self._settings.page_ahead_ms
         position = (self._from_ms - 1, "\U0010ffff")
-        # Set once, before the first wait: what leaves memory meanwhile lowers it again. So with the other.
+        # Set once, before the first wait: messages that leave memory meanwhile lower it again. The other is set in the
+        # same way.
         self._from_ms = until_ms + 1
         doubting, self._adopted = self._adopted, False
         doubted = False
@@ -192,7 +211,7 @@ class Recovery:
                             self._from_ms = min(self._from_ms, row.due_ms)
                         continue
                     if row.due_ms > now_ms and not self._memory.roomy:
-                        # Were it taken in, it would keep the place from what is due before it and comes later.
+                        # Were it taken in, it would take the room of rows that are due before it and arrive later.
                         self._from_ms = min(self._from_ms, row.due_ms)
                         return False
                     self._adopt(row)

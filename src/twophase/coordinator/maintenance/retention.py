@@ -1,10 +1,10 @@
-"""Forgets what is old: history and attempts beyond the retention, in small steps, beside the hot path.
+"""Retention: removes old history and attempts in small steps, beside the hot path.
 
 Keeps I10 with the store, which raises the history horizon in the commit that deletes: a gid's duplicates are detected
 as long as its history is kept, and refused as "cannot tell" after that (correctness rule 15). Age is counted by the
-store's clock, because a node's own may be an hour off and would forget an hour too early. Under a store's clock that is
-ahead history goes too early, and nothing else outlives that clock: the horizon stands behind what went
-(`stores.forgetting`), and no cleaning waits longer than the interval, whatever the clock said at the last one.
+store's clock, because a node's own may be an hour off and would remove an hour too early. Under a store's clock that is
+ahead history is removed too early, and nothing else outlives that clock: the horizon stands behind the removed rows
+(`stores.forgetting`), and no cleaning waits longer than the interval, whatever the clock showed at the last one.
 
 A step removes few rows and is followed by a pause several times its own length, so that flushes find the store free.
 Several nodes on one store may do it at once: the horizon only rises, and a row is removed once.
@@ -23,14 +23,20 @@ from twophase.stores.base import Purged
 
 _SHARE_WHEN_BEHIND = 0.5
 _STEPS_WHEN_BEHIND = 5
-"""How much of the time, and how many steps in one, when a run has lasted longer than it should: on a store that is
-always busy a step mostly waits its turn, and what comes in faster than it is forgotten would grow for ever."""
+"""Fraction of time and size of a step for a run that has lasted too long.
+
+On a store that is always busy a step mostly waits its turn, and rows that age faster than they are removed would grow
+for ever.
+"""
 _FEWER = 4
 _DIVISOR_MAX = 4_096
 
 
 class Retention:
-    """Runs every `retention_interval_ms`, in the background; nothing when `retention_ms` is 0."""
+    """Runs every `retention_interval_ms`, in the background.
+
+    It does nothing when `retention_ms` is 0.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._store = runtime.store
@@ -52,11 +58,14 @@ class Retention:
             self._background.start(self._loop())
 
     async def stop(self) -> None:
-        """Forget nothing more; a step under way is whole or has not happened. Safe to call twice."""
+        """Remove nothing more; a step under way is whole or has not happened.
+
+        A second call is safe.
+        """
         await self._background.stop()
 
     def wake(self) -> None:
-        """The clock has moved by more than time does."""
+        """Look at the clock now: it has jumped."""
         self._woken.set()
 
     async def _loop(self) -> None:
@@ -71,12 +80,15 @@ class Retention:
             try:
                 await self._run()
             except StoreFenced:
-                continue  # whoever keeps the node's place sees to it; until then there is nothing of ours to clean
+                continue  # this node has no slot; until it has one there is nothing to clean
             except Exception as error:  # noqa: BLE001 -- whatever it is, the next run tries again
                 self._observer.cleaning_failed(as_store_error(error).code, log_text(error))
 
     async def _run(self) -> None:
-        """Remove what is older than the retention now; what grows older meanwhile is the next run's."""
+        """Remove what is older than the retention now.
+
+        Rows that reach that age meanwhile are the next run's.
+        """
         settings = self._settings
         before_ms = await self._store.now_ms() - settings.retention_ms
         if before_ms <= 0:
@@ -99,7 +111,10 @@ class Retention:
         self._observer.cleaned(history, attempts, time.monotonic() - began_s)
 
     async def _purge(self, before_ms: int, rows: int) -> Purged:
-        """One step; after one that failed fewer rows are tried, and then more again."""
+        """Remove one step's rows.
+
+        After a failed step fewer are tried, and then more again.
+        """
         try:
             step = await self._store.purge(before_ms, max(1, rows // self._divisor))
         except StoreError:

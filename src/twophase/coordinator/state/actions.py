@@ -108,7 +108,7 @@ def _decide(context: Context, active: ActiveMessage, trigger: Trigger, next_stat
             trigger.merged = message = merged
             body = encode(merged)
     options = active.message.options
-    # The first line is all that most messages need, and saves a call.
+    # The first condition is all that most messages need, and saves a call.
     if (
         options.durability is _CHECK_BACK
         and trigger.on_reply is not None

@@ -26,9 +26,9 @@ from twophase.core.verdict import BranchResult
 class Reply(msgspec.Struct, frozen=True):
     """The one reply to a request.
 
-    `error` is None when the request was accepted and is durable (or `early`, which the check-back recovers); `state` is
-    the message's state now; `prepared_at_ms` is the store's time of its prepare; `result` is the result of the first
-    delivery round, for wait_result.
+    `error`: None when the request was accepted and is durable (or `early`, which the check-back recovers); `state`: the
+    message's state now; `prepared_at_ms`: the store's time of its prepare; `result`: the result of the first delivery
+    round, for wait_result.
     """
 
     error: TwophaseError | None
@@ -185,9 +185,10 @@ class ActiveMessage:
         return self.message.branch_id(index) if self.call_ids is None else self.call_ids[index]
 
     def become(self, message: Message) -> None:
-        """Take over another message of the same gid: the stored, completed or redirected one.
+        """Adopt the content of another message of the same gid.
 
-        A round that calls other addresses than these ends here, and its answers no longer count.
+        It is the stored, completed or redirected one. A round that calls other addresses than these ends here, and its
+        answers no longer count.
         """
         before = self.calls_to
         self.message = message

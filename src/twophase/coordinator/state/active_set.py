@@ -35,8 +35,10 @@ class ActiveSet:
         """Returns the message of a gid, or None."""
         self.bytes = 0
         self.left: dict[str, bool] | None = None
-        """While a page is read: gids that left memory meanwhile, True for those that this node owned. The page may be
-        outdated for them."""
+        """Gids that left memory while a page is read, True for those that this node owned.
+
+        The page may be outdated for them.
+        """
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -60,7 +62,10 @@ class ActiveSet:
 
     @property
     def overcrowded(self) -> bool:
-        """True when not even due messages may come in: a tenth beyond the bound, because leaving takes a flush."""
+        """True when not even due messages may come in.
+
+        That is a tenth beyond the bound, because leaving takes a flush.
+        """
         messages, bytes_ = self._messages_max, self._bytes_max
         return len(self._messages) > messages + messages // 10 or self.bytes > bytes_ + bytes_ // 10
 
@@ -89,7 +94,9 @@ class ActiveSet:
         self.bytes += active.bytes
 
     def load_row(self, active: ActiveMessage, row: LiveRow | HistoryRow | Forgotten | None) -> None:
-        """Make a message in memory what its stored row is, and schedule it if this node owns it; None: no such message.
+        """Give a message in memory the content of its stored row; None: no such message.
+
+        It is scheduled if this node owns it.
 
         Raises:
             StoreCorrupt: the row's body cannot be read.
@@ -120,13 +127,17 @@ class ActiveSet:
                 self.timers.schedule(active, self.latest_ms(active, row.due_ms))
 
     def latest_ms(self, active: ActiveMessage, due_ms: int) -> int:
-        """Return `due_ms`, or less where nothing explains a time so far away; see `Times.latest_ms`."""
+        """Return `due_ms`, or less where nothing explains a time so far away.
+
+        See `Times.latest_ms`.
+        """
         return self.times.latest_ms(active.state, active.message, active.created_ms, due_ms)
 
     def look_at_far(self, now_ms: int) -> None:
-        """Schedule again what was scheduled since the last look for a time that nothing explains.
+        """Schedule again messages whose far due time nothing explains.
 
-        A clock that was ahead for less than the time between two looks leaves no other trace.
+        They are those scheduled since the last look. A clock that was ahead for less than the time between two looks
+        leaves no other trace.
         """
         far, self.timers.far = self.timers.far, {}
         self.timers.far_ms = self.times.far_ms(now_ms)

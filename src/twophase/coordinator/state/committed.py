@@ -17,7 +17,10 @@ _ALL_SUCCEEDED: Final = Event.ALL_SUCCEEDED
 
 
 def apply_committed(context: Context, active: ActiveMessage, trigger: Trigger, item: Item, at_ms: int) -> None:
-    """Apply `item`, which the store made durable at `at_ms` of its clock, to the message in memory."""
+    """Apply `item` to the message in memory.
+
+    The store made it durable at `at_ms` of its clock.
+    """
     active.version += 1
     active.owned = True
     timers = context.memory.timers

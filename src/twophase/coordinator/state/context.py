@@ -18,7 +18,10 @@ from twophase.core.errors import StoreFenced
 
 
 class Listener(Protocol):
-    """Acts on events that the state machine only reports; the coordinator implements it."""
+    """Acts on events that the state machine only reports.
+
+    The coordinator implements it.
+    """
 
     def submitted(self, active: ActiveMessage, /) -> None:
         """Deliver a message: it is submitted and due."""
@@ -46,7 +49,7 @@ class Listener(Protocol):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """See the module."""
+    """The surroundings of an action; see the module."""
 
     runtime: Runtime
     memory: ActiveSet
@@ -55,7 +58,7 @@ class Context(msgspec.Struct, frozen=True):
     listener: Listener
 
     def refuse(self, trigger: Trigger, reply: Reply) -> None:
-        """Tell a requester that its request changed nothing."""
+        """Reply to a requester that its request changed nothing."""
         if reply.error is not None:
             self.runtime.observer.refused(reply.error.code)
         if trigger.on_reply is not None:

@@ -1,7 +1,8 @@
-"""Group commit with linger 0: a flush starts as soon as the last one ended, with every change that came meanwhile.
+"""Group commit with linger 0: a flush starts as soon as the last one ended.
 
-Keeps I8: an outcome is reported only after the store's durable commit. Changes without a waiting requester (a finished
-message, a new due time) may wait some milliseconds for others, because a commit costs more than they do.
+It has every change that came meanwhile. Keeps I8: an outcome is reported only after the store's durable commit. Changes
+without a waiting requester (a finished message, a new due time) may wait some milliseconds for others, because a commit
+costs more than they do.
 """
 
 from __future__ import annotations
@@ -30,19 +31,24 @@ from twophase.stores.base import (
 
 _ATTEMPTS_MAX = 10_000
 _REPORTED_AT_ONCE = 32
-"""Outcomes reported in one turn of the event loop, which sends their responses when the turn ends. With a whole flush
-reported in one turn, clients stood still meanwhile, and then the server while all of them answered: 15 % fewer
-messages."""
+"""Outcomes reported in one turn of the event loop.
+
+The loop sends their responses when the turn ends. With a whole flush reported in one turn, clients stood still
+meanwhile, and then the server while all of them answered: 15 % fewer messages.
+"""
 _NOT_DONE = frozenset({AttemptKind.BRANCH, AttemptKind.CHECK_BACK})
 _BODIES_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes of one flush: with more, a statement would exceed the store's timeout, and the whole flush would fail."""
+"""Bytes of one flush.
+
+With more, a statement would exceed the store's timeout, and the whole flush would fail.
+"""
 _WITH_BODY = (Insert, Decide, Redirect)
 _LARGEST_AT_ONCE = 4
 """This many maximum-size bodies fit in `_BODIES_BYTES_MAX`."""
 
 
 class Outcomes(Protocol):
-    """Goes on after each change that was flushed; the state machine implements it."""
+    """Continues after each change that was flushed; the state machine implements it."""
 
     def applied(self, active: ActiveMessage, trigger: Trigger, item: Item, at_ms: int) -> None:
         """Take note of a change that is durable since `at_ms` of the store's clock."""
@@ -105,7 +111,10 @@ class GroupCommit:
                 self._linger = asyncio.get_running_loop().call_later(self._linger_s, self._start)
 
     def record(self, attempt: Attempt) -> None:
-        """Write an attempt with the next flush, and report it. Beyond a bound failed calls are not written."""
+        """Write an attempt with the next flush, and report it.
+
+        Beyond a bound failed calls are not written.
+        """
         if attempt.kind in _NOT_DONE:
             self._observer.not_done(attempt)
         if len(self._attempts) >= _ATTEMPTS_MAX and attempt.kind is not AttemptKind.OPERATOR:
@@ -133,10 +142,10 @@ class GroupCommit:
         self._start()
 
     async def discard(self, error: StoreError) -> None:
-        """Halted: wait for the flush under way, and report every unwritten change as failed.
+        """Wait for the flush under way, and report every unwritten change as failed.
 
-        Changes planned until this returns are reported with the rest, so the caller evicts messages without an await
-        between.
+        The group commit is halted already. Changes planned until this returns are reported with the rest, so the caller
+        evicts messages without an await between.
         """
         assert self._halted, "no flush may begin meanwhile"
         if self._linger is not None:
@@ -178,7 +187,10 @@ class GroupCommit:
         self._flush.add_done_callback(self._unfinished.discard)
 
     def _fitting(self) -> int:
-        """Return how many of the waiting changes go into one flush: at least one, in their order."""
+        """Return the number of waiting changes that go into one flush.
+
+        It is at least one, in their order.
+        """
         size = min(len(self._items), self._flush_items_max)
         if size > _LARGEST_AT_ONCE and self._memory.bytes > _BODIES_BYTES_MAX:
             left = _BODIES_BYTES_MAX
@@ -215,7 +227,10 @@ class GroupCommit:
         self._start()
 
     async def _report(self, items: list[Item], about: list[tuple[ActiveMessage, Trigger]], result: FlushResult) -> None:
-        """Report durable changes, some at a time; meanwhile the next flush may begin, with other messages' changes."""
+        """Report durable changes, some at a time.
+
+        Meanwhile the next flush may begin, with other messages' changes.
+        """
         refused = result.refused
         for index, (active, trigger) in enumerate(about):
             if index % _REPORTED_AT_ONCE == _REPORTED_AT_ONCE - 1:

@@ -1,10 +1,11 @@
-"""The state machine: the only place that applies the lifecycle table to messages of a running coordinator.
+"""The state machine: applies the lifecycle table to messages.
 
-Every event of a message, requested or observed, arrives here as a `Trigger`. The table names the action (`actions`),
-which plans a change; the group commit makes it durable; only then are requesters answered and branches called
-(`applied`). The one exception is a submit with check-back durability: it is answered and delivered first and stored
-with its outcome (correctness rule 25). So I1, I3, I5 and I7 are the table's, and I8 is the order of the lines here. A
-lost compare-and-set takes the stored row, and the table is applied again to its state (correctness rule 21).
+It is the only code of a running coordinator that does. Every event of a message, requested or observed, arrives here as
+a `Trigger`. The table names the action (`actions`), which plans a change; the group commit makes it durable; only then
+are requesters answered and branches called (`applied`). The one exception is a submit with check-back durability: it is
+answered and delivered first and stored with its outcome (correctness rule 25). So I1, I3, I5 and I7 are the table's,
+and I8 is the order of the lines here. A lost compare-and-set takes the stored row, and the table is applied again to
+its state (correctness rule 21).
 
 On a store that several nodes share, that row may be another node's. A request acts on it all the same, and its change
 makes the row this node's; a trigger that only means "try again" is dropped, because the owner will.
@@ -109,7 +110,10 @@ class StateMachine:
                 self._release(active)
 
     def handle_queue(self, active: ActiveMessage) -> None:
-        """Handle the triggers that waited for the message's change; then evict it, if nothing needs it in memory."""
+        """Handle the triggers that waited for the message's change.
+
+        Then evict the message, if nothing needs it in memory.
+        """
         queue = active.queue
         while queue and not active.busy:
             self._apply(active, queue.popleft())
@@ -133,7 +137,10 @@ class StateMachine:
     # Outcomes of the group commit.
 
     def applied(self, active: ActiveMessage, trigger: Trigger, item: Item, at_ms: int) -> None:
-        """Go on after a durable change: answer its requester, deliver, handle what waited."""
+        """Continue after a durable change.
+
+        Answer its requester, deliver, handle the triggers that waited.
+        """
         was_early = active.early
         apply_committed(self._context, active, trigger, item, at_ms)
         if isinstance(item, Park) and item.parked:
@@ -152,7 +159,7 @@ class StateMachine:
             self.evict_if_idle(active)
 
     def refused(self, active: ActiveMessage, trigger: Trigger, found: NotApplied) -> None:
-        """Go on after a change that the store refused."""
+        """Continue after a change that the store refused."""
         if isinstance(found, Rejected):
             error = InvalidRequest(f"the store refuses this message's data: {found.error}", gid=active.message.gid)
             self._context.refuse(trigger, Reply(error, State.ABSENT))
@@ -167,7 +174,7 @@ class StateMachine:
                 addresses = active.calls_to, active.message.check_url
                 self._memory.load_row(active, found)
                 if (active.calls_to, active.message.check_url) != addresses:
-                    # Redirected elsewhere: answers of the addresses before prove nothing about these.
+                    # Redirected elsewhere: answers of the earlier addresses prove nothing about these.
                     for waiting in (trigger, *(active.queue or ())):
                         waiting.outdate(active.state)
                 if was_early:
@@ -188,7 +195,10 @@ class StateMachine:
             report_incident(self._context, active, Trigger(_SUBMIT), active.state)
 
     def fail_and_evict(self, active: ActiveMessage, trigger: Trigger | None, error: StoreError) -> None:
-        """Answer every requester with `error` and evict the message: its stored state is unknown and read again."""
+        """Answer every requester with `error` and evict the message.
+
+        Its stored state is unknown and read again.
+        """
         waiting = [] if trigger is None else [trigger]
         if active.queue:
             waiting.extend(active.queue)
@@ -244,12 +254,12 @@ class StateMachine:
     # Messages that are due and cannot be called now.
 
     def defer(self, active: ActiveMessage, waited_ms: int) -> None:
-        """Try again later, because no call was possible: too many wait for the destination. Its row stays due.
+        """Try again later, because too many calls wait for the destination.
 
-        The pause is as long as others have waited for the destination: a message for a receiver that hangs costs
-        little, and one for a busy receiver comes when its queue has passed. Messages are spread over as many queues as
-        memory holds of them, so that about as many come as can be called. When others need the memory, the message
-        leaves: its row gets a time of its own, so that it is not read before what is due.
+        Its row stays due. The pause is as long as others have waited for the destination: a message for a receiver that
+        hangs costs little, and one for a busy receiver comes when its queue has passed. Messages are spread over as
+        many queues as memory holds of them, so that about as many come as can be called. When others need the memory,
+        the message leaves: its row gets a time of its own, so that it is not read before what is due.
         """
         if not active.owned:
             self.evict_if_idle(active)

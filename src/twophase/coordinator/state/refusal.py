@@ -1,4 +1,4 @@
-"""Why a request was refused, as an error that names the message's state."""
+"""The error of a refused request, which names the message's state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VERBS: dict[Event, str] = {
 
 
 def of(active: ActiveMessage, event: Event, reply: ReplyKind) -> TwophaseError:
-    """The error for a reply that is not OK."""
+    """Return the error for a reply that is not OK."""
     gid = active.message.gid
     state = active.state.name.lower()
     verb = VERBS.get(event, event.name.lower())

@@ -55,7 +55,7 @@ class Timers:
             bucket[active] = None
 
     def cancel(self, active: ActiveMessage) -> None:
-        """Cancel a message's due time; do nothing when there is none."""
+        """Cancel a message's due time, if it has one."""
         if active.bucket < 0:
             return
         bucket = self._buckets.get(active.bucket)
@@ -67,14 +67,17 @@ class Timers:
             self._sweep()
 
     def tick(self) -> None:
-        """Read the clock now, and call what is due; a slice a call, so that many do not stop the loop."""
+        """Read the clock now, and call what is due.
+
+        It takes a slice a call, so that many messages do not stop the loop.
+        """
         if self._stopped:
             return
         now_bucket = self._clock.now_ms() >> _SHIFT
         called = 0
         try:
             while self._order and self._order[0] <= now_bucket and called < _SLICE:
-                # The bucket stays where it is while it is emptied: what is called may cancel or schedule in it.
+                # The bucket stays in the table while it is emptied: what is called may cancel or schedule in it.
                 bucket = self._buckets[self._order[0]]
                 if not bucket:
                     del self._buckets[heapq.heappop(self._order)]
@@ -97,7 +100,10 @@ class Timers:
         self.far.clear()
 
     def _sweep(self) -> None:
-        """Remove the buckets that cancelling has emptied; a far one would stay until its time."""
+        """Remove the buckets that cancelling has emptied.
+
+        A far one would stay until its time.
+        """
         self._cancelled = 0
         self._buckets = {number: bucket for number, bucket in self._buckets.items() if bucket}
         self._order = sorted(self._buckets)

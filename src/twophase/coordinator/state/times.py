@@ -1,7 +1,7 @@
-"""The earliest and the latest time of a message's next try, and its bound on failed rounds.
+"""The earliest and the latest time of a message's next try.
 
-Keeps I9 under a clock that is set back: a due time that was computed while the clock was ahead may lie weeks away. What
-neither the message nor any pause explains is due now.
+Its bound on failed rounds is here, too. Keeps I9 under a clock that is set back: a due time that was computed while the
+clock was ahead may lie weeks away. A time that neither the message nor any pause explains becomes now.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from twophase.core.message import Durability, Message
 from twophase.core.schedule import PAUSE_MS_MAX
 
 CLOCKS_APART_MS: Final = 60_000
-"""Slack of a due time behind its reason: a flush that waited for the store, and two clocks."""
+"""Slack of a due time behind its reason.
+
+The causes are a flush that waited for the store, and two clocks.
+"""
 
 
 class Times:
@@ -51,10 +54,10 @@ class Times:
         return now_ms + SLOT_MS_MAX + CLOCKS_APART_MS
 
     def latest_ms(self, state: State, message: Message, created_ms: int, due_ms: int) -> int:
-        """Return `due_ms`; or now, where neither the message nor the longest pause between two tries explains it.
+        """Return `due_ms`; or now, where nothing explains it.
 
-        Branches that were never called because their message has a delay wait for it anew: how much of it has passed
-        cannot be told.
+        The explanations are the message and the longest pause between two tries. Branches that were never called
+        because their message has a delay wait for it anew: the part of it that has passed is unknown.
         """
         now_ms = self._clock.now_ms()
         if due_ms <= self.far_ms(now_ms):
@@ -75,8 +78,8 @@ class Times:
     def earliest_due_ms(self, state: State, message: Message, created_ms: int) -> int:
         """Return the due time of a row that is not tried before `earliest_ms`.
 
-        A far one says that no branch has been called yet (see `horizon`). With check-back durability one may have been,
-        before a submit brought the time: such a row falls due in between, and is put off again.
+        A far one means that no branch has been called yet (see `horizon`). With check-back durability one may have
+        been, before a submit brought the time: such a row falls due in between, and is postponed again.
         """
         earliest_ms = self.earliest_ms(state, message, created_ms)
         if state is State.SUBMITTED and message.options.durability is Durability.CHECK_BACK:
