@@ -1,4 +1,7 @@
-"""A part of twophase that is used without its extra names that extra: the user has to install it, not to guess it."""
+"""A part of twophase that is used without its extra names that extra.
+
+The user has to install it, not to guess it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A memory of an engine ages, so a setting that changes in a running process is seen."""
+"""A memory of an engine ages.
+
+So a setting that changes in a running process is noticed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from twophase.core.errors import UnsafeDatabase
 
 
 class Engine:
-    """What a memory is of."""
+    """An engine of which something is remembered."""
 
     pool = None
 

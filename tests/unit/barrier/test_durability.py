@@ -1,4 +1,7 @@
-"""Who cannot refuse a database that forgets says so: once an engine or alias, and of lent connections once a kind."""
+"""A database that may forget a commit is reported where it cannot be refused.
+
+The warning comes once for an engine or alias, and once for each class of connections that are handed over one by one.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from twophase.barrier.durability import warn_once
 
 
 class Engine:
-    """One that lasts, with its connections."""
+    """An engine that lives as long as a test, with its connections."""
 
     pool = None
 
 
 def is_asked(engine: Any) -> bool:
-    """Whether the database is looked at; it answers with a danger."""
+    """Return True when the database is asked; it answers with a danger."""
     steps = warn_once(engine, POSTGRESQL, "barrier")
     if next(steps, None) is None:
         return False
@@ -36,7 +39,7 @@ def test_each_engine_and_each_alias_is_asked_once(caplog: pytest.LogCaptureFixtu
 
 def test_of_connections_handed_over_one_by_one_the_first_stands_for_its_kind() -> None:
     class Connection:
-        """Of a driver."""
+        """A driver's connection."""
 
     assert [is_asked(Connection()) for _ in range(3)] == [True, False, False]
 

@@ -1,4 +1,7 @@
-"""What a database's error means, whoever wraps it; and that its text stays out of logs."""
+"""The meaning of a database's error, whichever library wraps it.
+
+Its text stays out of logs.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from twophase.barrier.fault import Fault, code_of, fault_of
 
 
 class PostgresError(Exception):
-    """As psycopg's and asyncpg's: with a SQLSTATE."""
+    """An error like psycopg's and asyncpg's: with a SQLSTATE."""
 
     def __init__(self, sqlstate: str) -> None:
         super().__init__("the text with hush-hush in it")
@@ -18,7 +21,7 @@ class PostgresError(Exception):
 
 
 class Psycopg2Error(Exception):
-    """As psycopg2's: with a `pgcode`, None when the connection failed."""
+    """An error like psycopg2's: with a `pgcode`, None when the connection failed."""
 
     def __init__(self, pgcode: str | None) -> None:
         super().__init__("hush")
@@ -26,7 +29,7 @@ class Psycopg2Error(Exception):
 
 
 class SqliteError(Exception):
-    """As sqlite3's: with an error code."""
+    """An error like sqlite3's: with an error code."""
 
     def __init__(self, code: int, text: str = "") -> None:
         super().__init__(text)

@@ -1,4 +1,7 @@
-"""The first look proves a table once an engine, alias or connection; what was not proven is looked at again."""
+"""The first look proves a barrier table once for an engine, alias or connection.
+
+A table that was not proven is looked at again.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ FLAW = ["key", "it has no unique key"]
 
 
 class Lasting:
-    """An engine, or a connection, that can be referred to weakly."""
+    """An engine, or a connection, that allows weak references."""
 
     pool = None
 
 
 def is_proven(engine: Any, flaws: list[list[str]]) -> bool:
-    """Whether the table is looked at now; it has these flaws."""
+    """Return True when the table is looked at now; it has these flaws."""
     steps = look_once(engine, POSTGRESQL, "barrier")
     statement = next(steps, None)
     if statement is None or "pg_index" not in statement.sql:
@@ -30,7 +33,7 @@ def is_proven(engine: Any, flaws: list[list[str]]) -> bool:
         with pytest.raises(BarrierTableUnusable, match="TP-6006"):
             steps.send(flaws)
         return True
-    # What follows is the question about durability, asked once an engine too.
+    # The question about durability follows; it, too, is asked once an engine.
     steps.send([])
     steps.close()
     return True

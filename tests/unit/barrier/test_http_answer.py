@@ -67,7 +67,7 @@ def test_who_calls_without_a_query_string_is_told_whom_the_route_is_for(
 
 
 class _MultiDict(dict[str, list[str]]):
-    """A framework's parameters, of which `get` hands out the first value."""
+    """A framework's parameters; `get` returns the first value of a name."""
 
     def getlist(self, name: str) -> list[str]:
         return super().get(name, [])
@@ -77,7 +77,7 @@ class _MultiDict(dict[str, list[str]]):
 
 
 class _Getall(_MultiDict):
-    """As aiohttp and WebOb spell it."""
+    """Parameters with the method's name in aiohttp and WebOb."""
 
     getlist = None  # type: ignore[assignment]
 

@@ -1,4 +1,4 @@
-"""What an engine is known by."""
+"""The recognition of engines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from twophase.core.errors import UnsupportedEngine
 
 
 class StandsFor:
-    """As web frameworks hand out what belongs to a request: an object that passes for another."""
+    """An object that passes for another.
+
+    Web frameworks hand out such objects for what belongs to a request.
+    """
 
     def __init__(self, kind: type) -> None:
         self._kind = kind

@@ -1,4 +1,7 @@
-"""The route's answer to a probe: each state of its database is told, by codes and never by texts of the database."""
+"""The route's answer to a probe.
+
+The answer names each state of the database by a code, and never repeats a text of the database.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The rules as sequences of statements, without a database: their order is what correctness hangs on."""
+"""The rules as sequences of statements, without a database.
+
+Correctness depends on the order of the statements.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class Script:
             return answer
 
     def position(self, words: str) -> int:
-        """Where a statement with these words stood."""
+        """Return the position of the statement with these words."""
         return next(number for number, statement in enumerate(self.said) if words in statement.sql)
 
 
@@ -205,7 +208,11 @@ def test_a_body_is_handed_on_as_bytes() -> None:
 
 
 def test_every_wait_is_bounded_by_the_lock_timeout() -> None:
-    """MySQL has no bound of its own for an INSERT: rows, tables and, on MariaDB, the statement are bounded apart."""
+    """Each wait has a bound of its own on MySQL.
+
+    MySQL has no bound for an INSERT as a whole: the waits for rows and for tables, and on MariaDB the statement's time,
+    are bounded apart.
+    """
     _, script = ask(["g", "rollback", "asker", None], dialect=MYSQL)
     settings = script.said[script.position("lock_timeout_s")]
     assert "innodb_lock_wait_timeout = :lock_timeout_s" in settings.sql
@@ -221,7 +228,10 @@ def test_every_wait_is_bounded_by_the_lock_timeout() -> None:
     ("dialect", "settings"), [(POSTGRESQL, "lock_timeout"), (MYSQL, "lock_timeout_s")], ids=["postgresql", "mysql"]
 )
 def test_the_isolation_stands_where_the_database_takes_it(dialect: Dialect, settings: str) -> None:
-    """PostgreSQL wants it before any query of the transaction, MySQL before the statement that begins one."""
+    """PostgreSQL takes the isolation before the transaction's first query.
+
+    MySQL takes it before the statement that begins a transaction.
+    """
     _, script = ask(["g", "rollback", "asker", None], dialect=dialect)
     isolation = script.position("read committed")
     if dialect is POSTGRESQL:

@@ -1,4 +1,4 @@
-"""Giving a connection back is not cut off by a cancellation, nor by a second one."""
+"""A cancellation, even a second one, does not cut off the return of a connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twophase.barrier.shelter import give_back
 
 
 class SlowTransaction:
-    """Rolls back when it is let; its statements are of no matter here."""
+    """A transaction that rolls back when the test allows it; it runs no statements."""
 
     def __init__(self) -> None:
         self.let = asyncio.Event()

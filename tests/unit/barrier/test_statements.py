@@ -1,4 +1,4 @@
-"""The SQL files: complete for each database, and nothing of an application ever put into them."""
+"""The SQL files: complete for each database, free of an application's values."""
 
 from __future__ import annotations
 

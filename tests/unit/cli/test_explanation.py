@@ -1,4 +1,4 @@
-"""Every situation of a message, and what is said about it."""
+"""The explanation of every situation of a message."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RETRY, REDRIVE, STOP, REDIRECT = (
 )
 PARKED_BY_HAND = acted("park", "parked by eve: a fault")
 
-# name, message, headline, said in `happened`, in `blocked`, in `then`, commands
+# name, message, headline, a part of `happened`, of `blocked`, of `then`, commands
 SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
     (
         "prepared, its time has not come",
@@ -343,7 +343,7 @@ def test_the_text_has_the_four_questions_and_names_the_server() -> None:
 
 
 def test_every_kind_of_record_is_understood() -> None:
-    # A record of a newer server, of a kind nobody knows here, changes nothing that is said.
+    # A newer server's record, of an unknown kind, changes nothing in the explanation.
     strange = ShownAttempt(NOW, "something new", error="?")
     one, other = message(due_ms=NOW + 9_000), message(due_ms=NOW + 9_000, log=[strange])
 

@@ -20,7 +20,7 @@ Add = Callable[..., None]
 
 @pytest.fixture
 def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Add:
-    """Installs a distribution with one command; the command's source is given."""
+    """Install a distribution with one command; the command's source is given."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(plugins, "KNOWN", (plugins.Plugin("known", "known-dist", "Known."),))
 

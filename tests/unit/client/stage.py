@@ -1,4 +1,7 @@
-"""A stage on which a flow is played without any I/O: commands in, scripted results out, time that moves when told."""
+"""A stage for flows without any I/O.
+
+Commands go in, scripted results come out, and time moves when the test moves it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class Time:
         self.now_ms = 0.0
 
     def surroundings(self) -> Surroundings:
-        """A producer's surroundings, all of them known."""
+        """Return a producer's surroundings, all of them known."""
         return Surroundings(
             wall_ms=lambda: 1_600_000_000_000,
             monotonic_ms=lambda: self.now_ms,
@@ -36,7 +39,7 @@ class Time:
 
 
 class Stage:
-    """Performs commands by a script and records them.
+    """A stage that performs commands by a script and records them.
 
     Arguments:
         failures: what performing a command of this name raises.
@@ -122,7 +125,7 @@ class Stage:
 
 
 def course(stage: Stage, *, options: Options | None = None, gid_is_ours: bool = True, branches: int = 1) -> flow.Course:
-    """A new message's course on a stage."""
+    """Return a new message's flow context on a stage."""
     draft = Draft("g", options or Options(), gid_is_ours=gid_is_ours)
     for number in range(branches):
         draft.add(f"http://b/{number + 1}", {"n": number + 1})

@@ -1,4 +1,7 @@
-"""The asyncio driver once COMMIT was sent: giving the connection back may hang or fail, the rest is done anyway."""
+"""The asyncio driver after COMMIT was sent.
+
+The return of the connection may hang or fail; the rest is done anyway.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class Connection:
         raise AssertionError(statement)
 
     async def commit(self, last: object = None) -> None:
-        """It commits."""
+        """Commit; nothing is to do."""
 
     async def rollback(self) -> None:
         raise AssertionError("it has committed")
@@ -47,7 +50,7 @@ class Coordinator:
         return HttpAnswer(200, b"{}")
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 def sequence() -> Generator[flow.Command, Any, None]:
@@ -92,7 +95,7 @@ async def test_a_cancellation_meanwhile_comes_when_all_is_done() -> None:
     coordinator = Coordinator()
     finishing = asyncio.create_task(driver_of(coordinator, close).finish(None))
     await closing.wait()
-    for _ in range(2):  # whoever is impatient asks twice
+    for _ in range(2):  # an impatient caller cancels twice
         finishing.cancel()
         await asyncio.sleep(0)
     assert not finishing.done()

@@ -1,4 +1,7 @@
-"""Prepare, submit and abort by hand, and what they may not do to a message with a transaction of its own."""
+"""Prepare, submit and abort by hand.
+
+They may not harm a message that has a transaction of its own.
+"""
 
 from __future__ import annotations
 

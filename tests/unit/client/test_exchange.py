@@ -1,4 +1,4 @@
-"""How long and how often a request is tried: virtual time, scripted answers."""
+"""The duration and number of a request's tries: virtual time, scripted answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ MESSAGE = Message("g", (Branch("http://b/1"), Branch("http://b/2")))
 
 
 class Script:
-    """Answers one exchange; a try takes `takes_ms`, at most its timeout."""
+    """A coordinator that answers one exchange by script.
+
+    A try takes `takes_ms`, at most its timeout.
+    """
 
     def __init__(self, *answers: HttpAnswer | Exception, takes_ms: int = 1) -> None:
         self.time = Time()

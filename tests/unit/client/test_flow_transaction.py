@@ -1,4 +1,7 @@
-"""The producer's sequence, played without I/O: what is said to whom, in which order, and what the caller learns."""
+"""The producer's sequence, played without I/O.
+
+The tests show each command in its order, and what the caller learns.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ CUT = TransportFailure("cut")
 
 
 class Overdrawn(Exception):
-    """The business says no."""
+    """A refusal by the business code."""
 
 
 def test_clean_transaction_goes_prepare_begin_row_business_verify_commit_submit() -> None:
@@ -469,7 +472,10 @@ def test_submit_is_encoded_anew_only_where_it_says_more_than_prepare(added: int,
 
 
 def lose_branches(stage: Stage) -> tuple[flow.Course, BranchesLost]:
-    """Play a message whose block ended its transaction before the branches added in it were written."""
+    """Play a message whose block ended its transaction too early.
+
+    The branches added in it were not written yet.
+    """
     under_way = course(stage, options=Options(open=True))
 
     def business() -> None:

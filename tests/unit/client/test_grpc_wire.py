@@ -1,4 +1,7 @@
-"""What a gRPC status of a coordinator means for the caller: the same as the HTTP answer."""
+"""The meaning of a coordinator's gRPC status for the caller.
+
+It is the same as that of the HTTP answer.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from twophase.grpc_wire.messages import Request, parse_request
 SUBMITTED = "current status 'submitted', cannot prepare. FAILURE"
 
 REFUSALS: list[tuple[Operation, int, str, dict[str, str], type[TwophaseError]]] = [
-    # ours, by code and state
+    # twophase's, by code and state
     (Operation.PREPARE, 10, SUBMITTED, {"code": "TP-2001", "state": "submitted"}, StateConflict),
     (Operation.ABORT, 10, "FAILURE", {"code": "TP-2003", "state": "succeed"}, ContraryDecision),
     (Operation.SUBMIT, 10, "FAILURE", {"code": "TP-2001", "state": "failed"}, ContraryDecision),
@@ -46,7 +49,7 @@ REFUSALS: list[tuple[Operation, int, str, dict[str, str], type[TwophaseError]]] 
     (Operation.SUBMIT, 10, "wait result not return success: FAILURE", {}, NotYetDelivered),
     (Operation.ABORT, 2, "no TransGlobal with gid: g found", {}, UnknownMessage),
     (Operation.SUBMIT, 2, "storage: NotFound", {}, Unavailable),
-    # somebody else's
+    # another server's
     (Operation.SUBMIT, 12, "Method not found!", {}, CoordinatorUnreachable),
 ]
 

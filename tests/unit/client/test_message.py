@@ -1,4 +1,7 @@
-"""The public `Message`: what it accepts, what it refuses, and that nothing is sent by describing it."""
+"""The public `Message`: what it accepts, and what it refuses.
+
+A description of a message sends nothing.
+"""
 
 from __future__ import annotations
 
@@ -218,12 +221,12 @@ def test_identity_goes_with_its_engine() -> None:
 
 
 class Slotted:
-    """As asyncpg's Pool: nobody can refer to it weakly."""
+    """An engine without weak references, like asyncpg's Pool."""
 
     __slots__ = ()
 
     def acquire(self) -> None:
-        """What makes it a pool."""
+        """Make it a pool by this method's presence."""
 
 
 def test_engine_that_cannot_be_referred_to_weakly_is_remembered_too() -> None:

@@ -41,7 +41,7 @@ def sent(payload: Any) -> bytes:
 
 
 def rows() -> list[tuple[str, str]]:
-    """The Python value and the JSON of every line of the page's table."""
+    """Return the Python value and the JSON of every row of the page's table."""
     return re.findall(r"^\| [^|]+ \| `(.+?)` \| `(.+?)` \|", PAGE.read_text(), re.MULTILINE)
 
 

@@ -1,4 +1,7 @@
-"""Requests as bytes, answers as errors: dtm-wire §1.2 to §1.4, from the producer's side."""
+"""Requests as bytes, answers as errors, from the producer's side.
+
+The formats are those of dtm-wire §1.2 to §1.4.
+"""
 
 from __future__ import annotations
 

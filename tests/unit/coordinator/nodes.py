@@ -1,4 +1,4 @@
-"""Two coordinators on one store, each with producers and branches that only it calls."""
+"""Two coordinators on one store; each has producers and branches of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twophase.testing.clock import VirtualClock
 
 
 class Noted(Watcher):
-    """Counts what one of several nodes tells."""
+    """An observer that counts what one node reports."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Node:
 
 
 class Nodes:
-    """Both, and what they share."""
+    """The two nodes, and what they share."""
 
     def __init__(self, shared: Shared, clock: VirtualClock) -> None:
         self.clock = clock
@@ -109,11 +109,14 @@ class Nodes:
                 await asyncio.sleep(0.002)
 
     async def come_due(self) -> None:
-        """Prepared messages are due, at nodes that have not been silent for it."""
+        """Let prepared messages fall due at nodes that have not been silent meanwhile."""
         self.clock.advance(36_000)
         self.shared.renew()
 
     async def beats(self, count: int = 3) -> None:
-        """Let hearts beat for so many pauses, at each node that runs; the first beat may come at once."""
+        """Wait for `count` pauses between heartbeats at each node that runs.
+
+        The first heartbeat may come at once.
+        """
         wanted = [(one.gates, one.gates.beats + count + 1) for one in (self.a, self.b) if one.coordinator.ready]
         await self.until(lambda: all(gates.beats >= beats for gates, beats in wanted))

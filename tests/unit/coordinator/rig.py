@@ -1,4 +1,7 @@
-"""A coordinator on a real SQLite store, with destinations that answer by script and a clock that tests own."""
+"""A coordinator on a real SQLite store, with scripted destinations.
+
+The tests own its clock.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,15 @@ IN = "http://bank-b/in"
 HOOK = "https://alerts/in"
 OK = Answer(200, b'{"dtm_result":"SUCCESS"}')
 PATIENCE_S = 60
-"""For what needs no time but the machine's own, however busy that is."""
+"""Timeout of waits that depend on the machine alone, however busy it is."""
 QUICK = Schedule(first_ms=1_000, factor=2, cap_ms=60_000, jitter=0.0)
 
 
 class StillClock(VirtualClock):
-    """Stands still between a test's jumps: nothing falls due because the machine was slow from one step to the next.
+    """A clock that stands still between a test's jumps.
 
-    `runs`: a test that wants time to pass by itself sets it.
+    Nothing falls due because the machine was slow from one step to the next. A test that wants time to pass by itself
+    sets `runs`.
     """
 
     def __init__(self) -> None:
@@ -45,14 +49,20 @@ class StillClock(VirtualClock):
 
 
 def set_back(clock: VirtualClock, ms: int) -> None:
-    """It was ahead, or is another one; then tell its watchers."""
+    """Set the clock back, and notify its watchers.
+
+    It stands for a clock that was ahead, or for another machine's.
+    """
     clock._offset_ms -= ms
     for watcher in clock._watchers:
         watcher()
 
 
 class ScriptedDestination:
-    """Answers each address from its script, then with 200; keeps what it was asked, in order."""
+    """Destinations that answer each address from its script, then with 200.
+
+    The calls are kept in order.
+    """
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -80,7 +90,7 @@ class ScriptedDestination:
         self.held[url] = []
 
     def release(self, url: str) -> None:
-        """Answer whatever was held."""
+        """Give the answers that were held."""
         for answer in self.held.pop(url):
             answer()
 
@@ -88,7 +98,7 @@ class ScriptedDestination:
         """Nothing to close."""
 
     def urls(self) -> list[str]:
-        """The addresses called, in order."""
+        """Return the addresses called, in order."""
         return [call.url for call in self.calls]
 
 
@@ -101,7 +111,7 @@ class GatedStore(SqliteStore):
         self.open.set()
         self.held_flushes = 0
         self.reads_under_way = 0
-        """How many pages of due rows are being read."""
+        """Number of readings of due pages that are under way."""
         self.failures: deque[Exception] = deque()
         self.batches: list[Batch] = []
 
@@ -123,7 +133,10 @@ class GatedStore(SqliteStore):
 
 
 class Watcher(NullObserver):
-    """Keeps incidents, parked messages, results of alerts, cleanings and probes of check addresses."""
+    """An observer that keeps incidents, parked messages and results.
+
+    The results are those of alerts, cleanings and probes of check addresses.
+    """
 
     def __init__(self) -> None:
         self.incidents: list[tuple[str, str]] = []
@@ -221,7 +234,7 @@ class Rig:
                 await asyncio.sleep(0.001)
 
     async def state(self, gid: str) -> State | None:
-        """The stored state."""
+        """Return the stored state."""
         view = await self.coordinator.query(gid)
         return None if view is None else view.state
 
@@ -245,6 +258,6 @@ class Rig:
 
 
 def message(gid: str, *urls: str, check_url: str = CHECK, payload: bytes = b"{}", **options: object) -> Message:
-    """A message with a branch for each URL."""
+    """Make a message with a branch for each URL."""
     branches = tuple(Branch(url, payload) for url in urls or (IN,))
     return Message(gid, branches, check_url, Options(**options))  # type: ignore[arg-type]

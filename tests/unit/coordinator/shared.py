@@ -1,7 +1,7 @@
-"""Stores that several nodes share, whose every call a test may hold, cut off or look at.
+"""Stores that several nodes share; a test may hold, cut off or watch each call.
 
-Two engines: PostgreSQL itself, and one SQLite file with leases, fences and owners kept beside it, which promises the
-same (`stores/base.py`) in the fewest lines. Both are on the tests' clock.
+There are two engines: PostgreSQL itself, and one SQLite file with leases, fences and owners kept beside it, which
+promises the same (`stores/base.py`) in the fewest lines. Both are on the tests' clock.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Tenure = tuple[int, int]
 
 
 class Gates:
-    """What a test may do to one node's store."""
+    """The holds and faults that a test may set on one node's store."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
@@ -53,7 +53,7 @@ class Gates:
         self.pages: list[set[str]] = []
         """Gids of each page of due rows that was read."""
         self.cut_off: list[str] = []
-        """What was asked while the store was cut off."""
+        """The requests that came while the store was cut off."""
         self.rejoins_refused = 0
         self.beats = 0
         """Heartbeats begun, also those that the store did not answer."""
@@ -66,13 +66,13 @@ class Gates:
             raise StoreUnavailable
 
     async def let_in(self) -> None:
-        """A flush waits until the limiter is open."""
+        """Hold a flush until flushes may begin."""
         self.held_flushes += 1
         await self.open.wait()
         self.held_flushes -= 1
 
     async def let_out(self) -> None:
-        """The store has done it and knows its answer, which waits until answers may pass."""
+        """Hold the answer of a store that has done its work, until answers may pass."""
         self.held_answers += 1
         await self.answers.wait()
         self.held_answers -= 1
@@ -89,10 +89,10 @@ class GatedStore(Store, Protocol):
 
 
 class Shared(Protocol):
-    """What a test may do to all of them, and see."""
+    """The actions of a test on all nodes' stores."""
 
     def store(self, number: int) -> GatedStore:
-        """A node's store, not started."""
+        """Return a node's store, not started."""
         ...
 
     async def start(self) -> None: ...
@@ -100,20 +100,20 @@ class Shared(Protocol):
     async def stop(self) -> None: ...
 
     async def get(self, gid: str) -> LiveRow | HistoryRow | None:
-        """The row as nobody's node sees it."""
+        """Return the row as a reader outside the nodes sees it."""
         ...
 
     def end(self, store: GatedStore) -> None:
-        """Somebody else ends this node's tenure."""
+        """End this node's epoch from outside."""
         ...
 
     def renew(self) -> None:
-        """The clock has jumped, and every node's lease with it."""
+        """Renew every node's lease after a jump of the clock."""
         ...
 
 
 class SharedFile:
-    """A file, its tenures, and whose each row is."""
+    """A SQLite file with the epochs of its nodes and the owner of each row."""
 
     def __init__(self, path: Path, clock: VirtualClock) -> None:
         self.clock = clock

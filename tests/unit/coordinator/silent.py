@@ -1,4 +1,7 @@
-"""An observer for tests that look elsewhere, and for those that look at a few calls only."""
+"""An observer that ignores every call.
+
+Tests of other behaviour use it as it stands; tests of a few calls derive from it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from twophase.stores.base import Attempt, Purged
 
 
 class NullObserver:
-    """Hears everything and keeps nothing."""
+    """An observer that keeps nothing."""
 
     def flushed(self, items: int, seconds: float) -> None: ...
 

@@ -1,4 +1,7 @@
-"""What the webhook is told, when, and that nothing it does or leaves undone is felt by a message."""
+"""The alerts: what the webhook receives, and when.
+
+Nothing that the webhook does or fails to do affects a message.
+"""
 
 from __future__ import annotations
 

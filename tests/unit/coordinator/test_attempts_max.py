@@ -1,4 +1,7 @@
-"""A message may fail only so often in a row, if somebody wishes so: then it is parked, until it is redriven."""
+"""A limit of consecutive failed rounds.
+
+A message that reaches the limit is parked until it is redriven.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ async def pass_time(rig: Rig, rounds: int = 8) -> None:
 
 
 async def redrive(rig: Rig, gid: str = "g") -> None:
-    """What an operator's redrive comes to."""
+    """Redrive the message as an operator, and wait for the reply."""
     told: list[Reply] = []
     active = rig.coordinator._memory.get(gid) or rig.coordinator._admission.look_up(gid)
     rig.coordinator._machine.handle(active, Trigger(Event.REDRIVE, None, told.append, "operator"))

@@ -1,4 +1,4 @@
-"""The producer is asked; only its answer decides; time never does."""
+"""The check-back: only the producer's answer decides, never time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ async def test_a_prepared_message_is_asked_about_when_it_is_due_and_not_before(r
 
 @pytest.mark.parametrize("birth_ms", [7, 0])
 async def test_a_message_that_was_begun_elsewhere_is_asked_about_with_its_birth(rig: Rig, birth_ms: int) -> None:
-    """Its barrier row may have been cleaned by now: told a later time, its producer would call it rolled back."""
+    """The message's barrier row may have been cleaned already.
+
+    Asked with a later time of birth, the producer would answer "rolled back".
+    """
     reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
     rig.coordinator.prepare(message("g"), reply.set_result, birth_ms)
     assert (await reply).error is None
@@ -171,7 +174,10 @@ async def test_branches_added_inside_the_transaction_come_with_the_answer(rig: R
 async def test_branches_added_inside_the_transaction_come_with_the_result_of_a_json_rpc_answer(
     rig: Rig, result: Any, called: bool | None
 ) -> None:
-    """None: what came is no result of ours, so nothing is decided by it."""
+    """Send an answer whose result may not be twophase's.
+
+    `called` is None for such an answer: it decides nothing.
+    """
     body = base64.b64encode(encode_branches((Branch("http://bank-c/in", b"7"),))).decode()
     said = json.dumps({"jsonrpc": "2.0", "id": "1", "result": result}).replace("BODY", body)
     rig.destination.script[CHECK].append(says("committed", 200, said.encode()))

@@ -1,4 +1,7 @@
-"""A clock that was ahead and is set right delays nothing: not in memory, not after a restart, not at another node."""
+"""A clock that was ahead and is set right delays nothing.
+
+Nothing is late in memory, after a restart, or at another node.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ async def over_a_restart(rig: Rig) -> None:
 
 
 async def until_succeeded(rig: Rig, gid: str) -> None:
-    """Let the clock, which stands still otherwise, go on by moments."""
+    """Wait for success, while the clock advances in small steps.
+
+    It stands still otherwise.
+    """
     async with asyncio.timeout(PATIENCE_S):
         while await rig.state(gid) is not State.SUCCEEDED:
             rig.clock.advance(64)
@@ -109,7 +115,7 @@ async def test_a_delay_that_began_while_the_clock_was_ahead_is_counted_anew(rig:
 
 
 async def test_a_clock_that_was_ahead_for_a_moment_leaves_no_message_behind(rig: Rig) -> None:
-    """Nothing has looked at the clock meanwhile but what made the message due."""
+    """Between the two steps only the prepare itself reads the clock."""
     rig.clock._offset_ms += AHEAD_MS
     await rig.prepare(message("g"))
     rig.clock._offset_ms -= AHEAD_MS

@@ -1,4 +1,4 @@
-"""When messages that left memory for want of a place come again."""
+"""The times at which deferred messages return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Branches are called until every one has succeeded: order, retries, bounds, restarts."""
+"""Branches are called until each has succeeded: order, retries, bounds, restarts."""
 
 from __future__ import annotations
 
@@ -159,7 +159,10 @@ async def test_a_full_lane_leaves_messages_for_later_and_loses_none(make_rig: Ma
 
 
 async def test_what_finds_no_place_costs_the_store_nothing_and_comes_in_time(make_rig: MakeRig) -> None:
-    """Else a destination that hangs would take the store from all others: each message anew, every few seconds."""
+    """A destination that hangs must not take the store's time from all others.
+
+    Without the deferral each of its messages would be written anew every few seconds.
+    """
     rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1))
     rig.destination.hold(B)
     for number in range(5):
@@ -175,9 +178,9 @@ async def test_what_finds_no_place_costs_the_store_nothing_and_comes_in_time(mak
     rig.destination.release(B)
     await rig.until_state("g0", State.SUCCEEDED)
     await rig.until_state("g1", State.SUCCEEDED)
-    for _ in range(3):  # one finds the place, one waits behind it: two at a time
+    for _ in range(3):  # one is called, one waits behind it: two at a time
         await rig.settled()
-        rig.clock.advance(60_064)  # the longest pause, twice it for chance, and a timer's width
+        rig.clock.advance(60_064)  # the longest pause, twice for its jitter, and a timer's width
     for number in range(5):
         await rig.until_state(f"g{number}", State.SUCCEEDED)
     assert rig.destination.urls() == [B] * 5
@@ -186,7 +189,10 @@ async def test_what_finds_no_place_costs_the_store_nothing_and_comes_in_time(mak
 async def test_what_found_no_place_with_a_busy_receiver_comes_when_that_is_free_however_old_it_is(
     make_rig: MakeRig,
 ) -> None:
-    """After a restart with more due than a lane holds: the last comes seconds, not a minute, after the others."""
+    """After a restart more messages are due than a destination queue holds.
+
+    The last one is called seconds after the others, not a minute.
+    """
     rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1))
     rig.destination.hold(B)
     for number in range(5):
@@ -235,7 +241,10 @@ async def test_what_waits_for_one_that_hangs_is_tried_the_more_seldom_the_longer
 async def test_what_finds_no_place_is_spread_over_as_many_queues_as_wait(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Five messages where one may wait: the last comes after up to five queues more, not after one."""
+    """Five messages are due where one may wait.
+
+    The last one is called after up to five more queues, not after one.
+    """
     rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1))
     monkeypatch.setattr(rig.coordinator._machine, "_random", lambda: 0.99)
     rig.destination.hold(B)
@@ -259,7 +268,10 @@ async def test_large_messages_are_read_in_short_pages_and_none_is_left_out(rig: 
 
 
 async def test_what_finds_no_place_leaves_memory_to_others(make_rig: MakeRig) -> None:
-    """A receiver and a producer that hang, each with ten times what memory holds: nobody else is late for that."""
+    """A receiver and a producer hang, each with ten times what memory holds.
+
+    No other message is late for that.
+    """
     rig = await make_rig(
         CoordinatorSettings(
             delivery=QUICK,
@@ -293,7 +305,10 @@ async def test_what_finds_no_place_leaves_memory_to_others(make_rig: MakeRig) ->
 
 
 async def test_what_finds_no_place_stays_in_memory_while_its_change_is_with_the_store(rig: Rig) -> None:
-    """Evicting another node's message now would leave the store's answer without a message."""
+    """Another node's message must stay in memory for the store's answer.
+
+    Evicting it now would leave the answer without a message.
+    """
     rig.store.open.clear()
     reply = rig.prepare_soon(message("g"))
     await rig.until(lambda: rig.store.held_flushes == 1)
@@ -309,7 +324,10 @@ async def test_what_finds_no_place_stays_in_memory_while_its_change_is_with_the_
 
 
 async def test_what_is_due_is_read_while_memory_is_a_little_over_its_bound(make_rig: MakeRig) -> None:
-    """As it always is while more comes than finds a place: what leaves takes a flush to do so."""
+    """Memory is over its bound whenever more messages arrive than find a permit.
+
+    A message that leaves memory needs a flush for it.
+    """
     alive = "http://alive/in"
     rig = await make_rig(CoordinatorSettings(delivery=QUICK, active_max=20, page_rows=5, crowded_retry_ms=1))
     rig.destination.hold(B)

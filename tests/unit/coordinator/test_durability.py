@@ -1,4 +1,7 @@
-"""`durability="check-back"`: a submit counts before it is flushed, and is recovered by the check-back (rule 25)."""
+"""`durability="check-back"`: a submit counts before it is flushed.
+
+The check-back recovers a submit that was lost (rule 25).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`durability="check-back"` on stores that several nodes share: the row is anybody's to change until it is flushed."""
+"""`durability="check-back"` on stores that several nodes share.
+
+Until the submit is flushed, any node may change the row.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ COMMITTED = Answer(200, b"{}", "committed")
 
 
 async def called_early(nodes: Nodes, gid: str = "g") -> int:
-    """The first node has acknowledged a submit and calls the branch, and the store knows nothing; its birth."""
+    """Let the first node acknowledge a submit and call the branch before any flush.
+
+    The store still holds the message as prepared. Returns its time of birth.
+    """
     nodes.a.destination.hold(IN)
     born_ms = (await nodes.a.prepare(message(gid, **EARLY))).prepared_at_ms
     assert (await nodes.a.submit(message(gid, **EARLY))).error is None
@@ -32,7 +38,7 @@ async def called_early(nodes: Nodes, gid: str = "g") -> int:
 
 
 def a_dies(nodes: Nodes) -> None:
-    """Nothing that the first node does reaches the store any more, and its rows are adopted."""
+    """Cut the first node off from the store, and let its rows be adopted."""
     nodes.a.gates.cut = True
     nodes.shared.end(nodes.a.store)
 
@@ -163,7 +169,7 @@ async def test_at_a_node_that_does_not_own_the_row_a_submit_is_durable_before_it
     written = len(nodes.b.gates.batches)
     nodes.b.gates.open.set()
     nodes.b.gates.open.clear()
-    # The first flush learns whose the row is, the second changes it.
+    # The first flush learns the row's owner, the second changes the row.
     await nodes.until(lambda: len(nodes.b.gates.batches) == written + 1 and nodes.b.gates.held_flushes == 1)
     assert not reply.done()
     assert nodes.b.destination.urls() == []

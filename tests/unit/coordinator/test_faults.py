@@ -1,4 +1,4 @@
-"""What others do wrong - a store, a destination, a requester - loses no message and no reply."""
+"""Faults of a store, a destination or a requester lose no message and no reply."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MakeRig = Callable[..., Awaitable[Rig]]
 
 
 class Unmannered(ScriptedDestination):
-    """Raises, answers inside the call, or answers twice, as it is told."""
+    """A destination that raises, answers inside the call, or answers twice."""
 
     def __init__(self, manner: str) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ async def test_a_store_that_keeps_failing_does_not_have_branches_called_without_
     rig.destination.release(IN)
     began = asyncio.get_running_loop().time()
     await rig.until_state("g", State.SUCCEEDED)
-    # 20 + 40 + 80 + 160 ms; without pauses it takes a few.
+    # The pauses are 20 + 40 + 80 + 160 ms; without pauses it takes a few.
     assert asyncio.get_running_loop().time() - began > 0.25
     assert len(rig.destination.calls) == 5
 

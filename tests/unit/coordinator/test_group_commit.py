@@ -1,4 +1,7 @@
-"""One durable commit for everything that came while the one before was under way, and no waiting for company."""
+"""The group commit: one durable commit for all changes of the time before.
+
+The changes came while the last flush was under way. A single change does not wait for others.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ MakeRig = Callable[..., Awaitable[Rig]]
 
 
 def sizes(rig: Rig) -> list[int]:
-    """How many changes each flush brought."""
+    """Return the number of changes in each flush."""
     return [len(batch.items) for batch in rig.store.batches]
 
 
@@ -43,7 +46,10 @@ async def test_a_flush_is_bounded_and_the_rest_follows(make_rig: MakeRig) -> Non
 
 
 async def test_a_flush_is_bounded_in_bytes_too(rig: Rig) -> None:
-    """Else many large messages at once would need longer than the store gives a statement, again and again."""
+    """The bound keeps a flush of many large messages below the statement timeout.
+
+    Without it, such a flush would take too long again and again.
+    """
     rig.store.open.clear()
     first = rig.prepare_soon(message("first"))
     await rig.until(lambda: rig.coordinator._machine.group_commit._in_flush == 1)

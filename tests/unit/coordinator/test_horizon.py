@@ -1,4 +1,7 @@
-"""Which messages hold the cleaning of receivers' rows up: those whose branches may have been called (rule 16)."""
+"""The messages that hold back the cleaning of receivers' rows.
+
+They are the messages whose branches may have been called (rule 16).
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ async def test_a_message_for_next_year_holds_nothing_up_and_one_that_fails_does(
 async def test_whoever_acts_on_a_message_for_next_year_it_holds_up_no_more_than_before(
     rig: Rig, durability: Durability
 ) -> None:
-    """Parked it counts, as it cannot be told from one that was called; redriven and hurried it is as before."""
+    """A parked message counts, as it may have been called before it was parked.
+
+    After a redrive and a "retry now" it counts as before.
+    """
     await rig.submit(message("g", durability=durability, **YEAR))
     row = await row_of(rig, "g")
     rig.clock.advance(40 * DAY_MS)
@@ -67,7 +73,10 @@ async def test_whoever_acts_on_a_message_for_next_year_it_holds_up_no_more_than_
 
 
 async def test_a_message_called_early_counts_also_when_a_later_submit_brings_a_far_time(rig: Rig) -> None:
-    """The first submit is acknowledged and called; the crash forgets it; the second one says: next year."""
+    """The first submit is acknowledged and the branch called, then lost by a crash.
+
+    The second submit names a time in a year.
+    """
     await rig.prepare(message("g", **EARLY))
     born_ms = (await row_of(rig, "g")).created_ms
     rig.destination.hold(IN)
@@ -93,7 +102,10 @@ async def test_a_message_called_early_counts_also_when_a_later_submit_brings_a_f
 
 
 async def test_a_row_that_falls_due_long_before_its_time_is_given_its_time_again(rig: Rig) -> None:
-    """Whatever wrote it so. Held in memory alone, it would take a place there for a year."""
+    """A row may be due too early, whatever wrote it.
+
+    Held in memory alone, it would occupy memory for a year.
+    """
     await rig.submit(message("g", **YEAR))
     first_call_ms = (await row_of(rig, "g")).due_ms
     too_early = Reschedule("g", 1, rig.clock.now_ms(), attempts=0, done=0)

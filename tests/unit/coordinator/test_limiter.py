@@ -1,4 +1,8 @@
-"""The limiter: bounds hold, each lane is a queue, nobody is forgotten, and a hung destination delays no other."""
+"""The concurrency limiter.
+
+Its bounds hold, each destination has a queue in order, no waiting call is forgotten, and a destination that hangs
+delays no other.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ KEYS = ("a", "b", "c")
 
 
 class Crowd:
-    """Enters and leaves at random, and watches the bounds at every step."""
+    """Calls that enter and leave at random; the bounds are checked at every step."""
 
     def __init__(self) -> None:
         self.limiter = ConcurrencyLimiter(TOTAL, EACH, WAITING, VirtualClock())
@@ -24,7 +28,7 @@ class Crowd:
         self.accepted: dict[str, list[int]] = defaultdict(list)
 
     def enter(self, key: str, number: int, *, ends_at_once: bool) -> None:
-        # Known before `run`: a free place is taken inside `enter`.
+        # Recorded before `run`: a free permit is taken inside `enter`.
         self.accepted[key].append(number)
 
         def run() -> None:

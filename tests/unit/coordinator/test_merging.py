@@ -1,4 +1,4 @@
-"""What a submit changes of a prepared message's options."""
+"""The changes that a submit makes to a prepared message's options."""
 
 from __future__ import annotations
 

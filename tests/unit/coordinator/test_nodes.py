@@ -1,4 +1,7 @@
-"""Two coordinators on one store: a request may reach either, and a message has one owner that sees to it."""
+"""Two coordinators on one store.
+
+A request may reach either node, and each message has one owner that drives it.
+"""
 
 from __future__ import annotations
 
@@ -245,7 +248,7 @@ async def test_a_fenced_node_forgets_everything_and_rejoins(nodes: Nodes) -> Non
 async def test_why_a_fenced_node_may_not_come_back_is_told_by_its_own_code(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when the others have another lease: TP-7000, what the same node would end with at its start."""
+    """The others may have another lease: TP-7000, as at the same node's start."""
     rejoin, refusals = nodes.a.store.rejoin, [ConfigurationError("another lease.")]
 
     async def rejoin_when_it_may() -> None:
@@ -280,7 +283,10 @@ async def test_requests_in_a_flush_that_meets_the_fence_are_told_and_the_node_go
 async def test_an_answer_that_comes_while_a_fenced_node_forgets_changes_nothing_in_its_next_tenure(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Written there, the row would be the node's that has forgotten it, and refuse whoever has taken it over."""
+    """Such a write would make the node that forgot the message its owner.
+
+    The node that has adopted the message would then be refused.
+    """
 
     async def look_up_until_cancelled(gid: str) -> None:
         try:
@@ -324,7 +330,7 @@ async def test_what_is_adopted_while_a_request_about_it_is_answered_is_not_forgo
     await nodes.a.prepare(message("g"))
     nodes.b.gates.answers.clear()
     repeated = nodes.b.ask(lambda told: nodes.b.coordinator.prepare(message("g"), told))
-    await nodes.until(lambda: nodes.b.gates.held_answers == 1)  # the store has said that the row is another node's
+    await nodes.until(lambda: nodes.b.gates.held_answers == 1)  # the store's answer is known: another node owns the row
     nodes.a.gates.cut = True
     nodes.shared.end(nodes.a.store)
     await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)

@@ -1,4 +1,7 @@
-"""No branch is called before the time its message names, whichever way the message comes to its round."""
+"""No branch is called before the time that its message names.
+
+This holds whichever way the message reaches its round.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ CHECK_DUE_MS = 35_064
 
 
 async def not_yet(rig: Rig, ms: int) -> None:
-    """Let time pass, and see that nothing but check-backs is called."""
+    """Let time pass, and check that only check-backs are called."""
     rig.clock.advance(ms)
     await rig.settled()
     assert IN not in rig.destination.urls()
@@ -94,7 +97,7 @@ async def test_check_back_durability_does_not_call_before_either(rig: Rig) -> No
 
 @pytest.mark.parametrize("options", [{"delay_ms": HOUR_MS}, {"not_before_ms": HOUR_MS}], ids=["delay", "time"])
 async def test_a_row_that_falls_due_before_its_time_is_not_called(rig: Rig, options: dict[str, Any]) -> None:
-    """Whatever wrote the row so: an operator's "try now", or a node whose clock was ahead."""
+    """A "retry now", or a node whose clock was ahead, may write such a row."""
     if "not_before_ms" in options:
         options = {"not_before_ms": rig.clock.now_ms() + HOUR_MS}
     await rig.submit(message("g", **options))

@@ -1,4 +1,7 @@
-"""What an operator does: stop, park, redrive, retry now; each recorded, none against a verdict, late results kept."""
+"""The acts of an operator: stop, park, redrive, retry now.
+
+Each is recorded, none contradicts a verdict, and late results are kept.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ MakeRig = Callable[..., Awaitable[Rig]]
 
 
 async def submitted(rig: Rig, gid: str = "g", *urls: str, retry_interval_ms: int = 0) -> None:
-    """A submitted message whose branches fail; its next call waits."""
+    """Submit a message whose branches fail, and whose next call waits."""
     for url in urls or (IN,):
         rig.destination.script[url].extend([REFUSED] * 50)
     await rig.submit(message(gid, *urls, retry_interval_ms=retry_interval_ms))
@@ -32,7 +35,7 @@ async def submitted(rig: Rig, gid: str = "g", *urls: str, retry_interval_ms: int
 
 
 async def acts(rig: Rig, gid: str = "g") -> list[tuple[str, str]]:
-    """What operators did, as recorded."""
+    """Return the recorded acts of operators."""
     await rig.settled()
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -158,7 +161,11 @@ async def test_a_producer_that_cannot_even_be_asked_leaves_all_as_it_is(make_rig
 async def test_an_operator_whose_answer_comes_while_the_coordinator_stops_is_told(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planned between the last look at what waits for the store and the end, his stop would be told by nobody."""
+    """A stop that is planned during the shutdown still has an answer.
+
+    It is planned after the last look at the requests that wait for the store; without care its requester would get
+    none.
+    """
     get = rig.store.get
 
     async def look_up_until_cancelled(gid: str) -> object:

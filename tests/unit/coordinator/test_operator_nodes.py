@@ -1,4 +1,7 @@
-"""An operator reaches any node of several: the message comes there, and its old owner leaves it alone."""
+"""An operator reaches any of several nodes.
+
+The node that was asked takes the message over, and its old owner leaves it alone.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +135,7 @@ async def test_what_waits_at_any_node_is_tried_now(nodes: Nodes) -> None:
 
 
 def anything(_: Message, __: Sequence[Move]) -> None:
-    """A door that lets every address pass."""
+    """Accept every address."""
 
 
 async def test_a_redirect_at_another_node_is_done_there_and_the_owner_calls_the_old_address_no_more(

@@ -1,4 +1,7 @@
-"""What a node has asked the store about may become another node's, or its own again, before the store answers."""
+"""A message may change its owner while a node asks the store about it.
+
+It may become another node's, or the node's own again, before the store answers.
+"""
 
 from __future__ import annotations
 

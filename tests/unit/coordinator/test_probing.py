@@ -1,4 +1,7 @@
-"""Check addresses are probed beside the messages that bring them, and what is wrong with them is reported."""
+"""Check addresses are probed beside the messages that bring them.
+
+A check address that fails is reported.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def probes(rig: Rig) -> list[Call]:
 
 
 async def pass_until(rig: Rig, ms: int, count: int) -> None:
-    """Let time pass, and wait until so many probes have been answered since the start."""
+    """Let time pass, and wait until `count` probes have been answered since the start."""
     rig.clock.advance(ms)
     await rig.until(lambda: len(rig.watcher.probes) >= count)
 
@@ -81,7 +84,10 @@ async def test_an_address_that_cannot_answer_is_reported_once_and_again_when_it_
 
 
 async def test_a_first_failure_alone_is_not_reported(probing: Rig) -> None:
-    """Such as that of a service that answers one request at a time, and is busy with the one that prepared."""
+    """One failure may come from a service that answers one request at a time.
+
+    Such a service is still busy with the request whose handler prepared the message.
+    """
     probing.destination.script[ASKED].extend([REFUSED, READY])
     await bring(probing, "a")
     await pass_until(probing, FIRST_MS, 1)

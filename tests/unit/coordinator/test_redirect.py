@@ -1,4 +1,7 @@
-"""An operator gives a message another address: done stays done, what is under way at the old one counts no more."""
+"""An operator gives a message another address.
+
+Branches that are done stay done, and a call under way at the old address no longer counts.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +27,17 @@ REFUSED = Answer(500, b"no such account")
 
 
 def anything(_: Message, __: Sequence[Move]) -> None:
-    """A door that lets every address pass."""
+    """Accept every address."""
 
 
 async def redirect(rig: Rig, wanted: Redirection, gid: str = "g") -> tuple[Reply, tuple[Move, ...]]:
-    """Eve's redirect."""
+    """Redirect a message as the operator Eve."""
     acting = rig.coordinator.operator.redirect(gid, wanted, EVE, anything)
     return await asyncio.wait_for(acting, PATIENCE_S)
 
 
 async def log_of(rig: Rig, kind: AttemptKind) -> list[tuple[str, str, str, str]]:
-    """What is on record of a kind, once something is."""
+    """Return the attempts of a kind, once there is one."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             view = await rig.coordinator.query("g")

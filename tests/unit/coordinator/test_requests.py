@@ -1,4 +1,4 @@
-"""What a requester is told, and when: prepare, submit, abort."""
+"""The replies to prepare, submit and abort, and their times."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ async def test_a_branch_call_carries_dtms_query_headers_and_the_payload_as_it_ca
 
 
 async def test_the_coordinators_own_headers_go_before_those_of_the_message(rig: Rig) -> None:
-    """Where a message that an earlier version took has the same header, receivers read the coordinator's."""
+    """Receivers read the coordinator's header, which comes first.
+
+    A message that an earlier version accepted may carry the same header.
+    """
     rig.coordinator._dispatcher.delivery.carry(("x-twophase-oldest", "1"))
     forged = ("x-twophase-oldest", "9999999999999")
     await rig.submit(message("g", headers=(forged,), trace=(("traceparent", "00-1"),)))
@@ -83,7 +86,10 @@ async def test_prepare_with_other_branches_under_the_same_gid_is_a_conflict(rig:
 async def test_a_second_prepare_that_would_ask_elsewhere_is_refused_because_one_answer_decides(
     rig: Rig, asked: str
 ) -> None:
-    """The first one's barrier would be asked, and say "rolled back" of what is committed in the second one's."""
+    """The first prepare's barrier table would be asked about the second's transaction.
+
+    It would answer "rolled back" for a transaction that is committed in the other database.
+    """
     assert (await rig.prepare(message("g", check_url="http://pod-1/check?tenant=7&barrier=one"))).error is None
 
     other = await rig.prepare(message("g", check_url=asked))
@@ -94,7 +100,10 @@ async def test_a_second_prepare_that_would_ask_elsewhere_is_refused_because_one_
 
 
 async def test_a_second_prepare_of_a_client_that_names_no_database_needs_the_same_check_address(rig: Rig) -> None:
-    """Else whoever prepares a gid first would choose who is asked about another's transaction."""
+    """The first client to prepare a gid must not choose who answers for another.
+
+    Otherwise its check address would be asked about another client's transaction.
+    """
     assert (await rig.prepare(message("g", check_url="http://attacker/evil"))).error is None
     victim = await rig.prepare(message("g", check_url="http://bank-a/check"))
     assert (type(victim.error), victim.state) == (ContentConflict, State.PREPARED)

@@ -1,4 +1,7 @@
-"""History and attempts are forgotten by age, in steps, and only then is a gid's duplicate no longer known."""
+"""History and attempts are deleted by age, in steps.
+
+A gid's duplicate is recognised until then.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ async def test_a_duplicate_is_known_as_long_as_its_history_and_refused_after(mak
 async def test_a_cleaning_under_a_clock_that_was_ahead_refuses_and_keeps_nothing_once_it_is_right(
     make_rig: MakeRig,
 ) -> None:
-    """The horizon stands behind what was removed, wherever the clock stood: it never falls, so must not run ahead."""
+    """The horizon stands behind what was removed.
+
+    It never falls, so it must not run ahead while the clock is ahead.
+    """
     rig = await make_rig(KEPT)
     gids = await _finished(rig, 2)
     rig.clock.advance(60 * DAY_MS)
@@ -98,7 +104,7 @@ async def test_more_than_a_step_is_removed_step_by_step(make_rig: MakeRig) -> No
     rig.clock.advance(36 * DAY_MS)
     await _until_gone(rig, *gids)
 
-    # A row is gone before its step has been told of.
+    # A row is deleted before its step is reported.
     await rig.until(lambda: len([step for step in rig.watcher.steps if step.history]) >= 4)
     assert len([step for step in rig.watcher.steps if step.history]) == 4
     assert sum(step.history for step in rig.watcher.steps) == 10
@@ -183,7 +189,10 @@ async def test_a_cleaning_that_lasts_too_long_takes_more_at_once(rig: Rig) -> No
 
 
 async def test_a_step_that_is_too_much_for_the_store_is_tried_with_less(rig: Rig) -> None:
-    """Else the same rows with their large bodies would run into the same statement timeout for ever."""
+    """The same limit would run into the same statement timeout for ever.
+
+    The rows of the step have large bodies.
+    """
     limits: list[int] = []
 
     class Strained:

@@ -1,4 +1,4 @@
-"""A page of messages holds as many as fit in memory, and the pages together all of them."""
+"""A page of messages holds what fits in memory; the pages together hold all."""
 
 from __future__ import annotations
 

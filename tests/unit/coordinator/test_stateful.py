@@ -1,8 +1,8 @@
-"""Any sequence of requests, answers, faults and restarts against what was promised (design §1), on a real store.
+"""Any sequence of requests, answers, faults and restarts keeps the promises.
 
-What is durable is written down where it becomes so, beside the store; what producers and branches said, where they
-said it. Every promise is checked against these two notebooks at the moment it could be broken, and in the end faults
-stop, and everything must become final or parked.
+The promises are those of design §1; the store is a real one. A record beside the store notes what becomes durable, and
+the scripted producers and branches note there what they answer. Each promise is checked against this record at the
+moment when it could be broken. In the end the faults stop, and every message must become final or parked.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MANNERS = ("later", "at once", "twice", "raises")
 
 
 class Notebook:
-    """What is durable and what was said, by gid."""
+    """The record of what is durable, requested and answered, by gid."""
 
     def __init__(self) -> None:
         self.state: dict[str, State] = {}
@@ -85,7 +85,10 @@ class Notebook:
                 self._becomes(gid, item.state)
 
     def decided_early(self, gid: str) -> bool:
-        """Prepared, says the store; but its producer has submitted, and chose check-back durability (decision 7)."""
+        """Return True when the message is decided early.
+
+        The store holds it as prepared, but its producer has submitted it, and chose check-back durability (decision 7).
+        """
         return (
             self.state.get(gid) is State.PREPARED
             and self.message[gid].options.durability is Durability.CHECK_BACK
@@ -94,7 +97,7 @@ class Notebook:
         )
 
     def stopped(self, gid: str) -> bool:
-        """An operator wants it to end: the stated exception to I3 (rule 24)."""
+        """Return True when an operator stopped it: the stated exception to I3 (rule 24)."""
         return "stop" in self.asked_for[gid]
 
     def _becomes(self, gid: str, state: State) -> None:
@@ -110,7 +113,7 @@ class Notebook:
 
 
 class WitnessedStore(GatedStore):
-    """The real store; what it made durable goes into the notebook, and it may fail in three ways."""
+    """The real store, which records what it made durable, and may fail in three ways."""
 
     def __init__(self, path: Path, clock: VirtualClock, notebook: Notebook) -> None:
         super().__init__(path, clock)
@@ -137,7 +140,7 @@ class WitnessedStore(GatedStore):
 
 
 class Town(ScriptedDestination):
-    """Producers and branches, whose manners leave to be desired."""
+    """Producers and branches that may answer late, at once, twice, or raise."""
 
     def __init__(self, notebook: Notebook) -> None:
         super().__init__()
@@ -163,7 +166,7 @@ class Town(ScriptedDestination):
         else:
             notebook = self.notebook
             decided = notebook.state.get(gid) is State.SUBMITTED or notebook.decided_early(gid)
-            # Until a stop is acknowledged it may be durable, and a call begin.
+            # A stop may be durable before it is acknowledged, and a call may begin meanwhile.
             assert decided or notebook.stopped(gid), (
                 "called only when durably decided, or as its producer chose (I1, I8)"
             )
@@ -198,7 +201,7 @@ class Town(ScriptedDestination):
 
 
 class Scene(Rig):
-    """The rig with witnesses."""
+    """A rig whose store, producers and branches record what happens."""
 
     def __init__(self, folder: Path, bounds: CoordinatorSettings) -> None:
         self.notebook = Notebook()
@@ -219,7 +222,7 @@ class Scene(Rig):
 
 
 class Promises(RuleBasedStateMachine):
-    """The rules are what may handle; the notebook asserts."""
+    """The rules are the possible events; the record asserts the promises."""
 
     gids = st.sampled_from(GIDS)
     events = st.sampled_from([Event.PREPARE, Event.SUBMIT, Event.ABORT])
@@ -328,7 +331,7 @@ class Promises(RuleBasedStateMachine):
         self.run(ask())
 
     def _check(self, event: Event, said: Message, reply: Reply) -> None:
-        """An acknowledgement is true, durably, at the moment it is given (I7, I8)."""
+        """Check that an acknowledgement is durably true when it is given (I7, I8)."""
         if reply.error is not None:
             return
         state = self.scene.notebook.state.get(said.gid)
@@ -480,7 +483,7 @@ class Promises(RuleBasedStateMachine):
 
 
 class Clumsy(Exception):
-    """A requester's own fault."""
+    """An error that a requester's callback raises."""
 
 
 TestPromises = Promises.TestCase

@@ -1,4 +1,7 @@
-"""The wheel against a naive model: never early, at most a bucket late, once each, nothing that was cancelled."""
+"""The timer wheel, compared with a naive model.
+
+A timer is never early, at most a bucket late, runs once, and never after it was cancelled.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Messages to topics: who is called, under which id, and what a change of a topic means for messages of before."""
+"""Messages to topics.
+
+The tests show which subscribers are called under which branch id, and what a change of a topic means for earlier
+messages.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ BROKEN = Answer(500, b"no")
 
 
 def ids(rig: Rig) -> list[tuple[str, str]]:
-    """The calls in their order: (branch id, address)."""
+    """Return the calls in their order: (branch id, address)."""
     return [(dict(call.query)["branch_id"], call.url) for call in rig.destination.calls]
 
 
@@ -448,7 +452,10 @@ async def test_a_look_that_fails_is_repeated_and_told(tmp_path: Path, monkeypatc
 async def test_topics_that_cannot_be_read_any_more_are_not_used_for_new_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody may have subscribed elsewhere since; whatever names no topic, or was prepared before, goes on."""
+    """Another node may have changed the subscribers since the last reading.
+
+    Messages that name no topic, or were prepared before, continue.
+    """
     monkeypatch.setattr(module, "AGE_MS_MAX", 30)
     rig = SharedRig(tmp_path, CoordinatorSettings(topics_interval_ms=5))
     await rig.coordinator.start()
@@ -485,7 +492,10 @@ async def test_where_nobody_else_changes_topics_they_never_are_too_old(
 
 
 class SharedRig(Rig):
-    """A rig whose topics others may change: the coordinator is made as on a shared store, which it then is not."""
+    """A rig whose topics other nodes may change.
+
+    The coordinator is built as for a shared store, although the store is not shared.
+    """
 
     def __init__(self, folder: Path, settings: CoordinatorSettings) -> None:
         super().__init__(folder, settings)

@@ -1,4 +1,7 @@
-"""Words in a 200's body decide by dtm's rule alone, and then explain, log and alert name them."""
+"""Verdict words in the body of a 200.
+
+dtm's rule alone decides what they mean; explain, logs and alerts name them.
+"""
 
 from __future__ import annotations
 

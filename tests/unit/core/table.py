@@ -1,4 +1,7 @@
-"""The lifecycle table of design §4, written down a second time, by hand: a changed cell must be changed twice."""
+"""The lifecycle table of design §4, written down a second time, by hand.
+
+A changed cell must be changed twice.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,17 @@ redrive          | not_found| not_found  | redrive           | redrive          
 hurry            | not_found| not_found  | hurry             | hurry            | -                | -
 redirect         | not_found| not_found  | redirect          | redirect         | conflict         | conflict
 """
-"""A row an event, a column a state. A cell: the action where there is one, the next state where it changes (P prepared,
-S submitted, D succeeded, F failed), the reply where it is not ok; - for none of them."""
+"""The table: a row is an event, a column a state.
+
+A cell holds the action where there is one, the next state where it changes (P prepared, S submitted, D succeeded, F
+failed), and the reply where it is not ok; - stands for none of them.
+"""
 
 _STATES = {"P": State.PREPARED, "S": State.SUBMITTED, "D": State.SUCCEEDED, "F": State.FAILED}
 
 
 def expected() -> dict[tuple[State, Event], Transition]:
-    """The table above as the code's own types."""
+    """Return the table above as the code's own types."""
     cells: dict[tuple[State, Event], Transition] = {}
     for line in EXPECTED.strip().splitlines():
         name, *written = (part.strip() for part in line.split("|"))

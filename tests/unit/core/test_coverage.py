@@ -1,4 +1,7 @@
-"""These tests execute every line and every branch of `twophase.core`; a new branch needs a test here."""
+"""These tests execute every line and every branch of `twophase.core`.
+
+A new branch needs a test here.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def test_every_branch_of_core_is_tested(tmp_path: Path) -> None:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_", "COVERAGE_"))},
         "COVERAGE_FILE": str(tmp_path / "coverage"),
-        # That each line is reached is asked here; what it does is asked by the same tests in the run itself.
+        # This test asks only that each line is reached; the run itself asserts what it does.
         "TWOPHASE_TESTS_PROFILE": "twophase-few",
     }
     coverage = [sys.executable, "-m", "coverage"]

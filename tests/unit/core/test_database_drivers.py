@@ -1,4 +1,7 @@
-"""Drivers: ours where a URL names none, and never without saying what to install."""
+"""Drivers: twophase's where a URL names none.
+
+An error always names the distribution to install.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The error tree: codes that never change, a fate and a remedy in every message, the tree drawn as it is."""
+"""The error tree: stable codes, a fate and a remedy in every message.
+
+The tree in the docstring is the tree of the classes.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ TP-7000 ConfigurationError
 
 
 def classes() -> Iterator[type[TwophaseError]]:
-    """Every error of the module."""
+    """Return every error of the module."""
     for one in vars(errors).values():
         if inspect.isclass(one) and issubclass(one, TwophaseError):
             yield one

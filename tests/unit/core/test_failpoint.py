@@ -1,4 +1,7 @@
-"""Failpoints: nothing when unset, death at exactly the named passage, and no test that passes by a misspelt name."""
+"""Failpoints: nothing when unset, death at exactly the named passage.
+
+A misspelt name fails a test instead of letting it pass.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ NAME = "producer.after_commit"
 
 
 def _loaded_with(setting: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A second copy of the module, as a process started with that setting would have it."""
+    """Load a second copy of the module, as in a process started with that setting."""
     monkeypatch.setenv(failpoint.VARIABLE, setting)
     assert failpoint.__file__ is not None
     spec = importlib.util.spec_from_file_location("failpoint_copy", failpoint.__file__)

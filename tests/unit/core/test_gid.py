@@ -1,4 +1,7 @@
-"""Gids: ours carry their birth time and sort by it; foreign ones are taken as they are, within bounds."""
+"""Gids: twophase's carry their birth time and sort by it.
+
+Foreign gids are accepted as they are, within bounds.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What travels in bulk: requests and answers are the same on both sides."""
+"""Requests and answers in bulk are the same on both sides."""
 
 from __future__ import annotations
 

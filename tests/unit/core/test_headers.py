@@ -1,4 +1,7 @@
-"""No door takes a header that no call could carry: such a message would be called, and asked about, for ever."""
+"""No API accepts a header that no call could carry.
+
+Otherwise such a message would be called, and asked about, for ever.
+"""
 
 from __future__ import annotations
 

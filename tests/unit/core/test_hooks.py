@@ -1,4 +1,4 @@
-"""Time and chance come from outside: whatever has the right shape will do."""
+"""Time and chance come from outside: any object of the right shape works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The lifecycle table is the one of design §4, and its shape alone holds I1, I3, I5 and I7."""
+"""The lifecycle table is the one of design §4.
+
+Its shape alone holds I1, I3, I5 and I7.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,10 @@ def test_the_contrary_of_a_decision_is_recorded_as_an_incident(state: State, eve
 
 
 def test_a_lookup_is_a_few_steps_and_runs_no_other_python() -> None:
-    """What it costs, counted: a time would be that of the machine, of what else it does, and of a tracer."""
+    """The cost is counted in calls and instructions.
+
+    A time would measure the machine, its other work, and a tracer.
+    """
     called: list[str] = []
 
     def hear(frame: FrameType, event: str, _: object) -> None:

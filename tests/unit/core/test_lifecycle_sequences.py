@@ -1,4 +1,7 @@
-"""Any sequence of events, repeated and reordered, applied through the table keeps I1, I3, I5 and I7."""
+"""Any sequence of events keeps I1, I3, I5 and I7, also repeated and reordered.
+
+The events are applied through the table.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _OTHERS = st.sampled_from([event for event in Event if event is not Event.FORCE_
 
 
 def play(events: Sequence[Event], start: State = State.ABSENT) -> State:
-    """The state after those events."""
+    """Return the state after those events."""
     state = start
     for event in events:
         state = transition(state, event).next_state
@@ -26,7 +29,10 @@ def play(events: Sequence[Event], start: State = State.ABSENT) -> State:
 
 
 class AnySequence(RuleBasedStateMachine):
-    """Events come in any order; beside the table's state stands what the promises allow to be true."""
+    """Events in any order.
+
+    Beside the table's state stands what the promises allow to be true.
+    """
 
     def __init__(self) -> None:
         super().__init__()

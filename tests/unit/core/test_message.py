@@ -1,4 +1,7 @@
-"""A message is one value: it survives its stored form, and the same content is recognised when it comes again."""
+"""A message is one value.
+
+It survives its stored form, and the same content is recognised when it comes again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What gRPC metadata can carry is taken, and what a call with it could not be made of is named."""
+"""The gRPC metadata that a call can carry.
+
+What no call can carry is refused by name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What operators are told: small where there is little to tell, and read again as it was written."""
+"""The JSON for operators: short where there is little to report.
+
+What was written is read again as the same.
+"""
 
 from __future__ import annotations
 

@@ -59,7 +59,10 @@ def test_a_route_of_ones_own_refuses_a_probe_so_that_it_is_known_for_a_route() -
 
 
 def test_a_route_that_knows_no_probes_refuses_one_before_it_looks_at_its_database() -> None:
-    """What such a route reads of a request, but for the gid, which was anybody's then."""
+    """The parameters that a route of an earlier version reads, without the gid.
+
+    Any gid was allowed then.
+    """
     with pytest.raises(InvalidRequest, match="op=msg"):
         parse_query(dict(PROBE_QUERY) | {"gid": "any"})
     assert parse_query(dict(PROBE_QUERY) | {"gid": "any", "op": "msg"}) == CheckBackQuestion("any")

@@ -1,4 +1,7 @@
-"""Another address for a message's calls: which ones are meant, what stays as it was, and what compares as before."""
+"""Another address for a message's calls.
+
+The tests show which calls it changes, what stays as it was, and what compares as before.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ TOPIC = Message("g", (Branch("topic://t", b"1", ("http://old/1", "http://old/2")
 
 
 def calls(message: Message) -> list[tuple[str, str]]:
-    """The ids and addresses that are called."""
+    """Return the ids and addresses that are called."""
     found = expansion_of(message.branches)
     if found is None:
         return [(message.branch_id(index), one.url) for index, one in enumerate(message.branches)]

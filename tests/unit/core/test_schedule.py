@@ -1,4 +1,4 @@
-"""The backoff grows, is capped, and jitter only ever shortens it within its share (I9)."""
+"""The backoff grows and is capped; jitter only shortens it within its share (I9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics in a message: what is compared, what is stored, and which calls it comes to."""
+"""Topics in a message: what is compared, what is stored, and the resulting calls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_without_topics_there_is_nothing_to_expand() -> None:
 
 
 def test_what_is_called_elsewhere_than_its_address_says_is_called_there() -> None:
-    """A message that was taken over from another coordinator may have branches that are done."""
+    """A message taken over from another coordinator may have branches that are done."""
     expansion = expansion_of((Branch("http://b/1", b"x", ("",)),))
 
     assert expansion is not None

@@ -1,4 +1,7 @@
-"""What an answer means: guessing is forbidden, for verdicts (correctness 10, decision 10) as for branch results."""
+"""The meaning of an answer.
+
+Guessing is forbidden, for verdicts (correctness 10, decision 10) as for branch results.
+"""
 
 from __future__ import annotations
 

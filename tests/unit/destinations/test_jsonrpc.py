@@ -1,4 +1,4 @@
-"""JSON-RPC branches: what is sent, and what an answer means."""
+"""JSON-RPC branches: their requests, and the meaning of answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUERY = (("branch_id", "01"), ("gid", "order 17"), ("op", "action"), ("trans_typ
 
 
 class RecordingHttp:
-    """Stands for HTTP: records the call, answers when told."""
+    """A stand-in for HTTP that records calls; the test gives the answers."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Call, Callable[[Answer], None]]] = []

@@ -1,4 +1,4 @@
-"""What the headers of a call mean, and what is refused before its message is read."""
+"""The meaning of a call's headers, and the refusals before its message is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From pieces to messages: compressed or not, and never more than allowed."""
+"""Pieces become messages, compressed or not, and never longer than allowed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_compressed_messages_are_read(encoding: bytes, compress: object) -> None
     assert Incoming(encoding, 100).feed(data) == [(b"x" * 90, len(data))]
 
 
-# A test is named by its data, and each worker of a run names it anew: no time stamp in it.
+# A test is named by its data, and each worker of a run names it anew, so the data has no time stamp.
 FAULTS = [
     (b"gzip", _compressed(gzip.compress(bytes(200_000), mtime=0)), Status.RESOURCE_EXHAUSTED, "at least 1001 bytes"),
     (b"gzip", _compressed(b"nothing of the kind"), Status.INVALID_ARGUMENT, "cannot be decompressed"),

@@ -1,4 +1,4 @@
-"""What a URL becomes on the wire, and which URLs are refused."""
+"""A URL's form on the wire, and the URLs that are refused."""
 
 from __future__ import annotations
 

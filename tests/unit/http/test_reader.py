@@ -1,4 +1,7 @@
-"""However the bytes are split into reads, the response is the same, and so is the verdict on its form."""
+"""The response is the same however its bytes are split into reads.
+
+So is the verdict on its form.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ BODY = st.binary(max_size=300)
 
 
 def _read(pieces: Iterable[bytes], *, is_head: bool = False, then_closed: bool = False) -> Seen | HttpErrorKind | None:
-    """What comes of the pieces: the response, the kind of error, or None when more is needed."""
+    """Return the result of the pieces: a response or the kind of error.
+
+    None means that more bytes are needed.
+    """
     reader = ResponseReader(body_bytes_max=1000, header_bytes_max=2000)
     reader.begin(is_head=is_head)
     response: HttpResponse | None = None
@@ -46,7 +52,10 @@ def _pieces(data: bytes, cuts: Iterable[int]) -> list[bytes]:
 
 @st.composite
 def responses(draw: st.DrawFn) -> tuple[bytes, Seen]:
-    """A well-formed response that does not end with the connection, and what must be read from it."""
+    """Draw a well-formed response and what must be read from it.
+
+    The response does not end with the connection.
+    """
     status = draw(st.sampled_from([200, 201, 404, 409, 425, 500, 599]))
     headers = [
         (name, value)
@@ -166,7 +175,7 @@ def test_progress_is_told_in_words() -> None:
 
 
 class _Watcher:
-    """The parser's own opinion of the headers."""
+    """The parser's own reading of the headers."""
 
     def __init__(self) -> None:
         self.headers: list[tuple[bytes, bytes]] = []

@@ -23,7 +23,7 @@ class _Timer:
 
 
 class _Loop:
-    """What the wheel uses of an event loop."""
+    """The part of an event loop that the wheel uses."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0

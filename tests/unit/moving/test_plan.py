@@ -1,4 +1,4 @@
-"""What becomes of a transaction found in dtm's store."""
+"""The plan for a transaction found in dtm's store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The `twophase` command finds its commands in a table and imports only what is used."""
+"""The `twophase` command finds its commands in a table.
+
+It imports only what the command uses.
+"""
 
 from __future__ import annotations
 

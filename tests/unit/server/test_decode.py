@@ -1,4 +1,4 @@
-"""What a request body may be, and that every refusal names the field and the limit."""
+"""The rules for a request's body; each refusal names the field and the limit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def decoder() -> Decoder:
 
 
 def body(**fields: Any) -> bytes:
-    """A valid request with some fields replaced; None takes one out."""
+    """Return a valid request with some fields replaced; None removes one."""
     request: dict[str, Any] = {
         "gid": "g1",
         "trans_type": "msg",

@@ -1,4 +1,7 @@
-"""Status codes, bodies and texts as dtm's clients know them (recorded from dtm 1.19; dtm-wire §1.3, §1.4)."""
+"""Status codes, bodies and texts as dtm's clients know them.
+
+They were recorded from dtm 1.19 (dtm-wire §1.3, §1.4).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""No option of a message is lost on any way: each alone, and all at once, as it was asked for."""
+"""No encoding loses an option of a message.
+
+Each option is tried alone, and all are tried together.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ OTHERWISE: dict[str, Any] = {
     "trace": (("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),),
     "strict": True,
 }
-"""Of every option a value that is not its default."""
+"""A value for every option that is not its default."""
 
 _decoder = Decoder(lambda url: None)
 
@@ -69,7 +72,10 @@ def test_an_option_arrives_as_it_was_asked_for(way: Callable[[Message], Options]
 
 
 def test_a_producer_can_ask_for_every_option_but_what_is_not_its_to_ask() -> None:
-    """`explicit_verdict` is asked for by `transaction` and its kin; `trace` is what a request brings along."""
+    """Two options are not the producer's to ask for.
+
+    `transaction` and its relatives ask for `explicit_verdict`; a request's headers bring `trace`.
+    """
     asked = Producers(
         "http://localhost",
         concurrent=True,

@@ -1,4 +1,7 @@
-"""What a person at the server's terminal sees when calls fail: a line a target, and never the answer's text."""
+"""The log of failing calls at a server's terminal.
+
+Each target has its own lines, and no line shows the answer's text.
+"""
 
 from __future__ import annotations
 

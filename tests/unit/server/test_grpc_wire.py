@@ -1,4 +1,7 @@
-"""dtm's gRPC messages: the numbers that its clients rely on, and the checked-in descriptor."""
+"""dtm's gRPC messages: the field numbers, and the checked-in descriptor.
+
+dtm's clients rely on the numbers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Log lines are JSON, bounded in length and number, and carry neither payloads nor secrets."""
+"""Log lines are JSON, bounded in length and number.
+
+They carry neither payloads nor secrets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted is shown, under bounded names."""
+"""The metrics show what is counted, under bounded names."""
 
 from __future__ import annotations
 

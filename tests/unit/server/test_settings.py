@@ -1,4 +1,4 @@
-"""Where settings come from, which one wins, and that a wrong one is refused by name."""
+"""The sources of settings and their order; a wrong setting is refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which headers of a request go on with its message, however they are spelled, and what a request without any pays."""
+"""The headers of a request that its message carries on, however they are spelled.
+
+A request without any pays little.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which finished rows go, and that the horizon stands for all of them and for nothing else (correctness 15)."""
+"""The finished rows that are deleted, and the horizon over them.
+
+The horizon stands for all of them and for nothing else (correctness 15).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A peer that sends what it is told, also what no client should, to a connection without a socket."""
+"""A peer on a connection without a socket.
+
+It sends whatever a test wants, also what no client should send.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +46,12 @@ class Frame:
 
     @property
     def code(self) -> int:
-        """The error of RST_STREAM and GOAWAY."""
+        """Return the error code of RST_STREAM and GOAWAY."""
         return int.from_bytes(self.payload[:4] if self.kind == frames.RST_STREAM else self.payload[4:8], "big")
 
 
 class PretendTransport(asyncio.Transport):
-    """Keeps what is written."""
+    """A transport that keeps what is written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +81,10 @@ class PretendTransport(asyncio.Transport):
 
 @dataclass
 class Peer:
-    """See the module; `services` has `/s/Echo`, which answers with what it was sent, at once or when it is let."""
+    """A peer of a server with one method, `/s/Echo`.
+
+    The method answers with the message, at once or when the test allows it.
+    """
 
     limits: Limits = field(default_factory=Limits)
     calls_max: int = 10_000
@@ -103,7 +109,7 @@ class Peer:
         self.connect()
 
     def connect(self) -> None:
-        """A new connection."""
+        """Open a new connection."""
         self.transport = PretendTransport()
         self.connection = Connection(self.port)
         self.connection.connection_made(self.transport)
@@ -111,7 +117,7 @@ class Peer:
         self.encoder = Encoder()
 
     def greet(self, *settings: tuple[int, int], acknowledges: bool = True) -> None:
-        """Preface and settings."""
+        """Send the preface and settings."""
         self.send(frames.PREFACE + frames.settings(dict(settings)))
         if acknowledges:
             self.send(frames.frame(frames.SETTINGS, frames.ACK))
@@ -124,22 +130,22 @@ class Peer:
             call.finish(self.echo(message))
 
     def echo(self, message: bytes) -> Response:
-        """The answer."""
+        """Return the response to this message."""
         return success(message, (("x-size", str(len(message))),))
 
     def send(self, data: bytes) -> None:
-        """Bytes that arrive in one piece."""
+        """Let bytes arrive in one piece."""
         self.connection.data_received(data)
 
     def call(self, stream: int, message: bytes = b"m", block: bytes = PLAIN) -> bytes:
-        """The frames of a call."""
+        """Return the frames of a call."""
         return frames.header_frames(stream, block) + frames.frame(
             frames.DATA, frames.END_STREAM, stream, framed(message)
         )
 
     @property
     def said(self) -> list[Frame]:
-        """The frames that the server has sent since this was asked."""
+        """Return the frames that the server has sent since the last reading."""
         data = bytes(self.transport.written)
         found = []
         while self._taken + frames.HEAD_BYTES <= len(data):
@@ -152,12 +158,12 @@ class Peer:
 
     @property
     def given_up(self) -> int | None:
-        """The error that the connection has ended with."""
+        """Return the error that ended the connection; None while it lives."""
         return next((frame.code for frame in reversed(self.said) if frame.kind == frames.GOAWAY), None)
 
 
 class Answer(msgspec.Struct):
-    """What a stream was answered."""
+    """The answer on one stream."""
 
     headers: dict[str, str] = {}
     body: bytes = b""
@@ -165,7 +171,7 @@ class Answer(msgspec.Struct):
 
 
 def answers(said: Iterable[Frame]) -> dict[int, Answer]:
-    """The answers in frames, by stream."""
+    """Return the answers in the frames, by stream."""
     found: dict[int, Answer] = {}
     for frame in said:
         if frame.kind in {frames.HEADERS, frames.DATA}:

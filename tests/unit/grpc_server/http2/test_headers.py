@@ -1,4 +1,7 @@
-"""Blocks of headers: remembered only where they mean the same, whatever a peer does with its table."""
+"""Blocks of headers are remembered only where they mean the same.
+
+This holds whatever a peer does with its table.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ def _raw(pairs: object) -> Fields:
 def test_what_is_remembered_is_what_was_said(
     requests: list[list[tuple[str, str]]], settled_after: int, obeys: bool, huffman: bool
 ) -> None:
-    """Two peers share what is remembered; each has a table of its own until it is settled, one keeps it even then."""
+    """Two peers share the memory of blocks.
+
+    Each has its own table until the server's settings are acknowledged; one peer keeps its table even then.
+    """
     known = _known()
     peers = [(Blocks(known), Encoder(), obeys), (Blocks(known), Encoder(), True)]
     for number, pairs in enumerate(requests * 2):
@@ -65,7 +71,7 @@ def test_a_peer_without_a_table_is_remembered_whatever_it_says() -> None:
     encoder.header_table_size = 0
     blocks.read(encoder.encode(CALL))
     again = encoder.encode(CALL)
-    for _ in range(2):  # when it is read first, each of its fields is new
+    for _ in range(2):  # at the first reading each of its fields is new
         assert blocks.known.get(again) is None
         blocks.read(again)
     assert blocks.known[again] == _raw(list(CALL))
@@ -94,7 +100,10 @@ def test_what_only_one_client_says_is_told_to_no_other() -> None:
 
 
 async def test_fields_are_remembered_one_by_one_where_there_is_no_table() -> None:
-    """A block of its own for each request, as tracing makes them: only what is new in it is decoded."""
+    """Each request has a block of its own, as tracing makes them.
+
+    Only the fields that are new in it are decoded.
+    """
     peer = Peer()
     peer.greet()
     peer.encoder.header_table_size = 0

@@ -1,4 +1,7 @@
-"""Peers that misbehave: each is answered with the error that RFC 9113 names, and costs a bounded amount."""
+"""Peers that misbehave.
+
+Each is answered with the error that RFC 9113 names, and costs a bounded amount.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ async def test_a_fault_of_the_connection_ends_it_with_its_code(sent: bytes, code
     peer.send(sent)
     assert peer.given_up == code
     assert peer.transport.eof
-    peer.send(peer.call(9))  # nobody listens any more
+    peer.send(peer.call(9))  # the connection is no longer read
     assert peer.received == []
 
 
@@ -106,7 +109,7 @@ async def test_data_and_headers_after_the_end_are_answered_as_such() -> None:
     peer.send(frames.frame(frames.DATA, 0, 1, b"x"))
     assert peer.said[-1].code == frames.STREAM_CLOSED
     assert len(peer.held) == 1
-    peer.held[0][0].finish(peer.echo(b""))  # nobody hears it
+    peer.held[0][0].finish(peer.echo(b""))  # the stream has ended already
     peer.send(peer.call(3) + frames.header_frames(3, PLAIN, frames.END_STREAM))
     assert peer.said[-1].code == frames.STREAM_CLOSED
     peer = _peer()

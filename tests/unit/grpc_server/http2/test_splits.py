@@ -1,4 +1,7 @@
-"""The same bytes are the same frames, however they arrive; whatever arrives, nothing escapes and nothing piles up."""
+"""The same bytes are the same frames, however they are split.
+
+Whatever arrives, no exception escapes and nothing accumulates.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ def _in_pieces(peer: Peer, data: bytes, cuts: list[int]) -> None:
 
 
 def _session(peer: Peer, messages: list[bytes]) -> bytes:
-    """A connection's whole life: calls in one frame, in several, with padding, with continuations and a ping."""
+    """Return the bytes of a connection's whole life.
+
+    Calls come in one frame, in several, with padding, with continuations and a ping.
+    """
     data = frames.PREFACE + frames.settings({}) + frames.frame(frames.SETTINGS, frames.ACK)
     for index, message in enumerate(messages):
         stream, body = 2 * index + 1, framed(message)

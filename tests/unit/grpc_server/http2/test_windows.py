@@ -1,4 +1,4 @@
-"""What is sent and what is let in: no window is ever exceeded, and everything arrives in its order."""
+"""Flow control: no window is ever exceeded, and everything arrives in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from twophase.grpc_server.status import framed
 
 
 class Windows:
-    """What the peer has allowed, and checks that no more is sent."""
+    """The windows that the peer has allowed; sending more fails the test."""
 
     def __init__(self, initial: int) -> None:
         self.connection = frames.DEFAULT_WINDOW
