@@ -1,16 +1,16 @@
 """The data pipeline: Spark jobs over coordinator and business databases.
 
 Importing this package imports nothing heavy; `session.open_session` starts Spark, `rules.comparison.compare` needs only
-DataFrames. The rooms:
+DataFrames. The packages:
 
-* `readers`: databases by their Python drivers; `datasource`: the same tables as a source of Spark's, of which `shape`
-  holds tables and columns, `asked` what a read asks for, `tasks` how it is cut up and done;
-* the audit: `inputs` (which rows it reads), `rules` (what they mean), `reports` (for people and machines), and
+* `readers`: databases by their Python drivers; `datasource`: the same tables as a data source of Spark, of which
+  `shape` holds tables and columns, `asked` the options of a read, `tasks` its division into tasks and their work;
+* the audit: `inputs` (the rows that it reads), `rules` (their meaning), `reports` (for people and machines), and
   `auditing`, which runs it once, again and again, or for good;
 * `sink`: rows as messages, exactly once a key; `archive`: the lake, copied, checked, purged and queried;
 * `cluster`: what executors need.
 
-Around them: `locations` and `fleet` (what is to be audited), `session`, `doctor`, `progress`, `notebook`, `slo`.
+Around them: `locations` and `fleet` (the databases to audit), `session`, `doctor`, `progress`, `notebook`, `slo`.
 
 In a notebook:
 
@@ -38,9 +38,9 @@ __all__ = ["audit", "consistent_cut", "register"]
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make `spark.read.format("twophase")` and `spark.readStream.format("twophase")` known to a session.
+    """Register the source "twophase" for `spark.read` and `spark.readStream`.
 
-    Again and again does no harm.
+    It may be registered again.
 
     Returns:
         The session, so that it can be written around the builder.
@@ -52,7 +52,10 @@ def register(spark: SparkSession) -> SparkSession:
 
 
 def consistent_cut(url: str) -> AbstractContextManager[dict[str, str]]:
-    """Options by which several reads see one moment; see `datasource.cut.consistent_cut`."""
+    """Return options by which several reads see one moment.
+
+    See `datasource.cut.consistent_cut`.
+    """
     from twophase_spark.datasource.cut import consistent_cut as cut  # noqa: PLC0415 -- PySpark is slow to import
 
     return cut(url)

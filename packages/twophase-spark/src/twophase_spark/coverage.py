@@ -1,4 +1,7 @@
-"""What an audit could compare, and what it could not: said beside every verdict."""
+"""The coverage of an audit: what it could compare, and what it could not.
+
+It stands beside every verdict.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import msgspec
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """One comparison, or one thing to know about it, and whether it could be made."""
+    """One comparison, or one remark about it, and its result: could it be made?"""
 
     what: str
     checked: bool

@@ -1,4 +1,4 @@
-"""Can Spark run here? Each thing an audit needs, looked at one by one, and at last a tiny job."""
+"""The doctor for Spark: each thing an audit needs, and at last a tiny job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INSTALL = "Run `pip install twophase-spark`."
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at: what there is, and what to do when it is not `good`."""
+    """One thing that was looked at, and what to do when it is not `good`."""
 
     what: str
     good: bool
@@ -32,7 +32,9 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def examine(store: str | None = None, master: str | None = None) -> Iterator[Finding]:
-    """All findings in their order; the job is tried only when everything before it is good.
+    """Yield all findings in their order.
+
+    The job is tried only when everything before it is good.
 
     Arguments:
         store: option `url` of a store that is to be reached (env:NAME, file:PATH or a URL without password).
@@ -92,7 +94,10 @@ def _java() -> Finding:
 
 
 def _driver(what: str, driver: str, adbc: str, extra: str) -> Finding:
-    """By what a database is read. None is no fault: not everybody has such a database."""
+    """Return the finding about the drivers of a database.
+
+    A missing driver is no fault: not every system has such a database.
+    """
     plain = _version(driver) if driver else "sqlite3"
     if plain is None:
         return Finding(what, good=True, found=f"no driver; to read it: pip install 'twophase-spark[{extra}]'")
@@ -131,7 +136,10 @@ def _store(reference: str) -> Finding:
 
 
 def _executors(reference: str | None, master: str | None) -> Iterator[Finding]:
-    """What executors say of themselves; each is asked only if Spark gives it a task."""
+    """Yield the findings of executors.
+
+    Each is examined only if Spark gives it a task.
+    """
     from twophase_spark.cluster import reach  # noqa: PLC0415 -- PySpark may be missing
     from twophase_spark.cluster.bundle import bundle  # noqa: PLC0415 -- the same
     from twophase_spark.session import SessionSettings, open_session  # noqa: PLC0415 -- the same

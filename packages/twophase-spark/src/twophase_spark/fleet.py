@@ -1,7 +1,8 @@
-"""The audit of a fleet of services, told in one TOML file; what is wrong in it is named with its place.
+"""The TOML file of an audit of a fleet of services.
 
-Secrets do not belong into the file: `${NAME}` in a URL is the environment variable of that name. Where it is a part
-of the URL, its value is percent-encoded, so that a password may hold any character.
+An error names the position in the file. Secrets do not belong into the file: `${NAME}` in a URL is the environment
+variable of that name. Where it is a part of the URL, its value is percent-encoded, so that a password may hold any
+character.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What may stand in `[audit]`; each is an option of the command too, which then wins."""
+    """The keys of `[audit]`.
+
+    Each is an option of the command too, which then wins.
+    """
 
     grace: float | None = None
     late: float | None = None
@@ -97,14 +101,14 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """What the file says."""
+    """The contents of the file."""
 
     options: Options
     locations: tuple[Location, ...]
 
 
 def read_fleet(path: Path, environment: Mapping[str, str] = os.environ) -> Fleet:
-    """The file, checked as a whole before anything is opened.
+    """Return the file's contents, checked as a whole before anything is opened.
 
     Raises:
         ConfigurationError: it is missing, no TOML, or something in it is unknown, of a wrong type, or refers to a
@@ -132,7 +136,10 @@ def read_fleet(path: Path, environment: Mapping[str, str] = os.environ) -> Fleet
 
 
 def reports_named(path: Path) -> dict[str, Path]:
-    """Where `[audit]` sends its reports, whatever else is wrong in the file; nothing of one that is no TOML."""
+    """Return the paths of `[audit]`'s reports, whatever else is wrong in the file.
+
+    A file that is no TOML has none.
+    """
     try:
         plain = tomllib.loads(path.read_text("utf-8")).get("audit")
     except (OSError, ValueError):
@@ -155,7 +162,7 @@ def _entries(file: _File) -> tuple[tuple[str, tuple[_Entry, ...]], ...]:
 
 
 def _told(error: str) -> str:
-    """msgspec's message with the place as it is written in TOML.
+    """Return msgspec's message with the position as it is written in TOML.
 
     >>> _told("Object contains unknown field `ulr` - at `$.producer[1]`")
     'in [[producer]] number 2: Object contains unknown field `ulr`'

@@ -1,7 +1,7 @@
-"""Python's garbage collector, kept away from large batches of values that are all in use.
+"""Python's garbage collector, switched off for large batches of values in use.
 
-It looks again and again at what it cannot free: two thirds of the time of decoding messages, half of that of encoding
-rows.
+It looks again and again at values that it cannot free: two thirds of the time of decoding messages, half of that of
+encoding rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def collecting_nothing() -> Iterator[None]:
-    """Without the collector for the block's time; for bounded work, because cycles stay until its end."""
+    """Switch the collector off for the block's time.
+
+    It is for bounded work, because cycles stay until the end of the block.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:

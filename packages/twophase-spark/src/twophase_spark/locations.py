@@ -1,7 +1,8 @@
-"""Where an audit reads: the URLs of the command line, taken apart and checked before Spark is started.
+"""The locations of an audit: URLs of the command line, taken apart and checked.
 
-`sqlite:///file.db`, `postgresql://user@host/db`, `mysql://user@host/db`; what follows a `#` names the table and what
-is in it: `#schema.barrier`, `#ledger?gid=gid&branch=branch_id`. A password is used and never shown.
+The check comes before Spark is started. `sqlite:///file.db`, `postgresql://user@host/db`, `mysql://user@host/db`; the
+part behind a `#` names the table and its columns: `#schema.barrier`, `#ledger?gid=gid&branch=branch_id`. A password is
+used and never shown.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _PARAMETERS = {"gid", "branch", "urls", "key"}
 
 
 class Role(enum.StrEnum):
-    """What a database is to the audit."""
+    """The part of a database in the audit."""
 
     COORDINATOR = "coordinator"
     PRODUCER = "producer"
@@ -36,11 +37,12 @@ class Role(enum.StrEnum):
 
 
 class Location(msgspec.Struct, frozen=True):
-    """One place to read.
+    """One database table to read.
 
     `name` is the service's; `engine` is sqlite, postgresql or mysql; `url` is without `+driver` and `#…`; `table` is
-    empty for a coordinator; `urls`: the branches this consumer serves begin so, empty for every one; `key_column`: of a
-    ledger, an indexed integer that grows with every row, by which it is cut and followed; empty for none.
+    empty for a coordinator; `urls`: the beginnings of the branches that this consumer serves, empty for every one;
+    `key_column`: of a ledger, an indexed integer that grows with every row, by which it is cut and followed; empty for
+    none.
     """
 
     role: Role
@@ -81,7 +83,7 @@ class Location(msgspec.Struct, frozen=True):
 
 
 def parse_coordinator(text: str) -> Location:
-    """`[NAME=]URL` of a coordinator's store.
+    """Parse `[NAME=]URL` of a coordinator's store.
 
     >>> parse_coordinator("sqlite:///tp.db").name
     'coordinator'
@@ -100,7 +102,7 @@ def parse_coordinator(text: str) -> Location:
 
 
 def parse_named(role: Role, text: str) -> Location:
-    """`NAME=URL[#table?…]` of a producer, consumer or ledger.
+    """Parse `NAME=URL[#table?…]` of a producer, consumer or ledger.
 
     >>> ledger = parse_named(Role.LEDGER, "bank-b=sqlite:///b.db#ledger?gid=tx&branch=step")
     >>> ledger.name, ledger.table, ledger.gid_column, ledger.branch_column
@@ -113,7 +115,7 @@ def parse_named(role: Role, text: str) -> Location:
     """
     name, equals, url = text.partition("=")
     if not equals or not _NAME.fullmatch(name):
-        # What was given is not repeated: without its NAME= it is a URL, perhaps with a password.
+        # The text is not repeated: without its NAME= it is a URL, perhaps with a password.
         raise ConfigurationError(f"--{role} expects NAME=URL, for example bank-a=sqlite:///bank-a.db.")
     location = _parse(role, name, url)
     if location.table:
@@ -135,7 +137,7 @@ def _parse(role: Role, name: str, text: str) -> Location:
         )
     if engine == "sqlite" and not url.startswith(f"{scheme}:///"):
         raise ConfigurationError(f"--{role} {name}: a SQLite URL is sqlite:///relative.db or sqlite:////absolute.db.")
-    if "@" in fragment and "@" not in url and engine != "sqlite":  # the rest of a password, not to be repeated
+    if "@" in fragment and "@" not in url and engine != "sqlite":  # the rest of a password, which must not be repeated
         raise ConfigurationError(f"--{role} {name}: a # or @ inside of a URL's login is written %23 or %40.")
     table, _, query = fragment.partition("?")
     parameters = parse_qs(query, keep_blank_values=True)
@@ -165,7 +167,7 @@ def _identifier(role: Role, name: str, text: str) -> str:
 
 
 def require_comparable(locations: list[Location]) -> None:
-    """Refuse what proves nothing whatever is in it, and what would be counted twice.
+    """Refuse locations that prove nothing, and those that would be counted twice.
 
     Raises:
         ConfigurationError: no coordinator, nothing to compare it with, a ledger of no consumer, or one thing twice.
@@ -181,7 +183,9 @@ def require_comparable(locations: list[Location]) -> None:
 
 
 def require_distinct(locations: list[Location]) -> None:
-    """Refuse one name, or one database, given twice in the same role: its rows would count as duplicates.
+    """Refuse one name, or one database, given twice in the same role.
+
+    Its rows would count as duplicates.
 
     Raises:
         ConfigurationError: naming both.

@@ -1,4 +1,7 @@
-"""The audit for who has a session already: locations in, report and DataFrame of findings out; it writes nothing."""
+"""The audit in an existing session: locations in, report and findings out.
+
+The findings are a DataFrame. It writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ from twophase_spark.rules.comparison import Audited
 
 
 class Outcome(tuple[Report, DataFrame]):
-    """The report and the findings, a pair; at the end of a `with` block, or by `release`, the findings let go.
+    """The pair of report and findings, whose findings are released in the end.
 
-    Until then Spark keeps them in its memory or on its disks, because they are what was seen: read anew they would be
-    what is seen by then.
+    They are released at the end of a `with` block, or by `release`. Until then Spark keeps them in its memory or on its
+    disks, because they are what was seen: read anew they would be what is seen by then.
     """
 
     _audited: Audited
 
     @classmethod
     def of(cls, report: Report, audited: Audited) -> Self:
-        """The pair, and what it is kept in."""
+        """Return the pair for an audit."""
         outcome = cls((report, audited.findings))
         outcome._audited = audited
         return outcome
@@ -42,7 +45,7 @@ class Outcome(tuple[Report, DataFrame]):
         return self[1]
 
     def release(self) -> None:
-        """Let go of what Spark keeps for the findings. Again does no harm."""
+        """Release what Spark keeps for the findings. A second call is safe."""
         self._audited.release()
 
     def __enter__(self) -> Self:
@@ -52,7 +55,7 @@ class Outcome(tuple[Report, DataFrame]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go."""
+        """Release the findings."""
         self.release()
 
 

@@ -1,4 +1,4 @@
-"""How far a Spark job is, said from time to time while it lasts."""
+"""The progress of a Spark job, reported from time to time while it lasts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ SECONDS_BETWEEN = 5.0
 
 @contextlib.contextmanager
 def progress_shown(spark: SparkSession, say: Callable[[str], None]) -> Iterator[None]:
-    """Say how many tasks are done, every few seconds, while the block runs; nothing of what is over sooner."""
+    """Report every few seconds how many tasks are done, while the block runs.
+
+    A block that is over sooner is not reported.
+    """
     over = threading.Event()
     tracker = spark.sparkContext.statusTracker()
 

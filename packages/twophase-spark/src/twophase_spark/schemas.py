@@ -1,7 +1,7 @@
-"""The four inputs of an audit, once: as Spark sees them and as Arrow carries them.
+"""The four inputs of an audit, as columns of Spark and of Arrow.
 
-Plain `long` milliseconds and `int` states instead of timestamps and names: what is compared stays what the databases
-hold, and the shuffle stays small.
+Plain `long` milliseconds and `int` states instead of timestamps and names: the comparison uses the databases' own
+values, and the shuffle stays small.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ JOURNAL = pa.schema(
         pa.field("branches", pa.list_(pa.struct([("branch_id", pa.string()), ("url", pa.string())]))),
     ]
 )
-"""Messages of a coordinator, live and final. `checked`: there is a check address (null: the body cannot be read);
-`producer`: its host, empty for none; `identity`: of the producer's database, as it stands in that address; `branches`:
-the calls, of an expanded topic one for each subscriber."""
+"""Messages of a coordinator, live and final.
+
+`checked`: there is a check address (null: the body cannot be read); `producer`: its host, empty for none; `identity`:
+of the producer's database, as it stands in that address; `branches`: the calls, of an expanded topic one for each
+subscriber.
+"""
 
 PRODUCER = pa.schema(
     [
@@ -40,10 +43,16 @@ PRODUCER = pa.schema(
         pa.field("prepared_ms", pa.int64()),
     ]
 )
-"""Producer rows of barrier tables: reason `msg` (committed), `rollback`, or `BRANCHES_UNKNOWN`."""
+"""Producer rows of barrier tables.
+
+Their reason is `msg` (committed), `rollback`, or `BRANCHES_UNKNOWN`.
+"""
 
 BRANCHES_UNKNOWN = "msg without branches"
-"""Reason of a committed row whose body is empty: the branches added in its transaction were not written."""
+"""Reason of a committed row whose body is empty.
+
+The branches added in its transaction were not written.
+"""
 
 EFFECT = pa.schema(
     [
@@ -56,7 +65,7 @@ EFFECT = pa.schema(
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """The same columns for Spark.
+    """Return the same columns for Spark.
 
     >>> spark_schema(EFFECT).simpleString()
     'struct<source:string,gid:string,branch_id:string>'

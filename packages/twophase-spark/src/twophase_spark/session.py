@@ -1,7 +1,7 @@
-"""A Spark on this machine, for one command: quiet, bound to 127.0.0.1, gone afterwards.
+"""A local Spark for one command: quiet, bound to 127.0.0.1, gone afterwards.
 
-Local mode, because an audit of a day's messages fits one machine; whoever has a cluster passes the functions of
-this package their own SparkSession instead.
+Local mode, because an audit of a day's messages fits one machine; a user with a cluster passes the functions of this
+package their own SparkSession instead.
 """
 
 from __future__ import annotations
@@ -30,13 +30,19 @@ from twophase_spark._java import Java, find_java
 _LOG_CHARACTERS_SHOWN = 2000
 _JAVA_END_SECONDS_MAX = 30
 _SOCKET_FOLDER_BYTES_MAX = 60
-"""A socket's path has 103 bytes at most on any system, and Spark's names of them take 43."""
+"""Bound on a path for sockets.
+
+A socket's path has 103 bytes at most on any system, and Spark's names of them take 43.
+"""
 _MUCH_CALLED = (
     "org.apache.spark.api.python.PythonUtils",
     "org.apache.spark.sql.api.python.PythonSQLUtils",
     "org.apache.spark.sql.classic.SparkSession",
 )
-"""What PySpark names without its package at each step, and Java then looks for in package after package and jar."""
+"""Classes that PySpark names without their package at each step.
+
+Java then looks for them in package after package and jar.
+"""
 _LOG4J = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -49,22 +55,25 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n
 
 
 class SessionSettings(msgspec.Struct, frozen=True):
-    """How large the local Spark may be."""
+    """The size of the local Spark."""
 
     cores: int = min(os.cpu_count() or 1, 8)
     memory_mb: int = 2048
     name: str = "twophase"
     short: bool = False
-    """For small inputs: compile little, because a job that runs once is over before compiled code pays."""
+    """For small inputs: compile little.
+
+    A job that runs once is over before compiled code pays.
+    """
     extra: tuple[tuple[str, str], ...] = ()
-    """Spark options of one's own; they win."""
+    """The caller's own Spark options; they win."""
 
 
 @contextlib.contextmanager
 def open_session(settings: SessionSettings | None = None) -> Iterator[SparkSession]:
-    """A local Spark, stopped at the end of the block.
+    """Start a local Spark, and stop it at the end of the block.
 
-    What Java writes while it runs goes to a file, not to the terminal; its end is shown when Spark fails to start.
+    Java's output while it runs goes to a file, not to the terminal; its end is shown when Spark fails to start.
 
     Raises:
         ConfigurationError: no usable Java, or no `bash` (Spark's launcher is a bash script).
@@ -117,7 +126,7 @@ def _build(settings: SessionSettings, place: Path) -> SparkSession:
         # Many small partitions rather than few that spill; those that turn out to be tiny are put together again.
         "spark.sql.shuffle.partitions": str(16 * settings.cores),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Where in a program of its own a column was named, told at every call to Java: a second of a small audit.
+        # The position in a program where a column was named, passed at every call to Java: a second of a small audit.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.dataFrameQueryContext.enabled": "false",
         "spark.ui.enabled": "false",
@@ -132,8 +141,8 @@ def _build(settings: SessionSettings, place: Path) -> SparkSession:
             "spark.sql.shuffle.partitions": "1",
         }
     if _is_here(settings) and len(os.fsencode(place)) <= _SOCKET_FOLDER_BYTES_MAX:
-        # Rows come through a socket of their own, which serves one connection and resets all others. As a port it may
-        # have been another server's a moment ago, whose clients still come.
+        # Rows arrive through a socket of their own, which serves one connection and resets all others. A port may have
+        # been another server's a moment ago, and its clients still connect.
         options |= {
             "spark.python.unix.domain.socket.enabled": "true",
             "spark.python.unix.domain.socket.dir": str(place),
@@ -154,10 +163,11 @@ def _is_here(settings: SessionSettings) -> bool:
 
 
 def python_for(settings: SessionSettings, place: Path) -> str:
-    """What Spark starts as Python: this one; on this machine, with the PySpark that is installed beside it.
+    """Return the program that Spark starts as Python.
 
-    Spark puts a zip file of PySpark in front of it, which every Python process would compile anew: nearly a second of
-    each, and a stream that publishes has five.
+    It is this Python; on this machine, with the PySpark that is installed beside it. Spark puts a zip file of PySpark
+    in front of it, which every Python process would compile anew: nearly a second of each, and a stream that publishes
+    has five.
     """
     installed = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
     if not _is_here(settings) or Path(pyspark.__file__).parents[1] not in installed:
@@ -171,14 +181,14 @@ def python_for(settings: SessionSettings, place: Path) -> str:
 
 @contextlib.contextmanager
 def _environment(java: Java, python: str) -> Iterator[None]:
-    """What Spark reads from the environment, put back afterwards.
+    """Set the environment that Spark reads, and restore it afterwards.
 
-    Workers must run this very Python: left alone they run the PATH's `python3`, which has none of our packages.
+    Workers must run this very Python: by default they run the PATH's `python3`, which has none of twophase's packages.
     """
     wanted = {
         "JAVA_HOME": str(java.home),
         "PYSPARK_PYTHON": python,
-        "PYSPARK_DRIVER_PYTHON": python,  # what Java runs for itself: to look for data sources, and to plan with ours
+        "PYSPARK_DRIVER_PYTHON": python,  # Java runs it to look for data sources, and to plan with twophase's
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_HOSTNAME": "localhost",
     }
@@ -196,7 +206,10 @@ def _environment(java: Java, python: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stderr_to(log: IO[bytes]) -> Iterator[None]:
-    """Java inherits this process' standard error when it starts, and keeps it: so it is the log in that moment."""
+    """Direct standard error to the log for the block's time.
+
+    Java inherits this process' standard error when it starts, and keeps it: so it must be the log at that moment.
+    """
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -208,7 +221,10 @@ def _stderr_to(log: IO[bytes]) -> Iterator[None]:
 
 
 def _stop(spark: SparkSession) -> None:
-    """Stop the session and its Java: a second audit of this process must be able to choose another Java."""
+    """Stop the session and its Java.
+
+    A second audit of this process must be able to choose another Java.
+    """
     spark.stop()
     gateway = SparkContext._gateway  # noqa: SLF001 -- PySpark has no public way to end its Java
     if gateway is not None:

@@ -1,9 +1,9 @@
-"""How fast decisions and deliveries were: percentiles, attempts and check-backs, by producer, destination and hour.
+"""Latencies, attempts and check-backs, by producer, destination and hour.
 
-Taken from history alone, where every final message stands with its times by one clock, the store's: *decision* is from
-prepare to the verdict, *delivery* from the verdict (or the end of the message's delay) to the last branch's success.
-One pass and one aggregation: each message counts once for the whole, its producer and its hour, and once for each of
-its destinations.
+They are percentiles of decisions and deliveries, taken from history alone, where every final message stands with its
+times by one clock, the store's: *decision* is from prepare to the verdict, *delivery* from the verdict (or the end of
+the message's delay) to the last branch's success. One pass and one aggregation: each message counts once for the whole,
+its producer and its hour, and once for each of its destinations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORMAT = 1
 PERCENTILES = (0.5, 0.95, 0.99, 1.0)
 ACCURACY = 10_000
 GROUPS_MAX = 5_000
-"""Of each dimension."""
+"""Bound on the groups of each dimension."""
 HOUR_MS = 3_600_000
 ALL, HOUR, PRODUCER, DESTINATION = "all", "hour", "producer", "destination"
 _ORDER = (ALL, PRODUCER, DESTINATION, HOUR)
@@ -40,7 +40,10 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Messages with one thing in common. `key`: a host, or the beginning of an hour in ms; rates are from 0 to 1."""
+    """Messages with one thing in common.
+
+    `key`: a host, or the beginning of an hour in ms; rates are from 0 to 1.
+    """
 
     dimension: str
     key: str
@@ -59,7 +62,10 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """What is not final now. `oldest_s`: the age of the oldest that is not parked."""
+    """The messages that are not final now.
+
+    `oldest_s`: the age of the oldest that is not parked.
+    """
 
     prepared: int
     submitted: int
@@ -68,14 +74,20 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """So many groups of a dimension beyond GROUPS_MAX: the smallest ones, of hours the oldest."""
+    """Number of groups of a dimension beyond GROUPS_MAX.
+
+    They are the smallest ones, of hours the oldest.
+    """
 
     dimension: str
     groups: int
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """The groups of each dimension, the largest first, of hours the newest. `truncated`: some are `left_out`."""
+    """The groups of each dimension, the largest first, of hours the newest.
+
+    `truncated`: some are `left_out`.
+    """
 
     as_of_ms: int
     since_ms: int
@@ -85,17 +97,20 @@ class Measured(msgspec.Struct, frozen=True):
     left_out: tuple[LeftOut, ...] = ()
 
     def of(self, dimension: str) -> tuple[Group, ...]:
-        """The groups of one dimension."""
+        """Return the groups of one dimension."""
         return tuple(group for group in self.groups if group.dimension == dimension)
 
     @property
     def whole(self) -> Group | None:
-        """All messages together; None when there are none."""
+        """The group of all messages; None without a message."""
         return next(iter(self.of(ALL)), None)
 
 
 class Thresholds(msgspec.Struct, frozen=True):
-    """Bounds that must not be exceeded; None for none. `messages_min`: smaller groups prove nothing."""
+    """Bounds that must not be exceeded; None for none.
+
+    `messages_min`: smaller groups prove nothing.
+    """
 
     decision_p99_s: float | None = None
     delivery_p99_s: float | None = None
@@ -140,7 +155,7 @@ def measure(journal: DataFrame, as_of_ms: int, since_ms: int = 0) -> Measured:
 
 
 def alerts_of(measured: Measured, thresholds: Thresholds) -> tuple[Alert, ...]:
-    """Every bound that is exceeded, by the whole, a producer or a destination."""
+    """Return every bound that is exceeded, by the whole, a producer or a destination."""
     found: list[Alert] = []
     for group in measured.groups:
         if group.dimension == HOUR or group.messages < thresholds.messages_min:
@@ -159,7 +174,10 @@ def alerts_of(measured: Measured, thresholds: Thresholds) -> tuple[Alert, ...]:
 
 
 def unjudged(measured: Measured, thresholds: Thresholds) -> tuple[LeftOut, ...]:
-    """The producers and destinations left out that may exceed a bound: some may have enough messages to prove it."""
+    """Return the producers and destinations left out that may exceed a bound.
+
+    Some may have enough messages to prove it.
+    """
     bounds = (getattr(thresholds, name) for name in _OF_GROUPS)
     if all(bound is None for bound in bounds):
         return ()
@@ -205,7 +223,10 @@ def _by_group(final: DataFrame) -> DataFrame:
 
 
 def _largest(groups: DataFrame) -> DataFrame:
-    """Not more than GROUPS_MAX of each dimension, by `rank`; `counted` is how many it has."""
+    """Return not more than GROUPS_MAX groups of each dimension, by `rank`.
+
+    `counted` is the number of groups of the dimension.
+    """
     weight = F.when(F.col("dimension") == HOUR, F.col("key").cast("bigint")).otherwise(F.col("messages"))
     of_dimension = Window.partitionBy("dimension")
     return groups.select(

@@ -1,6 +1,7 @@
-"""`twophase spark archive --verify`: is every file of the lake what its manifest says, and is there no other?
+"""`twophase spark archive --verify`: compare the lake's files with its manifests.
 
-Needs no store: what was equal to it then must be unchanged now. Every byte is read.
+It also looks for files of no manifest. It needs no store: a file that was equal to the store must be unchanged now.
+Every byte is read.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from twophase_spark.datasource.shape.tables import Kind
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """A file, and what is wrong with it."""
+    """A file, and its fault."""
 
     path: str
     why: str
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """What was looked at, and what is wrong; nothing is when `faults` is empty."""
+    """The result of a verification; without a fault `faults` is empty."""
 
     manifests: int
     files: int
@@ -43,7 +44,7 @@ class Look(msgspec.Struct, frozen=True):
 
 
 def verify(folder: Path, workers: Workers, say: Callable[[str], None]) -> Verified:
-    """Read the whole lake.
+    """Read the whole lake and compare it with its manifests.
 
     Raises:
         ArchiveRefused: there is no lake, or an archive is at work on it.
@@ -73,7 +74,10 @@ def verify(folder: Path, workers: Workers, say: Callable[[str], None]) -> Verifi
 
 
 def require_lake(lake: Lake) -> None:
-    """Refuse a folder that is none: a misspelt one would look like an empty, faultless lake."""
+    """Refuse a folder that is no lake.
+
+    A misspelt one would look like an empty, faultless lake.
+    """
     if lake.identity is None:
         raise ArchiveRefused(
             f"{lake.folder} is no lake: it has no file _lake.json.",
@@ -82,7 +86,7 @@ def require_lake(lake: Lake) -> None:
 
 
 def look_at(look: Look) -> Fault | None:
-    """Read one file, every byte and every row; what is wrong with it."""
+    """Read one file, every byte and every row; return its fault, if it has one."""
     path, file = Path(look.place), look.file
     try:
         size_bytes, sha256 = fingerprint(path)
@@ -100,7 +104,7 @@ def look_at(look: Look) -> Fault | None:
 
 
 def _overlaps(manifests: Sequence[Manifest]) -> list[Fault]:
-    """A file named twice would be counted twice."""
+    """Return the faults of files that are named twice: they would be counted twice."""
     seen: set[str] = set()
     found = []
     for file in (file for manifest in manifests for file in manifest.files):
@@ -111,7 +115,10 @@ def _overlaps(manifests: Sequence[Manifest]) -> list[Fault]:
 
 
 def _strays(lake: Lake, known: set[str]) -> list[Fault]:
-    """Files that no manifest names: whoever reads the plain folders would count their rows."""
+    """Return the faults of files that no manifest names.
+
+    A reader of the plain folders would count their rows.
+    """
     there = (
         str(path.relative_to(lake.folder)) for kind in TABLES for path in (lake.folder / kind.value).rglob("*.parquet")
     )

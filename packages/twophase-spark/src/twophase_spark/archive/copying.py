@@ -1,7 +1,7 @@
-"""What one task does: copy a stretch of a table into files, or read such files again and compare.
+"""The work of one task: copy rows of a table into files, or check such files.
 
-Both read the store in a snapshot of their own and neither trusts the other: the copy says which files it made, the
-check reads the stretch from the store once more, every byte of the files, and compares the two.
+Both read the store in a snapshot of their own and neither trusts the other: the copy reports the files that it made,
+the check reads the same rows from the store once more, every byte of the files, and compares the two.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A stretch of history, or the attempts of a time; which travels to an executor.
+    """A stretch of history, or the attempts of a time; it travels to an executor.
 
     `first`, `last`: seqs of `node`, both within; of attempts times, the last one without, and `ids` the lowest and the
     highest of them. `name`: of the files. `whole`: no number may be missing.
@@ -56,12 +56,12 @@ class Task(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> Kind:
-        """Which table."""
+        """The task's table."""
         return self.wanted.kind
 
     @property
     def range(self) -> Range:
-        """Its rows in the store."""
+        """The task's rows in the store."""
         if self.kind is Kind.HISTORY:
             return Range("history", (f"node = {self.node}", f"seq >= {self.first}", f"seq <= {self.last}"))
         lowest, highest = self.ids
@@ -70,7 +70,10 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """The files of a task, to be compared with the store. `attempt`: the folder that the attempt wrote them into."""
+    """The files of a task, to be compared with the store.
+
+    `attempt`: the folder that the attempt wrote them into.
+    """
 
     task: Task
     attempt: str
@@ -78,9 +81,10 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def copy(task: Task) -> Check:
-    """Write the rows of a task, one file a day, into a folder that no other attempt of the task has.
+    """Write the rows of a task, one file a day, into a folder of this attempt.
 
-    Spark may run a task again, or twice at a time, and only one attempt's word reaches the driver.
+    No other attempt of the task has it: Spark may run a task again, or twice at a time, and only one attempt's result
+    reaches the driver.
 
     Raises:
         HistoryGap: numbers are missing that must not be.
@@ -98,7 +102,7 @@ def copy(task: Task) -> Check:
 
 
 def check(found: Check) -> list[File]:
-    """The files of a task as the manifest names them, when they hold what the store holds.
+    """Return the files of a task for the manifest, when they hold the store's rows.
 
     Raises:
         LakeDamaged: they do not.
@@ -129,13 +133,13 @@ def check(found: Check) -> list[File]:
 
 
 def read_facts(path: Path, kind: Kind) -> Facts:
-    """The facts of a file, from its rows."""
+    """Return the facts of a file, from its rows."""
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         return facts_of(kind, file.iter_batches(_GROUP_ROWS))
 
 
 def fingerprint(path: Path) -> tuple[int, str]:
-    """Size and SHA-256 of a file."""
+    """Return size and SHA-256 of a file."""
     digest, size_bytes = hashlib.sha256(), 0
     with path.open("rb") as file:
         while piece := file.read(_READ_BYTES):
@@ -197,7 +201,7 @@ class _DayFile:
 
 
 def _by_day(batch: pa.RecordBatch, kind: Kind) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each day, counted from 1970."""
+    """Return the rows of each day, counted from 1970."""
     days: Any = batch.column(SHAPES[kind].time).to_numpy(zero_copy_only=False) // _DAY_MS
     for day in np.unique(days):
         yield int(day), batch.filter(pa.array(days == day))

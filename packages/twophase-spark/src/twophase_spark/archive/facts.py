@@ -1,8 +1,9 @@
-"""What must be equal of rows in the store and of the same rows in a file: count, bounds, sums and a digest.
+"""Facts of a set of rows that must be equal in the store and in a file.
 
-The digest is a sum over rows of 128 bits each (BLAKE2b of every stored value, lengths included, so that no two
-different rows look alike). A sum does not depend on the order of rows and, unlike exclusive or, sees a row that stands
-twice. It hangs on no library's version, because manifests outlive them.
+They are count, bounds, sums and a digest. The digest is a sum over rows of 128 bits each (BLAKE2b of every stored
+value, lengths included, so that no two different rows look alike). A sum does not depend on the order of rows and,
+unlike exclusive or, detects a row that stands twice. It depends on no library's version, because manifests outlive
+them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _LANE_MODULUS = 2**64
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """How rows of a table are told: by which number they are found, which time is their day, what is added up."""
+    """The columns of a table by their use.
+
+    `key`: the number by which rows are found; `time`: the time of their day; `sums`: the numbers that are added up.
+    """
 
     key: str
     time: str
@@ -50,7 +54,7 @@ SHAPES: dict[Kind, Shape] = {
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is known of a set of rows. `digest`: 32 hexadecimal digits."""
+    """The facts of a set of rows. `digest`: 32 hexadecimal digits."""
 
     rows: int
     first: int
@@ -71,7 +75,7 @@ class Tally:
         self._lanes = [0] * _LANES
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows in."""
+        """Add the rows of a batch."""
         if not batch.num_rows:
             return
         numbers = {name: _numbers(batch, name) for name in self._shape.numbers}
@@ -84,13 +88,13 @@ class Tally:
             self._lanes[lane] = (self._lanes[lane] + value) % _LANE_MODULUS
 
     def facts(self) -> Facts:
-        """Of all rows so far."""
+        """Return the facts of all rows so far."""
         first, last = self._bounds or [0, 0]
         return Facts(self._rows, first, last, dict(self._sums), "".join(f"{lane:016x}" for lane in self._lanes))
 
 
 def facts_of(kind: Kind, batches: Iterable[pa.RecordBatch]) -> Facts:
-    """The facts of these rows.
+    """Return the facts of these rows.
 
     >>> from twophase_spark.archive.schemas import target_of
     >>> facts_of(Kind.HISTORY, [target_of(Kind.HISTORY).empty_table()]).rows

@@ -1,17 +1,18 @@
-"""The lake: a folder of Parquet files, and the manifests that say which of them count.
+"""The lake: a folder of Parquet files, and the manifests that list its files.
 
     history/dt=2026-11-20/n1-000000000001-000000250000.parquet      rows, by the day they were finished
     attempt/dt=2026-11-20/r00000003-0001.parquet                    attempts, by the day they were made
     _manifests/00000003.json                                        what round 3 has added
     _staging/00000004-9f2c61d05a77e340/…                            what a round under way has written
-    _lake.json, _lock                                               whose lake it is; who is at work
+    _lake.json, _lock                                               the lake's number; the process at work
 
-A round comes to be in one instant: when its manifest appears under its number. Before that its files lie in
-`_staging` and count for nothing; after it they are moved to their places, by whoever comes next if need be. So a file
-under `history` is always one of a manifest, and a reader of the plain folders sees nothing twice. Each try of a round
-has a folder of its own in `_staging`, which its manifest names: a task that outlives a killed run writes into nobody's.
-In it each attempt of a task has one too, `attempt-…`: what the driver took the word of is moved out of it, before it is
-compared; what other attempts of the same task wrote, or still write, is never looked at.
+A round becomes valid in one instant: when its manifest appears under its number. Before that its files lie in
+`_staging` and do not count; after it they are moved to their final paths, by the next process if need be. So a file
+under `history` always belongs to a manifest, and a reader of the plain folders sees nothing twice. Each try of a round
+has a folder of its own in `_staging`, which its manifest names: a task that outlives a killed run writes into a folder
+that no manifest names. In it each attempt of a task has one too, `attempt-…`: the files of the attempt whose result the
+driver accepted are moved out of it, before they are compared; those of other attempts of the same task are never looked
+at.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file that counts. `path` from the lake's folder; `node` 0 for attempts; `facts` as they were verified.
+    """A file that a manifest lists.
 
-    `since_ms`, `until_ms`: of attempts, the time from which the file has those of its day, the last one without.
+    `path` from the lake's folder; `node` 0 for attempts; `facts` as they were verified. `since_ms`, `until_ms`: of
+    attempts, the time from which the file has those of its day, the last one without.
     """
 
     path: str
@@ -53,12 +55,12 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What one round added, and how far the lake goes with it.
+    """The files that one round added, and the extent of the lake with it.
 
     `through`: node to the last seq in the lake; `attempts_until_ms`: attempts made before it are in the lake;
-    `until_ms`: what was finished or made before it is in the lake, and may be forgotten by the store;
-    `missing`: rows that were gone from the store when their numbers were archived. `staging`: the folder in `_staging`
-    in which they were written; empty where it has the round's number for a name.
+    `until_ms`: rows finished or made before it are in the lake, and the store may remove them; `missing`: rows that
+    were gone from the store when their numbers were archived. `staging`: the folder in `_staging` in which they were
+    written; empty where its name is the round's number.
     """
 
     format: int
@@ -79,7 +81,7 @@ class _Identity(msgspec.Struct, frozen=True):
 
 
 class Lake:
-    """A lake at a folder, which need not be there yet."""
+    """A lake at a folder, which need not exist yet."""
 
     def __init__(self, folder: Path) -> None:
         """Look at nothing yet."""
@@ -87,7 +89,7 @@ class Lake:
 
     @property
     def identity(self) -> int | None:
-        """The number that its store knows it by; None when there is no lake here.
+        """The number by which its store knows it; None when there is no lake here.
 
         Raises:
             LakeDamaged: the file that says it cannot be read.
@@ -96,7 +98,7 @@ class Lake:
         return None if found is None else found.lake
 
     def create(self) -> int:
-        """Make the folder a lake where it is none; its number."""
+        """Make the folder a lake if it is not one yet; return its number."""
         found = self.identity
         if found is not None:
             return found
@@ -108,7 +110,9 @@ class Lake:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """The exclusive right to write, which the kernel takes back when this process ends, however it does.
+        """Hold the exclusive right to write for the block's time.
+
+        The kernel takes it back when this process ends, in any way.
 
         Raises:
             ArchiveRefused: another process has it.
@@ -128,7 +132,7 @@ class Lake:
             os.close(descriptor)
 
     def manifests(self) -> list[Manifest]:
-        """All of them, in order.
+        """Return all manifests, in order.
 
         Raises:
             LakeDamaged: one is missing, cannot be read, or belongs to another lake.
@@ -147,7 +151,7 @@ class Lake:
         return found
 
     def new_staging(self, number: int) -> Path:
-        """Where a try of round `number` writes, and no other try."""
+        """Return the folder where a try of round `number` writes, and no other try."""
         return self.folder / _STAGING / f"{number:08}-{secrets.token_hex(8)}"
 
     def _staging_of(self, manifest: Manifest) -> Path:
@@ -159,18 +163,21 @@ class Lake:
         return self.folder / _STAGING / name
 
     def clear_staging(self) -> None:
-        """Remove what rounds that never came to be have written. Call `publish` before; only with the lock."""
+        """Remove the files of rounds that never became valid.
+
+        Call `publish` before; only with the lock.
+        """
         shutil.rmtree(self.folder / _STAGING, ignore_errors=True)
 
     @staticmethod
     def take(staging: Path, attempt: Path, paths: Sequence[str]) -> None:
-        """Move the files of the attempt that counts, of those of one task, to where the round has its files."""
+        """Move the files of the accepted attempt of a task to the round's folder."""
         for path in paths:
             make_folder((staging / path).parent)
             (attempt / path).rename(staging / path)
 
     def commit(self, manifest: Manifest) -> None:
-        """Let a round be: everything it names stands in `_staging` and was verified.
+        """Make a round valid: everything it names stands in `_staging` and was verified.
 
         Raises:
             ArchiveRefused: there is such a round already.
@@ -181,14 +188,14 @@ class Lake:
         written = path.with_suffix(".new")
         _write_whole(written, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
         try:
-            os.link(written, path)  # unlike a rename it never replaces another's
+            os.link(written, path)  # unlike a rename it never replaces another's file
         except FileExistsError:
             raise ArchiveRefused(f"{path} exists: another archive writes to this lake.") from None
         written.unlink()
         sync_folder(path.parent)
 
     def publish(self, manifest: Manifest) -> None:
-        """Move the files of a round to their places; again and again does no harm."""
+        """Move the files of a round to their final paths; it may be called again."""
         staging = self._staging_of(manifest)
         if not staging.is_dir():
             return
@@ -200,7 +207,7 @@ class Lake:
         self._sync({self.place(file).parent for file in manifest.files})
 
     def place(self, file: File) -> Path:
-        """Where a published file stands.
+        """Return the path of a published file.
 
         Raises:
             LakeDamaged: the manifest names a place outside the lake.
@@ -211,7 +218,10 @@ class Lake:
         return self.folder.joinpath(*parts)
 
     def _settle(self, manifest: Manifest) -> None:
-        """A manifest that survives a loss of power must not name files that do not."""
+        """Sync the files of a manifest to disk.
+
+        A manifest that survives a loss of power must not name files that do not.
+        """
         staging = self._staging_of(manifest)
         self._sync({(staging / file.path).parent for file in manifest.files})
 
@@ -234,18 +244,18 @@ class Lake:
 
 
 def attempt_folder(staging: Path, name: str) -> Path:
-    """Where one attempt of a task writes."""
+    """Return the folder where one attempt of a task writes."""
     return staging / f"attempt-{name}"
 
 
 def make_folder(folder: Path) -> None:
-    """A folder, with those above it that are missing, for its owner only."""
+    """Make a folder and its missing parents, for its owner only."""
     for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
         missing.mkdir(mode=_FOLDER_MODE, exist_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
-    """What was renamed in a folder stays so when the power fails."""
+    """Sync a folder, so that its renames survive a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -254,7 +264,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _write_whole(path: Path, text: bytes) -> None:
-    """A file that has all of it or is not there."""
+    """Write a file that has all of the text or does not exist."""
     written = path.with_suffix(".part")
     descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
     with os.fdopen(descriptor, "wb") as file:

@@ -1,7 +1,8 @@
-"""What an archive writes into a store: which lake it goes to, and up to when the coordinator may forget.
+"""The marks of an archive in a store: its lake, and a time.
 
-Two small rows in `store_meta`, each in a transaction of its own; the coordinator reads the second before every step of
-its cleaning. With them it forgets what the lake has, at its own age; `purging` removes rows itself.
+Rows up to that time may be removed from the store. Two small rows in `store_meta`, each in a transaction of its own;
+the coordinator reads the second before every step of its cleaning. By them the coordinator's retention removes only
+rows that the lake has, at its own age; `purging` removes rows itself.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ from twophase_spark.locations import Location
 
 
 def store_at(reference: str) -> Location:
-    """The coordinator's store that option `url` names, with its password; not to be kept."""
+    """Return the coordinator's store that option `url` names, with its password.
+
+    The result must not be kept.
+    """
     return location_of(parse({"url": reference, "table": Kind.HISTORY, "name": "store"}))
 
 
 def claim(location: Location, lake: int, *, fresh: bool) -> int:
-    """Let nothing be forgotten any more that is not in `lake`; up to when the store may forget.
+    """Let the store keep every row that is not in `lake`.
+
+    Returns the time up to which the store may remove rows.
 
     Arguments:
         fresh: the lake has nothing yet.
@@ -44,7 +50,7 @@ def claim(location: Location, lake: int, *, fresh: bool) -> int:
 
 
 def other_lake(location: Location) -> ArchiveRefused:
-    """What to raise when the store does not go into this lake."""
+    """Return the error for a store that goes into another lake."""
     return ArchiveRefused(
         f"{location.shown} is archived into another lake.",
         remedy="Name that lake. When it is given up for good: twophase spark archive --store URL --detach.",
@@ -52,12 +58,15 @@ def other_lake(location: Location) -> ArchiveRefused:
 
 
 def release(location: Location, lake: int, until_ms: int) -> None:
-    """Let the coordinator forget, by its own retention, what was finished before; it never falls."""
+    """Let the coordinator's retention remove what was finished before `until_ms`.
+
+    The stored time never falls.
+    """
     with changing(location) as transaction:
         transaction.rows(statement("release"), (until_ms, lake, until_ms))
 
 
 def detach(location: Location) -> None:
-    """Let the coordinator forget without an archive again."""
+    """Let the coordinator remove history without an archive again."""
     with changing(location) as transaction:
         transaction.rows(statement("detach"))

@@ -1,8 +1,9 @@
-"""What an archive has to copy: from where the last manifest ended to where the store is now, in rounds of tasks.
+"""The plan of an archive's run: the rows behind the last manifest.
 
-History is followed by (node, seq), which are written in commit order: all rows up to a node's last number are there to
-be read. Attempts have no such number (their ids may be given out in one order and committed in another, and SQLite may
-give one out again), so they are followed by time (see `spans`), at a distance that gives each the time to arrive.
+It goes up to the store's present, and is divided into rounds of tasks. History is followed by (node, seq), which are
+written in commit order: all rows up to a node's last number can be read. Attempts have no such number (their ids may be
+given out in one order and committed in another, and SQLite may give one out again), so they are followed by time (see
+`spans`), at a distance that gives each the time to arrive.
 """
 
 from __future__ import annotations
@@ -26,12 +27,18 @@ from twophase_spark.readers.database import Database
 ROWS_PER_TASK = 250_000
 TASKS_PER_ROUND = 8
 SETTLING_MS = 3_600_000
-"""An hour: how long an attempt, or a message whose node's clock is slow, may take from its time to the store."""
+"""An hour: the time that a row may take from its own time to the store.
+
+It is an attempt, or a message whose node's clock is slow.
+"""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """`rounds`: stretches of history; `attempts`: of the last round; `until_ms`: attempts are copied, and all may be
-    forgotten, up to there; `first_time`: see `nothing_released`."""
+    """The rounds of a run.
+
+    `rounds`: stretches of history; `attempts`: of the last round; `until_ms`: attempts are copied, and all may be
+    removed from the store, up to there; `first_time`: see `nothing_released`.
+    """
 
     rounds: tuple[tuple[Stretch, ...], ...]
     attempts: tuple[Span, ...]
@@ -40,17 +47,17 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> int:
-        """Of history, in all rounds."""
+        """The number of history rows, in all rounds."""
         return sum(one.last - one.first + 1 for round_ in self.rounds for one in round_)
 
     @property
     def attempt_rows(self) -> int:
-        """Attempts, in all spans."""
+        """The number of attempts, in all spans."""
         return sum(span.rows for span in self.attempts)
 
 
 def plan(wanted: Wanted, last: Manifest | None, clock: Clock, rows_per_task: int = ROWS_PER_TASK) -> Plan:
-    """What is there and not in the lake.
+    """Plan what is in the store and not in the lake.
 
     Raises:
         ArchiveRefused: the store's numbers are behind the lake's.
@@ -77,19 +84,22 @@ def plan(wanted: Wanted, last: Manifest | None, clock: Clock, rows_per_task: int
 
 
 def store_now_ms(database: Database, engine: str, clock: Clock) -> int:
-    """The store's clock: PostgreSQL's own; SQLite has none."""
+    """Return the store's time: by PostgreSQL's own clock; SQLite has none."""
     return int(database.rows(statement("now"))[0][0]) if engine == "postgresql" else clock.now_ms()
 
 
 def nothing_released(last: Manifest | None) -> bool:
-    """Whether the lake's first run has not come to its end: what is gone was removed before there was an archive."""
+    """Return True when the lake's first run has not finished.
+
+    Rows missing then were removed before there was an archive.
+    """
     return last is None or last.until_ms == 0
 
 
 def behind_the_lake(
     database: Database, tops: Mapping[int, int], last: Manifest | None, rows_per_task: int
 ) -> list[Stretch]:
-    """What nodes have up to `tops` and the lake has not, cut into tasks."""
+    """Return what nodes have up to `tops` and the lake has not, cut into tasks."""
     through = {} if last is None else last.through
     spans: list[Stretch] = []
     for node, top in sorted(tops.items()):
@@ -101,7 +111,7 @@ def behind_the_lake(
 
 
 def cut(node: int, first: int, last: int, width: int) -> list[Stretch]:
-    """The numbers from `first` to `last` in stretches of `width`.
+    """Return the numbers from `first` to `last` in stretches of `width`.
 
     >>> cut(1, 1, 5, 3), cut(1, 6, 5, 3)
     ([Stretch(node=1, first=1, last=3), Stretch(node=1, first=4, last=5)], [])

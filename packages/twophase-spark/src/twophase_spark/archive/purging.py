@@ -1,14 +1,17 @@
-"""`twophase spark archive --purge`: remove from the store what the lake has, and nothing else.
+"""`twophase spark archive --purge`: remove from the store the rows of the lake.
 
-A row goes when a file that a manifest lists holds it, this very one (number, gid and time), and that file was read
-again just now, every byte and every row, and is what the manifest says. A file that is not keeps its rows in the store.
+It removes nothing else. A row is removed when a file that a manifest lists holds this very row (number, gid and time),
+and that file was just read again, every byte and every row, and equals its manifest. The rows of any other file stay in
+the store.
 
-Who removes history must say so, or a gid that is forgotten would get a second life (correctness rule 15): the history
-horizon rises in the transaction of the deletes, to the age asked for, and a gid of ours that was born later stays
-although its message is older: its producer's clock is ahead. As the coordinator's own retention does, and beside it,
-on PostgreSQL. A SQLite file has one writer (ADR 0003): there a server that runs is left to clean by itself.
+The removal of history must be recorded, or a forgotten gid would get a second life (correctness rule 15): the history
+horizon rises in the transaction of the deletes, to the age asked for, and a row stays whose gid, made by twophase, was
+born later although its message is older: its producer's clock is ahead. It works as the coordinator's own retention
+does, and beside it, on PostgreSQL. A SQLite file has one writer (ADR 0003): there a running server must do the cleaning
+itself.
 
-May be killed at any moment: each transaction is whole, and whoever comes next finds what is left by looking.
+The process may be killed at any moment: each transaction is whole, and the next run finds the remaining rows by
+looking.
 """
 
 from __future__ import annotations
@@ -41,10 +44,10 @@ from twophase_spark.locations import Location
 from twophase_spark.readers.database import open_database
 
 AGE_MS_MIN = 7_200_000
-"""As of the coordinator's retention: a younger message may still be on its way."""
+"""Bound on the age, as for retention: a younger message may still be in progress."""
 ROWS_PER_STEP = 500
 PAUSE_SHARE = 9
-"""A pause of so many times a step's length: a tenth of the store's time at most."""
+"""Pause as a multiple of a step's time: a tenth of the store's time at most."""
 _DAY_MS = 86_400_000
 _Item = TypeVar("_Item")
 Key = tuple[int, str, int]
@@ -52,9 +55,10 @@ Key = tuple[int, str, int]
 
 
 class PurgeSettings(msgspec.Struct, frozen=True):
-    """How to purge. `older_than_ms`: by the store's clock, since they were finished or made; `dry_run`: only count.
+    """The options of a purge.
 
-    `pause` lets seconds pass; `reached` is for tests that end it at a point.
+    `older_than_ms`: by the store's clock, since they were finished or made; `dry_run`: only count. `pause` waits for
+    seconds; `reached` is for tests that end it at a point.
     """
 
     clock: Clock
@@ -67,7 +71,10 @@ class PurgeSettings(msgspec.Struct, frozen=True):
 
 
 class Purged(msgspec.Struct, frozen=True):
-    """What was removed, or would be. `early`: rows kept because their gids were born later than `before_ms`."""
+    """The rows that were removed, or would be.
+
+    `early`: rows kept because their gids were born later than `before_ms`.
+    """
 
     history: int
     attempts: int
@@ -118,7 +125,7 @@ class _Purge:
         self._early = 0
 
     def run(self, files: Sequence[File]) -> Purged:
-        """File by file, the oldest manifest's first."""
+        """Purge file by file, the oldest manifest's first."""
         faults: list[Fault] = []
         used = 0
         for file in files:
@@ -137,7 +144,7 @@ class _Purge:
         return Purged(removed[Kind.HISTORY], removed[Kind.ATTEMPT], used, self._early, self._before_ms, tuple(faults))
 
     def _standing(self, file: File) -> list[Key]:
-        """The rows within a file's bounds that the store still has and that are old enough."""
+        """Return the rows within a file's bounds that the store has, if old enough."""
         facts = file.facts
         if Kind(file.table) is Kind.HISTORY:
             name = "purgeable_history"
@@ -156,7 +163,7 @@ class _Purge:
         return born is not None and born >= self._before_ms
 
     def _listed(self, file: File, standing: Sequence[Key]) -> list[Key]:
-        """Those of them that the file has.
+        """Return those of the rows that the file has.
 
         Raises:
             ArchiveRefused: the store has another message under a number of history that the file has.
@@ -190,7 +197,10 @@ class _Purge:
         self._settings.say(f"{file.path}: {len(keys)} rows removed")
 
     def _remove(self, transaction: Transaction, file: File, kind: Kind, keys: Sequence[Key]) -> int:
-        """The horizon first, then the rows: who waits for the one does not hold the others."""
+        """Raise the horizon first, then remove the rows.
+
+        A transaction that waits for the horizon does not lock the rows.
+        """
         known = {str(name): int(value) for name, value in transaction.rows(statement("horizon"))}
         if known.get("archive_lake") != self._lake.identity:
             raise marks.other_lake(self._location)
@@ -207,7 +217,10 @@ def _columns(names: Sequence[str]) -> list[tuple[str, pa.DataType]]:
 
 
 def _times_of(file: File) -> tuple[int, int]:
-    """When the first attempt of a file can have been made, and a time behind the last one: its span within its day."""
+    """Return the bounds of a file's attempts: its span within its day.
+
+    That is a time at or before the first one, and a time behind the last one.
+    """
     day = datetime.fromisoformat(Path(file.path).parent.name.removeprefix("dt=")).replace(tzinfo=UTC)
     day_ms = int(day.timestamp() * 1000)
     return max(day_ms, file.since_ms), min(day_ms + _DAY_MS, file.until_ms or day_ms + _DAY_MS)
@@ -221,7 +234,9 @@ def _in_lots(items: Sequence[_Item], size: int) -> Iterator[list[_Item]]:
 
 @contextlib.contextmanager
 def _alone(location: Location, *, dry_run: bool) -> Iterator[None]:
-    """The right to serve a SQLite file, which is the lock that a server takes; nothing of PostgreSQL.
+    """Hold the right to serve a SQLite file, which is the lock that a server takes.
+
+    PostgreSQL needs none.
 
     Raises:
         ArchiveRefused: a server has it.

@@ -1,4 +1,7 @@
-"""`twophase spark query`: one SQL query over lake and store, its rows on the terminal or in a pipe."""
+"""`twophase spark query`: one SQL query over lake and store.
+
+Its rows go to the terminal or into a pipe.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,11 @@ _TOLD = ("Describe", "Explain", "Show")
 _CATALYST = "org.apache.spark.sql.catalyst"
 _LOGICAL = f"{_CATALYST}.plans.logical"
 _WRITES = (f"{_LOGICAL}.Command", f"{_LOGICAL}.ParsedStatement", f"{_LOGICAL}.InsertIntoDir")
-"""What a statement is in Spark's plan when it does something. Spark does it as soon as it is told, not when rows are
-asked for; and `with …` and `from …` begin both queries and statements, so the text does not tell."""
+"""Classes of statements in Spark's plan that have an effect.
+
+Spark runs them at once, not when rows are read; and `with …` and `from …` begin both queries and statements, so the
+text does not show the difference.
+"""
 _RUNS_PROGRAMS = f"{_LOGICAL}.ScriptTransformation"
 _CALLS_JAVA = f"{_CATALYST}.expressions.CallMethodViaReflection"
 _EXPLAINS = "org.apache.spark.sql.execution.command.ExplainCommand"
@@ -43,7 +49,10 @@ _TRIES_MAX = 3
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A query, and what it is asked of. `url`: reference to the store's URL, None for the lake alone."""
+    """A query and its sources.
+
+    `url`: reference to the store's URL, None for the lake alone.
+    """
 
     sql: str
     lake: Path | None
@@ -61,7 +70,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def require_sound(question: Question) -> None:
-    """Refuse what cannot work, before Spark is started.
+    """Refuse a query that cannot work, before Spark is started.
 
     Raises:
         ConfigurationError: neither lake nor store, or not a query.
@@ -76,7 +85,7 @@ def require_sound(question: Question) -> None:
 
 
 def is_small(question: Question) -> bool:
-    """Whether so little lies in the lake that compiling code for it would take longer than reading it."""
+    """Return True when compiling code would take longer than reading the lake."""
     if question.lake is None:
         return True
     files = [file for one in Lake(question.lake).manifests() for file in one.files]
@@ -84,7 +93,7 @@ def is_small(question: Question) -> bool:
 
 
 def ask(spark: SparkSession, question: Question, say: Callable[[str], None]) -> Answer:
-    """Run the query; once more when an archive moved rows from store to lake meanwhile.
+    """Run the query; again when an archive moved rows from store to lake meanwhile.
 
     Raises:
         ConfigurationError: Spark does not understand it.
@@ -121,8 +130,10 @@ def _asked(spark: SparkSession, sources: Sources, question: Question, say: Calla
 
 
 def _query(spark: SparkSession, sql: str) -> DataFrame:
-    """The query, of which nothing was run yet. Its plan is looked at as it was parsed, because Spark does what a
-    statement says as soon as it knows what it means; and once more when every name in it stands for its plan.
+    """Return the query, of which nothing has run yet.
+
+    Its plan is checked as it was parsed, because Spark runs a statement as soon as it is analysed; and once more when
+    every name in it stands for its plan.
 
     Raises:
         ConfigurationError: it is no query, or calls methods of Java.
@@ -142,22 +153,25 @@ def _query(spark: SparkSession, sql: str) -> DataFrame:
     analyzed = state.executePlan(meant, jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()).analyzed()
     if meant is parsed:
         _refuse(analyzed, [programs])
-    # Also of what is explained: Spark makes a plan the shorter by computing what needs no table.
+    # The explained plan is checked, too: Spark makes a plan the shorter by computing what needs no table.
     _refuse_java(analyzed, java)
     return spark.sql(sql)
 
 
 def _refuse(plan: Any, kinds: Sequence[Any]) -> None:
-    """Raise when a node of these kinds is anywhere in a plan: among `with`, in a subquery of an expression too."""
+    """Raise an error when a plan has a node of these kinds.
+
+    The node may be in a `with`, or in a subquery of an expression, too.
+    """
     for node in _nodes(plan):
         if not _is_told(node) and any(kind.isInstance(node) for kind in kinds):
             raise ConfigurationError(_NO_QUERY)
 
 
 def _refuse_java(plan: Any, java: Any) -> None:
-    """Raise when an expression calls a method of Java, whatever the function was called."""
+    """Raise an error when an expression calls a method of Java, by any function."""
     for node in _nodes(plan):
-        # Most are: what their many columns are made of need not be fetched one by one.
+        # Most nodes are deterministic: the expressions of their many columns need not be fetched one by one.
         if node.deterministic():
             continue
         left = _each(node.expressions())
@@ -169,7 +183,10 @@ def _refuse_java(plan: Any, java: Any) -> None:
 
 
 def _nodes(plan: Any) -> Iterator[Any]:
-    """Every node of a plan; of what is told, as by `explain`, nothing is run, and so only itself."""
+    """Yield every node of a plan.
+
+    Of a statement such as `explain`, whose plan is not run, only the node itself is yielded.
+    """
     left = [plan]
     while left:
         node = left.pop()
@@ -195,7 +212,7 @@ def _first_paragraph(error: AnalysisException) -> str:
 
 @contextlib.contextmanager
 def _one_moment(question: Question) -> Iterator[Mapping[str, str] | None]:
-    """Options that name the store; where several of its tables are looked at, all as of one moment.
+    """Yield options that name the store; several tables are read as of one moment.
 
     PostgreSQL lends a snapshot for nothing; a SQLite store is copied for it, so only when it is needed.
     """
@@ -209,7 +226,7 @@ def _one_moment(question: Question) -> Iterator[Mapping[str, str] | None]:
 
 
 def as_json(answer: Answer) -> bytes:
-    """A list of objects; bytes as base64.
+    """Return the rows as a list of objects; bytes as base64.
 
     Raises:
         ConfigurationError: two columns have one name.
@@ -222,7 +239,9 @@ def as_json(answer: Answer) -> bytes:
 
 
 def as_csv(answer: Answer) -> str:
-    """With a line of names; what is no plain value is JSON, and null is empty.
+    """Return the rows with a line of names.
+
+    A value that is not plain is JSON, and null is empty.
 
     >>> as_csv(Answer(["gid", "branches"], [("a,b", [1]), (None, None)], more=False))
     'gid,branches\\n"a,b",[1]\\n,\\n'
@@ -235,7 +254,7 @@ def as_csv(answer: Answer) -> str:
 
 
 def as_text(value: object) -> str:
-    r"""A value in one cell.
+    r"""Return a value as the text of one cell.
 
     >>> as_text("x"), as_text(None), as_text(True), as_text({"a": b"\x00"})
     ('x', '', 'true', '{"a":"AA=="}')

@@ -1,8 +1,8 @@
-"""`twophase spark archive`: copy, read again, compare, write down, and only then let the store forget.
+"""`twophase spark archive`: copy, read again, compare, commit, and release.
 
-Each round is whole or has not happened (see `lake`). Whoever comes after a crash moves the files of the last round to
-their places, throws away what no manifest names, and goes on behind the last manifest. The store is told last, and
-told again next time, because that never goes back.
+Only a release lets the store remove rows. Each round is whole or has not happened (see `lake`). After a crash the next
+run moves the files of the last round to their final paths, removes files that no manifest names, and continues behind
+the last manifest. The store is notified last, and again by the next run, because its mark never falls.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Spread(Protocol):
     """Runs a function on each item, somewhere; the results in the order of the items."""
 
     def __call__(self, function: Callable[[_Item], _Made], items: Sequence[_Item], /) -> list[_Made]:
-        """Run it."""
+        """Run the function on each item."""
         ...
 
 
 Workers = Callable[[int], AbstractContextManager[Spread]]
-"""Who copies so many rows."""
+"""Opens a spread for a number of rows."""
 
 
 def _pass(_: str) -> None:
@@ -46,7 +46,10 @@ def _pass(_: str) -> None:
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How an archive works. `say` tells a person what happens; `reached` is for tests that end it at a point."""
+    """The options of an archive's run.
+
+    `say` prints its progress for a person; `reached` is for tests that end it at a point.
+    """
 
     clock: Clock
     workers: Workers
@@ -57,7 +60,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Archived(msgspec.Struct, frozen=True):
-    """What a run has added, and how far the lake goes now."""
+    """The rows that a run has added, and the extent of the lake."""
 
     history: int
     attempts: int
@@ -68,7 +71,9 @@ class Archived(msgspec.Struct, frozen=True):
 
 
 def archive(url: str, folder: Path, settings: Settings) -> Archived:
-    """Copy what is new in the store at `url` into the lake at `folder`, and let the store forget it.
+    """Copy the new rows of the store at `url` into the lake, and release them.
+
+    The store may remove released rows.
 
     Arguments:
         url: as option `url` of the source: env:NAME, file:PATH or a URL without password.
@@ -105,7 +110,7 @@ def archive(url: str, folder: Path, settings: Settings) -> Archived:
 
 @contextlib.contextmanager
 def _writing(lake: Lake) -> Iterator[None]:
-    """What the lake's file system refuses, in our words."""
+    """Turn errors of the lake's file system into ArchiveRefused."""
     try:
         yield
     except OSError as error:
@@ -129,7 +134,10 @@ class _Rounds:
         self._spread = spread
 
     def run(self, last: Manifest | None) -> list[Manifest]:
-        """The manifests that came to be; the last one brings the attempts, and says how far the store may forget."""
+        """Make the rounds and return their manifests.
+
+        The last one has the attempts, and the time up to which the store may remove rows.
+        """
         made: list[Manifest] = []
         before, rows = last, 0
         for stretches in self._todo.rounds[:-1]:

@@ -1,7 +1,7 @@
-"""The columns of the lake's files: those of the source, and of history the stored body, so that nothing is left out.
+"""The columns of the lake's files: those of the source, and history's stored body.
 
-The body holds what no column shows: payloads and headers. So the lake holds the secrets that the store holds, and its
-folders are readable by their owner only.
+So nothing is lost: the body holds what no column shows, payloads and headers. So the lake holds the secrets that the
+store holds, and its folders are readable by their owner only.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ TABLES = (Kind.HISTORY, Kind.ATTEMPT)
 
 
 def shown_of(kind: Kind) -> pa.Schema:
-    """What a query shows."""
+    """Return the columns that a query shows."""
     return arrow_schema(tuple(column for column in COLUMNS[kind] if column.default))
 
 
 def target_of(kind: Kind) -> pa.Schema:
-    """What a file holds.
+    """Return the columns of a file.
 
     >>> target_of(Kind.HISTORY).names[-1], "payloads" in target_of(Kind.HISTORY).names
     ('body', False)

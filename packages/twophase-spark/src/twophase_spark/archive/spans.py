@@ -1,8 +1,9 @@
-"""Attempts cut by the time they were made, so that a task and a file have about as many rows as one of history.
+"""Attempts cut by the time they were made.
 
-They have no number that could be cut: an outage makes as many in an hour as a month does otherwise. So they are counted
-first, by slices of a second or more, which are then put together. The ids between which a span's rows lie are no bound
-of it, but SQLite, which has no index by time, finds them by these: else each span would read the whole table.
+So a task and a file have about as many rows as one of history. Attempts have no number that could be cut: an outage
+makes as many in an hour as a month does otherwise. So they are counted first, by slices of a second or more, which are
+then put together. The ids between which a span's rows lie are no bound of it, but SQLite, which has no index by time,
+finds them by these: else each span would read the whole table.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ SLICES_MAX = 100_000
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A time, the last millisecond without, how many attempts were made in it, and their lowest and highest id."""
+    """A time, the last millisecond without, with the number of its attempts.
+
+    `ids`: their lowest and highest id.
+    """
 
     first_ms: int
     until_ms: int
@@ -29,7 +33,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def attempts_between(database: Database, since_ms: int, until_ms: int, rows_per_span: int) -> tuple[Span, ...]:
-    """The spans that cover a time; none when no attempt was made in it."""
+    """Return the spans that cover a time; empty when no attempt was made in it."""
     [(counted, first_ms, last_ms, *ids)] = database.rows(statement("attempts_made"), (since_ms, until_ms))
     if not counted:
         return ()
@@ -42,7 +46,9 @@ def attempts_between(database: Database, since_ms: int, until_ms: int, rows_per_
 
 
 def put_together(slices: Iterable[Sequence[int]], since_ms: int, until_ms: int, rows_per_span: int) -> tuple[Span, ...]:
-    """Spans of whole slices, given as beginning, rows, lowest and highest id, of `rows_per_span` rows or of one slice.
+    """Return spans of whole slices, of `rows_per_span` rows or of one slice.
+
+    A slice is given as beginning, rows, lowest and highest id.
 
     >>> put_together([(0, 6, 1, 7), (10, 4, 6, 10), (20, 9, 11, 19), (30, 12, 20, 31)], 3, 99, 10)
     (Span(first_ms=3, until_ms=20, rows=10, ids=(1, 10)), Span(first_ms=20, until_ms=30, rows=9, ids=(11, 19)), \

@@ -1,7 +1,8 @@
-"""Lake and store as three views: `history` and `attempt` from both, each row once, and `message` from the store.
+"""Lake and store as three views: `history`, `attempt` and `message`.
 
-Which rows come from where is settled by the last manifest and nothing else: up to its numbers the lake's, behind them
-the store's. So no row is looked for twice, and a row that the store has forgotten meanwhile is a gap that is reported.
+`history` and `attempt` come from both, each row once, and `message` from the store. The last manifest alone decides the
+origin of rows: up to its numbers the lake's, behind them the store's. So no row is read twice, and a row that the store
+has removed meanwhile is a gap that is reported.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ DAY = "dt"
 
 
 class Sources:
-    """What the views are made of: a lake, a store, or both.
+    """The sources of the views: a lake, a store, or both.
 
     Arguments:
         lake: None for the store alone.
@@ -44,7 +45,7 @@ class Sources:
     def __init__(
         self, spark: SparkSession, lake: Lake | None, store: Mapping[str, str] | None, *, payloads: bool = False
     ) -> None:
-        """Read the manifests: what they say now is the lake."""
+        """Read the manifests: their present contents are the lake."""
         assert lake is not None or store is not None, "something to look at"
         self._spark = register(spark)
         self._lake = lake
@@ -64,17 +65,17 @@ class Sources:
             )
 
     def history(self) -> DataFrame:
-        """Every final message, once; `dt` is the day it was finished."""
+        """Return every final message, once; `dt` is the day it was finished."""
         if self._store is None:
             return self._archived(Kind.HISTORY)
-        if not self._manifests:  # what the store lacks now was never an archive's
+        if not self._manifests:  # rows that the store lacks were never archived
             live = self._read(Kind.HISTORY, {"columns": ",".join(self._shown(Kind.HISTORY).names)})
             return self._dated(live, Kind.HISTORY)
         live = self._behind_the_lake(parse({**self._store, "table": Kind.HISTORY}))
         return self._archived(Kind.HISTORY).unionByName(self._dated(live, Kind.HISTORY))
 
     def attempt(self) -> DataFrame:
-        """Every attempt that is recorded, once; `dt` is the day it was made."""
+        """Return every recorded attempt, once; `dt` is the day it was made."""
         if self._store is None:
             return self._archived(Kind.ATTEMPT)
         until_ms = self._manifests[-1].attempts_until_ms if self._manifests else 0
@@ -92,7 +93,7 @@ class Sources:
         return reader.option("table", kind.value).load()
 
     def _behind_the_lake(self, wanted: Wanted) -> DataFrame:
-        """History that is not archived yet, none missing."""
+        """Return history that is not archived yet, none missing."""
         with looked_into(wanted) as (database, _):
             spans = tuple(behind_the_lake(database, places(database), self._manifests[-1], ROWS_PER_TASK))
         target = self._shown(Kind.HISTORY)
@@ -103,7 +104,7 @@ class Sources:
         return self._spark.range(0, len(spans), 1, len(spans)).mapInArrow(read, schema)
 
     def _archived(self, kind: Kind) -> DataFrame:
-        """The rows of the files that manifests name, and of no others."""
+        """Return the rows of the files that manifests name, and of no others."""
         assert self._lake is not None, "asked only where there is a lake"
         paths = [
             str(self._lake.place(file)) for one in self._manifests for file in one.files if file.table == kind.value

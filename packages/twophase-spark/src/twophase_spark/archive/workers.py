@@ -1,6 +1,7 @@
-"""Who copies: this process when there is little, a Spark of this machine when there is much, or a session given.
+"""The processes that copy: this one, a local Spark, or a given session.
 
-Starting Spark takes longer than copying a hundred thousand rows; a nightly archive of a small system is over before.
+This process copies when there is little, a Spark of this machine when there is much. Starting Spark takes longer than
+copying a hundred thousand rows; a nightly archive of a small system is over before.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _Made = TypeVar("_Made")
 
 
 def here(function: Callable[[_Item], _Made], items: Sequence[_Item]) -> list[_Made]:
-    """In this process, one after the other.
+    """Run the function in this process, on one item after the other.
 
     >>> here(abs, [-1, 2])
     [1, 2]
@@ -31,7 +32,10 @@ def here(function: Callable[[_Item], _Made], items: Sequence[_Item]) -> list[_Ma
 
 
 def on(spark: SparkSession) -> Spread:
-    """One task an item on the executors of a session, which must reach the store and see the lake's folder."""
+    """Return a spread with one task an item on the executors of a session.
+
+    They must reach the store and see the lake's folder.
+    """
 
     def spread(function: Callable[[_Item], _Made], items: Sequence[_Item]) -> list[_Made]:
         if not items:
@@ -42,7 +46,7 @@ def on(spark: SparkSession) -> Spread:
 
 
 def fitting(settings: SessionSettings, say: Callable[[str], None]) -> Workers:
-    """For the command line: Spark only where it pays."""
+    """Return workers for the command line: Spark only where it pays."""
 
     @contextlib.contextmanager
     def workers(rows: int) -> Iterator[Spread]:

@@ -1,7 +1,7 @@
-"""The few writes of an archive into a coordinator's store: one transaction at a time, of either engine.
+"""The few writes of an archive into a coordinator's store, of either engine.
 
-On SQLite this connection never checkpoints: that is left to the server, because two that do so at one instant may
-damage the file before SQLite 3.51.3 (https://sqlite.org/wal.html#walresetbug).
+They are made one transaction at a time. On SQLite this connection never checkpoints: that is the server's work, because
+two that do so at one instant may damage the file before SQLite 3.51.3 (https://sqlite.org/wal.html#walresetbug).
 """
 
 from __future__ import annotations
@@ -25,23 +25,26 @@ class Transaction(Protocol):
     """An open transaction. Parameters stand as `?`."""
 
     def rows(self, statement: str, parameters: Row = ()) -> list[Sequence[Any]]:
-        """Run a statement; its rows, none of one that has none."""
+        """Run a statement; return its rows, an empty list for one without rows."""
         ...
 
     def many(self, statement: str, rows: Sequence[Row]) -> int:
-        """Run a statement for each row; how many rows of the table it changed in all."""
+        """Run a statement for each row; return how many rows of the table it changed."""
         ...
 
 
 def statement(name: str) -> str:
-    """The statement in `sql/NAME.sql`, without its comment: a question mark there is no parameter."""
+    """Return the statement in `sql/NAME.sql`, without its comment.
+
+    A question mark in a comment is no parameter.
+    """
     lines = (files("twophase_spark.archive") / "sql" / f"{name}.sql").read_text("utf-8").splitlines()
     return "\n".join(line for line in lines if not line.startswith("--"))
 
 
 @contextlib.contextmanager
 def changing(location: Location) -> Iterator[Transaction]:
-    """A transaction that writes, committed at the end of the block.
+    """Open a transaction that writes, and commit it at the end of the block.
 
     Raises:
         CannotRead: no such store, or it cannot be written to.

@@ -1,17 +1,18 @@
-"""The audit that stays: history's stream brings what has ended, and every micro-batch extends the verified point.
+"""The audit that runs for good: history's stream extends the verified point.
 
-Two records must agree: Spark's checkpoint (which batch covers which rows) and our state (what was verified). A batch is
-audited, reported, written into the state, and only then noted by Spark. Killed before the state: Spark brings the very
-same batch again, and it is audited anew. Killed after it: Spark brings it again too, and its number says that it is
-done. So nothing is passed over and nothing reported twice, and `batch` in the state is never more than one ahead of
-the checkpoint. Where the two do not fit (either was lost, or restored from a backup; a coordinator came or went) the
-state wins: a new checkpoint begins at the verified point.
+The stream brings the messages that have ended, and every micro-batch extends the verified point. Two records must
+agree: Spark's checkpoint (the rows of each batch) and twophase's state (what was verified). A batch is audited,
+reported, written into the state, and only then recorded by Spark. After a kill before the state is written, Spark
+brings the very same batch again, and it is audited anew. After a kill behind that, Spark brings it again too, and its
+number shows that it is done. So nothing is skipped and nothing reported twice, and `batch` in the state is never more
+than one ahead of the checkpoint. Where the two do not fit (either was lost, or restored from a backup; a coordinator
+was added or removed) the state wins: a new checkpoint begins at the verified point.
 
-What no history tells of (an effect of an unknown message, a committed transaction without one, a message that grew
-late) is looked for when no batch has come for the interval: rounds without history, between batches.
+Faults that leave no trace in history (an effect of an unknown message, a committed transaction without one, a message
+that grew late) are looked for when no batch has come for the interval: rounds without history, between batches.
 
-A violation is reported by the round that first saw it, after its grace time. A stop that comes while a round waits
-gives the round up, so that no grace time is ever cut short: nothing is written, and the next start does it anew.
+A violation is reported by the round that first saw it, after its grace time. A stop during a round's wait gives the
+round up, so that no grace time is ever cut short: nothing is written, and the next start does it anew.
 """
 
 from __future__ import annotations
@@ -47,21 +48,22 @@ from twophase_spark.reports.report import Report
 
 EVERY_SECONDS = 10.0
 ROWS_PER_BATCH_MAX = 100_000
-"""So many gids are looked up by key; more would read every database whole."""
+"""Bound on gids that are looked up by key; more would read every database whole."""
 NOT_CHECKED = 2
 _LOOKS_SECONDS = 0.1
 _VARIABLE = "TWOPHASE_AUDIT_STORE_{}"
 
 
 class Stopped(Exception):
-    """A round was given up because a stop was requested."""
+    """An error: a round was given up because a stop was requested."""
 
 
 class Following(msgspec.Struct, frozen=True):
-    """How to follow. `references`: by coordinator, what option `url` of the source is told, see `references_of`.
+    """The options of a follower.
 
-    `show` is told each report that says something else than the one before, `failed` what a round has died of;
-    `reached` is for tests that end it at a point.
+    `references`: by coordinator, the source's option `url`, see `references_of`. `show` is called with each report that
+    differs from the one before, `failed` with the error that ended a round; `reached` is for tests that end it at a
+    point.
     """
 
     references: dict[str, str]
@@ -74,9 +76,10 @@ class Following(msgspec.Struct, frozen=True):
 
 
 def references_of(locations: Sequence[Location]) -> dict[str, str]:
-    """By coordinator, its URL or, when it carries a password, the variable that holds it from now on.
+    """Return the reference of each coordinator's store.
 
-    Call it before Spark is started, whose workers inherit the environment of that moment.
+    It is the URL or, when that carries a password, the variable that holds it from now on. Call it before Spark is
+    started, whose workers inherit the environment of that moment.
     """
     found: dict[str, str] = {}
     for number, location in enumerate(one for one in locations if one.role is Role.COORDINATOR):
@@ -90,35 +93,38 @@ def references_of(locations: Sequence[Location]) -> dict[str, str]:
 
 
 def checkpoints_of(state: Path) -> Path:
-    """The folder beside the state in which Spark keeps the checkpoint of its stream."""
+    """Return the folder beside the state where Spark keeps its stream's checkpoint."""
     return state.with_name(f"{state.name}.stream").absolute()
 
 
 class Follower:
-    """One audit that follows history, until it is told to stop."""
+    """One audit that follows history, until its stop is set."""
 
     def __init__(self, spark: SparkSession, plan: Plan, following: Following) -> None:
-        """Take everything; `run` begins."""
+        """Keep the arguments; `run` begins."""
         assert plan.state is not None, "there is a verified point to extend"
         self._spark = register(spark)
         self._plan = plan
         self._state_path = plan.state
         self._following = following
         self._lock = threading.Lock()
-        """Batches come in a thread of Spark's, rounds without history in our own; one at a time."""
+        """Lets one round run at a time.
+
+        Batches run in a thread of Spark's, rounds without history in this one.
+        """
         self._failure: Exception | None = None
         self._code = NOT_CHECKED
         self._teller = Teller(following.show, following.say)
         self._last = time.monotonic()
 
     def run(self) -> int:
-        """Follow until the stop; the exit code of the last round.
+        """Follow until the stop; return the exit code of the last round.
 
         Raises:
-            ConfigurationError: the state is none, or an option cannot work.
+            ConfigurationError: the state file is no state, or an option cannot work.
         """
         following = self._following
-        logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)  # a batch's failure is told by `failed`
+        logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)  # `failed` reports a batch's failure
         while not following.stop.is_set():
             try:
                 self._follow()
@@ -128,14 +134,14 @@ class Follower:
                 raise
             except Exception as error:  # noqa: BLE001 -- a database that is away now may be back soon
                 if following.stop.is_set():
-                    break  # whoever stops a group of processes stops Java too, and what follows is no failure
+                    break  # a stop of the process group stops Java too: what follows is no failure
                 self._fail(error)
             following.stop.wait(following.every_s)
         following.say("stopped")
         return self._code
 
     def _follow(self) -> None:
-        """One query, until it ends; what it dies of is raised."""
+        """Run one query until it ends; raise the error that ended it."""
         state = self._fitting_state()
         self._failure = None
         query = self._started(state)
@@ -154,7 +160,7 @@ class Follower:
         raise self._failure or query.exception() or CannotRead("The stream ended by itself.")
 
     def _fitting_state(self) -> VerifiedPoint:
-        """The verified point with a stream that fits it; both made where there is none."""
+        """Return the verified point with a stream that fits it; make what is missing."""
         coordinators = {
             f"{one.role} {one.name}": one.shown for one in self._plan.locations if one.role is Role.COORDINATOR
         }
@@ -196,7 +202,10 @@ class Follower:
         return frame.select(F.lit(name).alias("coordinator"), "node", "seq", "gid", "gap_rows")
 
     def take(self, frame: DataFrame, batch: int) -> None:
-        """One micro-batch; Spark notes it when this returns, and brings it again when it raises."""
+        """Audit one micro-batch.
+
+        Spark records it when this returns, and brings it again when it raises.
+        """
         with self._lock:
             try:
                 if self._following.stop.is_set():
@@ -216,7 +225,7 @@ class Follower:
                 raise
 
     def _idle_round(self) -> None:
-        """Look at what no history tells of; a failure costs this round only."""
+        """Look for faults that leave no trace in history; a failure costs this round only."""
         with self._lock:
             if self._following.stop.is_set():
                 return
@@ -254,16 +263,19 @@ class Follower:
 
 
 def _is_starting(query: StreamingQuery) -> bool:
-    """Whether the source's Python is still being started, for which Spark gives it ten seconds: work would delay it."""
+    """Return True while the source's Python is being started.
+
+    Spark gives it ten seconds for that: work would delay it.
+    """
     return str(query.status["message"]).startswith("Initializing")
 
 
 def _unsaid(_: str) -> None:
-    """Rounds come every few seconds; only what they find is worth a line."""
+    """Print nothing: rounds are frequent, and only their findings need a line."""
 
 
 def _arrived(frame: DataFrame, state: VerifiedPoint, batch: int) -> Arrived:
-    """What a batch has brought: the driver sees a line a node and a line a gap."""
+    """Return what a batch has brought: the driver sees a line a node and a line a gap."""
     ends = frame.groupBy("coordinator", "node").agg(F.max("seq").alias("seq")).collect()
     verified = {name: dict(nodes) for name, nodes in state.verified.items()}
     for row in ends:
@@ -283,12 +295,15 @@ def _arrived(frame: DataFrame, state: VerifiedPoint, batch: int) -> Arrived:
 
 
 def _fits(checkpoint: Path, batch: int) -> bool:
-    """Whether Spark planned the last batch of the verified point, and knows it to be done or is about to."""
+    """Return True when Spark planned the last batch of the verified point.
+
+    Spark must also have recorded it as done, or be about to.
+    """
     planned, noted = (_highest(checkpoint / name) for name in ("offsets", "commits"))
     return planned >= batch and batch - noted in {0, 1}
 
 
 def _highest(log: Path) -> int:
-    """The number of the last batch in one of a checkpoint's logs; -1 for none."""
+    """Return the number of the last batch in one of a checkpoint's logs; -1 for none."""
     numbers = [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
     return max(numbers, default=-1)

@@ -1,7 +1,8 @@
-"""One audit from databases to reports, and the same again and again: what the command and a notebook both call.
+"""One audit from databases to reports, and the same again and again.
 
-Order matters. The databases are probed before Spark starts, so that a wrong URL costs a second. The reports are written
-before the verified point moves, so that nothing is ever counted as audited that nobody was told about.
+The command and a notebook both call it. Order matters. The databases are probed before Spark starts, so that a wrong
+URL costs a second. The reports are written before the verified point moves, so that no message counts as audited before
+its report.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ _CARRIED = [flag.value for flag in (*VIOLATIONS, *OPEN)]
 
 
 class Arrived(NamedTuple):
-    """What a batch of history's stream has brought, in place of looking for it.
+    """The contents of a batch of history's stream, in place of a search for them.
 
     `gids`: of messages that ended since; `verified`: by coordinator and node, the last seq with this batch; `remarks`:
-    what is gone; `batch`: its number.
+    rows that are gone; `batch`: its number.
     """
 
     gids: DataFrame
@@ -65,7 +66,7 @@ class Arrived(NamedTuple):
 
 
 def look_into(plan: Plan) -> list[Source]:
-    """Every database of the plan, found readable.
+    """Probe every database of the plan, and return them as sources.
 
     Raises:
         CannotRead: one of them is not, or is no such database.
@@ -89,14 +90,14 @@ def run(
         spark: any session whose executors reach the databases.
         plan: what to audit.
         sources: as `look_into` found them, just now.
-        say: is told what goes on.
+        say: called with texts about the progress.
         pause: lets the grace time pass; what it raises ends the audit before anything is written.
         arrived: the history that came since the verified point; None looks for it.
-        follows: a stream goes on from where this ends, whatever it proves.
+        follows: a stream continues where this ends, whatever it proves.
 
     Raises:
         CannotRead: a database cannot be read, or is not the one that was verified.
-        ConfigurationError: the state file is none.
+        ConfigurationError: the state file is no state.
     """
     report, audited, after = examine(spark, plan, sources, say, pause, arrived, follows=follows)
     try:
@@ -120,7 +121,10 @@ def examine(
     *,
     follows: bool = False,
 ) -> tuple[Report, Audited, VerifiedPoint | None]:
-    """The same without writing anything: the report, the findings, and where the verified point would be."""
+    """Audit as `run` does, without writing anything.
+
+    Returns the report, the findings, and the new verified point.
+    """
     started = time.monotonic()
     as_of_ms = time.time_ns() // 1_000_000 + reference_skew_ms(sources)
     scope = scope_of(sources, as_of_ms, int(plan.late_s * 1000))
@@ -166,11 +170,11 @@ def examine(
 
 
 def _held(state: VerifiedPoint | None, after: VerifiedPoint, report: Report, *, follows: bool) -> VerifiedPoint:
-    """The point to keep.
+    """Return the point to keep.
 
-    A run that could tell nothing of some message, and so proves nothing of it, leaves the point where it was, because
-    the next one would find nothing new there and call that clean; what it found open is waited for all the same. What
-    is incomplete for another reason is so in the next run, too. A stream goes on, having told.
+    A run that could check nothing of some message, and so proves nothing of it, leaves the point unchanged, because the
+    next one would find nothing new there and call that clean; messages that it found open are waited for all the same.
+    A run that is incomplete for another reason is so in the next run, too. A stream continues after its report.
     """
     verdict = report.verdict
     untold = verdict in {Verdict.NOTHING, Verdict.UNCHECKED}
@@ -179,12 +183,12 @@ def _held(state: VerifiedPoint | None, after: VerifiedPoint, report: Report, *, 
     if follows:
         proven = (state is not None and state.proven) or verdict is not Verdict.NOTHING
         return msgspec.structs.replace(after, proven=proven)
-    # What was carried was looked for in this run: what of it is still open or broken is among what this one carries.
+    # This run looked for the carried messages: those still open or broken are among the ones that it carries itself.
     return msgspec.structs.replace(state or VerifiedPoint(proven=False), runs=after.runs, carried=after.carried)
 
 
 def write_reports(report: Report, plan: Plan) -> None:
-    """The files that were asked for."""
+    """Write the files that were asked for."""
     if plan.html is not None:
         plan.html.write_text(to_html(report), "utf-8")
     if plan.json is not None:
@@ -194,7 +198,10 @@ def write_reports(report: Report, plan: Plan) -> None:
 
 
 class _Chosen(NamedTuple):
-    """What this run compares. `expected`: gids that must be told of, rows or none; `held`: to be unpersisted."""
+    """The rows that this run compares.
+
+    `expected`: gids that must be reported, with rows or without; `held`: to be unpersisted.
+    """
 
     inputs: Inputs
     whole: bool
@@ -206,7 +213,7 @@ class _Chosen(NamedTuple):
 def _chosen(
     spark: SparkSession, plan: Plan, sources: list[Source], state: VerifiedPoint | None, arrived: Arrived | None
 ) -> _Chosen:
-    """The rows to compare: all of them, or those of every gid that is new or was carried over."""
+    """Return the rows to compare: all, or those of each new or carried gid."""
     if state is None:
         return _Chosen(read_all(spark, sources), whole=True, remarks=[])
     looked_at = sources if arrived is None else without_new_history(sources, state)
@@ -228,7 +235,7 @@ def _chosen(
 
 
 def _seen_by(spark: SparkSession, state: VerifiedPoint, until_ms: int) -> DataFrame | None:
-    """What earlier runs found broken by then; None when there is nothing."""
+    """Return what earlier runs found broken by then; None when they found nothing."""
     old = {gid: one.digest for gid, one in state.seen.items() if one.since_ms <= until_ms}
     if not old:
         return None
@@ -237,9 +244,10 @@ def _seen_by(spark: SparkSession, state: VerifiedPoint, until_ms: int) -> DataFr
 
 
 def _left_over(audited: Audited, before: Mapping[str, Seen], as_of_ms: int) -> tuple[list[str], dict[str, Seen]]:
-    """What is broken or open: the next run looks at it again, and says so when no row of it is left by then.
+    """Return the broken and open messages, and the first time of each broken one.
 
-    And of what is broken, since when its rows say so.
+    The next run looks at them again, and reports it when no row of one is left by then. The time is the one since which
+    a broken message's rows have been so.
     """
     if not any(audited.result.counts[name] for name in _CARRIED):
         return [], {}

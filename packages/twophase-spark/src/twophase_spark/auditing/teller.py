@@ -1,8 +1,8 @@
-"""What an audit that stays says: a whole report when there is news in it, else one line or none.
+"""The output of an audit that runs for good: a whole report for news, else a line.
 
 Rounds come every few seconds, and most find what the one before them found. News is another verdict, another number of
-broken messages, another message among the samples or another class of one, and something that could not be checked.
-How many messages there were, and how long it took, is none.
+broken messages, another message among the samples or another class of one, and something that could not be checked. The
+number of messages and the duration are no news.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from twophase_spark.reports.report import Report
 
 
 class Teller:
-    """Hears the report of every round, and says what is new.
+    """Takes the report of every round, and prints what is new.
 
     Arguments:
-        show: is told a report that says something else than the one before it.
-        say: is told the sentence of one that does not, unless no message came.
+        show: called with a report that differs from the one before it.
+        say: called with the sentence of one that does not, unless no message came.
     """
 
     def __init__(self, show: Callable[[Report], None], say: Callable[[str], None]) -> None:
@@ -26,7 +26,7 @@ class Teller:
         self._told: object = None
 
     def tell(self, report: Report) -> None:
-        """One round's report."""
+        """Print one round's report."""
         news = news_in(report)
         if news != self._told:
             self._show(report)
@@ -36,7 +36,7 @@ class Teller:
 
 
 def news_in(report: Report) -> object:
-    """What makes a report another one: equal values say the same."""
+    """Return the parts of a report that make news: equal values mean no news."""
     return (
         report.verdict,
         report.result.primary,

@@ -1,4 +1,7 @@
-"""`twophase spark archive`: history into a lake of Parquet files, so that the coordinator may forget it."""
+"""`twophase spark archive`: history into a lake of Parquet files.
+
+Then the coordinator may remove it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ STORE_VARIABLE: Final = "TWOPHASE_SPARK_STORE"
 _FAULTS_SHOWN = 50
 _DAY_MS = 86_400_000
 OLDER_THAN_DAYS: Final = 35.0
-"""As long as the coordinator keeps history by default."""
+"""The coordinator's own default for keeping history."""
 
 ARCHIVE_EXAMPLES: Final = """\b
 Examples:
@@ -106,7 +109,9 @@ def archive(
 
 
 def reference_of(store: str | None) -> str:
-    """What stands for a store's URL from here on: one with a password travels to Spark's workers in their environment.
+    """Return the reference that stands for a store's URL from here on.
+
+    One with a password travels to Spark's workers in their environment.
 
     Raises:
         ConfigurationError: none was given.

@@ -1,4 +1,7 @@
-"""The audit behind its command: what was ordered, checked before Spark starts, and done once or until it is stopped."""
+"""The audit behind its command.
+
+The order is checked before Spark starts, and done once or until it is stopped.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ Show = Callable[["Report", Path | None], None]
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A plan, and the Spark it gets. `every_s`: again and again, None for once; `follow`: as history's stream says."""
+    """A plan, and the size of its Spark.
+
+    `every_s`: again and again, None for once; `follow`: driven by history's stream.
+    """
 
     plan: Plan
     memory_mb: int
@@ -41,7 +47,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def read_order(said: Options, texts: Mapping[Role, Sequence[str]], config: Path | None) -> Order:
-    """What options and file say together; an option wins over the file, and locations add up.
+    """Merge options and file: an option wins over the file, and locations add up.
 
     Raises:
         ConfigurationError: something is missing, contradictory, or not to be understood.
@@ -64,15 +70,19 @@ def read_order(said: Options, texts: Mapping[Role, Sequence[str]], config: Path 
 
 
 def files_of(said: ReportFiles, config: Path | None) -> ReportFiles:
-    """Where reports go, known before anything else of the file is: what is wrong in it must be told there too."""
+    """Return the paths of the reports, before anything else of the file is known.
+
+    An error in the file must be reported there, too.
+    """
     named = {} if config is None else reports_named(config)
     return ReportFiles(said.html or named.get("html"), said.json or named.get("json"), said.junit or named.get("junit"))
 
 
 def perform(order: Order, files: ReportFiles, say: Say, show: Show) -> int:
-    """Audit, once or until stopped; the exit code of the last round that was not given up.
+    """Audit, once or until stopped; return the exit code of the last complete round.
 
-    `files`, those of the plan, know from then on whether they hold what was found.
+    A round that was given up does not count. `files`, those of the plan, know from then on whether they hold what was
+    found.
 
     Raises:
         TwophaseError: it could not be made; of many rounds, only the first one's failure.
@@ -128,7 +138,7 @@ def _follow(order: Order, files: ReportFiles, settings: SessionSettings, say: Sa
 
 
 def _not_checked(files: ReportFiles, error: Exception, say: Say) -> None:
-    """What a round has died of, where people and where machines look."""
+    """Report the error that ended a round, for people and for machines."""
     say(f"could not check in this round: {last_line(error)}")
     files.say_not_made(f"Could not check. {last_line(error)}")
 
@@ -138,9 +148,9 @@ class _Given(Exception):
 
 
 def _rounds(spark: SparkSession, order: Order, files: ReportFiles, say: Say, show: Show) -> int:
-    """Audit until SIGINT or SIGTERM, which end a wait at once, and a round when it is done.
+    """Audit until SIGINT or SIGTERM, which end a wait at once, and a round at its end.
 
-    One that waits for the grace time is given up: what it would call a violation may only be late to arrive.
+    A round that waits for the grace time is given up: what it would call a violation may only be late to arrive.
     """
     from twophase_spark.auditing.run import look_into, run  # noqa: PLC0415 -- the same
     from twophase_spark.progress import progress_shown  # noqa: PLC0415 -- PySpark is slow to import

@@ -1,4 +1,4 @@
-"""The options of `twophase spark audit`, each once, and what its help ends with."""
+"""The options of `twophase spark audit`, each once, and the end of its help."""
 
 from __future__ import annotations
 

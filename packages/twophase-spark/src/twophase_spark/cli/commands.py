@@ -1,7 +1,7 @@
 """`twophase spark …`: the audit, and a doctor for what it needs.
 
-Exit codes are for machines: 0 clean, 1 a promise is broken, 2 could not check. Whatever goes wrong here ends in 2,
-never in 1: a crash must not look like a violation, nor like a clean run.
+Exit codes are for machines: 0 clean, 1 a promise is broken, 2 could not check. Every failure here ends in 2, never in
+1: a crash must not look like a violation, nor like a clean run.
 """
 
 from __future__ import annotations

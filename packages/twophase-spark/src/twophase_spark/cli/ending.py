@@ -1,7 +1,7 @@
-"""How every Spark command ends: in one line and an exit code that a machine can rely on.
+"""The end of every Spark command: one line and an exit code for machines.
 
-0 clean, 1 a promise or a bound is broken, 2 could not tell. Whatever goes wrong ends in 2, never in 1: a crash must not
-look like a violation, nor like a clean run.
+0 clean, 1 a promise or a bound is broken, 2 could not tell. Every failure ends in 2, never in 1: a crash must not look
+like a violation, nor like a clean run.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def say(text: str) -> None:
 def exit_codes(
     files: ReportFiles = NO_FILES, *, command: str = "audit", failed: str = "Could not check."
 ) -> Iterator[None]:
-    """Whatever goes wrong ends in 2 and one line; `files` get it too, so that no old success stays there.
+    """End every failure with 2 and one line.
 
-    Not when they hold this run's own reports already.
+    `files` get it too, so that no old success stays there; not when they hold this run's own reports already.
     """
     try:
         yield
@@ -55,7 +55,10 @@ def _ended(text: str, files: ReportFiles, code: int = EXIT_NOT_CHECKED) -> NoRet
 
 
 def last_line(error: Exception) -> str:
-    """What went wrong: of an error in a Spark worker, the line that names it, not the whole trace."""
+    """Return the line that describes an error.
+
+    Of an error in a Spark worker it is the line that names it, not the whole trace.
+    """
     if isinstance(error, TwophaseError):
         return f"{error.code}: {error.message}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -37,7 +37,7 @@ in a condition where you can: only those days are read."""
 
 
 class Output(enum.StrEnum):
-    """How rows are written."""
+    """The format of the rows."""
 
     TABLE = "table"
     JSON = "json"
@@ -103,5 +103,8 @@ def _show(answer: Answer, output: Output) -> None:
 
 
 def _printable(text: str) -> str:
-    """What was sent by anybody must not move the cursor of a terminal."""
+    """Replace characters that are not printable.
+
+    Text of any sender must not move the cursor of a terminal.
+    """
     return "".join(character if character.isprintable() else "·" for character in text)

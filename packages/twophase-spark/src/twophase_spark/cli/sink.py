@@ -1,4 +1,7 @@
-"""`twophase spark checkback` and `twophase spark abandon`: what a publisher runs beside its Spark job, or by hand."""
+"""`twophase spark checkback` and `twophase spark abandon`.
+
+A publisher runs them beside its Spark job, or by hand.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ EXIT_FAILED: Final = 2
 EXIT_NOTHING: Final = 1
 _LIMIT_MAX: Final = 10_000_000
 _WIDTH: Final = 200
-"""A line is left to a narrow terminal to fold: in columns that are squeezed an id cannot be copied."""
+"""Width of a table: a narrow terminal folds its lines.
+
+In columns that are squeezed an id cannot be copied.
+"""
 _LEDGER_HELP: Final = "The ledger: a URL, env:NAME or file:PATH."
 CHECKBACK_EXAMPLES: Final = """\b
 Examples:

@@ -1,4 +1,4 @@
-"""`twophase spark slo`: how fast decisions and deliveries were, and whether bounds were kept."""
+"""`twophase spark slo`: latencies of decisions and deliveries, and their bounds."""
 
 from __future__ import annotations
 

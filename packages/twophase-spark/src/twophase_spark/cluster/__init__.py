@@ -1,1 +1,1 @@
-"""Beyond one machine: what executors must be given, and whether they can do what is asked of them."""
+"""The use of a cluster: what executors must have, and a check that they have it."""

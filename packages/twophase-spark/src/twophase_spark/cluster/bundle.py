@@ -1,7 +1,8 @@
-"""`twophase spark bundle`: `twophase` and this package as one zip for `--py-files`, which source and sink need.
+"""`twophase spark bundle`: both twophase packages as one zip for `--py-files`.
 
-Python finds modules inside a zip, but no compiled ones: what the package stands on (PyArrow, msgspec, the databases'
-drivers) must be in the executors' Python already. The same packages give the same bytes.
+Source and sink need it. Python finds modules inside a zip, but no compiled ones: the packages that this one depends on
+(PyArrow, msgspec, the databases' drivers) must be in the executors' Python already. The same packages give the same
+bytes.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ import msgspec
 from twophase.core.errors import ConfigurationError
 
 NEEDED = ("msgspec", "pandas", "pyarrow", "pyspark")
-"""By every executor."""
+"""Packages that every executor needs."""
 DRIVERS = ("adbc-driver-postgresql", "adbc-driver-sqlite", "psycopg", "pymysql")
-"""By those that read such a database; one of the first and the third for PostgreSQL."""
+"""Packages for executors that read such a database.
+
+PostgreSQL needs one of the first and the third.
+"""
 _PACKAGES = ("twophase", "twophase_spark")
 _LEFT_OUT = frozenset({"__pycache__", "cli", "server", "testing"})
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    """What was written, and the versions that executors should have too."""
+    """The zip, and the versions that executors should have too."""
 
     path: Path
     files: int
@@ -58,7 +62,7 @@ def bundle(path: Path) -> Bundle:
 
 
 def versions() -> dict[str, str]:
-    """Of what executors need, as it is installed here."""
+    """Return the installed versions of the packages that executors need."""
     found = {}
     for name in (*NEEDED, *DRIVERS):
         try:

@@ -1,4 +1,7 @@
-"""Do a cluster's executors reach a store, with the Python they have? Asked of them, not guessed."""
+"""A check that a cluster's executors reach a store, with the Python they have.
+
+The executors themselves make it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _SCHEMA = pa.schema(
 _TASKS_PER_CORE = 2
 _WAIT_SECONDS_MAX = 60
 Settings = tuple[tuple[str, str], ...]
-"""Of Spark: names and values."""
+"""Settings of Spark: names and values."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -48,7 +51,9 @@ class Seen(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def cluster_session(master: str, bundle: Path, extra: Settings = ()) -> Iterator[SparkSession]:
-    """A session on a cluster, small, with our package on its executors; `extra` are settings that win.
+    """Open a small session on a cluster, with twophase's packages on its executors.
+
+    `extra` are settings that win.
 
     Raises:
         SparkUnavailable: the master does not answer, or gives no executor.
@@ -69,11 +74,14 @@ def cluster_session(master: str, bundle: Path, extra: Settings = ()) -> Iterator
 
 
 def _address_towards(master: str) -> str:
-    """This machine's address as the master sees it: executors call the driver back."""
+    """Return this machine's address as the master sees it.
+
+    Executors call the driver back.
+    """
     host = master.partition("://")[2].split(",")[0].rpartition(":")[0].strip("[]")
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, 9))  # sends nothing: it only chooses the way
+            probe.connect((host, 9))  # sends nothing: it only chooses the route
             address: str = probe.getsockname()[0]
             return address
     except OSError:
@@ -81,7 +89,7 @@ def _address_towards(master: str) -> str:
 
 
 def reach(spark: SparkSession, reference: str | None) -> list[Seen]:
-    """What each executor says that a task happened to run on.
+    """Return the report of each executor on which a task happened to run.
 
     Arguments:
         reference: the store as option `url` names it; None to look at Python only.
@@ -93,7 +101,7 @@ def reach(spark: SparkSession, reference: str | None) -> list[Seen]:
 
 
 def trouble_with(reference: str) -> str:
-    """Why this process does not read the store at `reference`; empty when it does."""
+    """Return the reason why this process does not read the store; empty when it does."""
     try:
         with open_database(store_at(reference)) as database:
             if not database.columns("history"):
@@ -104,7 +112,7 @@ def trouble_with(reference: str) -> str:
 
 
 def remedy_for(reference: str, trouble: str) -> str:
-    """What to do about it.
+    """Return the remedy for a trouble.
 
     >>> remedy_for("file:/run/secrets/store", "Option url names the file …, which cannot be read: …")
     'Put the file /run/secrets/store on every executor, readable by its user.'
@@ -124,7 +132,7 @@ def remedy_for(reference: str, trouble: str) -> str:
 
 
 def differing(seen: Seen) -> str:
-    """What an executor's Python has otherwise than this one; empty for nothing of importance."""
+    """Return what differs in an executor's Python; empty when nothing important does."""
     ours = _python()
     found = [] if seen.python.rpartition(".")[0] == ours.rpartition(".")[0] else [f"Python {seen.python}, here {ours}"]
     for name, version in _versions().items():
