@@ -31,8 +31,8 @@ from benchmarks.servers.setups import BUSINESS_DATABASE, SETUPS, set_up
 from twophase.cli.console import plain_console
 from twophase.cli.error_text import error_text
 from twophase.core.errors import ConfigurationError, TwophaseError
-from twophase.http.address import parse_address
-from twophase.http.outcome import HttpError
+from twophase.http_client.address import parse_address
+from twophase.http_client.outcome import HttpError
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
 EXIT_FAILED: Final = 1

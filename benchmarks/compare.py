@@ -24,8 +24,8 @@ from benchmarks.load.workload import PAYLOAD_BYTES_MIN, Workload
 from benchmarks.servers.processes import Process
 from benchmarks.servers.started import Scheme, Started
 from twophase.core.errors import ConfigurationError
-from twophase.http.address import parse_address
-from twophase.http.outcome import HttpError
+from twophase.http_client.address import parse_address
+from twophase.http_client.outcome import HttpError
 
 API_PATH: Final = "/api/dtmsvr"
 

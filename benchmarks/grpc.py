@@ -17,8 +17,8 @@ from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.http2.connection import Connection
 from twophase.grpc_server.status import framed
 from twophase.grpc_wire.messages import SERVICE, Request, encode_request
-from twophase.server.doors.dtm_grpc import GrpcDoor
-from twophase.server.formats.decode import Decoder
+from twophase.server.api.dtm_grpc import GrpcApi
+from twophase.server.codecs.decode import Decoder
 
 _REQUESTS = 8_000
 _A_READ = 16
@@ -61,7 +61,7 @@ class _Nowhere(asyncio.Transport):
 
 async def _measure(name: str, more: Callable[[int], bytes], *, tableless: bool) -> Result:
     """Requests whose headers are `more(number)` beside the usual ones."""
-    door = GrpcDoor(_Yes(), Decoder(lambda _url: None), WallClock(), on_refused=print)
+    door = GrpcApi(_Yes(), Decoder(lambda _url: None), WallClock(), on_refused=print)
     await door.start("127.0.0.1", 0)
     connection = Connection(door._port)  # type: ignore[arg-type]  # noqa: SLF001 -- without a socket
     connection.connection_made(_Nowhere())

@@ -10,8 +10,8 @@ import uvloop
 
 from benchmarks.measure import ROUNDS, Result
 from benchmarks.servers.started import null_server
-from twophase.http.client import HttpClient
-from twophase.http.outcome import HttpError, HttpResponse
+from twophase.http_client.client import HttpClient
+from twophase.http_client.outcome import HttpError, HttpResponse
 
 CONCURRENCIES = (1, 16, 64)
 _CALLS = 20_000

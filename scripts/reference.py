@@ -22,8 +22,8 @@ from twophase.core import failpoint
 from twophase.core.errors import Fate, TwophaseError
 from twophase.core.limits import LIMITS
 from twophase.server.settings import describe
-from twophase_spark.datasource.asked.described import OPTIONS, Fits
-from twophase_spark.datasource.shape.tables import COLUMNS, IN_BODY, Column, arrow_schema
+from twophase_spark.datasource.options.described import OPTIONS, Fits
+from twophase_spark.datasource.schema.tables import COLUMNS, IN_BODY, Column, arrow_schema
 from twophase_spark.rules.taxonomy import MEANINGS
 from twophase_spark.sink.described import OPTIONS as SINK_OPTIONS
 

@@ -14,8 +14,8 @@ from typing import Final, Protocol, cast
 
 from benchmarks.load.ledger import Ledger
 from benchmarks.load.workload import Template
-from twophase.http.outcome import HttpError, HttpResponse
-from twophase.http.reader import ResponseReader
+from twophase.http_client.outcome import HttpError, HttpResponse
+from twophase.http_client.reader import ResponseReader
 
 _HEADS_MAX: Final = 512
 

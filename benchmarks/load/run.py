@@ -28,7 +28,7 @@ from benchmarks.load.ticker import Ticker
 from benchmarks.load.window import OnProgress, Watch, drained, silent
 from benchmarks.load.workload import Bodies, Gids, Mode, Template, Workload
 from benchmarks.servers.processes import Meter, Process
-from twophase.http.address import Address
+from twophase.http_client.address import Address
 
 _POLL_S: Final = 0.005
 _RECONNECT_S: Final = 0.1

@@ -18,7 +18,7 @@ import msgspec
 from twophase.core.errors import ConfigurationError
 from twophase.core.gid import GID_CHARACTERS, make_gid
 from twophase.core.limits import BRANCHES_MAX, PAYLOAD_BYTES_MAX
-from twophase.http.address import Address
+from twophase.http_client.address import Address
 
 FIRST_NUMBER: Final = 1_000_000_000
 NUMBER_AT: Final = 11

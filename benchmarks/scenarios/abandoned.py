@@ -17,7 +17,7 @@ from benchmarks.load.sink import Sink
 from benchmarks.load.workload import Mode, Workload
 from benchmarks.scenarios.figure import Figure, Stage, api, play, until
 from benchmarks.servers.setups import store
-from twophase.http.address import Address
+from twophase.http_client.address import Address
 
 MESSAGES: Final = 10_000
 DUE_S: Final = 10

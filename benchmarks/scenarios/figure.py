@@ -13,7 +13,7 @@ import uvloop
 
 from benchmarks.compare import Spread, api_url
 from benchmarks.load.measurement import Measurement
-from twophase.http.address import Address, parse_address
+from twophase.http_client.address import Address, parse_address
 
 T = TypeVar("T")
 _POLL_S: Final = 0.02

@@ -14,7 +14,7 @@ from benchmarks.load.run import Run
 from benchmarks.load.sink import PARSED, Sink
 from benchmarks.load.window import OnProgress, silent
 from benchmarks.load.workload import FIRST_NUMBER, NUMBER_AT, NUMBER_DIGITS, Workload
-from twophase.http.address import Address
+from twophase.http_client.address import Address
 
 EVERY: Final = 20
 """One message of so many is refused once: 5 %."""

@@ -21,8 +21,8 @@ from twophase.coordinator.state.active_message import OnReply, Reply
 from twophase.core.hooks import WallClock
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
-from twophase.http import HttpClient, Outcome
-from twophase.server.formats.decode import Decoder
+from twophase.http_client import HttpClient, Outcome
+from twophase.server.codecs.decode import Decoder
 from twophase.server.http_port.listener import Listener
 
 _HEADERS = (("Content-Type", "application/json"),)
@@ -78,9 +78,9 @@ async def serve(host: str, port: int, grpc_port: int | None = None) -> None:
     urls = await listener.start(host, port)
     door = None
     if grpc_port is not None:
-        from twophase.server.doors.dtm_grpc import GrpcDoor  # noqa: PLC0415 -- an extra, and only where it is asked for
+        from twophase.server.api.dtm_grpc import GrpcApi  # noqa: PLC0415 -- an extra, and only where it is asked for
 
-        door = GrpcDoor(coordinator, decoder, WallClock(), on_refused=_refused)
+        door = GrpcApi(coordinator, decoder, WallClock(), on_refused=_refused)
         urls.append(await door.start(host, grpc_port))
     gc.collect()
     gc.freeze()

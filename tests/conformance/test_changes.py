@@ -150,7 +150,7 @@ async def test_a_redirect_survives_a_restart_and_is_kept_in_history(
     await again.start()
 
     row = await live(again, "g")
-    assert (row.version, row.due_ms, row.done, row.body, row.mine) == (2, 123, 1, b"new", True)
+    assert (row.version, row.due_ms, row.done, row.body, row.owned) == (2, 123, 1, b"new", True)
     assert await again.attempts("g") == [attempt]
     assert (await live(again, "beside")).version == 1
     await flush(again, Finish("g", 2, State.SUCCEEDED, done=1))

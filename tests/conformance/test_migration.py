@@ -117,7 +117,7 @@ async def test_messages_of_an_older_version_go_on(
 
     old = await live(store, "old")
     assert (old.state, old.version, old.attempts, old.created_ms, old.body) == (State.PREPARED, 3, 2, AT_MS, b"body")
-    assert old.mine or not store.shared
+    assert old.owned or not store.shared
     assert (await live(store, "running")).done == 1
     assert (await final(store, "ended")).seq == 9
     refused = await store.flush(

@@ -210,6 +210,6 @@ async def test_later_rows_come_in_order_and_parked_ones_do_not(store: Store, clo
     rows = await store.later((start_ms + 10, "\U0010ffff"), 10)
 
     assert [row.gid for row in rows] == ["g20", "g30"]
-    assert all(isinstance(row, LiveRow) and row.mine for row in rows)
+    assert all(isinstance(row, LiveRow) and row.owned for row in rows)
     assert [row.gid for row in await store.later((start_ms, ""), 2)] == ["now", "g10"]
     assert [row.gid for row in await store.later((start_ms + 20, "g20"), 1)] == ["g30"]

@@ -18,7 +18,7 @@ from tests.fuzz import messages, rules
 from tests.fuzz.branches import Branches
 from tests.fuzz.play import Target
 from tests.fuzz.process import Fuzzed
-from twophase.server.doors.openapi import OPENAPI_PATH
+from twophase.server.api.openapi import OPENAPI_PATH
 
 _CHECKS: Final = [
     status_code_conformance,

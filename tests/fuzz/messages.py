@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from twophase.core.many import MESSAGES_MAX, PREPARE_PATH, SUBMIT_PATH
 from twophase.grpc_wire.messages import Request
-from twophase.server.formats.wire import WireRequest
+from twophase.server.codecs.wire import WireRequest
 
 GIDS: Final = tuple(f"fuzz-{number}" for number in range(12))
 """Few, so that requests meet."""

@@ -14,12 +14,12 @@ from twophase.core.errors import TwophaseError
 from twophase.core.message import Message, decode, encode
 from twophase.destinations.grpc import GrpcDestination
 from twophase.grpc_wire.messages import BrokenMessage, encode_request, parse_request, parse_topic
-from twophase.http import HttpError
-from twophase.http.address import parse_address
-from twophase.http.outcome import HttpResponse
-from twophase.http.reader import ResponseReader
-from twophase.server.formats.decode import Decoder
-from twophase.server.formats.wire import parse_steps
+from twophase.http_client import HttpError
+from twophase.http_client.address import parse_address
+from twophase.http_client.outcome import HttpResponse
+from twophase.http_client.reader import ResponseReader
+from twophase.server.codecs.decode import Decoder
+from twophase.server.codecs.wire import parse_steps
 
 _ROOM: Final = 1 << 20
 _RESPONSES: Final = (

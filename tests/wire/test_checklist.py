@@ -1,4 +1,4 @@
-"""A server answers as dtm's own tests of 2-phase messages ask, one by one, through every door.
+"""A server answers as dtm's own tests of 2-phase messages ask, one by one, through every api.
 
 A real server over its sockets; only time is the test's, so that what dtm's tests wait for is due at once. Names begin
 with the number of the case.
@@ -14,16 +14,16 @@ import grpc
 import msgspec
 import pytest
 
+from tests.wire.apis import Api, End, GrpcApi, HttpApi, JsonRpcApi, wire
 from tests.wire.bank import Bank, bank
-from tests.wire.doors import Door, End, GrpcDoor, HttpDoor, JsonRpcDoor, wire
 from twophase.core.lifecycle import State
 from twophase.grpc_wire.messages import Request, encode_request
 from twophase.testing import InProcessCoordinator
 
-DOORS: list[Any] = [HttpDoor, JsonRpcDoor, GrpcDoor]
+DOORS: list[Any] = [HttpApi, JsonRpcApi, GrpcApi]
 UNHURRIED: dict[str, Any] = {"request_timeout_ms": 60_000, "retry_first_ms": 30_000, "check_back_first_ms": 30_000}
 """However long the machine takes between two steps of a test, no call is given up and none repeated meanwhile."""
-every_door = pytest.mark.parametrize("door", DOORS, indirect=True, ids=["http", "json-rpc", "grpc"])
+every_api = pytest.mark.parametrize("api", DOORS, indirect=True, ids=["http", "json-rpc", "grpc"])
 
 
 @pytest.fixture
@@ -39,28 +39,28 @@ def coordinator() -> Iterator[InProcessCoordinator]:
 
 
 @pytest.fixture
-def http(coordinator: InProcessCoordinator) -> HttpDoor:
-    return HttpDoor(coordinator)
+def http(coordinator: InProcessCoordinator) -> HttpApi:
+    return HttpApi(coordinator)
 
 
 @pytest.fixture
-def door(request: pytest.FixtureRequest, coordinator: InProcessCoordinator) -> Door:
-    made: Door = request.param(coordinator)
+def api(request: pytest.FixtureRequest, coordinator: InProcessCoordinator) -> Api:
+    made: Api = request.param(coordinator)
     return made
 
 
-def shown(http: HttpDoor, gid: str) -> tuple[str, list[str]]:
+def shown(http: HttpApi, gid: str) -> tuple[str, list[str]]:
     """A message's status and its branches', as a query tells."""
     found = http.get(f"query?gid={gid}")
     return found["transaction"]["status"], [branch["status"] for branch in found["branches"]]
 
 
-@every_door
+@every_api
 def test_01_a_submit_is_seen_as_submitted_then_every_branch_succeeds(
-    door: Door, http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+    api: Api, http: HttpApi, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
     branches.answers["/in"] = ["late"]
-    assert door.ask("submit", "g", [branches.url("/out"), branches.url("/in")]).end is End.SUCCESS
+    assert api.ask("submit", "g", [branches.url("/out"), branches.url("/in")]).end is End.SUCCESS
     branches.until_called("/in")
     assert shown(http, "g")[0] == "submitted"
     branches.release.set()
@@ -68,12 +68,12 @@ def test_01_a_submit_is_seen_as_submitted_then_every_branch_succeeds(
     assert shown(http, "g") == ("succeed", ["succeed", "succeed"])
 
 
-@every_door
+@every_api
 def test_02_a_check_back_that_is_ongoing_is_asked_again_and_a_branch_that_is_ongoing_called_again(
-    door: Door, http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+    api: Api, http: HttpApi, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
     branches.answers |= {"/check": [425, 200], "/in": [425, 200]}
-    assert door.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check")).end is End.SUCCESS
+    assert api.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check")).end is End.SUCCESS
     coordinator.advance(35_000)
     branches.until_called("/check")
     _until_next_call(coordinator, "g")
@@ -86,50 +86,50 @@ def test_02_a_check_back_that_is_ongoing_is_asked_again_and_a_branch_that_is_ong
     assert branches.times("/in") == 2
 
 
-@every_door
+@every_api
 def test_03_a_check_back_that_says_failure_ends_it_and_no_branch_is_called(
-    door: Door, http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+    api: Api, http: HttpApi, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
     branches.answers["/check"] = [409]
-    door.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check"))
+    api.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check"))
     coordinator.advance(35_000)
     coordinator.wait_final("g")
     assert shown(http, "g") == ("failed", ["prepared"])
     assert branches.times("/in") == 0
 
 
-@every_door
-def test_04_prepare_twice_then_submit_then_prepare_is_refused(door: Door, branches: Bank) -> None:
+@every_api
+def test_04_prepare_twice_then_submit_then_prepare_is_refused(api: Api, branches: Bank) -> None:
     urls = [branches.url("/in")]
-    ends = [door.ask(what, "g", urls, query_prepared=branches.url("/check")).end for what in ("prepare", "prepare")]
+    ends = [api.ask(what, "g", urls, query_prepared=branches.url("/check")).end for what in ("prepare", "prepare")]
     assert ends == [End.SUCCESS, End.SUCCESS]
-    assert door.ask("submit", "g", urls).end is End.SUCCESS
-    assert door.ask("prepare", "g", urls, query_prepared=branches.url("/check")).end is End.FAILURE
+    assert api.ask("submit", "g", urls).end is End.SUCCESS
+    assert api.ask("prepare", "g", urls, query_prepared=branches.url("/check")).end is End.FAILURE
 
 
-@every_door
-def test_05_submit_after_succeed_is_refused(door: Door, branches: Bank, coordinator: InProcessCoordinator) -> None:
-    door.ask("submit", "g", [branches.url("/in")])
+@every_api
+def test_05_submit_after_succeed_is_refused(api: Api, branches: Bank, coordinator: InProcessCoordinator) -> None:
+    api.ask("submit", "g", [branches.url("/in")])
     coordinator.wait_final("g")
-    said = door.ask("submit", "g", [branches.url("/in")])
+    said = api.ask("submit", "g", [branches.url("/in")])
     assert said.end is End.FAILURE
     assert "current status 'succeed'" in said.text
 
 
-@every_door
-def test_06_a_topic_that_is_not_there_is_told(door: Door) -> None:
-    said = door.ask("submit", "g", ["topic://nowhere"])
+@every_api
+def test_06_a_topic_that_is_not_there_is_told(api: Api) -> None:
+    said = api.ask("submit", "g", ["topic://nowhere"])
     assert said.end is End.ERROR
     assert "topic not found" in said.text
 
 
-@every_door
+@every_api
 @pytest.mark.parametrize("answer", [500, 425, 409, "FAILURE", "ONGOING"])
 def test_07_whatever_a_branch_answers_it_stays_submitted_until_it_succeeds(
-    door: Door, http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator, answer: int | str
+    api: Api, http: HttpApi, branches: Bank, coordinator: InProcessCoordinator, answer: int | str
 ) -> None:
     branches.answers["/in"] = [answer, 200]
-    door.ask("submit", "g", [branches.url("/in")])
+    api.ask("submit", "g", [branches.url("/in")])
     branches.until_called("/in")
     assert shown(http, "g") == ("submitted", ["prepared"])
     while coordinator.state("g") is not State.SUCCEEDED:
@@ -137,12 +137,12 @@ def test_07_whatever_a_branch_answers_it_stays_submitted_until_it_succeeds(
     assert branches.times("/in") == 2
 
 
-@every_door
+@every_api
 @pytest.mark.parametrize(("options", "due_ms"), [({}, 35_000), ({"timeout_to_fail": 120}, 120_000)])
 def test_08_a_prepared_message_is_asked_about_after_its_own_time_and_not_before(
-    door: Door, branches: Bank, coordinator: InProcessCoordinator, options: dict[str, Any], due_ms: int
+    api: Api, branches: Bank, coordinator: InProcessCoordinator, options: dict[str, Any], due_ms: int
 ) -> None:
-    door.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check"), **options)
+    api.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check"), **options)
     coordinator.advance(due_ms - 5_000)
     assert coordinator.state("g") is State.PREPARED
     assert branches.times("/check") == 0
@@ -150,22 +150,22 @@ def test_08_a_prepared_message_is_asked_about_after_its_own_time_and_not_before(
     assert coordinator.wait_final("g") is State.SUCCEEDED
 
 
-@every_door
+@every_api
 def test_09_concurrent_branches_are_all_called_though_the_first_has_not_answered(
-    door: Door, branches: Bank, coordinator: InProcessCoordinator
+    api: Api, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
     branches.answers["/first"] = ["late"]
-    door.ask("submit", "g", [branches.url("/first"), branches.url("/second")], concurrent=True)
+    api.ask("submit", "g", [branches.url("/first"), branches.url("/second")], concurrent=True)
     branches.until_called("/second")
     branches.release.set()
     assert coordinator.wait_final("g") is State.SUCCEEDED
 
 
-@every_door
+@every_api
 def test_10_a_delayed_message_is_not_called_before(
-    door: Door, http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+    api: Api, http: HttpApi, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
-    assert door.ask("submit", "g", [branches.url("/in")], custom_data='{"delay":100}').end is End.SUCCESS
+    assert api.ask("submit", "g", [branches.url("/in")], custom_data='{"delay":100}').end is End.SUCCESS
     coordinator.advance(80_000)
     assert shown(http, "g")[0] == "submitted"
     assert branches.times("/in") == 0
@@ -179,7 +179,7 @@ def test_11_the_webhook_hears_of_the_third_failure_in_a_row_and_its_own_failure_
 ) -> None:
     branches.answers |= {"/alert": [answer], "/in": [500, 500, 500, 200]}
     with InProcessCoordinator(alert_webhook=branches.url("/alert"), **UNHURRIED) as coordinator:
-        HttpDoor(coordinator).ask("submit", "g", [branches.url("/in")])
+        HttpApi(coordinator).ask("submit", "g", [branches.url("/in")])
         for times in (1, 2, 3):
             branches.until_called("/in", times)
             assert branches.times("/alert") == 0 or times == 3
@@ -190,12 +190,12 @@ def test_11_the_webhook_hears_of_the_third_failure_in_a_row_and_its_own_failure_
             coordinator.advance(1_000)
 
 
-@every_door
+@every_api
 def test_16_a_commit_that_happened_though_it_was_not_heard_of_is_delivered(
-    door: Door, branches: Bank, coordinator: InProcessCoordinator
+    api: Api, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
     """Rows 12 to 16 with their barriers and databases are played by the published clients in tests/clients."""
-    door.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check"))
+    api.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check"))
     coordinator.advance(35_000)
     assert coordinator.wait_final("g") is State.SUCCEEDED
     asked, called = branches.until_called("/check"), branches.until_called("/in")
@@ -206,26 +206,26 @@ def test_16_a_commit_that_happened_though_it_was_not_heard_of_is_delivered(
         "trans_type": "msg",
     }
     assert called.query == {"branch_id": "01", "gid": "g", "op": "action", "trans_type": "msg"}
-    assert door.ask("abort", "g", [branches.url("/in")]).end is End.FAILURE
+    assert api.ask("abort", "g", [branches.url("/in")]).end is End.FAILURE
 
 
-def test_15_a_wrong_path_is_an_error_so_that_a_producer_does_not_go_on(http: HttpDoor) -> None:
+def test_15_a_wrong_path_is_an_error_so_that_a_producer_does_not_go_on(http: HttpApi) -> None:
     status, _ = http.raw("POST", "/no/such/prepare", wire("g", [], {}))
     assert status == 404
 
 
 def test_17_json_rpc_codes(coordinator: InProcessCoordinator) -> None:
-    door = JsonRpcDoor(coordinator)
-    status, body = door.http.raw("POST", "/api/json-rpc", b"{bad")
+    api = JsonRpcApi(coordinator)
+    status, body = api.http.raw("POST", "/api/json-rpc", b"{bad")
     assert (status, body["error"]["code"]) == (400, -32700)
-    assert door.call("newGid", None, jsonrpc="1.0")["error"]["code"] == -32600
-    assert door.call("newGid", None, id="")["error"]["code"] == -32600
-    assert door.call("no", None)["error"]["code"] == -32601
-    assert door.call("submit", "text")["error"]["code"] == -32603
-    assert door.call("newGid", "")["result"]["gid"]
+    assert api.call("newGid", None, jsonrpc="1.0")["error"]["code"] == -32600
+    assert api.call("newGid", None, id="")["error"]["code"] == -32600
+    assert api.call("no", None)["error"]["code"] == -32601
+    assert api.call("submit", "text")["error"]["code"] == -32603
+    assert api.call("newGid", "")["result"]["gid"]
 
 
-def test_18_topics_are_subscribed_to_and_left(http: HttpDoor, branches: Bank) -> None:
+def test_18_topics_are_subscribed_to_and_left(http: HttpApi, branches: Bank) -> None:
     url = branches.url("/in")
     for path, told in (
         (f"subscribe?topic=&url={url}", "empty topic"),
@@ -243,7 +243,7 @@ def test_18_topics_are_subscribed_to_and_left(http: HttpDoor, branches: Bank) ->
     assert _error(http, "topic/t", "DELETE")["message"] == "storage: NotFound"
 
 
-def test_18_changes_of_one_topic_at_once_are_all_made(http: HttpDoor, branches: Bank) -> None:
+def test_18_changes_of_one_topic_at_once_are_all_made(http: HttpApi, branches: Bank) -> None:
     urls = [branches.url(f"/{number}") for number in range(8)]
     with ThreadPoolExecutor(8) as callers:
         list(callers.map(lambda url: http.get(f"subscribe?topic=t&url={url}"), urls))
@@ -252,7 +252,7 @@ def test_18_changes_of_one_topic_at_once_are_all_made(http: HttpDoor, branches: 
     assert sorted(one["url"] for one in msgspec.json.decode(kept["v"])) == urls
 
 
-def _error(http: HttpDoor, path: str, method: str = "GET") -> Any:
+def _error(http: HttpApi, path: str, method: str = "GET") -> Any:
     """The body of a 500."""
     status, body = http.raw(method, f"/api/dtmsvr/{path}")
     assert status == 500
@@ -260,7 +260,7 @@ def _error(http: HttpDoor, path: str, method: str = "GET") -> Any:
 
 
 def test_18_a_message_for_a_topic_reaches_every_subscriber_under_ids_of_their_own(
-    http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+    http: HttpApi, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
     for path in ("/a", "/b"):
         http.get(f"subscribe?topic=t&url={branches.url(path)}")
@@ -270,7 +270,7 @@ def test_18_a_message_for_a_topic_reaches_every_subscriber_under_ids_of_their_ow
     assert ids == ["01-01", "01-02", "02"]
 
 
-def test_19_questions_have_dtms_shapes(http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator) -> None:
+def test_19_questions_have_dtms_shapes(http: HttpApi, branches: Bank, coordinator: InProcessCoordinator) -> None:
     assert http.get("version")["version"].startswith("v")
     assert _error(http, "query")["message"] == "no gid specified"
     assert http.get("query?gid=unknown") == {"branches": [], "transaction": None}
@@ -292,7 +292,7 @@ def test_19_questions_have_dtms_shapes(http: HttpDoor, branches: Bank, coordinat
 
 
 def test_20_cron_times_are_reset_and_messages_stopped_by_force(
-    http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+    http: HttpApi, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
     branches.answers["/in"] = [500]
     for times, gid in enumerate(("late", "later"), 1):
@@ -310,16 +310,16 @@ def test_20_cron_times_are_reset_and_messages_stopped_by_force(
     assert http.raw("POST", "/api/dtmsvr/forceStop", {"gid": "none"})[0] == 500
 
 
-@every_door
+@every_api
 def test_21_of_contrary_decisions_at_one_moment_one_counts_and_everybody_is_told_which(
-    door: Door, http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+    api: Api, http: HttpApi, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
     """Rows of dtm's store tests, seen from outside: a state changes from the one it was in, or not at all."""
     branches.answers["/in"] = ["late"]
     urls = [branches.url("/in")]
-    door.ask("prepare", "g", urls, query_prepared=branches.url("/check"))
+    api.ask("prepare", "g", urls, query_prepared=branches.url("/check"))
     with ThreadPoolExecutor(8) as callers:
-        said = list(callers.map(lambda what: (what, door.ask(what, "g", urls).end), ["submit", "abort"] * 8))
+        said = list(callers.map(lambda what: (what, api.ask(what, "g", urls).end), ["submit", "abort"] * 8))
     ends = {what: {end for asked, end in said if asked == what} for what in ("submit", "abort")}
     submitted = ends["submit"] == {End.SUCCESS}
     assert ends == {
@@ -333,7 +333,7 @@ def test_21_of_contrary_decisions_at_one_moment_one_counts_and_everybody_is_told
 
 
 def test_21_what_is_called_at_this_moment_or_finished_is_not_taken_up_and_what_is_unknown_is_told(
-    http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+    http: HttpApi, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
     branches.answers["/in"] = ["late"]
     http.ask("submit", "g", [branches.url("/in")])
@@ -353,15 +353,15 @@ def test_21_what_is_called_at_this_moment_or_finished_is_not_taken_up_and_what_i
 
 
 def test_22_a_grpc_request_without_a_type_is_an_error_and_the_server_lives(coordinator: InProcessCoordinator) -> None:
-    door = GrpcDoor(coordinator)
+    api = GrpcApi(coordinator)
     for request, named in ((b"", ""), (encode_request(Request(gid="g")), "trans_type is missing")):
-        code, text = door.call("Submit", request)
+        code, text = api.call("Submit", request)
         assert code not in {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN}
         assert named in text
-    assert door.call("NewGid", b"")[0] is grpc.StatusCode.OK
+    assert api.call("NewGid", b"")[0] is grpc.StatusCode.OK
 
 
-def test_23_a_payload_may_stand_in_its_step(http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator) -> None:
+def test_23_a_payload_may_stand_in_its_step(http: HttpApi, branches: Bank, coordinator: InProcessCoordinator) -> None:
     step = {"action": branches.url("/in"), "data": '{"amount":30}'}
     status, _ = http.raw("POST", "/api/dtmsvr/submit", {"gid": "g", "trans_type": "msg", "steps": [step]})
     assert status == 200
@@ -369,13 +369,13 @@ def test_23_a_payload_may_stand_in_its_step(http: HttpDoor, branches: Bank, coor
     assert branches.until_called("/in").body == '{"amount":30}'
 
 
-@every_door
+@every_api
 def test_24_branch_headers_reach_every_call_and_the_check_back_and_a_request_timeout_is_kept(
-    door: Door, branches: Bank, coordinator: InProcessCoordinator
+    api: Api, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
     branches.answers["/in"] = [500, "late", 200]
     options = {"branch_headers": {"tenant": "7"}, "request_timeout": 1, "query_prepared": branches.url("/check")}
-    door.ask("prepare", "g", [branches.url("/in")], **options)
+    api.ask("prepare", "g", [branches.url("/in")], **options)
     coordinator.advance(35_000)
     for times in (1, 2):
         assert branches.until_called("/in", times).headers["tenant"] == "7"
@@ -387,7 +387,7 @@ def test_24_branch_headers_reach_every_call_and_the_check_back_and_a_request_tim
 
 
 def test_25_ongoing_keeps_the_pause_and_an_error_doubles_it(
-    http: HttpDoor, branches: Bank, coordinator: InProcessCoordinator
+    http: HttpApi, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
     pauses = {}
     for name, answer in (("ongoing", 425), ("error", 500)):
@@ -417,10 +417,10 @@ def _until_next_call(coordinator: InProcessCoordinator, gid: str) -> int:
             return view.due_ms
 
 
-@every_door
-def test_26_wait_result_tells_success_and_the_reason_of_its_absence(door: Door, branches: Bank) -> None:
-    assert door.ask("submit", "good", [branches.url("/in")], wait_result=True).end is End.SUCCESS
+@every_api
+def test_26_wait_result_tells_success_and_the_reason_of_its_absence(api: Api, branches: Bank) -> None:
+    assert api.ask("submit", "good", [branches.url("/in")], wait_result=True).end is End.SUCCESS
     branches.answers["/out"] = [425, 409, 500]
-    said = [door.ask("submit", f"g{number}", [branches.url("/out")], wait_result=True) for number in range(3)]
+    said = [api.ask("submit", f"g{number}", [branches.url("/out")], wait_result=True) for number in range(3)]
     assert [one.end for one in said] == [End.FAILURE, End.FAILURE, End.ERROR]
     assert "answered 500" in said[2].text

@@ -42,7 +42,7 @@ COMMANDS: Final[tuple[LazyCommand, ...]] = (
     ),
     LazyCommand("topic", "twophase.cli.operating.topic", "operator", "Show and change who is called for topic://NAME."),
     LazyCommand(
-        "import", "twophase.cli.operating.import_dtm", "server", "Import unfinished messages and topics from dtm."
+        "import", "twophase.dtm_import.command", "dtm-import", "Import unfinished messages and topics from dtm."
     ),
     LazyCommand("barrier", "twophase.cli.barrier", "sqlalchemy", "Install and clean barrier tables."),
 )

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypedDict, TypeVar, Unpack, cast
 
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.client.channel import AsyncChannel, Channel, SyncChannel
 from twophase.client.draft import as_seconds
-from twophase.client.line import AsyncLine, Line, SyncLine
 from twophase.client.transport.exchange import Patience
 from twophase.core.errors import ConfigurationError, EventLoopBlocked
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from twophase.client.message import Message
 
-L = TypeVar("L", bound=Line)
+L = TypeVar("L", bound=Channel)
 
 
 class MessageOptions(TypedDict, total=False):
@@ -42,7 +42,7 @@ class MessageOptions(TypedDict, total=False):
 class Endpoint(Generic[L]):
     """What `TwoPhase` and `AsyncTwoPhase` share."""
 
-    _kind: ClassVar[type[Line]]
+    _kind: ClassVar[type[Channel]]
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Endpoint(Generic[L]):
             raise ConfigurationError("request_timeout, patience and attempts must be above zero.")
         if authorization is not None and not (authorization.isascii() and authorization.isprintable()):
             raise ConfigurationError("authorization contains a control or non-ASCII character.")
-        self._line: L = cast(
+        self._channel: L = cast(
             "L",
             self._kind(
                 url,
@@ -106,7 +106,7 @@ class Endpoint(Generic[L]):
     @property
     def url(self) -> str:
         """The coordinator's address."""
-        return self._line.url
+        return self._channel.url
 
     def message(self, gid: str | None = None, **options: Unpack[MessageOptions]) -> Message:
         """A new message for this coordinator; arguments as `Message`, without the server."""
@@ -115,7 +115,7 @@ class Endpoint(Generic[L]):
         return Message(self, gid, **options)
 
 
-class TwoPhase(Endpoint[SyncLine]):
+class TwoPhase(Endpoint[SyncChannel]):
     """A coordinator for blocking code. Threads may share it; a child may use it after a fork.
 
     >>> with TwoPhase("http://localhost:36789", patience=3) as coordinator:
@@ -124,11 +124,11 @@ class TwoPhase(Endpoint[SyncLine]):
     'order-17'
     """
 
-    _kind = SyncLine
+    _kind = SyncChannel
 
     def close(self) -> None:
         """Close the idle connections. Messages may still be sent: it connects again."""
-        self._line.transport.close()
+        self._channel.transport.close()
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +137,7 @@ class TwoPhase(Endpoint[SyncLine]):
         self.close()
 
 
-class AsyncTwoPhase(Endpoint[AsyncLine]):
+class AsyncTwoPhase(Endpoint[AsyncChannel]):
     """A coordinator for asyncio. Every event loop that uses it gets connections of its own.
 
     >>> import asyncio
@@ -148,11 +148,11 @@ class AsyncTwoPhase(Endpoint[AsyncLine]):
     'order-17'
     """
 
-    _kind = AsyncLine
+    _kind = AsyncChannel
 
     async def aclose(self) -> None:
         """Close this event loop's connections. Messages may still be sent: it connects again."""
-        await self._line.transport.close()
+        await self._channel.transport.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -161,8 +161,8 @@ class AsyncTwoPhase(Endpoint[AsyncLine]):
         await self.aclose()
 
 
-def line_of(server: str | Endpoint[Any], instead: str) -> SyncLine:
-    """The line of blocking calls to a message's coordinator.
+def channel_of(server: str | Endpoint[Any], instead: str) -> SyncChannel:
+    """The channel of blocking calls to a message's coordinator.
 
     Arguments:
         instead: what to write where an event loop runs.
@@ -172,38 +172,38 @@ def line_of(server: str | Endpoint[Any], instead: str) -> SyncLine:
         EventLoopBlocked: an event loop runs in this thread.
     """
     if isinstance(server, str):
-        line = _shared(server)
+        channel = _shared(server)
     elif isinstance(server, TwoPhase):
-        line = server._line  # noqa: SLF001 -- of this module
+        channel = server._channel  # noqa: SLF001 -- of this module
     else:
         raise ConfigurationError("This message was made for AsyncTwoPhase: use the a… methods, or a TwoPhase.")
     # Where asyncio was never imported no loop runs, and importing it would cost more than all the rest.
     asyncio = sys.modules.get("asyncio")
     running = asyncio._get_running_loop() if asyncio is not None else None  # noqa: SLF001 -- the public one raises
-    if running is not None and not line.allow_event_loop:
+    if running is not None and not channel.allow_event_loop:
         raise EventLoopBlocked(
             remedy=f"Write `{instead}`, or run the blocking call in a thread (`asyncio.to_thread`, "
             "`run_in_threadpool`); in a notebook, TwoPhase(url, allow_event_loop=True) takes it."
         )
-    return line
+    return channel
 
 
-def aline_of(server: str | Endpoint[Any]) -> AsyncLine:
-    """`line_of` for asyncio."""
+def achannel_of(server: str | Endpoint[Any]) -> AsyncChannel:
+    """`channel_of` for asyncio."""
     if isinstance(server, str):
         return _ashared(server)
     if isinstance(server, AsyncTwoPhase):
-        return server._line  # noqa: SLF001 -- the same
+        return server._channel  # noqa: SLF001 -- the same
     raise ConfigurationError("This message was made for TwoPhase: use the methods without a…, or an AsyncTwoPhase.")
 
 
 @functools.lru_cache(maxsize=128)
-def _shared(url: str) -> SyncLine:
-    """The line behind every `Message(url)` of this process."""
-    return TwoPhase(url)._line  # noqa: SLF001 -- the same
+def _shared(url: str) -> SyncChannel:
+    """The channel behind every `Message(url)` of this process."""
+    return TwoPhase(url)._channel  # noqa: SLF001 -- the same
 
 
 @functools.lru_cache(maxsize=128)
-def _ashared(url: str) -> AsyncLine:
-    """The line behind every `Message(url)` of this process on asyncio."""
-    return AsyncTwoPhase(url)._line  # noqa: SLF001 -- the same
+def _ashared(url: str) -> AsyncChannel:
+    """The channel behind every `Message(url)` of this process on asyncio."""
+    return AsyncTwoPhase(url)._channel  # noqa: SLF001 -- the same

@@ -17,7 +17,7 @@ import msgspec
 from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.barrier.producer import begin_producer, mark, remove_producer, verify_producer, write_branches
 from twophase.client.draft import Draft, Progress, check_url_with, checked_url
-from twophase.client.transport.exchange import Encode, Patience, Pause, Send, Surroundings, exchange
+from twophase.client.transport.exchange import Encode, FlowRuntime, Patience, Pause, Send, exchange
 from twophase.client.transport.wire import HttpAnswer, Operation, encode_request
 from twophase.core import failpoint
 from twophase.core.errors import (
@@ -135,12 +135,12 @@ Command = (
 Flow = Generator[Command, Any, None]
 
 
-class Course(msgspec.Struct, frozen=True):
+class FlowContext(msgspec.Struct, frozen=True):
     """What every flow of one message needs."""
 
     draft: Draft
     patience: Patience
-    surroundings: Surroundings
+    runtime: FlowRuntime
     table: str = DEFAULT_TABLE
     allow_unsafe: bool = False
     encode: Encode = encode_request
@@ -152,7 +152,7 @@ class Course(msgspec.Struct, frozen=True):
     ) -> Generator[Send | Pause, HttpAnswer, int]:
         """One exchange with the coordinator about this message."""
         content = self.draft.content(branches=branches)
-        return exchange(content, operation, self.patience, self.surroundings, self._encode_once)
+        return exchange(content, operation, self.patience, self.runtime, self._encode_once)
 
     def _encode_once(self, content: Content, operation: Operation) -> bytes:
         """The body of a request: a submit nearly always says what its prepare said, and so in the same bytes."""
@@ -173,30 +173,30 @@ class Opening(msgspec.Struct, frozen=True):
     token: str
 
 
-def prepare_for_transaction(course: Course, check_url: str) -> Generator[Command, Any, Opening]:
+def prepare_for_transaction(context: FlowContext, check_url: str) -> Generator[Command, Any, Opening]:
     """Read the identity and prepare; the business must not run when this raises.
 
     Raises:
         MessageUsedTwice, InvalidRequest, NotPrepared, and what the coordinator refuses with.
     """
-    draft = course.draft
+    draft = context.draft
     checked_url("check", check_url)
     if not draft.branches and not draft.options.open:
         raise InvalidRequest("the message has no branch; add one, or make it with open=True.", gid=draft.gid)
-    if draft.options.open and not course.explicit_verdict:
+    if draft.options.open and not context.explicit_verdict:
         raise InvalidRequest(
             "open=True needs explicit_verdict=True: another library's check-back would not tell the branches added.",
             gid=draft.gid,
         )
     draft.take()  # not before: what is refused above may be corrected and tried again
-    identity: str = yield ReadIdentity(course.table, course.allow_unsafe)
+    identity: str = yield ReadIdentity(context.table, context.allow_unsafe)
     draft.check_url = check_url_with(identity, check_url)
-    if draft.options.explicit_verdict is not course.explicit_verdict:
-        draft.options = msgspec.structs.replace(draft.options, explicit_verdict=course.explicit_verdict)
+    if draft.options.explicit_verdict is not context.explicit_verdict:
+        draft.options = msgspec.structs.replace(draft.options, explicit_verdict=context.explicit_verdict)
     draft.fixed = len(draft.branches)
-    asked_ms = course.surroundings.wall_ms()
+    asked_ms = context.runtime.wall_ms()
     try:
-        said_ms: int = yield from course.request(Operation.PREPARE)
+        said_ms: int = yield from context.request(Operation.PREPARE)
     except (CoordinatorUnreachable, ServerFault) as error:
         text = f"{error.message} The local transaction was not started."
         raise NotPrepared(text, gid=draft.gid) from error.__cause__
@@ -207,10 +207,10 @@ def prepare_for_transaction(course: Course, check_url: str) -> Generator[Command
     draft.prepared_at_ms = said_ms or asked_ms
     if failpoint.ARMED:
         failpoint.reach("producer.after_prepare")
-    return Opening(identity, course.surroundings.random_bytes(TOKEN_BYTES).hex())
+    return Opening(identity, context.runtime.random_bytes(TOKEN_BYTES).hex())
 
 
-def transaction(course: Course, check_url: str) -> Flow:
+def transaction(context: FlowContext, check_url: str) -> Flow:
     """The whole sequence around a local transaction that the driver opens and ends.
 
     Ends without raising when the business' own exception is to propagate: it is rolled back for certain.
@@ -221,8 +221,8 @@ def transaction(course: Course, check_url: str) -> Flow:
         ContraryDecision: committed, yet the coordinator holds the message failed.
         NotYetDelivered: committed; with wait_result, not all branches have succeeded.
     """
-    opening = yield from prepare_for_transaction(course, check_url)
-    ours = Attempt(course, opening)
+    opening = yield from prepare_for_transaction(context, check_url)
+    ours = Attempt(context, opening)
     try:
         yield from ours.begin()
         seen: BaseException | None = yield Business()
@@ -247,10 +247,10 @@ class Attempt:
 
     dialect: Dialect
 
-    def __init__(self, course: Course, opening: Opening) -> None:
+    def __init__(self, context: FlowContext, opening: Opening) -> None:
         """Nothing has begun."""
-        self.course = course
-        self.draft = course.draft
+        self.context = context
+        self.draft = context.draft
         self.opening = opening
         self.begun = False
 
@@ -259,14 +259,14 @@ class Attempt:
         draft = self.draft
         dialect = self.dialect = yield Begin()
         self.begun = True
-        row = (self.course.table, draft.gid, self.opening.token, draft.prepared_at_ms)
-        identity, allow_unsafe = self.opening.identity, self.course.allow_unsafe
+        row = (self.context.table, draft.gid, self.opening.token, draft.prepared_at_ms)
+        identity, allow_unsafe = self.opening.identity, self.context.allow_unsafe
         try:
             yield Rule(
                 begin_producer(dialect, *row, identity=identity, allow_unsafe=allow_unsafe, is_open=draft.options.open)
             )
         except DatabaseSwitched:
-            yield DistrustIdentity(self.course.table)
+            yield DistrustIdentity(self.context.table)
             raise
         if failpoint.ARMED:
             failpoint.reach("producer.after_barrier_row")
@@ -279,7 +279,7 @@ class Attempt:
         that was not made here, which is not aborted.
         """
         draft = self.draft
-        yield Rule(remove_producer(self.dialect, self.course.table, draft.gid, self.opening.token))
+        yield Rule(remove_producer(self.dialect, self.context.table, draft.gid, self.opening.token))
         if draft.gid_is_ours:
             yield from self._abort()
 
@@ -291,14 +291,14 @@ class Attempt:
         if added:
             # What could not be submitted must not be committed: no check-back would get it through either.
             content = draft.content()
-            draft.encoded = (content, self.course.encode(content, _SUBMIT))
+            draft.encoded = (content, self.context.encode(content, _SUBMIT))
         if draft.options.open:
-            row = (self.course.table, draft.gid, self.opening.token)
+            row = (self.context.table, draft.gid, self.opening.token)
             yield Rule(write_branches(self.dialect, *row, encode_branches(added)))
 
     def last_look(self) -> Steps[None]:
         """Verify, as the very last statements before COMMIT, that the row is still this transaction's (rule 2)."""
-        yield from verify_producer(self.dialect, self.course.table, self.draft.gid, self.opening.token)
+        yield from verify_producer(self.dialect, self.context.table, self.draft.gid, self.opening.token)
         if failpoint.ARMED:
             failpoint.reach("producer.before_commit")
 
@@ -341,7 +341,7 @@ class Attempt:
         if isinstance(seen, OpenTransaction | AutocommitRefused | UnsupportedEngine) and not self.begun:
             return  # this connection cannot be asked either; the check-back will find no row and bar the message
         answer: CheckBackAnswer = yield AskBarrier(
-            draft.gid, draft.prepared_at_ms, self.opening.identity, self.course.table
+            draft.gid, draft.prepared_at_ms, self.opening.identity, self.context.table
         )
         if answer.verdict is Verdict.ROLLED_BACK:
             draft.progress = Progress.ROLLED_BACK
@@ -399,7 +399,7 @@ class Attempt:
         if failpoint.ARMED:
             failpoint.reach("producer.before_submit")
         try:
-            yield from self.course.request(Operation.SUBMIT, branches)
+            yield from self.context.request(Operation.SUBMIT, branches)
         except ContraryDecision as error:
             raise ContraryDecision(
                 f"the local transaction is committed, but the coordinator holds the message failed: {error.message}",
@@ -426,7 +426,7 @@ class Attempt:
 
     def _abort(self) -> Flow:
         try:
-            yield from self.course.request(Operation.ABORT)
+            yield from self.context.request(Operation.ABORT)
         except TwophaseError as error:
             log.warning(
                 "rolled back, but abort did not get through (%s); the check-back will see it",

@@ -203,14 +203,14 @@ def _after_transaction_end(session: Any, transaction: Any) -> None:
         raise first
 
 
-def join(course: flow.Course, check_url: str, session: Any, transport: Transport, identities: Identities) -> None:
+def join(context: flow.FlowContext, check_url: str, session: Any, transport: Transport, identities: Identities) -> None:
     """Prepare, write the barrier row into the Session's transaction, and follow it (`Message.join`)."""
     session = _usable(session)
-    _enter(course, check_url, _JoinDriver(session, transport, identities), session)
+    _enter(context, check_url, _JoinDriver(session, transport, identities), session)
 
 
 async def ajoin(
-    course: flow.Course, check_url: str, session: Any, transport: AsyncTransport, identities: Identities
+    context: flow.FlowContext, check_url: str, session: Any, transport: AsyncTransport, identities: Identities
 ) -> None:
     """`join` for an AsyncSession (`Message.ajoin`)."""
     if not hasattr(session, "run_sync") or not hasattr(session, "sync_session"):
@@ -219,21 +219,21 @@ async def ajoin(
     def enter(sync_session: Any) -> None:
         sync_session = _usable(sync_session)
         driver = _GreenletDriver(sync_session, _GreenletTransport(transport), identities)
-        _enter(course, check_url, driver, sync_session)
+        _enter(context, check_url, driver, sync_session)
 
     await session.run_sync(enter)
 
 
-def _enter(course: flow.Course, check_url: str, driver: _JoinDriver, session: Any) -> None:
-    opening = driver.play(flow.prepare_for_transaction(course, check_url))
-    attempt = flow.Attempt(course, opening)
+def _enter(context: flow.FlowContext, check_url: str, driver: _JoinDriver, session: Any) -> None:
+    opening = driver.play(flow.prepare_for_transaction(context, check_url))
+    attempt = flow.Attempt(context, opening)
     try:
         driver.play(attempt.begin())
     except (DatabaseSwitched, BeginDeadlinePassed) as error:
         # The row is written, and the application may catch this and commit.
         driver.play(attempt.withdraw())
         if isinstance(error, DatabaseSwitched):
-            raise DatabaseSwitched(_SWITCHED, gid=course.draft.gid) from None
+            raise DatabaseSwitched(_SWITCHED, gid=context.draft.gid) from None
         error.fate = Fate.NOT_STARTED  # of the message: the Session's transaction goes on
         raise
     _follow(session, _Joined(attempt, driver, session))

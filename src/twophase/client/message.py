@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from twophase.barrier.effect import await_end, require_blocking, require_ended
-from twophase.client import by_hand, flow
+from twophase.client import flow, manual
+from twophase.client.channel import Channel, speaks_grpc
 from twophase.client.draft import Draft, Progress, checked_headers, count, milliseconds, time_ms
-from twophase.client.endpoints import Endpoint, aline_of, line_of
+from twophase.client.endpoints import Endpoint, achannel_of, channel_of
 from twophase.client.joined import ajoin, join
-from twophase.client.line import Line, speaks_grpc
 from twophase.client.sync import SURROUNDINGS
 from twophase.client.transaction import LocalTransaction
 from twophase.core import limits
@@ -206,12 +206,12 @@ class Message:
         """
 
         def driver() -> SyncDriver:
-            line = line_of(self._server, "async with message.transaction(…)")
-            return line.driver(flow.transaction(self._course(line, table, explicit_verdict), check), engine)
+            channel = channel_of(self._server, "async with message.transaction(…)")
+            return channel.driver(flow.transaction(self._context(channel, table, explicit_verdict), check), engine)
 
         def adriver() -> AsyncDriver:
-            line = aline_of(self._server)
-            return line.driver(flow.transaction(self._course(line, table, explicit_verdict), check), engine)
+            channel = achannel_of(self._server)
+            return channel.driver(flow.transaction(self._context(channel, table, explicit_verdict), check), engine)
 
         return LocalTransaction(engine, driver, adriver)
 
@@ -300,15 +300,15 @@ class Message:
         Raises: what `transaction` raises when entered; `session.commit()` and `session.rollback()` then raise what it
             raises when left.
         """
-        line = line_of(self._server, "await message.ajoin(…)")
-        join(self._course(line, table, explicit_verdict), check, session, line.transport, line.identities)
+        channel = channel_of(self._server, "await message.ajoin(…)")
+        join(self._context(channel, table, explicit_verdict), check, session, channel.transport, channel.identities)
         return self
 
     async def ajoin(self, session: Any, check: str, *, table: str | None = None, explicit_verdict: bool = True) -> Self:
         """`join` for an AsyncSession."""
-        line = aline_of(self._server)
-        course = self._course(line, table, explicit_verdict)
-        await ajoin(course, check, session, line.transport, line.identities)
+        channel = achannel_of(self._server)
+        context = self._context(channel, table, explicit_verdict)
+        await ajoin(context, check, session, channel.transport, channel.identities)
         return self
 
     def prepare(self, check: str, *, explicit_verdict: bool = True) -> Self:
@@ -324,8 +324,8 @@ class Message:
             CoordinatorUnreachable: not known whether it arrived; repeating is safe.
             ContentConflict, StateConflict, Overloaded, ShuttingDown, …: what the coordinator refuses with.
         """
-        line = line_of(self._server, "await message.aprepare(…)")
-        line.driver(by_hand.prepare(self._course(line), check, explicit_verdict=explicit_verdict)).start()
+        channel = channel_of(self._server, "await message.aprepare(…)")
+        channel.driver(manual.prepare(self._context(channel), check, explicit_verdict=explicit_verdict)).start()
         return self
 
     def submit(self) -> Self:
@@ -339,8 +339,8 @@ class Message:
             ContraryDecision: the coordinator holds it failed.
             ContentConflict, ForgottenMessage, Overloaded, …: what else the coordinator refuses with.
         """
-        line = line_of(self._server, "await message.asubmit(…)")
-        line.driver(by_hand.submit(self._course(line))).start()
+        channel = channel_of(self._server, "await message.asubmit(…)")
+        channel.driver(manual.submit(self._context(channel))).start()
         return self
 
     def abort(self) -> Self:
@@ -352,41 +352,41 @@ class Message:
             ContraryDecision: it is submitted.
             CoordinatorUnreachable: not known whether it arrived; repeating is safe.
         """
-        line = line_of(self._server, "await message.aabort(…)")
-        line.driver(by_hand.abort(self._course(line))).start()
+        channel = channel_of(self._server, "await message.aabort(…)")
+        channel.driver(manual.abort(self._context(channel))).start()
         return self
 
     async def aprepare(self, check: str, *, explicit_verdict: bool = True) -> Self:
         """`prepare` for asyncio; raises the same."""
-        line = aline_of(self._server)
-        await line.driver(by_hand.prepare(self._course(line), check, explicit_verdict=explicit_verdict)).start()
+        channel = achannel_of(self._server)
+        await channel.driver(manual.prepare(self._context(channel), check, explicit_verdict=explicit_verdict)).start()
         return self
 
     async def asubmit(self) -> Self:
         """`submit` for asyncio; raises the same."""
-        line = aline_of(self._server)
-        await line.driver(by_hand.submit(self._course(line))).start()
+        channel = achannel_of(self._server)
+        await channel.driver(manual.submit(self._context(channel))).start()
         return self
 
     async def aabort(self) -> Self:
         """`abort` for asyncio; raises the same."""
-        line = aline_of(self._server)
-        await line.driver(by_hand.abort(self._course(line))).start()
+        channel = achannel_of(self._server)
+        await channel.driver(manual.abort(self._context(channel))).start()
         return self
 
-    def _course(
+    def _context(
         self,
-        line: Line,
+        channel: Channel,
         table: str | None = None,
         explicit_verdict: bool = True,  # noqa: FBT001, FBT002 -- handed on
-    ) -> flow.Course:
-        return flow.Course(
+    ) -> flow.FlowContext:
+        return flow.FlowContext(
             self._draft,
-            line.patience,
+            channel.patience,
             SURROUNDINGS,
-            table or line.barrier_table,
-            line.allow_unsafe_database,
-            line.encode,
+            table or channel.barrier_table,
+            channel.allow_unsafe_database,
+            channel.encode,
             explicit_verdict,
         )
 

@@ -28,7 +28,7 @@ from twophase.client.flow import (
     Rule,
 )
 from twophase.client.identity import require_idle
-from twophase.client.transport.exchange import Pause, Send, Surroundings
+from twophase.client.transport.exchange import FlowRuntime, Pause, Send
 from twophase.core.errors import TwophaseError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("twophase.client")
 
-SURROUNDINGS = Surroundings(
+SURROUNDINGS = FlowRuntime(
     wall_ms=lambda: time.time_ns() // 1_000_000,
     monotonic_ms=lambda: time.monotonic() * 1000,
     random_bytes=os.urandom,

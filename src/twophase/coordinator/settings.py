@@ -45,7 +45,7 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     Check-backs have as many again of their own.
     """
     in_flight_per_destination_max: int = 256
-    lane_waiting_max: int = 10_000
+    queue_waiting_max: int = 10_000
     """Calls that wait for their destination; beyond, messages are tried again later."""
 
     waiting_max: int = 20_000

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.status import Ended, Status, ended
-from twophase.http.wheel import TimeoutWheel
+from twophase.http_client.wheel import TimeoutWheel
 
 
 class Endless(Protocol):

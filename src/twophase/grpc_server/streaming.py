@@ -15,7 +15,7 @@ from twophase.grpc_server.http2.frames import DEFAULT_WINDOW
 from twophase.grpc_server.http2.stream import Peer, Stream
 from twophase.grpc_server.incoming import Incoming
 from twophase.grpc_server.status import HEADERS, Ended, Status, ended, framed, trailers
-from twophase.http.wheel import Slot
+from twophase.http_client.wheel import Slot
 
 _WIDEN_AT: Final = DEFAULT_WINDOW // 2
 

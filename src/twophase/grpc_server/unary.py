@@ -14,7 +14,7 @@ from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.http2.stream import Peer, Stream
 from twophase.grpc_server.incoming import PREFIX_BYTES, Incoming
 from twophase.grpc_server.status import Ended, Metadata, Status, ended
-from twophase.http.wheel import Slot
+from twophase.http_client.wheel import Slot
 
 
 class UnaryCall(Stream):

@@ -11,7 +11,7 @@ from twophase.coordinator.dispatch.alerts import IN_FLIGHT_MAX, Alerts, webhook_
 from twophase.coordinator.observer import Observer
 from twophase.core.errors import ConfigurationError
 from twophase.destinations.http import HttpDestination
-from twophase.http.client import HttpClient
+from twophase.http_client.client import HttpClient
 from twophase.server.settings import Settings
 
 

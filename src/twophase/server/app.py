@@ -31,23 +31,23 @@ from twophase.destinations.base import Destination
 from twophase.destinations.grpc import GrpcDestination
 from twophase.destinations.http import HttpDestination
 from twophase.destinations.jsonrpc import JsonRpcDestination
-from twophase.http.client import HttpClient
+from twophase.http_client.client import HttpClient
 from twophase.server import logs
 from twophase.server.alerting import alerts_of
-from twophase.server.doors import grpc_port
-from twophase.server.doors.dtm_http import HOT_OPERATIONS, ColdRoutes, application
-from twophase.server.doors.dtm_jsonrpc import JsonRpcDoor
-from twophase.server.doors.grpc_port import GrpcPort
-from twophase.server.doors.many_http import ManyDoor
-from twophase.server.doors.messages_http import operators
-from twophase.server.doors.openapi import OpenApiDoor
-from twophase.server.doors.operation import Served
-from twophase.server.doors.probes_http import ProbesDoor
-from twophase.server.doors.status_http import StatusDoor
-from twophase.server.doors.takeover import TakeoverDoor
-from twophase.server.doors.topics_http import TopicRoutes
-from twophase.server.formats.decode import Decoder
-from twophase.server.formats.trace import TraceHeaders, names_of
+from twophase.server.api import grpc_port
+from twophase.server.api.dtm_http import HOT_OPERATIONS, ColdRoutes, application
+from twophase.server.api.dtm_jsonrpc import JsonRpcDoor
+from twophase.server.api.grpc_port import GrpcPort
+from twophase.server.api.many_http import ManyDoor
+from twophase.server.api.messages_http import operators
+from twophase.server.api.openapi import OpenApiDoor
+from twophase.server.api.operation import Served
+from twophase.server.api.probes_http import ProbesDoor
+from twophase.server.api.status_http import StatusDoor
+from twophase.server.api.takeover import TakeoverDoor
+from twophase.server.api.topics_http import TopicRoutes
+from twophase.server.codecs.decode import Decoder
+from twophase.server.codecs.trace import TraceHeaders, names_of
 from twophase.server.http_port.listener import Listener
 from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics

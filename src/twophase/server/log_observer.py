@@ -14,7 +14,7 @@ from twophase.coordinator.dispatch.alerts import AlertResult
 from twophase.coordinator.dispatch.evidence import tellable
 from twophase.core.credentials import without_credentials
 from twophase.core.verdict import BranchResult, Verdict
-from twophase.server.formats.query import timestamp
+from twophase.server.codecs.query import timestamp
 from twophase.server.metrics import Metrics
 from twophase.stores.base import Attempt, AttemptKind, Purged
 

@@ -23,7 +23,7 @@ from twophase.core.credentials import without_credentials
 from twophase.core.errors import ConfigurationError
 from twophase.core.limits import ATTEMPTS_MAX, BEGIN_DEADLINE_MS
 from twophase.core.schedule import Schedule
-from twophase.server.formats.trace import DEFAULT_NAMES, names_of
+from twophase.server.codecs.trace import DEFAULT_NAMES, names_of
 from twophase.server.http_port.port import Timeouts
 
 PREFIX: Final = "TWOPHASE_"
@@ -180,9 +180,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     in_flight_per_destination_max: Annotated[
         Count, Meta(description="most branch calls in progress to one destination")
     ] = _BOUNDS.in_flight_per_destination_max
-    lane_waiting_max: Annotated[
+    queue_waiting_max: Annotated[
         Count, Meta(description="most calls queued for one destination; further messages are tried again later")
-    ] = _BOUNDS.lane_waiting_max
+    ] = _BOUNDS.queue_waiting_max
     waiting_max: Annotated[
         Count, Meta(description="most changes queued for the store; beyond that, requests are answered 503")
     ] = _BOUNDS.waiting_max
@@ -228,7 +228,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             timeout_to_fail_ms=self.timeout_to_fail_ms,
             in_flight_max=self.in_flight_max,
             in_flight_per_destination_max=self.in_flight_per_destination_max,
-            lane_waiting_max=self.lane_waiting_max,
+            queue_waiting_max=self.queue_waiting_max,
             waiting_max=self.waiting_max,
             flush_items_max=self.flush_items_max,
             active_max=self.active_max,

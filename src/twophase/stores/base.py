@@ -76,7 +76,7 @@ class LiveRow(msgspec.Struct, frozen=True):
     parked: bool
     done: int
     body: bytes
-    mine: bool = True
+    owned: bool = True
 
 
 class HistoryRow(msgspec.Struct, frozen=True):

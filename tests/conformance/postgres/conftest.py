@@ -66,7 +66,7 @@ async def somebody_waits_for(raw: Raw) -> None:
 async def asked(store: PostgresStore) -> AsyncIterator[list[str]]:
     """What the store says to the database meanwhile on the connection that writes, one entry a round trip."""
     statements: list[str] = []
-    connection = store._lane._connection
+    connection = store._reconnecting._connection
     assert connection is not None
 
     def note(query: Any) -> None:

@@ -48,7 +48,7 @@ async def test_whoever_takes_a_place_ends_what_the_holder_before_may_still_send(
     assert second.place == (1, 1)
     with pytest.raises(StoreFenced):
         await flush(first, abort("a"))
-    assert (await live(second, "a")).mine
+    assert (await live(second, "a")).owned
 
 
 async def test_a_start_neither_takes_nor_waits_for_a_place_that_is_held(join: Join, raw: Raw, clock: SetClock) -> None:

@@ -15,7 +15,7 @@ from tests.conformance.postgres.conftest import Join, Raw, somebody_waits_for
 from tests.servers.proxy import Cut, Proxy
 from twophase.core.errors import StoreFenced, StoreUnavailable
 from twophase.stores.base import Batch
-from twophase.stores.postgres import PostgresStore, lane
+from twophase.stores.postgres import PostgresStore, reconnecting
 from twophase.stores.postgres.connection import Connection, connect
 
 SHORT_MS = 2_000
@@ -117,8 +117,8 @@ async def test_a_flush_without_an_answer_is_unknown_whatever_went_wrong_before_i
             raise refusals.pop()
         return await connect(url, 10 * wait_ms, timeout_s)  # so that it is the caller who gives up first
 
-    monkeypatch.setattr(lane, "connect", crowded_once)
-    store._lane.drop()
+    monkeypatch.setattr(reconnecting, "connect", crowded_once)
+    store._reconnecting.drop()
     with raw.transaction():
         raw.execute("select from message where gid = 'old' for update")
         with pytest.raises(StoreUnavailable, match=r"sorry, too many clients.*Fate: undecided"):
@@ -216,7 +216,7 @@ async def test_adoption_whose_answer_was_lost_says_that_something_came(
     proxy.cut_around(b"twophase_adopt", Cut.BEFORE_REPLY)
     assert await store.adopt(10) >= 1
 
-    assert (await live(store, "theirs")).mine
+    assert (await live(store, "theirs")).owned
 
 
 async def test_a_deadlock_is_tried_again(join: Join, raw: Raw) -> None:

@@ -39,7 +39,7 @@ async def test_each_sees_to_its_own_rows_and_knows_the_others(join: Join) -> Non
     await flush(two, prepare("b"))
 
     assert (await due(one), await due(two)) == (["a"], ["b"])
-    assert ((await live(one, "a")).mine, (await live(one, "b")).mine) == (True, False)
+    assert ((await live(one, "a")).owned, (await live(one, "b")).owned) == (True, False)
     assert (await two.overview()).prepared == 2
 
 
@@ -53,7 +53,7 @@ async def test_a_change_moves_the_row_to_whoever_made_it(join: Join) -> None:
     assert await one.moved([("a", 1)]) == {"a"}
     refused = (await flush(one, abort("a"))).refused[0]
     assert isinstance(refused, LiveRow)
-    assert (refused.mine, refused.version) == (False, 2)
+    assert (refused.owned, refused.version) == (False, 2)
 
 
 async def test_a_redirect_moves_the_row_and_its_address_goes_with_whoever_adopts_it(
@@ -67,11 +67,11 @@ async def test_a_redirect_moves_the_row_and_its_address_goes_with_whoever_adopts
     assert await one.moved([("a", 1)]) == {"a"}
     refused = (await flush(one, Redirect("a", 1, 5, 0, b"too late"))).refused[0]
     assert isinstance(refused, LiveRow)
-    assert (refused.mine, refused.version, refused.body) == (False, 2, b"elsewhere")
+    assert (refused.owned, refused.version, refused.body) == (False, 2, b"elsewhere")
     await two.stop()
     assert await one.adopt(ALL) == 1
     row = await live(one, "a")
-    assert (row.mine, row.body) == (True, b"elsewhere")
+    assert (row.owned, row.body) == (True, b"elsewhere")
 
 
 async def test_a_fenced_node_redirects_nothing(join: Join, clock: SetClock) -> None:
@@ -108,7 +108,7 @@ async def test_rows_of_a_place_given_back_are_adopted_at_once_when_nobody_takes_
     assert await two.adopt(ALL, end_tenures=False) == 2
     assert await due(two) == ["a"]
     assert ((await live(two, "a")).version, (await live(two, "parked")).version) == (1, 2)
-    assert (await live(two, "parked")).mine
+    assert (await live(two, "parked")).owned
     assert (await join()).place == (1, 2), "the tenure has ended with that"
 
 
@@ -316,7 +316,7 @@ async def test_who_has_adopted_rows_does_not_wait_for_those_of_another_who_adopt
         assert await asyncio.wait_for(three.adopt(ALL), 20) == 1
     assert await adopting == 1
     assert (await due(two), await due(three)) == (["a", "due"], [])
-    assert (await live(three, "parked")).mine
+    assert (await live(three, "parked")).owned
 
 
 async def test_who_waits_for_rows_of_others_keeps_none_of_them_from_its_owner(

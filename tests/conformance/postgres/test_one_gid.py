@@ -33,7 +33,7 @@ async def test_an_insert_that_waits_for_an_end_sees_the_history_that_came_with_i
     assert result.refused == {0: row}
     assert row.body == b"first"
     assert raw.execute("select count(*) from message where gid = 'g'").fetchone() == (0,)
-    assert (await live(two, "beside")).mine
+    assert (await live(two, "beside")).owned
 
 
 async def test_what_is_on_its_way_into_history_is_read_as_it_was_or_as_it_is(join: Join, raw: Raw) -> None:

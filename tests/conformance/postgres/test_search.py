@@ -78,5 +78,5 @@ async def test_what_is_due_later_is_told_of_every_tenure(join: Join, clock: SetC
     rows = await two.later((-1, ""), 4)
 
     assert [row.gid for row in rows] == ["a1", "b2", "a3", "b4"]
-    assert [row.mine for row in rows] == [False, True, False, True]
+    assert [row.owned for row in rows] == [False, True, False, True]
     assert [row.gid for row in await three.later((rows[-1].due_ms, "b4"), 9)] == ["a5", "c"]

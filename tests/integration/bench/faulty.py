@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from twophase.http import HttpClient
+from twophase.http_client import HttpClient
 
 _YES = b'{"dtm_result":"SUCCESS"}'
 

@@ -11,7 +11,7 @@ from benchmarks.load.measurement import Measurement
 from benchmarks.load.run import Run
 from benchmarks.load.workload import Mode, Workload
 from tests.integration.bench.faulty import Faults, faulty_server
-from twophase.http.address import parse_address
+from twophase.http_client.address import parse_address
 
 _SHORT = Workload(connections=8, seconds=0.5, warmup_s=0.1, drain_s=1.0)
 

@@ -102,7 +102,7 @@ async def _plans(database: Database, store: PostgresStore, name: str, heard: lis
         adopting = asyncio.create_task(store.adopt(500))
         await somebody_waits_for(another)
     assert await adopting == 100, "rows that somebody changes are waited for, and met again"
-    store._lane.drop()  # a lost connection is settled; only now, since the plans that it keeps go with it
+    store._reconnecting.drop()  # a lost connection is settled; only now, since the plans that it keeps go with it
     await store.heartbeat()
     return list({msgspec.json.encode(plan): plan for plan in heard}.values())
 

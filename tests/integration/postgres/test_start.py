@@ -36,7 +36,7 @@ from twophase.core.errors import (
     UnsafeDurability,
 )
 from twophase.server.app import EXIT_CONFIGURATION, EXIT_STORE
-from twophase.stores.postgres import PostgresStore, connection, places, schema
+from twophase.stores.postgres import PostgresStore, connection, node_slots, schema
 
 pytestmark = pytest.mark.postgres
 
@@ -114,7 +114,7 @@ async def test_a_host_that_swallows_everything_is_given_up_within_the_bound(
     assert watch.waited_s < WAIT_MS / 1000 + 1
 
 
-@pytest.mark.parametrize(("module", "step"), [(schema, "identify"), (schema, "_lock"), (places, "take")])
+@pytest.mark.parametrize(("module", "step"), [(schema, "identify"), (schema, "_lock"), (node_slots, "take")])
 async def test_a_database_that_falls_silent_in_the_middle_of_a_start_is_given_up_within_the_bound(
     dsn_through_proxy: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
 ) -> None:
@@ -246,7 +246,7 @@ async def test_a_role_that_need_not_wait_for_the_disk_is_made_to_wait(database: 
     store = PostgresStore(database.dsn)
     await store.start()
 
-    writing = await store._lane.connected(store._lane.deadline())
+    writing = await store._reconnecting.connected(store._reconnecting.deadline())
 
     assert await writing.fetchval("show synchronous_commit") == "on"
     await store.stop()

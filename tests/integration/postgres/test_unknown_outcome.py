@@ -110,7 +110,7 @@ async def test_a_driver_that_is_surprised_by_a_closed_socket_has_lost_its_connec
         raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
 
     with pytest.raises(ConnectionError, match="handler is closed"):
-        await store._lane.within(store._lane.deadline(), write())
+        await store._reconnecting.within(store._reconnecting.deadline(), write())
 
     assert (await flush(store, prepare("after"))).refused == {}
 

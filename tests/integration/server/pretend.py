@@ -17,8 +17,8 @@ from twophase.coordinator.state.active_message import OnReply, Reply
 from twophase.coordinator.view import MessageView
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
-from twophase.server.doors.dtm_http import ColdRoutes, application
-from twophase.server.formats.decode import Decoder
+from twophase.server.api.dtm_http import ColdRoutes, application
+from twophase.server.codecs.decode import Decoder
 from twophase.server.http_port.connection import Connection
 from twophase.server.http_port.listener import Listener
 from twophase.server.http_port.port import Timeouts

@@ -32,8 +32,8 @@ from twophase.core.lifecycle import State
 from twophase.core.message import Durability, Options
 from twophase.core.verdict import BranchResult
 from twophase.grpc_wire.messages import Request, encode_request, parse_gid
-from twophase.server.doors.dtm_grpc import GrpcDoor
-from twophase.server.formats.decode import Decoder
+from twophase.server.api.dtm_grpc import GrpcApi
+from twophase.server.codecs.decode import Decoder
 
 Code = grpc.StatusCode
 
@@ -280,9 +280,9 @@ ANSWERS = [
 
 
 @pytest.fixture
-async def pretended() -> AsyncIterator[tuple[PretendCoordinator, GrpcDoor, Dtm]]:
+async def pretended() -> AsyncIterator[tuple[PretendCoordinator, GrpcApi, Dtm]]:
     coordinator, refused = PretendCoordinator(), list[str]()
-    door = GrpcDoor(coordinator, Decoder(lambda url: None), StoppedClock(), on_refused=refused.append)
+    door = GrpcApi(coordinator, Decoder(lambda url: None), StoppedClock(), on_refused=refused.append)
     url = await door.start("127.0.0.1", 0)
     async with grpc.aio.insecure_channel(url.removeprefix("grpc://")) as channel:
         yield coordinator, door, Dtm(channel)
@@ -292,7 +292,7 @@ async def pretended() -> AsyncIterator[tuple[PretendCoordinator, GrpcDoor, Dtm]]
 
 @pytest.mark.parametrize(("reply", "code", "ours"), ANSWERS)
 async def test_every_refusal_has_the_code_that_dtms_clients_know(
-    pretended: tuple[PretendCoordinator, GrpcDoor, Dtm], reply: Reply, code: Code, ours: str
+    pretended: tuple[PretendCoordinator, GrpcApi, Dtm], reply: Reply, code: Code, ours: str
 ) -> None:
     coordinator, _, dtm = pretended
     coordinator.answer = lambda gid: reply
@@ -302,7 +302,7 @@ async def test_every_refusal_has_the_code_that_dtms_clients_know(
 
 
 async def test_a_fault_of_the_server_is_told_without_its_insides(
-    pretended: tuple[PretendCoordinator, GrpcDoor, Dtm],
+    pretended: tuple[PretendCoordinator, GrpcApi, Dtm],
 ) -> None:
     coordinator, _, dtm = pretended
 
@@ -317,7 +317,7 @@ async def test_a_fault_of_the_server_is_told_without_its_insides(
 
 
 async def test_a_client_that_gives_up_leaves_its_request_to_the_coordinator(
-    pretended: tuple[PretendCoordinator, GrpcDoor, Dtm],
+    pretended: tuple[PretendCoordinator, GrpcApi, Dtm],
 ) -> None:
     coordinator, _, dtm = pretended
     coordinator.holds = True
@@ -335,7 +335,7 @@ async def test_a_client_that_gives_up_leaves_its_request_to_the_coordinator(
 
 
 async def test_a_deadline_leaves_the_request_to_the_coordinator(
-    pretended: tuple[PretendCoordinator, GrpcDoor, Dtm],
+    pretended: tuple[PretendCoordinator, GrpcApi, Dtm],
 ) -> None:
     coordinator, _, dtm = pretended
     coordinator.holds = True
@@ -349,7 +349,7 @@ async def test_a_deadline_leaves_the_request_to_the_coordinator(
 
 
 async def test_draining_ends_what_is_under_way_and_takes_no_more(
-    pretended: tuple[PretendCoordinator, GrpcDoor, Dtm],
+    pretended: tuple[PretendCoordinator, GrpcApi, Dtm],
 ) -> None:
     coordinator, door, dtm = pretended
     coordinator.holds = True
@@ -414,7 +414,7 @@ async def test_the_default_port_is_left_out_where_it_is_taken(
 ) -> None:
     own = KeptPort()
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setattr("twophase.server.doors.grpc_port.DEFAULT_PORT", taken.getsockname()[1])
+        monkeypatch.setattr("twophase.server.api.grpc_port.DEFAULT_PORT", taken.getsockname()[1])
         async with running(tmp_path, grpc_port=setting, http_port=own.number) as one:
             assert one.server.urls == [f"http://127.0.0.1:{own.number}"]
     own.release()
@@ -423,7 +423,7 @@ async def test_the_default_port_is_left_out_where_it_is_taken(
 async def test_without_grpcio_a_port_that_was_asked_for_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twophase.server.doors.grpc_port.installed", lambda: False)
+    monkeypatch.setattr("twophase.server.api.grpc_port.installed", lambda: False)
     with pytest.raises(ConfigurationError, match=r"pip install 'twophase\[grpc\]'"):
         async with running(tmp_path, grpc_port=0):
             pass
@@ -432,7 +432,7 @@ async def test_without_grpcio_a_port_that_was_asked_for_is_refused(
 async def test_connections_and_requests_are_bounded(tmp_path: Path) -> None:
     coordinator = PretendCoordinator()
     coordinator.holds = True
-    door = GrpcDoor(
+    door = GrpcApi(
         coordinator,
         Decoder(lambda url: None),
         StoppedClock(),

@@ -14,10 +14,10 @@ from starlette.routing import Route
 
 from tests.integration.server.pretend import Client, get
 from tests.integration.server.running import running
+from twophase.server.api.dtm_http import HOT_OPERATIONS
+from twophase.server.api.openapi import FIELDS, OPENAPI_PATH, document
 from twophase.server.app import Server
-from twophase.server.doors.dtm_http import HOT_OPERATIONS
-from twophase.server.doors.openapi import FIELDS, OPENAPI_PATH, document
-from twophase.server.formats.wire import WireRequest
+from twophase.server.codecs.wire import WireRequest
 from twophase.server.http_port.parser import ROUTES
 from twophase.server.settings import Settings
 

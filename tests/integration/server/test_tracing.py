@@ -1,4 +1,4 @@
-"""The trace of a request is found again in every call of its message: three doors, three kinds of calls."""
+"""The trace of a request is found again in every call of its message: three APIs, three kinds of calls."""
 
 from __future__ import annotations
 

@@ -31,9 +31,9 @@ from twophase_spark.archive.copying import Task, copy
 from twophase_spark.archive.lake import Lake
 from twophase_spark.archive.spans import attempts_between
 from twophase_spark.archive.workers import here
-from twophase_spark.datasource.asked.looking import location_of, looked_into
-from twophase_spark.datasource.asked.wanted import parse
-from twophase_spark.datasource.shape.sql import select
+from twophase_spark.datasource.options.looking import location_of, looked_into
+from twophase_spark.datasource.options.read_options import parse
+from twophase_spark.datasource.schema.sql import select
 
 pytestmark = pytest.mark.spark
 
@@ -301,7 +301,7 @@ def test_facts_see_what_a_sum_would_not() -> None:
 
     from twophase_spark.archive.facts import facts_of
     from twophase_spark.archive.schemas import target_of
-    from twophase_spark.datasource.shape.tables import Kind
+    from twophase_spark.datasource.schema.tables import Kind
 
     def facts(*gids: str) -> object:
         schema = target_of(Kind.ATTEMPT)

@@ -20,7 +20,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that the stores hold has happened, and `asOf` may name its times."""
-    monkeypatch.setattr("twophase_spark.datasource.asked.wanted.now_ms", lambda: BORN_MS + 3_600_000)
+    monkeypatch.setattr("twophase_spark.datasource.options.read_options.now_ms", lambda: BORN_MS + 3_600_000)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.gid import make_gid
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch
-from twophase_spark.datasource.tasks.connection import has_adbc
+from twophase_spark.datasource.partitions.connection import has_adbc
 
 MANY = 300
 DRIVERS = ["python", "adbc"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from twophase.core.errors import ConfigurationError
-from twophase_spark.datasource.asked.address import locate, require_no_secret
-from twophase_spark.datasource.asked.wanted import parse
+from twophase_spark.datasource.options.address import locate, require_no_secret
+from twophase_spark.datasource.options.read_options import parse
 
 URL = "sqlite:///tp.db"
 
@@ -31,7 +31,7 @@ def test_a_stream_is_of_history_unless_said() -> None:
 
 @pytest.mark.parametrize("table", ["message", "history", "journal", "attempt", "barrier"])
 def test_a_cut_in_the_future_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
-    monkeypatch.setattr("twophase_spark.datasource.asked.wanted.now_ms", lambda: 1_800_000_000_000)
+    monkeypatch.setattr("twophase_spark.datasource.options.read_options.now_ms", lambda: 1_800_000_000_000)
     options = {"url": URL, "table": table}
 
     assert parse({**options, "asOf": "2027-01-15T08:00:00Z"}).as_of_ms == 1_800_000_000_000

@@ -12,10 +12,10 @@ import pytest
 from tests.spark.source import reads
 from tests.spark.source.stores import SqliteUnderTest, fail, finish, gid_of, live
 from twophase.barrier.installing import install
-from twophase_spark.datasource.asked.choosing import schema_of, target_of
-from twophase_spark.datasource.asked.wanted import parse
-from twophase_spark.datasource.tasks.parts import Part, Range
-from twophase_spark.datasource.tasks.reading import Reader
+from twophase_spark.datasource.options.choosing import schema_of, target_of
+from twophase_spark.datasource.options.read_options import parse
+from twophase_spark.datasource.partitions.parts import Part, Range
+from twophase_spark.datasource.partitions.reading import Reader
 
 MANY = 120
 NUMBERS = "INTEGER PRIMARY KEY (rowid>? AND rowid<?)"

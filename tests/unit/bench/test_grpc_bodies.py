@@ -7,7 +7,7 @@ import pytest
 from benchmarks.load.grpc_run import bodies
 from benchmarks.load.workload import FIRST_NUMBER, NUMBER_AT, NUMBER_DIGITS, Gids, Workload
 from twophase.grpc_wire.messages import parse_request
-from twophase.server.formats.wire import parse_steps
+from twophase.server.codecs.wire import parse_steps
 
 _SINK = "http://127.0.0.1:5000/a1b2c3d4"
 

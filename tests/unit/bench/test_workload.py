@@ -9,8 +9,8 @@ from benchmarks.load.workload import FIRST_NUMBER, NUMBER_AT, NUMBER_DIGITS, Gid
 from twophase.core.errors import ConfigurationError
 from twophase.core.gid import GID_CHARACTERS, born_ms
 from twophase.core.message import Durability
-from twophase.http.address import parse_address
-from twophase.server.formats.decode import Decoder
+from twophase.http_client.address import parse_address
+from twophase.server.codecs.decode import Decoder
 
 _SERVER = parse_address("http://127.0.0.1:36789/api/dtmsvr")
 _SINK = "http://127.0.0.1:5000/a1b2c3d4"

@@ -13,7 +13,7 @@ from twophase.barrier.asking import CheckBackAnswer
 from twophase.barrier.dialect import SQLITE
 from twophase.client import flow
 from twophase.client.draft import Draft
-from twophase.client.transport.exchange import Patience, Pause, Send, Surroundings
+from twophase.client.transport.exchange import FlowRuntime, Patience, Pause, Send
 from twophase.client.transport.wire import HttpAnswer, Operation
 from twophase.core.message import Options
 from twophase.core.verdict import Verdict
@@ -28,9 +28,9 @@ class Time:
     def __init__(self) -> None:
         self.now_ms = 0.0
 
-    def surroundings(self) -> Surroundings:
-        """Return a producer's surroundings, all of them known."""
-        return Surroundings(
+    def runtime(self) -> FlowRuntime:
+        """Return a producer's runtime, all of it known."""
+        return FlowRuntime(
             wall_ms=lambda: 1_600_000_000_000,
             monotonic_ms=lambda: self.now_ms,
             random_bytes=bytes,
@@ -124,9 +124,11 @@ class Stage:
                 return type(command).__name__
 
 
-def course(stage: Stage, *, options: Options | None = None, gid_is_ours: bool = True, branches: int = 1) -> flow.Course:
+def context(
+    stage: Stage, *, options: Options | None = None, gid_is_ours: bool = True, branches: int = 1
+) -> flow.FlowContext:
     """Return a new message's flow context on a stage."""
     draft = Draft("g", options or Options(), gid_is_ours=gid_is_ours)
     for number in range(branches):
         draft.add(f"http://b/{number + 1}", {"n": number + 1})
-    return flow.Course(draft, Patience(), stage.time.surroundings())
+    return flow.FlowContext(draft, Patience(), stage.time.runtime())

@@ -32,7 +32,7 @@ class Script:
         self.timeouts: list[int] = []
 
     def play(self, message: Message = MESSAGE, operation: Operation = Operation.SUBMIT, **patience: int) -> int:
-        steps = exchange(message, operation, Patience(**patience), self.time.surroundings())  # type: ignore[arg-type]
+        steps = exchange(message, operation, Patience(**patience), self.time.runtime())  # type: ignore[arg-type]
         try:
             command = next(steps)
             while True:

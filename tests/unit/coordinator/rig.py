@@ -110,8 +110,8 @@ class GatedStore(SqliteStore):
         self.open = asyncio.Event()
         self.open.set()
         self.held_flushes = 0
-        self.reads_under_way = 0
-        """Number of readings of due pages that are under way."""
+        self.under_way = 0
+        """The number of flushes that write, and of pages of due rows that are being read."""
         self.failures: deque[Exception] = deque()
         self.batches: list[Batch] = []
 
@@ -122,14 +122,18 @@ class GatedStore(SqliteStore):
         if self.failures:
             raise self.failures.popleft()
         self.batches.append(batch)
-        return await super().flush(batch)
+        self.under_way += 1
+        try:
+            return await super().flush(batch)
+        finally:
+            self.under_way -= 1
 
     async def due(self, until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
-        self.reads_under_way += 1
+        self.under_way += 1
         try:
             return await super().due(until_ms, after, limit)
         finally:
-            self.reads_under_way -= 1
+            self.under_way -= 1
 
 
 class Watcher(NullObserver):
@@ -252,7 +256,7 @@ class Rig:
                 gauges = self.coordinator.gauges()
                 calls = gauges.branch_calls + gauges.check_backs
                 held = sum(map(len, self.destination.held.values()))
-                busy = gauges.waiting_for_store or self.store.reads_under_way or calls > held
+                busy = gauges.waiting_for_store or self.store.under_way or calls > held
                 quiet = 0 if busy else quiet + 1
                 await asyncio.sleep(0.002)
 

@@ -234,10 +234,10 @@ class SharedFileStore:
     async def due(self, until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
         self.gates.pass_through()
         rows = await self._all.file.due(until_ms, after, 100_000)
-        return self.gates.read([row for row in rows if self._seen(row).mine][:limit])
+        return self.gates.read([row for row in rows if self._seen(row).owned][:limit])
 
     def _seen(self, row: LiveRow) -> LiveRow:
-        return msgspec.structs.replace(row, mine=self._all.owners.get(row.gid) == self._tenure)
+        return msgspec.structs.replace(row, owned=self._all.owners.get(row.gid) == self._tenure)
 
     def _pass_fence(self) -> None:
         self.gates.pass_through()

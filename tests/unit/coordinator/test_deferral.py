@@ -47,7 +47,7 @@ async def test_messages_that_leave_memory_come_one_behind_the_other(
 ) -> None:
     monkeypatch.setattr(deferral, "_GAP_MS", GAP_MS)
     rig = await make_rig(
-        CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1, active_max=10)
+        CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, queue_waiting_max=1, active_max=10)
     )
     rig.destination.hold(B)
     begun_ms = rig.clock.now_ms()

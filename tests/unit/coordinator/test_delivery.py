@@ -145,7 +145,7 @@ async def test_a_hanging_destination_delays_no_other(make_rig: MakeRig) -> None:
 
 
 async def test_a_full_lane_leaves_messages_for_later_and_loses_none(make_rig: MakeRig) -> None:
-    rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1))
+    rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, queue_waiting_max=1))
     rig.destination.hold(B)
     for number in range(5):
         await rig.submit(message(f"g{number}", B))
@@ -163,7 +163,7 @@ async def test_what_finds_no_place_costs_the_store_nothing_and_comes_in_time(mak
 
     Without the deferral each of its messages would be written anew every few seconds.
     """
-    rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1))
+    rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, queue_waiting_max=1))
     rig.destination.hold(B)
     for number in range(5):
         await rig.submit(message(f"g{number}", B))
@@ -193,7 +193,7 @@ async def test_what_found_no_place_with_a_busy_receiver_comes_when_that_is_free_
 
     The last one is called seconds after the others, not a minute.
     """
-    rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1))
+    rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, queue_waiting_max=1))
     rig.destination.hold(B)
     for number in range(5):
         await rig.submit(message(f"g{number}", B))
@@ -220,7 +220,7 @@ async def test_what_waits_for_one_that_hangs_is_tried_the_more_seldom_the_longer
         return enter(limiter, key, run)
 
     rig = await make_rig(
-        CoordinatorSettings(delivery=QUICK, check_back=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1)
+        CoordinatorSettings(delivery=QUICK, check_back=QUICK, in_flight_per_destination_max=1, queue_waiting_max=1)
     )
     rig.destination.hold(held)
     for number in range(5):
@@ -245,7 +245,7 @@ async def test_what_finds_no_place_is_spread_over_as_many_queues_as_wait(
 
     The last one is called after up to five more queues, not after one.
     """
-    rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1))
+    rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, queue_waiting_max=1))
     monkeypatch.setattr(rig.coordinator._machine, "_random", lambda: 0.99)
     rig.destination.hold(B)
     for number in range(5):
@@ -277,7 +277,7 @@ async def test_what_finds_no_place_leaves_memory_to_others(make_rig: MakeRig) ->
             delivery=QUICK,
             check_back=QUICK,
             in_flight_per_destination_max=1,
-            lane_waiting_max=1,
+            queue_waiting_max=1,
             active_max=10,
             page_rows=5,
             crowded_retry_ms=1,

@@ -222,7 +222,7 @@ async def test_a_failed_look_up_is_told_and_the_message_still_comes_due(
 
 async def test_check_backs_beyond_a_full_lane_are_asked_later_and_none_is_forgotten(make_rig: MakeRig) -> None:
     rig = await make_rig(
-        CoordinatorSettings(check_back=QUICK, in_flight_per_destination_max=1, lane_waiting_max=1, in_flight_max=2)
+        CoordinatorSettings(check_back=QUICK, in_flight_per_destination_max=1, queue_waiting_max=1, in_flight_max=2)
     )
     for number in range(5):
         await rig.prepare(message(f"g{number}"))

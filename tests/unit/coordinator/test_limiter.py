@@ -50,7 +50,7 @@ class Crowd:
 
     def check(self) -> None:
         assert self.limiter.in_flight == sum(map(len, self.inside.values())) <= TOTAL
-        assert all(len(lane) <= EACH for lane in self.inside.values())
+        assert all(len(queue) <= EACH for queue in self.inside.values())
 
 
 step = st.tuples(st.sampled_from(["enter", "ends at once", "leave"]), st.sampled_from(KEYS))
@@ -65,19 +65,19 @@ def test_bounds_order_and_no_place_lost(steps: list[tuple[str, str]]) -> None:
         else:
             crowd.enter(key, number, ends_at_once=what == "ends at once")
         crowd.check()
-        for lane in KEYS:
-            waits = len(crowd.accepted[lane]) - len(crowd.order[lane])
-            idle = len(crowd.inside[lane]) < EACH and crowd.limiter.in_flight < TOTAL
+        for queue in KEYS:
+            waits = len(crowd.accepted[queue]) - len(crowd.order[queue])
+            idle = len(crowd.inside[queue]) < EACH and crowd.limiter.in_flight < TOTAL
             assert not (waits and idle), "a free place is never left to stand"
     while crowd.limiter.in_flight:
         for key in KEYS:
             crowd.leave(key)
     assert crowd.order == crowd.accepted
-    assert (crowd.limiter.in_flight, crowd.limiter.waiting, crowd.limiter._lanes) == (0, 0, {})
+    assert (crowd.limiter.in_flight, crowd.limiter.waiting, crowd.limiter._queues) == (0, 0, {})
 
 
 def test_free_places_go_round_among_lanes() -> None:
-    limiter = ConcurrencyLimiter(total_max=1, per_destination_max=1, lane_waiting_max=10, clock=VirtualClock())
+    limiter = ConcurrencyLimiter(total_max=1, per_destination_max=1, queue_waiting_max=10, clock=VirtualClock())
     ran: list[str] = []
     limiter.enter("first", lambda: None)
     for _ in range(3):
@@ -89,7 +89,7 @@ def test_free_places_go_round_among_lanes() -> None:
 
 
 def test_a_hung_destination_delays_no_other() -> None:
-    limiter = ConcurrencyLimiter(total_max=10, per_destination_max=1, lane_waiting_max=10, clock=VirtualClock())
+    limiter = ConcurrencyLimiter(total_max=10, per_destination_max=1, queue_waiting_max=10, clock=VirtualClock())
     ran: list[str] = []
     for number in range(5):
         limiter.enter("hung", lambda number=number: ran.append(f"hung {number}"))  # type: ignore[misc]
@@ -100,7 +100,7 @@ def test_a_hung_destination_delays_no_other() -> None:
 
 
 def test_a_long_queue_of_calls_not_wanted_any_more_is_passed_through() -> None:
-    limiter = ConcurrencyLimiter(total_max=1, per_destination_max=1, lane_waiting_max=100_000, clock=VirtualClock())
+    limiter = ConcurrencyLimiter(total_max=1, per_destination_max=1, queue_waiting_max=100_000, clock=VirtualClock())
     ran: list[str] = []
     limiter.enter("a", lambda: None)
     for number in range(20_000):
@@ -113,7 +113,7 @@ def test_a_long_queue_of_calls_not_wanted_any_more_is_passed_through() -> None:
 
 
 def test_cleared_it_forgets_who_waits_and_keeps_count_of_who_is_inside() -> None:
-    limiter = ConcurrencyLimiter(total_max=2, per_destination_max=1, lane_waiting_max=10, clock=VirtualClock())
+    limiter = ConcurrencyLimiter(total_max=2, per_destination_max=1, queue_waiting_max=10, clock=VirtualClock())
     ran: list[str] = []
     for key in ("a", "a", "b", "b", "c"):
         limiter.enter(key, lambda key=key: ran.append(key))  # type: ignore[misc]
@@ -121,12 +121,12 @@ def test_cleared_it_forgets_who_waits_and_keeps_count_of_who_is_inside() -> None
     limiter.leave("a")
     limiter.leave("b")
     assert ran == ["a", "b"]
-    assert (limiter.in_flight, limiter.waiting, limiter._lanes) == (0, 0, {})
+    assert (limiter.in_flight, limiter.waiting, limiter._queues) == (0, 0, {})
 
 
-def test_a_lane_says_how_long_its_first_has_waited() -> None:
+def test_a_queue_returns_how_long_its_first_has_waited() -> None:
     clock = VirtualClock()
-    limiter = ConcurrencyLimiter(total_max=1, per_destination_max=1, lane_waiting_max=10, clock=clock)
+    limiter = ConcurrencyLimiter(total_max=1, per_destination_max=1, queue_waiting_max=10, clock=clock)
     limiter.enter("a", lambda: None)
     assert limiter.waited_ms("a") == limiter.waited_ms("nobody") == 0
     limiter.enter("a", lambda: None)

@@ -133,7 +133,7 @@ async def test_no_verdict_about_a_message_that_moved_changes_nothing(nodes: Node
     await nodes.until(lambda: nodes.a.active == 0)
     row = await nodes.b.store.get("g")
     assert row is not None
-    assert (row.state, getattr(row, "mine", None)) == (State.SUBMITTED, True)
+    assert (row.state, getattr(row, "owned", None)) == (State.SUBMITTED, True)
     nodes.b.destination.release(IN)
     await nodes.until_state("g", State.SUCCEEDED)
 
@@ -190,7 +190,7 @@ async def test_a_failed_round_of_a_message_that_moved_is_only_recorded(nodes: No
     await nodes.until(lambda: nodes.a.active == 0)
     row = await nodes.b.store.get("g")
     assert row is not None
-    assert (getattr(row, "version", 0), getattr(row, "due_ms", 0), getattr(row, "mine", None)) == (2, due_ms, True)
+    assert (getattr(row, "version", 0), getattr(row, "due_ms", 0), getattr(row, "owned", None)) == (2, due_ms, True)
     assert len(await nodes.b.store.attempts("g")) == 1
 
 

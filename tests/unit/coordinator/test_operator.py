@@ -138,7 +138,7 @@ async def test_an_abort_that_comes_while_the_producer_is_asked_is_what_the_opera
 async def test_a_producer_that_cannot_even_be_asked_leaves_all_as_it_is(make_rig: MakeRig) -> None:
     rig = await make_rig(
         CoordinatorSettings(
-            delivery=QUICK, check_back=QUICK, request_timeout_ms=1, in_flight_per_destination_max=1, lane_waiting_max=1
+            delivery=QUICK, check_back=QUICK, request_timeout_ms=1, in_flight_per_destination_max=1, queue_waiting_max=1
         )
     )
     rig.destination.hold(CHECK)

@@ -271,7 +271,7 @@ class Promises(RuleBasedStateMachine):
             check_back=QUICK,
             in_flight_max=2 * lane,
             in_flight_per_destination_max=lane,
-            lane_waiting_max=lane,
+            queue_waiting_max=lane,
             flush_items_max=flush_items_max,
             linger_ms=1,
             active_max=active_max,

@@ -11,8 +11,8 @@ from twophase.client.draft import checked_headers
 from twophase.core.errors import ConfigurationError, InvalidRequest
 from twophase.core.headers import CONNECTION_HEADERS, why_no_header
 from twophase.destinations.http import HttpDestination
-from twophase.http import request
-from twophase.server.formats.trace import names_of
+from twophase.http_client import request
+from twophase.server.codecs.trace import names_of
 
 IMPOSSIBLE = [("", "1"), ("x y", "1"), ("x:", "1"), ("ü", "1"), ("x", "a\r\ny: z"), ("x", "ü"), ("x", "\x7f")]
 POSSIBLE = [("X-Tenant", ""), ("x", "a\tb ~"), ("Content-Type", "text/plain"), ("x.!#$%&'*+-^_`|~9", "1")]

@@ -10,7 +10,7 @@ import pytest
 from twophase.core.errors import InvalidRequest, LimitExceeded, TwophaseError, UnsupportedType
 from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.message import Branch, Durability, Message, Options
-from twophase.server.formats.decode import Decoder
+from twophase.server.codecs.decode import Decoder
 
 NOW_S = 1_800_000_000
 STEP = {"action": "http://b/in"}

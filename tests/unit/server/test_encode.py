@@ -13,7 +13,7 @@ import pytest
 from twophase.core import errors
 from twophase.core.lifecycle import State
 from twophase.core.verdict import BranchResult
-from twophase.server.formats.encode import Answer, Route, failure, harmless, response, success_body
+from twophase.server.codecs.encode import Answer, Route, failure, harmless, response, success_body
 
 DTM_REFUSALS = [
     (Route.PREPARE, State.SUBMITTED, "current status 'submitted', cannot prepare. FAILURE"),

@@ -16,10 +16,10 @@ from twophase.client.transport import grpc_wire, wire
 from twophase.client.transport.wire import Operation
 from twophase.core.message import Branch, Durability, Message, Options, decode, encode
 from twophase.grpc_wire.messages import Request
-from twophase.server.doors.dtm_grpc import _read
-from twophase.server.formats.decode import Decoder
-from twophase.server.formats.options import usual_options
-from twophase.server.formats.wire import OPTION_FIELDS, WireRequest
+from twophase.server.api.dtm_grpc import _read
+from twophase.server.codecs.decode import Decoder
+from twophase.server.codecs.options import usual_options
+from twophase.server.codecs.wire import OPTION_FIELDS, WireRequest
 
 OTHERWISE: dict[str, Any] = {
     "concurrent": True,

@@ -26,7 +26,7 @@ from twophase.grpc_wire.messages import (
     parse_topic,
     pool,
 )
-from twophase.server.formats.wire import WireStep, parse_steps
+from twophase.server.codecs.wire import WireStep, parse_steps
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from twophase.server.formats.trace import TRACE_BYTES_MAX, TraceHeaders, names_of
+from twophase.server.codecs.trace import TRACE_BYTES_MAX, TraceHeaders, names_of
 
 PARENT = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 USUAL = {b"Host": b"c", b"Content-Length": b"12", b"Content-Type": b"application/json", b"User-Agent": b"x"}

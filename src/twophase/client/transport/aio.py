@@ -14,8 +14,8 @@ from functools import partial
 
 from twophase.client.transport.sync import ANSWER_BYTES_MAX, Target
 from twophase.client.transport.wire import Disconnected, HttpAnswer, Operation, TransportFailure
-from twophase.http.client import HttpClient, HttpError, Outcome
-from twophase.http.outcome import HttpErrorKind
+from twophase.http_client.client import HttpClient, HttpError, Outcome
+from twophase.http_client.outcome import HttpErrorKind
 
 CONNECTIONS_MAX = 64
 QUEUE_MAX = 10_000

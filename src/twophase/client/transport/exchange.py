@@ -59,7 +59,7 @@ class Patience(msgspec.Struct, frozen=True):
     backoff: Schedule = Schedule(first_ms=50, cap_ms=1_000)
 
 
-class Surroundings(msgspec.Struct, frozen=True):
+class FlowRuntime(msgspec.Struct, frozen=True):
     """Time and chance, given from outside so that tests own them."""
 
     wall_ms: Callable[[], int]
@@ -81,7 +81,7 @@ def exchange(
     message: Message,
     operation: Operation,
     patience: Patience,
-    surroundings: Surroundings,
+    runtime: FlowRuntime,
     encode: Encode = encode_request,
 ) -> Generator[Send | Pause, HttpAnswer, int]:
     """Send a request until it is answered; returns prepare's time (`read_answer`).
@@ -95,7 +95,7 @@ def exchange(
     body = encode(message, operation)
     waiting_ms = _waiting_ms(message, operation)
     left_ms = patience.patience_ms + waiting_ms
-    deadline_ms = surroundings.monotonic_ms() + left_ms
+    deadline_ms = runtime.monotonic_ms() + left_ms
     timeout_ms = patience.request_timeout_ms + waiting_ms
     tries = counted = 0
     while True:
@@ -116,11 +116,11 @@ def exchange(
             # One cause, and without the frames of the transport: the failure says all that they could.
             cause = (error.__cause__ or error).with_traceback(None)
         counted += not gone
-        pause_ms = asked_ms or patience.backoff.pause_ms(tries, surroundings.chance())
-        if counted >= patience.attempts or surroundings.monotonic_ms() + pause_ms >= deadline_ms:
+        pause_ms = asked_ms or patience.backoff.pause_ms(tries, runtime.chance())
+        if counted >= patience.attempts or runtime.monotonic_ms() + pause_ms >= deadline_ms:
             raise failure from cause
         yield Pause(pause_ms)
-        left_ms = max(1, int(deadline_ms - surroundings.monotonic_ms()))
+        left_ms = max(1, int(deadline_ms - runtime.monotonic_ms()))
 
 
 def _refusal(operation: Operation, gid: str, answer: HttpAnswer) -> TwophaseError:

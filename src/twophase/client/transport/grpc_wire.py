@@ -1,7 +1,7 @@
 """The coordinator's gRPC requests as bytes, and its answers as those of HTTP; sans-IO (dtm-wire §2).
 
 A gRPC status becomes the HTTP answer that says the same, so that what an answer means for the caller is decided in one
-place (`wire.read_answer`) for both. The way back of `server/doors/dtm_grpc`; a coordinator of dtm's is understood too.
+place (`wire.read_answer`) for both. The way back of `server/api/dtm_grpc`; a coordinator of dtm's is understood too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from twophase.core.limits import BODY_BYTES_MAX, require
 from twophase.core.message import Message
 from twophase.grpc_wire.messages import SERVICE, Request
 from twophase.grpc_wire.messages import encode_request as encode_protobuf
-from twophase.http.address import parse_address
-from twophase.http.outcome import HttpError
+from twophase.http_client.address import parse_address
+from twophase.http_client.outcome import HttpError
 
 DEFAULT_PORT: Final = 36_790
 METHODS: Final = {operation: f"/{SERVICE}/{operation.value.capitalize()}" for operation in Operation}

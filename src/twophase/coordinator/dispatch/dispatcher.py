@@ -44,7 +44,7 @@ class Dispatcher:
         alerts: Alerts,
     ) -> None:
         settings = runtime.settings
-        bounds = (settings.in_flight_max, settings.in_flight_per_destination_max, settings.lane_waiting_max)
+        bounds = (settings.in_flight_max, settings.in_flight_per_destination_max, settings.queue_waiting_max)
         self.branch_calls = Calls(destinations, ConcurrencyLimiter(*bounds, runtime.clock))
         self.check_calls = Calls(destinations, ConcurrencyLimiter(*bounds, runtime.clock))
         self.delivery = Delivery(runtime, memory, machine, topics, self.branch_calls, alerts)

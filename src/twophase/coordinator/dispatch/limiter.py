@@ -31,13 +31,13 @@ class _DestinationQueue:
 class ConcurrencyLimiter:
     """Admits calls and queues the others in order, one queue a destination."""
 
-    def __init__(self, total_max: int, per_destination_max: int, lane_waiting_max: int, clock: Clock) -> None:
+    def __init__(self, total_max: int, per_destination_max: int, queue_waiting_max: int, clock: Clock) -> None:
         self._total_max = total_max
         self._per_destination_max = per_destination_max
-        self._lane_waiting_max = lane_waiting_max
+        self._queue_waiting_max = queue_waiting_max
         self._clock = clock
-        self._lanes: dict[str, _DestinationQueue] = {}
-        self._line: deque[str] = deque()
+        self._queues: dict[str, _DestinationQueue] = {}
+        self._ready: deque[str] = deque()
         self._admitting = False
         self.in_flight = 0
         self.waiting = 0
@@ -47,61 +47,61 @@ class ConcurrencyLimiter:
 
         Each run is followed by one `leave(key)`, at any time; `run` does not raise.
         """
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = _DestinationQueue()
-        room = lane.in_flight < self._per_destination_max and self.in_flight < self._total_max
-        if room and not lane.waiting and not self._line:
-            lane.in_flight += 1
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _DestinationQueue()
+        room = queue.in_flight < self._per_destination_max and self.in_flight < self._total_max
+        if room and not queue.waiting and not self._ready:
+            queue.in_flight += 1
             self.in_flight += 1
             run()
             return True
-        if len(lane.waiting) >= self._lane_waiting_max:
-            if not lane.in_flight and not lane.waiting:
-                del self._lanes[key]
+        if len(queue.waiting) >= self._queue_waiting_max:
+            if not queue.in_flight and not queue.waiting:
+                del self._queues[key]
             return False
-        lane.waiting.append((run, self._clock.now_ms()))
+        queue.waiting.append((run, self._clock.now_ms()))
         self.waiting += 1
-        self._queue_up(key, lane)
+        self._queue_up(key, queue)
         return True
 
     def leave(self, key: str) -> None:
         """Note the end of a call, and run the next that waits."""
-        lane = self._lanes[key]
-        assert lane.in_flight > 0, "leave follows enter"
-        assert self.in_flight > 0, "the total counts every lane"
-        lane.in_flight -= 1
+        queue = self._queues[key]
+        assert queue.in_flight > 0, "leave follows enter"
+        assert self.in_flight > 0, "the total counts every queue"
+        queue.in_flight -= 1
         self.in_flight -= 1
-        if lane.waiting:
-            self._queue_up(key, lane)
-        if self._line:
+        if queue.waiting:
+            self._queue_up(key, queue)
+        if self._ready:
             self._admit()
-        if not lane.in_flight and not lane.waiting and self._lanes.get(key) is lane:
-            del self._lanes[key]
+        if not queue.in_flight and not queue.waiting and self._queues.get(key) is queue:
+            del self._queues[key]
 
     def waited_ms(self, key: str) -> int:
         """Return the age of a queue's first call; 0 for an empty queue."""
-        lane = self._lanes.get(key)
-        return max(0, self._clock.now_ms() - lane.waiting[0][1]) if lane is not None and lane.waiting else 0
+        queue = self._queues.get(key)
+        return max(0, self._clock.now_ms() - queue.waiting[0][1]) if queue is not None and queue.waiting else 0
 
     def busiest(self, limit: int) -> list[tuple[str, int, int]]:
         """Return the destinations with most calls, as (key, in flight, waiting)."""
-        lanes = ((key, lane.in_flight, len(lane.waiting)) for key, lane in self._lanes.items())
-        return heapq.nlargest(limit, lanes, key=lambda one: (one[1] + one[2], one[0]))
+        queues = ((key, queue.in_flight, len(queue.waiting)) for key, queue in self._queues.items())
+        return heapq.nlargest(limit, queues, key=lambda one: (one[1] + one[2], one[0]))
 
     def clear(self) -> None:
         """Forget everything that waits; calls under way still leave."""
-        for lane in self._lanes.values():
-            lane.waiting.clear()
-            lane.hungry = False
-        self._lanes = {key: lane for key, lane in self._lanes.items() if lane.in_flight}
-        self._line.clear()
+        for queue in self._queues.values():
+            queue.waiting.clear()
+            queue.hungry = False
+        self._queues = {key: queue for key, queue in self._queues.items() if queue.in_flight}
+        self._ready.clear()
         self.waiting = 0
 
-    def _queue_up(self, key: str, lane: _DestinationQueue) -> None:
-        if lane.waiting and not lane.hungry and lane.in_flight < self._per_destination_max:
-            lane.hungry = True
-            self._line.append(key)
+    def _queue_up(self, key: str, queue: _DestinationQueue) -> None:
+        if queue.waiting and not queue.hungry and queue.in_flight < self._per_destination_max:
+            queue.hungry = True
+            self._ready.append(key)
 
     def _admit(self) -> None:
         # A call that ends at once leaves inside this loop. Were it to admit the next itself, a queue of them would be
@@ -110,15 +110,15 @@ class ConcurrencyLimiter:
             return
         self._admitting = True
         try:
-            while self._line and self.in_flight < self._total_max:
-                key = self._line.popleft()
-                lane = self._lanes[key]
-                lane.hungry = False
-                run, _ = lane.waiting.popleft()
+            while self._ready and self.in_flight < self._total_max:
+                key = self._ready.popleft()
+                queue = self._queues[key]
+                queue.hungry = False
+                run, _ = queue.waiting.popleft()
                 self.waiting -= 1
-                lane.in_flight += 1
+                queue.in_flight += 1
                 self.in_flight += 1
-                self._queue_up(key, lane)
+                self._queue_up(key, queue)
                 run()
         finally:
             self._admitting = False

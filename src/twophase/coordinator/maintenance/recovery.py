@@ -166,7 +166,7 @@ class Recovery:
             finally:
                 self._memory.left = None
             for row in rows:
-                if row.mine and row.gid not in self._memory and row.gid not in left:
+                if row.owned and row.gid not in self._memory and row.gid not in left:
                     if not self._memory.roomy:
                         return False
                     self._adopt_unexplained(row)

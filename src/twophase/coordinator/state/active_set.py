@@ -121,9 +121,9 @@ class ActiveSet:
         if isinstance(row, LiveRow):
             active.version = row.version
             active.parked = row.parked
-            active.owned = row.mine
+            active.owned = row.owned
             active.stored_due_ms = row.due_ms
-            if row.mine and not row.parked:
+            if row.owned and not row.parked:
                 self.timers.schedule(active, self.latest_ms(active, row.due_ms))
 
     def latest_ms(self, active: ActiveMessage, due_ms: int) -> int:

@@ -169,7 +169,7 @@ class StateMachine:
                 return
         else:
             asked_only = trigger.event is _PREPARE and active.version > 0
-            if not (asked_only and isinstance(found, LiveRow) and found.mine and found.version == active.version):
+            if not (asked_only and isinstance(found, LiveRow) and found.owned and found.version == active.version):
                 was_early, decided_by = active.early, active.decided_by
                 addresses = active.calls_to, active.message.check_url
                 self._memory.load_row(active, found)
@@ -269,7 +269,7 @@ class StateMachine:
             self.handle(active, Trigger(NOT_DONE[active.state], pause_ms=self._slots.pause_ms(now_ms)))
         else:
             pause_ms = min(max(waited_ms, _DEFERRED_MS), _DEFERRED_MS_MAX)
-            queues = max(1.0, len(self._memory) / self._settings.lane_waiting_max)
+            queues = max(1.0, len(self._memory) / self._settings.queue_waiting_max)
             spread_ms = min(pause_ms * queues, _DEFERRED_MS_MAX)
             self._memory.timers.schedule(active, now_ms + pause_ms + int(spread_ms * self._random()))
 

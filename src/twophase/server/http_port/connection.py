@@ -19,8 +19,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, Overloaded, ServerFault, TwophaseError
-from twophase.server.formats.encode import Answer, Route, failure, response, success_body, success_response
-from twophase.server.formats.trace import Trace
+from twophase.server.codecs.encode import Answer, Route, failure, response, success_body, success_response
+from twophase.server.codecs.trace import Trace
 from twophase.server.http_port.parser import BODY, HEAD, NOTHING, RequestParser
 from twophase.server.http_port.port import SUCCESS_RESPONSES_MAX, Port
 

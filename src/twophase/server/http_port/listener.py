@@ -16,8 +16,8 @@ import msgspec
 from starlette.types import ASGIApp
 from uvicorn import Config
 
-from twophase.server.formats.decode import Decoder
-from twophase.server.formats.encode import head
+from twophase.server.codecs.decode import Decoder
+from twophase.server.codecs.encode import head
 from twophase.server.http_port.connection import Connection
 from twophase.server.http_port.port import Port, Requests, Timeouts
 

@@ -17,9 +17,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from twophase.core.errors import InvalidRequest, ServerFault, TwophaseError
 from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX
-from twophase.server.formats.decode import too_large
-from twophase.server.formats.encode import Route
-from twophase.server.formats.trace import Trace
+from twophase.server.codecs.decode import too_large
+from twophase.server.codecs.encode import Route
+from twophase.server.codecs.trace import Trace
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle

@@ -18,11 +18,11 @@ from uvicorn.server import ServerState
 
 from twophase.coordinator.state.active_message import OnReply
 from twophase.core.message import Message
-from twophase.server.formats.decode import Decoder
+from twophase.server.codecs.decode import Decoder
 
 SUCCESS_RESPONSES_MAX = 4096
 """Responses kept between two sweeps; one serves every message of a flush."""
-_log = structlog.get_logger("twophase.http")
+_log = structlog.get_logger("twophase.http_client")
 
 
 class Requests(Protocol):

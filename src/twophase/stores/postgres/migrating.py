@@ -6,7 +6,7 @@ from twophase.core.errors import SchemaMissing
 from twophase.stores.postgres import schema
 from twophase.stores.postgres.connection import Connection
 from twophase.stores.postgres.failures import FAILURES, store_error
-from twophase.stores.postgres.lane import Deadline, Lane
+from twophase.stores.postgres.reconnecting import Deadline, ReconnectingConnection
 
 _WAIT_MS = 10_000
 _DENIED = "42501"
@@ -18,18 +18,18 @@ async def migrate_database(url: str) -> tuple[int, int]:
     Raises:
         StoreError, ConfigurationError: as `Store.start` says; StoreDenied: this user may not create tables.
     """
-    lane = Lane(url, _WAIT_MS)
+    reconnecting = ReconnectingConnection(url, _WAIT_MS)
     try:
-        connection = await lane.connected(lane.deadline())
+        connection = await reconnecting.connected(reconnecting.deadline())
         try:
-            return await schema.migrate(connection, lane.place)
+            return await schema.migrate(connection, reconnecting.place)
         except FAILURES as error:
-            raise store_error(error, lane.place, "migrating") from error
+            raise store_error(error, reconnecting.place, "migrating") from error
     finally:
-        await lane.close()
+        await reconnecting.close()
 
 
-async def make_ready(lane: Lane, connection: Connection, deadline: Deadline) -> None:
+async def make_ready(reconnecting: ReconnectingConnection, connection: Connection, deadline: Deadline) -> None:
     """See that the schema is the newest, and make it so where this user may.
 
     The look is bounded by the deadline, the wait for another process that migrates by a longer one of its own; a
@@ -40,8 +40,8 @@ async def make_ready(lane: Lane, connection: Connection, deadline: Deadline) -> 
         SchemaMissing: it is missing, older or half migrated, and this user may not change that.
         asyncpg.PostgresError: as it comes.
     """
-    place = lane.place
-    version = await lane.within(deadline, schema.identify(connection, place))
+    place = reconnecting.place
+    version = await reconnecting.within(deadline, schema.identify(connection, place))
     if version == schema.SCHEMA_VERSION:
         return
     try:

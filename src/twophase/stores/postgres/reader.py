@@ -128,7 +128,7 @@ def live_row(row: Any, tenure: Tenure) -> LiveRow:
         parked=row["parked"],
         done=row["done"],
         body=row["body"],
-        mine=row["node"] == tenure.node and row["epoch"] == tenure.epoch,
+        owned=row["node"] == tenure.node and row["epoch"] == tenure.epoch,
     )
 
 

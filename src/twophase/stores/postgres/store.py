@@ -24,10 +24,10 @@ from twophase.stores.base import (
     Topics,
 )
 from twophase.stores.nodes import NodeSeen
-from twophase.stores.postgres import places, purge, reader, searching, statements
+from twophase.stores.postgres import node_slots, purge, reader, searching, statements
 from twophase.stores.postgres.failures import FAILURES, store_error
-from twophase.stores.postgres.lane import Lane, Outage, Readers
 from twophase.stores.postgres.migrating import make_ready
+from twophase.stores.postgres.reconnecting import Outage, Readers, ReconnectingConnection
 from twophase.stores.postgres.writer import Writer
 from twophase.stores.search import Found, Search
 from twophase.stores.topic_rows import subscribers_text
@@ -58,12 +58,12 @@ class PostgresStore:
         assert lease_ms > 0, "a lease lasts"
         self._clock = clock
         self._lease_ms = lease_ms
-        self._lane = Lane(url, outage_wait_ms)
-        self._writer = Writer(self._lane, clock)
+        self._reconnecting = ReconnectingConnection(url, outage_wait_ms)
+        self._writer = Writer(self._reconnecting, clock)
         outage = Outage()
-        self._read_lanes = [Lane(url, outage_wait_ms, outage) for _ in range(_READERS)]
+        self._read_connections = [ReconnectingConnection(url, outage_wait_ms, outage) for _ in range(_READERS)]
         self._readers: Readers | None = None
-        self._place: places.Place | None = None
+        self._place: node_slots.NodeSlot | None = None
         self._sweep = purge.Sweep()
 
     @property
@@ -84,20 +84,20 @@ class PostgresStore:
     async def start(self) -> None:
         """See `Store.start`. Also raises StoreUnavailable, StoreDenied, SchemaMissing, ConfigurationError."""
         assert self._readers is None, "a store is started once"
-        self._lane.open()
-        deadline = self._lane.deadline()
+        self._reconnecting.open()
+        deadline = self._reconnecting.deadline()
         try:
-            async with self._lane.lock:
-                connection = await self._lane.connected(deadline)
+            async with self._reconnecting.lock:
+                connection = await self._reconnecting.connected(deadline)
                 try:
-                    await make_ready(self._lane, connection, deadline)
+                    await make_ready(self._reconnecting, connection, deadline)
                     # A deadline of its own: a migration may have taken long.
-                    taking = places.take(connection, self._clock, self._lease_ms)
-                    self._place = await self._lane.within(self._lane.deadline(), taking)
+                    taking = node_slots.take(connection, self._clock, self._lease_ms)
+                    self._place = await self._reconnecting.within(self._reconnecting.deadline(), taking)
                 except FAILURES as error:
-                    raise store_error(error, self._lane.place, "starting") from error
+                    raise store_error(error, self._reconnecting.place, "starting") from error
                 self._writer.take(self._place, connection)
-            self._readers = Readers(self._read_lanes)
+            self._readers = Readers(self._read_connections)
             await self.history_horizon_ms()
         except BaseException:
             await self.stop()
@@ -110,10 +110,10 @@ class PostgresStore:
         self._writer.leave()
         if readers is not None:
             await readers.close()
-        async with self._lane.lock:
+        async with self._reconnecting.lock:
             if place is not None:
                 await self._give_back(place)
-            await self._lane.close()
+            await self._reconnecting.close()
 
     async def flush(self, batch: Batch) -> FlushResult:
         """See `Store.flush`."""
@@ -220,20 +220,20 @@ class PostgresStore:
         if self._place is None:
             raise self._not_open()
         old = self._place
-        async with self._lane.lock:
-            deadline = self._lane.deadline()
-            connection = await self._lane.connected(deadline)
+        async with self._reconnecting.lock:
+            deadline = self._reconnecting.deadline()
+            connection = await self._reconnecting.connected(deadline)
             try:
-                await self._lane.within(deadline, places.leave(connection, old))
-                taking = places.take(connection, self._clock, self._lease_ms)
-                self._place = await self._lane.within(deadline, taking)
+                await self._reconnecting.within(deadline, node_slots.leave(connection, old))
+                taking = node_slots.take(connection, self._clock, self._lease_ms)
+                self._place = await self._reconnecting.within(deadline, taking)
             except FAILURES as error:
-                self._lane.drop()
-                raise store_error(error, self._lane.place, "taking a place") from error
+                self._reconnecting.drop()
+                raise store_error(error, self._reconnecting.place, "taking a place") from error
             self._writer.take(self._place, connection)
 
     def _not_open(self) -> StoreError:
-        return StoreError(f"{self._lane.place} is not open: the store was not started, or is stopped.")
+        return StoreError(f"{self._reconnecting.place} is not open: the store was not started, or is stopped.")
 
     async def _settled_readers(self) -> Readers:
         """Those who may read now: not before it is certain that no lost flush is still on its way (20)."""
@@ -243,11 +243,11 @@ class PostgresStore:
             await self._writer.settle()
         return self._readers
 
-    async def _give_back(self, place: places.Place) -> None:
-        deadline = self._lane.deadline()
+    async def _give_back(self, place: node_slots.NodeSlot) -> None:
+        deadline = self._reconnecting.deadline()
         try:
-            connection = await self._lane.connected(deadline)
-            await self._lane.within(deadline, places.leave(connection, place))
+            connection = await self._reconnecting.connected(deadline)
+            await self._reconnecting.within(deadline, node_slots.leave(connection, place))
         except (StoreError, *FAILURES):
             # Then the lease runs out by itself.
-            self._lane.drop()
+            self._reconnecting.drop()

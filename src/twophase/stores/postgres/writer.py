@@ -22,9 +22,9 @@ from twophase.stores.postgres import reader, statements
 from twophase.stores.postgres.columns import Columns, RedirectColumns
 from twophase.stores.postgres.connection import Connection
 from twophase.stores.postgres.failures import FAILURES, FORGOTTEN, is_beaten, is_data, is_lost, store_error
-from twophase.stores.postgres.lane import Deadline, Lane
-from twophase.stores.postgres.places import Place, Settled
+from twophase.stores.postgres.node_slots import NodeSlot, Settled
 from twophase.stores.postgres.reader import Tenure
+from twophase.stores.postgres.reconnecting import Deadline, ReconnectingConnection
 
 T = TypeVar("T")
 Indexed = Sequence[tuple[int, Item]]
@@ -52,14 +52,14 @@ class Writer:
     """The writing side of one node.
 
     Arguments:
-        lane: for nobody else.
+        reconnecting: for nobody else.
         clock: overrides the database's clock, for tests; None for the database's own.
     """
 
-    def __init__(self, lane: Lane, clock: Clock | None) -> None:
-        self._lane = lane
+    def __init__(self, reconnecting: ReconnectingConnection, clock: Clock | None) -> None:
+        self._reconnecting = reconnecting
         self._clock = clock
-        self._place: Place | None = None
+        self._place: NodeSlot | None = None
         self._unsettled = False
         self._connection: Connection | None = None
         """The one on which the place was taken or settled."""
@@ -76,7 +76,7 @@ class Writer:
         """Whether a flush may still be committed by a connection that was lost; reading now would be guessing."""
         return self._unsettled
 
-    def take(self, place: Place, connection: Connection) -> None:
+    def take(self, place: NodeSlot, connection: Connection) -> None:
         """Write from now on as the holder of `place`, which was taken on `connection`."""
         self._place = place
         self._connection = connection
@@ -88,24 +88,26 @@ class Writer:
 
     async def settle(self) -> None:
         """Make sure that nothing of a lost connection can be written any more."""
-        deadline = self._lane.deadline()
-        await self._lane.take_turn(deadline)  # many readers ask for it at once, and each waits no longer than alone
+        deadline = self._reconnecting.deadline()
+        await self._reconnecting.take_turn(
+            deadline
+        )  # many readers ask for it at once, and each waits no longer than alone
         try:
             await self._ready(deadline)
         finally:
-            self._lane.lock.release()
+            self._reconnecting.lock.release()
 
     async def flush(self, batch: Batch) -> FlushResult:
         """Make a batch durable, see `Store.flush`."""
         items = batch.items
         assert len({item.gid for item in items}) == len(items), "at most one change of a gid in a batch"
-        async with self._lane.lock:
-            deadline = self._lane.deadline()
+        async with self._reconnecting.lock:
+            deadline = self._reconnecting.deadline()
             clock_ms = self._clock_ms()
             try:
                 answer = await self._put(list(enumerate(items)), batch.attempts, clock_ms, deadline)
             except _BadData as error:
-                raise StoreError(f"{self._lane.place}: evidence that cannot be written: {error}.") from error
+                raise StoreError(f"{self._reconnecting.place}: evidence that cannot be written: {error}.") from error
             refused: dict[int, NotApplied] = {}
             if answer.refused:
                 refused = await self._reasons(items, answer.refused, deadline)
@@ -114,7 +116,7 @@ class Writer:
     async def heartbeat(self) -> int:
         """Renew the lease, see `Store.heartbeat`."""
 
-        async def renew(connection: Connection, place: Place) -> int | None:
+        async def renew(connection: Connection, place: NodeSlot) -> int | None:
             seen_ms: int | None = await connection.fetchval(
                 statements.HEARTBEAT, place.node, place.fence, self._clock_ms()
             )
@@ -126,7 +128,7 @@ class Writer:
     async def adopt(self, lease_ms: int, limit: int, *, end_tenures: bool) -> int:
         """Take over rows, see `Store.adopt`."""
 
-        async def take(connection: Connection, place: Place) -> int | None:
+        async def take(connection: Connection, place: NodeSlot) -> int | None:
             came: int | None = await connection.fetchval(
                 statements.ADOPT,
                 *(place.node, place.epoch, place.fence, self._clock_ms()),
@@ -138,20 +140,22 @@ class Writer:
         # When an answer was lost, rows may have come with it: then there is something to look for.
         return came if is_first_try else max(came, 1)
 
-    async def _write(self, work: Callable[[Connection, Place], Awaitable[int | None]], doing: str) -> tuple[int, bool]:
+    async def _write(
+        self, work: Callable[[Connection, NodeSlot], Awaitable[int | None]], doing: str
+    ) -> tuple[int, bool]:
         """Do something else under this node's fence, that may be repeated; its result, and whether one try was enough.
 
         Raises:
             StoreFenced: the result was None.
         """
-        async with self._lane.lock:
-            deadline = self._lane.deadline()
+        async with self._reconnecting.lock:
+            deadline = self._reconnecting.deadline()
             tries = 0
             while True:
                 connection, _ = await self._ready(deadline)
                 tries += 1
                 try:
-                    result = await self._lane.within(deadline, work(connection, self._held()))
+                    result = await self._reconnecting.within(deadline, work(connection, self._held()))
                 except asyncio.CancelledError:
                     self._unsettled = True
                     raise
@@ -159,7 +163,7 @@ class Writer:
                     if is_lost(error):
                         self._lose()
                     if not (is_lost(error) or is_beaten(error)) or deadline.left_s() == 0:
-                        raise store_error(error, self._lane.place, doing) from error
+                        raise store_error(error, self._reconnecting.place, doing) from error
                 else:
                     if result is None:
                         raise self._fenced()
@@ -237,7 +241,7 @@ class Writer:
             place = self._held()
             arguments = (place.node, place.epoch, place.fence, clock_ms, *columns.arguments)
             try:
-                rows = await self._lane.within(deadline, connection.fetch(columns.statement, *arguments))
+                rows = await self._reconnecting.within(deadline, connection.fetch(columns.statement, *arguments))
                 answer = rows[0][0] if rows else None
             except asyncio.CancelledError:
                 self._unsettled = True
@@ -248,7 +252,7 @@ class Writer:
                     return _answer(happened.seen_ms, happened.refused, columns)
                 beaten += is_beaten(error)
                 if beaten > _BEATEN_MAX:
-                    raise store_error(error, self._lane.place, "writing") from error
+                    raise store_error(error, self._reconnecting.place, "writing") from error
             else:
                 if answer is None:
                     raise self._fenced()
@@ -278,32 +282,34 @@ class Writer:
             raise _HorizonMoved from error
         if is_beaten(error):
             return None
-        raise store_error(error, self._lane.place, "writing") from error
+        raise store_error(error, self._reconnecting.place, "writing") from error
 
     async def _ready(self, deadline: Deadline) -> tuple[Connection, Settled | None]:
         """Return a connection on which this node may write; what was settled on the way, if anything was."""
         while True:
             place = self._held()
-            connection = await self._lane.connected(deadline)
+            connection = await self._reconnecting.connected(deadline)
             if connection is self._connection and not self._unsettled:
                 return connection, None
             # Also when nothing was under way: this may be another server, one that was behind.
             self._unsettled = True
             try:
                 settling = connection.fetch(statements.SETTLE, place.node, place.owner, place.fence + 1)
-                rows = await self._lane.within(deadline, settling)
+                rows = await self._reconnecting.within(deadline, settling)
             except FAILURES as error:
                 if not (is_lost(error) or is_beaten(error)) or deadline.left_s() == 0:
-                    raise store_error(error, self._lane.place, "finding out what became of a flush") from error
-                self._lane.drop()
+                    raise store_error(error, self._reconnecting.place, "finding out what became of a flush") from error
+                self._reconnecting.drop()
                 continue
             if not rows:
-                raise StoreFenced(f"{self._lane.place}: while the connection was lost, place {place.node} was taken.")
+                raise StoreFenced(
+                    f"{self._reconnecting.place}: while the connection was lost, place {place.node} was taken."
+                )
             settled = Settled(*rows[0])
             if settled.flushes not in (place.flushes, place.flushes + 1):
                 raise StoreFenced(
-                    f"{self._lane.place}: the database has forgotten flushes ({settled.flushes} of {place.flushes}):"
-                    " a failover to a standby that was behind?"
+                    f"{self._reconnecting.place}: the database has forgotten flushes ({settled.flushes} of "
+                    f"{place.flushes}): a failover to a standby that was behind?"
                 )
             place.fence, place.flushes = settled.fence, settled.flushes
             self._connection = connection
@@ -318,11 +324,11 @@ class Writer:
         while True:
             connection, _ = await self._ready(deadline)
             try:
-                rows = await self._lane.within(deadline, reader.get(connection, gids, self.tenure))
+                rows = await self._reconnecting.within(deadline, reader.get(connection, gids, self.tenure))
                 break
             except FAILURES as error:
                 if not is_lost(error) or deadline.left_s() == 0:
-                    raise store_error(error, self._lane.place, "reading what was refused") from error
+                    raise store_error(error, self._reconnecting.place, "reading what was refused") from error
                 self._lose()
         return {
             index: reason if isinstance(reason, Rejected) else rows.get(items[index].gid, reason)
@@ -333,15 +339,17 @@ class Writer:
         return self._clock.now_ms() if self._clock else None
 
     def _fenced(self) -> StoreFenced:
-        return StoreFenced(f"{self._lane.place}: another process has taken place {self._held().node} of this node.")
+        return StoreFenced(
+            f"{self._reconnecting.place}: another process has taken place {self._held().node} of this node."
+        )
 
     def _lose(self) -> None:
-        self._lane.drop()
+        self._reconnecting.drop()
         self._unsettled = True
 
-    def _held(self) -> Place:
+    def _held(self) -> NodeSlot:
         if self._place is None:
-            raise StoreError(f"{self._lane.place} is not open: the store was not started, or is stopped.")
+            raise StoreError(f"{self._reconnecting.place} is not open: the store was not started, or is stopped.")
         return self._place
 
 

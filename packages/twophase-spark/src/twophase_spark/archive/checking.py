@@ -17,7 +17,7 @@ from twophase_spark.archive.copying import fingerprint, read_facts
 from twophase_spark.archive.lake import File, Lake, Manifest
 from twophase_spark.archive.run import Workers
 from twophase_spark.archive.schemas import TABLES
-from twophase_spark.datasource.shape.tables import Kind
+from twophase_spark.datasource.schema.tables import Kind
 
 
 class Fault(msgspec.Struct, frozen=True):

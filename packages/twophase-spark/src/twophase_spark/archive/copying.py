@@ -24,13 +24,13 @@ from twophase.core.errors import HistoryGap, LakeDamaged
 from twophase_spark.archive.facts import SHAPES, Facts, Tally, facts_of
 from twophase_spark.archive.lake import File, attempt_folder, make_folder
 from twophase_spark.archive.schemas import target_of
-from twophase_spark.datasource.asked.wanted import Wanted
-from twophase_spark.datasource.shape.sql import select
-from twophase_spark.datasource.shape.tables import Kind
-from twophase_spark.datasource.tasks import gaps
-from twophase_spark.datasource.tasks.connection import Run
-from twophase_spark.datasource.tasks.parts import Range, Stretch
-from twophase_spark.datasource.tasks.reading import Reader, snapshot_of
+from twophase_spark.datasource.options.read_options import ReadOptions
+from twophase_spark.datasource.partitions import gaps
+from twophase_spark.datasource.partitions.connection import Run
+from twophase_spark.datasource.partitions.parts import Range, Stretch
+from twophase_spark.datasource.partitions.reading import Reader, snapshot_of
+from twophase_spark.datasource.schema.sql import select
+from twophase_spark.datasource.schema.tables import Kind
 
 _DAY_MS = 86_400_000
 _GROUP_ROWS, _GROUP_BYTES = 65_536, 64 * 2**20
@@ -45,7 +45,7 @@ class Task(msgspec.Struct, frozen=True):
     highest of them. `name`: of the files. `whole`: no number may be missing.
     """
 
-    wanted: Wanted
+    wanted: ReadOptions
     staging: str
     node: int
     first: int

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from twophase_spark.datasource.shape.tables import Kind
+from twophase_spark.datasource.schema.tables import Kind
 
 _LANES = 2
 _LANE_MODULUS = 2**64

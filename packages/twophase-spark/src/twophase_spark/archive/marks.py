@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from twophase.core.errors import ArchiveRefused
 from twophase_spark.archive.writing import changing, statement
-from twophase_spark.datasource.asked.looking import location_of
-from twophase_spark.datasource.asked.wanted import parse
-from twophase_spark.datasource.shape.tables import Kind
+from twophase_spark.datasource.options.looking import location_of
+from twophase_spark.datasource.options.read_options import parse
+from twophase_spark.datasource.schema.tables import Kind
 from twophase_spark.locations import Location
 
 

@@ -18,10 +18,10 @@ from twophase.core.hooks import Clock
 from twophase_spark.archive.lake import Manifest
 from twophase_spark.archive.spans import Span, attempts_between
 from twophase_spark.archive.writing import statement
-from twophase_spark.datasource.asked.looking import looked_into
-from twophase_spark.datasource.asked.wanted import Wanted
-from twophase_spark.datasource.tasks.parts import Stretch
-from twophase_spark.datasource.tasks.planning import lowest_seq, places
+from twophase_spark.datasource.options.looking import looked_into
+from twophase_spark.datasource.options.read_options import ReadOptions
+from twophase_spark.datasource.partitions.parts import Stretch
+from twophase_spark.datasource.partitions.planning import lowest_seq, places
 from twophase_spark.readers.database import Database
 
 ROWS_PER_TASK = 250_000
@@ -56,7 +56,7 @@ class Plan(msgspec.Struct, frozen=True):
         return sum(span.rows for span in self.attempts)
 
 
-def plan(wanted: Wanted, last: Manifest | None, clock: Clock, rows_per_task: int = ROWS_PER_TASK) -> Plan:
+def plan(wanted: ReadOptions, last: Manifest | None, clock: Clock, rows_per_task: int = ROWS_PER_TASK) -> Plan:
     """Plan what is in the store and not in the lake.
 
     Raises:

@@ -39,7 +39,7 @@ from twophase_spark.archive.facts import SHAPES
 from twophase_spark.archive.lake import File, Lake
 from twophase_spark.archive.planning import store_now_ms
 from twophase_spark.archive.writing import Transaction, changing, statement
-from twophase_spark.datasource.shape.tables import Kind
+from twophase_spark.datasource.schema.tables import Kind
 from twophase_spark.locations import Location
 from twophase_spark.readers.database import open_database
 

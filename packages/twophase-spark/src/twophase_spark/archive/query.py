@@ -24,8 +24,8 @@ from twophase.core.errors import ArchiveRefused, ConfigurationError
 from twophase_spark.archive.checking import require_lake
 from twophase_spark.archive.lake import Lake
 from twophase_spark.archive.views import Sources
-from twophase_spark.datasource.asked.address import locate
 from twophase_spark.datasource.cut import consistent_cut
+from twophase_spark.datasource.options.address import locate
 from twophase_spark.progress import progress_shown
 
 SMALL_ROWS_MAX = 100_000

@@ -21,9 +21,9 @@ from twophase_spark.archive import marks
 from twophase_spark.archive.copying import Task, check, copy
 from twophase_spark.archive.lake import FORMAT, Lake, Manifest
 from twophase_spark.archive.planning import ROWS_PER_TASK, Plan, plan
-from twophase_spark.datasource.asked.wanted import Wanted, parse
-from twophase_spark.datasource.shape.tables import Kind
-from twophase_spark.datasource.tasks.parts import Stretch
+from twophase_spark.datasource.options.read_options import ReadOptions, parse
+from twophase_spark.datasource.partitions.parts import Stretch
+from twophase_spark.datasource.schema.tables import Kind
 
 _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
@@ -124,7 +124,7 @@ class _Rounds:
     """The rounds of one run, one after the other."""
 
     def __init__(
-        self, lake: Lake, identity: int, wanted: Wanted, todo: Plan, settings: Settings, spread: Spread
+        self, lake: Lake, identity: int, wanted: ReadOptions, todo: Plan, settings: Settings, spread: Spread
     ) -> None:
         self._lake = lake
         self._identity = identity

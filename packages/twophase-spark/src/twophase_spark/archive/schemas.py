@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from twophase_spark.datasource.shape.sql import BODY
-from twophase_spark.datasource.shape.tables import COLUMNS, Kind, arrow_schema
+from twophase_spark.datasource.schema.sql import BODY
+from twophase_spark.datasource.schema.tables import COLUMNS, Kind, arrow_schema
 
 TABLES = (Kind.HISTORY, Kind.ATTEMPT)
 

@@ -22,13 +22,13 @@ from twophase_spark.archive.facts import SHAPES
 from twophase_spark.archive.lake import Lake, Manifest
 from twophase_spark.archive.planning import ROWS_PER_TASK, behind_the_lake
 from twophase_spark.archive.schemas import shown_of, target_of
-from twophase_spark.datasource.asked.looking import looked_into
-from twophase_spark.datasource.asked.wanted import Wanted, parse
-from twophase_spark.datasource.shape.shaping import shape
-from twophase_spark.datasource.shape.tables import COLUMNS, Kind, arrow_schema
+from twophase_spark.datasource.options.looking import looked_into
+from twophase_spark.datasource.options.read_options import ReadOptions, parse
+from twophase_spark.datasource.partitions.parts import Stretch
+from twophase_spark.datasource.partitions.planning import places
+from twophase_spark.datasource.schema.shaping import shape
+from twophase_spark.datasource.schema.tables import COLUMNS, Kind, arrow_schema
 from twophase_spark.datasource.stream import read_stretch
-from twophase_spark.datasource.tasks.parts import Stretch
-from twophase_spark.datasource.tasks.planning import places
 
 DAY = "dt"
 
@@ -92,7 +92,7 @@ class Sources:
         reader = self._spark.read.format("twophase").options(**self._store).options(**options)
         return reader.option("table", kind.value).load()
 
-    def _behind_the_lake(self, wanted: Wanted) -> DataFrame:
+    def _behind_the_lake(self, wanted: ReadOptions) -> DataFrame:
         """Return history that is not archived yet, none missing."""
         with looked_into(wanted) as (database, _):
             spans = tuple(behind_the_lake(database, places(database), self._manifests[-1], ROWS_PER_TASK))
@@ -127,7 +127,7 @@ class Sources:
 
 
 def _read_stretches(
-    wanted: Wanted, target: pa.Schema, spans: tuple[Stretch, ...], numbers: Iterator[pa.RecordBatch]
+    wanted: ReadOptions, target: pa.Schema, spans: tuple[Stretch, ...], numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in numbers:
         for number in batch.column(0).to_pylist():

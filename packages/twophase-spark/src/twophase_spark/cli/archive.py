@@ -18,7 +18,7 @@ from twophase.cli.console import plain_console
 from twophase.core.errors import ConfigurationError
 from twophase.core.hooks import WallClock
 from twophase_spark.cli.ending import exit_codes, say
-from twophase_spark.datasource.asked.address import ENVIRONMENT, require_no_secret
+from twophase_spark.datasource.options.address import ENVIRONMENT, require_no_secret
 
 if TYPE_CHECKING:
     from twophase_spark.archive.checking import Fault, Verified

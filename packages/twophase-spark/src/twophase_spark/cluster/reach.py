@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from twophase.core.errors import TwophaseError
 from twophase_spark.archive.marks import store_at
 from twophase_spark.cluster.bundle import NEEDED
-from twophase_spark.datasource.asked.address import ENVIRONMENT, FILE
+from twophase_spark.datasource.options.address import ENVIRONMENT, FILE
 from twophase_spark.readers.database import open_database
 from twophase_spark.session import SessionSettings, open_session
 

@@ -8,17 +8,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from twophase_spark.datasource.asked.choosing import target_of
-from twophase_spark.datasource.asked.wanted import Wanted
-from twophase_spark.datasource.tasks.parts import Part
-from twophase_spark.datasource.tasks.planning import plan
-from twophase_spark.datasource.tasks.reading import read_part
+from twophase_spark.datasource.options.choosing import target_of
+from twophase_spark.datasource.options.read_options import ReadOptions
+from twophase_spark.datasource.partitions.parts import Part
+from twophase_spark.datasource.partitions.planning import plan
+from twophase_spark.datasource.partitions.reading import read_part
 
 
 class BatchReader(DataSourceReader):
     """Reads one table. `pushFilters` is left alone on purpose: see `wanted`."""
 
-    def __init__(self, wanted: Wanted, schema: StructType) -> None:
+    def __init__(self, wanted: ReadOptions, schema: StructType) -> None:
         """Take the options and the columns."""
         self._wanted = wanted
         self._schema = schema

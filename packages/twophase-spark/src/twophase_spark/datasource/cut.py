@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from twophase.core.errors import ConfigurationError
-from twophase_spark.datasource.asked.address import locate
+from twophase_spark.datasource.options.address import locate
 from twophase_spark.locations import Location
 from twophase_spark.readers.database import open_database
 

@@ -9,9 +9,9 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from twophase.core.errors import ConfigurationError
-from twophase_spark.datasource.asked.choosing import schema_of
-from twophase_spark.datasource.asked.wanted import STREAM_ONLY, parse
 from twophase_spark.datasource.batch import BatchReader
+from twophase_spark.datasource.options.choosing import schema_of
+from twophase_spark.datasource.options.read_options import STREAM_ONLY, parse
 from twophase_spark.datasource.stream import StreamReader
 
 if TYPE_CHECKING:

@@ -20,16 +20,16 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from twophase.core.errors import CannotRead, ConfigurationError
-from twophase_spark.datasource.asked import filters
-from twophase_spark.datasource.asked.choosing import target_of
-from twophase_spark.datasource.asked.looking import looked_into
-from twophase_spark.datasource.asked.wanted import EARLIEST, LATEST, REPORT, Wanted
-from twophase_spark.datasource.shape.sql import select
-from twophase_spark.datasource.tasks import gaps
-from twophase_spark.datasource.tasks.parts import Part, Range, Stretch
-from twophase_spark.datasource.tasks.planning import lowest_seq, places
-from twophase_spark.datasource.tasks.ranges import ROWS_PER_PART_MIN
-from twophase_spark.datasource.tasks.reading import Reader, snapshot_of
+from twophase_spark.datasource.options import filters
+from twophase_spark.datasource.options.choosing import target_of
+from twophase_spark.datasource.options.looking import looked_into
+from twophase_spark.datasource.options.read_options import EARLIEST, LATEST, REPORT, ReadOptions
+from twophase_spark.datasource.partitions import gaps
+from twophase_spark.datasource.partitions.parts import Part, Range, Stretch
+from twophase_spark.datasource.partitions.planning import lowest_seq, places
+from twophase_spark.datasource.partitions.ranges import ROWS_PER_PART_MIN
+from twophase_spark.datasource.partitions.reading import Reader, snapshot_of
+from twophase_spark.datasource.schema.sql import select
 from twophase_spark.readers.database import Database
 
 LOOKS_SECONDS_MIN = 0.2
@@ -42,7 +42,7 @@ because Spark keeps offsets as JSON."""
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows history."""
 
-    def __init__(self, wanted: Wanted, schema: StructType) -> None:
+    def __init__(self, wanted: ReadOptions, schema: StructType) -> None:
         """Take the options and the columns; the filters are applied after the rows were counted, so not in SQL."""
         self._wanted = wanted
         self._schema = schema
@@ -129,7 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._seen
 
 
-def read_stretch(wanted: Wanted, target: pa.Schema, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+def read_stretch(wanted: ReadOptions, target: pa.Schema, stretch: Stretch) -> Iterator[pa.RecordBatch]:
     """Every row of the stretch that passes the filters; gaps as rows, or raised, as was wished.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twophase_spark.datasource.asked.described import Fits, Option
+from twophase_spark.datasource.options.described import Fits, Option
 
 OPTIONS = (
     Option("coordinator", Fits.ANY, "required", "Its address, `http://host:36789`."),

@@ -1,0 +1,77 @@
+"""Which columns a read has: the table's own, those that were named, or those of a schema the user gave."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from twophase.core.errors import CannotRead, ConfigurationError
+from twophase_spark.datasource.options.looking import location_of
+from twophase_spark.datasource.options.read_options import REPORT, ReadOptions
+from twophase_spark.datasource.schema import ledger
+from twophase_spark.datasource.schema.tables import COLUMNS, GAP_ROWS, Column, Kind, arrow_schema
+from twophase_spark.readers.database import open_database
+
+
+def schema_of(wanted: ReadOptions) -> StructType:
+    """The columns of this read, when the user gives no schema.
+
+    Raises:
+        ConfigurationError: a column that the table does not have.
+        CannotRead: the columns of a ledger stand in its database, and that cannot be asked.
+    """
+    if wanted.kind is Kind.LEDGER:
+        return from_arrow_schema(arrow_schema(_of_ledger(wanted)))
+    known = {column.name: column for column in COLUMNS[wanted.kind]}
+    if not wanted.columns:
+        chosen = [column for column in known.values() if column.default]
+    else:
+        unknown = [name for name in wanted.columns if name not in known]
+        if unknown:
+            raise ConfigurationError(
+                f"Option columns: table {wanted.kind} has no {unknown}; it has {', '.join(known)}."
+            )
+        chosen = [known[name] for name in dict.fromkeys(wanted.columns)]
+    if wanted.on_gap == REPORT:
+        chosen = [*chosen, *(known[name] for name in ("node", "seq") if known[name] not in chosen), GAP_ROWS]
+    return from_arrow_schema(arrow_schema(tuple(chosen)))
+
+
+def target_of(wanted: ReadOptions, schema: StructType) -> pa.Schema:
+    """The columns as Arrow carries them, checked when the user gave the schema.
+
+    Raises:
+        ConfigurationError: a column that the table does not have, or of another type.
+    """
+    target = to_arrow_schema(schema, timezone="UTC")
+    if wanted.kind is Kind.LEDGER:
+        return target
+    types = {column.name: column.type for column in COLUMNS[wanted.kind]}
+    if wanted.on_gap == REPORT:
+        types |= {GAP_ROWS.name: GAP_ROWS.type}
+        missing = [name for name in ("node", "seq", GAP_ROWS.name) if name not in target.names]
+        if missing:
+            raise ConfigurationError(f"With onGap=report the schema needs {missing}: they tell of a gap.")
+    for field in target:
+        if field.name not in types:
+            raise ConfigurationError(f"The schema names {field.name}; table {wanted.kind} has {', '.join(types)}.")
+        if field.type != types[field.name]:
+            raise ConfigurationError(f"The schema says {field.name} is {field.type}; it is {types[field.name]}.")
+    return target
+
+
+def _of_ledger(wanted: ReadOptions) -> tuple[Column, ...]:
+    keys = {column.name: column for column in COLUMNS[Kind.LEDGER]}
+    names = tuple(dict.fromkeys(wanted.columns)) or tuple(keys)
+    if all(name in keys for name in names):
+        return tuple(keys[name] for name in names)
+    location = location_of(wanted)
+    with open_database(location, snapshot=wanted.snapshot) as database:
+        declared = ledger.declared_types(database, location.engine, wanted.relation)
+    unknown = [name for name in names if name not in keys and name.lower() not in declared]
+    if unknown:
+        raise CannotRead(f"{location.shown} has no column {unknown}.")
+    return tuple(
+        keys.get(name) or Column(name, ledger.arrow_type(location.engine, declared[name.lower()])) for name in names
+    )

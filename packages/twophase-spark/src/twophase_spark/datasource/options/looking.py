@@ -1,0 +1,70 @@
+"""Looking into a database before it is read: that the table is there, with the columns it must have."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import msgspec
+
+from twophase.core.errors import CannotRead, ConfigurationError
+from twophase_spark.datasource.options.address import locate
+from twophase_spark.datasource.options.read_options import ReadOptions
+from twophase_spark.datasource.schema.sql import BODY
+from twophase_spark.datasource.schema.tables import OF_COORDINATOR, STORED, Kind
+from twophase_spark.locations import Location, Role
+from twophase_spark.readers.database import Database, open_database
+
+_BARRIER = frozenset({"trans_type", "gid", "branch_id", "op", "barrier_id", "reason"})
+_ROLES = {Kind.BARRIER: Role.PRODUCER, Kind.LEDGER: Role.LEDGER}
+
+
+def location_of(wanted: ReadOptions) -> Location:
+    """Where to connect to, with the password; not to be kept.
+
+    Raises:
+        ConfigurationError: a snapshot is named of a database that lends none.
+    """
+    place = locate(wanted.url, wanted.name)
+    if wanted.snapshot and place.engine != "postgresql":
+        raise ConfigurationError(f"Option snapshot is for PostgreSQL, not for {place.engine}.")
+    return msgspec.structs.replace(place, role=_ROLES.get(wanted.kind, Role.COORDINATOR), table=wanted.relation)
+
+
+@contextlib.contextmanager
+def looked_into(wanted: ReadOptions) -> Iterator[tuple[Database, str]]:
+    """The database, open, in the snapshot that was named if any, and its engine; its tables are as expected.
+
+    Raises:
+        CannotRead: no such database, table or column.
+    """
+    location = location_of(wanted)
+    with open_database(location, snapshot=wanted.snapshot) as database:
+        for table, columns in _expected(wanted).items():
+            require_columns(database, location, table, columns)
+        yield database, location.engine
+
+
+def require_columns(database: Database, location: Location, table: str, wanted: frozenset[str]) -> None:
+    """Refuse a table that is not there or lacks a column."""
+    there = database.columns(table)
+    if not there:
+        remedy = "is this a coordinator's store?" if location.role is Role.COORDINATOR else "name it by tableName."
+        raise CannotRead(f"{location.role} {location.name}, {location.shown}: there is no table {table}; {remedy}")
+    missing = sorted({name.lower() for name in wanted} - there)
+    if missing:
+        raise CannotRead(f"{location.role} {location.name}, {location.shown}: table {table} has no column {missing}.")
+
+
+def _expected(wanted: ReadOptions) -> dict[str, frozenset[str]]:
+    if wanted.kind is Kind.BARRIER:
+        return {wanted.relation: _BARRIER}
+    if wanted.kind is Kind.LEDGER:
+        named = {wanted.gid_column, wanted.branch_column, wanted.key_column} - {""}
+        extra = {name for name in wanted.columns if name not in {"gid", "branch_id"}}
+        return {wanted.relation: frozenset(named | extra)}
+    if wanted.kind is Kind.ATTEMPT:
+        return {"attempt": STORED["attempt"]}
+    tables = {"message", "history"} if wanted.kind is Kind.JOURNAL else {wanted.kind.value}
+    assert wanted.kind in OF_COORDINATOR, "the others are above"
+    return {table: STORED[table] | {BODY} for table in tables}

@@ -1,0 +1,58 @@
+"""Rows of history that a stream should have read and that are gone: found for certain, never passed over.
+
+A node's seqs have no holes when they are written, so a stretch of them has exactly as many rows as numbers. Fewer
+means that retention or an archive removed some: before the stream came there, or between the planning of a batch and
+its reading (also when a batch is read again after a crash).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from twophase.core.errors import HistoryGap
+from twophase_spark.datasource.partitions.parts import Stretch
+from twophase_spark.datasource.schema.tables import GAP_ROWS
+
+
+def holes(stretch: Stretch, seqs: Iterable[int]) -> list[Stretch]:
+    """The parts of a stretch that have no rows. `seqs`: those that have, ascending.
+
+    >>> holes(Stretch(1, 3, 9), [3, 4, 7])
+    [Stretch(node=1, first=5, last=6), Stretch(node=1, first=8, last=9)]
+    """
+    found: list[Stretch] = []
+    expected = stretch.first
+    for seq in seqs:
+        if seq > expected:
+            found.append(Stretch(stretch.node, expected, seq - 1))
+        expected = seq + 1
+    if expected <= stretch.last:
+        found.append(Stretch(stretch.node, expected, stretch.last))
+    return found
+
+
+def failure(found: list[Stretch]) -> HistoryGap:
+    """What to raise where gaps are not to be reported as rows."""
+    rows = sum(hole.last - hole.first + 1 for hole in found)
+    first = found[0]
+    more = f" and {len(found) - 1} more places" if len(found) > 1 else ""
+    return HistoryGap(
+        f"{rows} rows of history were removed before the stream read them: node {first.node}, "
+        f"seq {first.first} to {first.last}{more}."
+    )
+
+
+def as_rows(found: list[Stretch], target: pa.Schema) -> pa.RecordBatch:
+    """One row a gap: (node, seq) of its last row, `gap_rows` how many are gone, all else null."""
+    known = {
+        "node": [hole.node for hole in found],
+        "seq": [hole.last for hole in found],
+        GAP_ROWS.name: [hole.last - hole.first + 1 for hole in found],
+    }
+    columns = [
+        pa.array(known[field.name], field.type) if field.name in known else pa.nulls(len(found), field.type)
+        for field in target
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=target)

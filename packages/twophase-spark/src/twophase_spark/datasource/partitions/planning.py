@@ -1,0 +1,168 @@
+"""Cutting a batch read into tasks, and fixing its cut: what belongs to it is decided here, once, on the driver.
+
+History never changes and is numbered by (node, seq) in commit order, so "every row up to these numbers" is the same
+set of rows whenever a task reads it. Live rows do change. A journal (live and final together) is therefore cut so that
+no message can slip between the tables: history up to the frozen numbers is read by some tasks; each other task reads,
+in one snapshot of its own, a range of gids of the live rows *and* what history has gained since the numbers were
+frozen. A message that was live then is in exactly one of the two at that task's moment.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from twophase.core.errors import ConfigurationError
+from twophase_spark.datasource.options import filters
+from twophase_spark.datasource.options.looking import looked_into
+from twophase_spark.datasource.options.read_options import ReadOptions
+from twophase_spark.datasource.partitions.parts import Follow, Part, Range
+from twophase_spark.datasource.partitions.ranges import ROWS_PER_PART_MIN, number_ranges, text_ranges
+from twophase_spark.datasource.schema.sql import column, select
+from twophase_spark.datasource.schema.tables import Kind
+from twophase_spark.readers.database import Database
+
+_MAY_LACK = {"id", "prepared_at", "create_time"}
+"""Of a barrier table that something else than `twophase barrier install` made."""
+
+
+def plan(wanted: ReadOptions) -> list[Part]:
+    """The tasks of a batch read; none for nothing to read.
+
+    Raises:
+        CannotRead: no such database, table or column.
+        ConfigurationError: asOf names what is not there yet.
+    """
+    with looked_into(wanted) as (database, engine):
+        if wanted.kind is Kind.HISTORY:
+            return _history(wanted, database, engine, frozen_seqs(wanted, database))
+        if wanted.kind is Kind.MESSAGE:
+            pushed = filters.conditions(wanted, engine)
+            ranges = text_ranges(database, engine, "message", "gid", wanted.partitions)
+            return [Part((Range("message", (*one, *pushed)),)) for one in ranges]
+        if wanted.kind is Kind.JOURNAL:
+            return _journal(wanted, database, engine)
+        if wanted.kind is Kind.ATTEMPT:
+            return _attempts(wanted, database, engine)
+        return _business(wanted, database, engine)
+
+
+def places(database: Database) -> dict[int, int]:
+    """The last seq of every node, as one statement sees them: all rows up to there are committed and visible."""
+    return {int(node): int(seq) for node, seq in database.rows(select(["id", "seq"], "node"))}
+
+
+def frozen_seqs(wanted: ReadOptions, database: Database) -> dict[int, int]:
+    """Up to where each node's history belongs to this read."""
+    tops = places(database)
+    if wanted.as_of_seqs is None:
+        return tops
+    ahead = {node: seq for node, seq in wanted.as_of_seqs.items() if seq > tops.get(node, 0)}
+    if ahead:
+        raise ConfigurationError(f"Option asOf names seqs that do not exist yet: {ahead}; the store has {tops}.")
+    return wanted.as_of_seqs
+
+
+def lowest_seq(database: Database, node: int) -> int | None:
+    """The first row of a node that stands; None when none does."""
+    [(lowest,)] = database.rows(select(["min(seq)"], "history", [f"node = {node}"]))
+    return None if lowest is None else int(lowest)
+
+
+def _history(wanted: ReadOptions, database: Database, engine: str, until: dict[int, int]) -> list[Part]:
+    pushed = filters.conditions(wanted, engine)
+    spans = {node: (lowest_seq(database, node), last) for node, last in sorted(until.items())}
+    known = [(node, first, last) for node, (first, last) in spans.items() if first is not None and first <= last]
+    rows = sum(last - first + 1 for _, first, last in known)
+    width = max(ROWS_PER_PART_MIN, -(-rows // wanted.partitions))
+    return [
+        Part((Range("history", (f"node = {node}", *one, *pushed)),))
+        for node, first, last in known
+        for one in number_ranges("seq", first, last, -(-(last - first + 1) // width))
+    ]
+
+
+def _journal(wanted: ReadOptions, database: Database, engine: str) -> list[Part]:
+    until = places(database)
+    pushed = filters.conditions(wanted, engine)
+    live = [
+        Part((Range("message", (*one, *pushed)),), Follow(until, (*one, *pushed)))
+        for one in text_ranges(database, engine, "message", "gid", wanted.partitions)
+    ]
+    return live + _history(wanted, database, engine, until)
+
+
+def _attempts(wanted: ReadOptions, database: Database, engine: str) -> list[Part]:
+    pushed = filters.conditions(wanted, engine)
+    if engine == "sqlite":  # its primary key is the id alone; PostgreSQL's begins with the gid
+        ranges = _by_number(database, "attempt", "id", wanted.partitions)
+    else:
+        ranges = text_ranges(database, engine, "attempt", "gid", wanted.partitions)
+    return [Part((Range("attempt", (*one, *pushed)),)) for one in ranges]
+
+
+def _by_number(database: Database, table: str, key: str, parts_max: int) -> list[tuple[str, ...]]:
+    [(first, last)] = database.rows(select([f"min({key})", f"max({key})"], table))
+    return [] if first is None else number_ranges(key, int(first), int(last), parts_max)
+
+
+class _Key(msgspec.Struct, frozen=True):
+    """A column with an index, by which a business table can be cut; without one it is one task."""
+
+    name: str
+    is_number: bool
+
+
+def _business(wanted: ReadOptions, database: Database, engine: str) -> list[Part]:
+    table = wanted.relation
+    always = (f"{column(engine, wanted.gid_column)} is not null",) if wanted.kind is Kind.LEDGER else ()
+    key = _key(wanted, database, engine)
+    if key is None:
+        ranges: list[tuple[str, ...]] = [()]
+    elif key.is_number:
+        ranges = _by_number(database, table, key.name, wanted.partitions)
+    else:
+        ranges = text_ranges(database, engine, table, key.name, wanted.partitions)
+    absent = frozenset(_MAY_LACK - database.columns(table)) if wanted.kind is Kind.BARRIER else frozenset()
+    return [Part((Range(table, (*one, *always)),), absent=absent) for one in ranges]
+
+
+def _key(wanted: ReadOptions, database: Database, engine: str) -> _Key | None:
+    table = wanted.relation
+    if wanted.key_column:
+        [(lowest,)] = database.rows(select([f"min({wanted.key_column})"], table))
+        if not isinstance(lowest, int | str | None):
+            raise ConfigurationError(f"Option keyColumn: {wanted.key_column} is neither a whole number nor a text.")
+        return None if lowest is None else _Key(wanted.key_column, isinstance(lowest, int))
+    columns = database.columns(table)
+    if wanted.kind is Kind.BARRIER:
+        return _Key("id", is_number=True) if "id" in columns else None
+    if engine == "sqlite":
+        row = database.rows("select wr from pragma_table_list(?)", (table.rpartition(".")[2],))
+        has_rowid = bool(row) and not row[0][0] and "rowid" not in columns
+        return _Key("rowid", is_number=True) if has_rowid else None
+    return (
+        _Key(wanted.gid_column, is_number=False)
+        if _is_indexed_text(database, engine, table, wanted.gid_column)
+        else None
+    )
+
+
+def _is_indexed_text(database: Database, engine: str, table: str, column: str) -> bool:
+    """Whether a text column leads an index that holds every row."""
+    schema, _, name = table.rpartition(".")
+    if engine == "postgresql":
+        found = database.rows(
+            "select 1 from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[0] "
+            "join pg_type t on t.oid = a.atttypid "
+            "where i.indrelid = to_regclass(?) and a.attname = ? and i.indpred is null and t.typcategory = 'S'",
+            (table.lower(), column.lower()),
+        )
+    else:
+        found = database.rows(
+            "select 1 from information_schema.statistics s join information_schema.columns c "
+            "using (table_schema, table_name, column_name) "
+            "where s.table_schema = coalesce(nullif(?, ''), database()) and s.table_name = ? and s.column_name = ? "
+            "and s.seq_in_index = 1 and c.data_type in ('char', 'varchar')",
+            (schema, name, column),
+        )
+    return bool(found)

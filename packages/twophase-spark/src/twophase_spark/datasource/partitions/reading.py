@@ -1,0 +1,100 @@
+"""One task: its part of a table as Arrow batches of exactly the columns that Spark was told."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow as pa
+
+from twophase_spark.datasource.options import filters
+from twophase_spark.datasource.options.looking import location_of
+from twophase_spark.datasource.options.read_options import ReadOptions
+from twophase_spark.datasource.partitions.connection import Run, open_snapshot
+from twophase_spark.datasource.partitions.parts import Follow, Part, Range
+from twophase_spark.datasource.schema import body, ledger
+from twophase_spark.datasource.schema.shaping import carried_types, shape
+from twophase_spark.datasource.schema.sql import column, milliseconds, select, stored_columns
+from twophase_spark.datasource.schema.tables import MAY_LACK, OF_COORDINATOR, Kind
+
+_NODES = select(["id"], "node")
+
+
+def read_part(wanted: ReadOptions, target: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
+    """The rows of one part, all in one snapshot."""
+    with snapshot_of(wanted) as (run, engine):
+        reader = Reader(wanted, target, engine, part.absent)
+        for one in part.ranges:
+            yield from reader.rows(run, one)
+        if part.follow is not None:
+            yield from reader.followed(run, part.follow)
+
+
+@contextlib.contextmanager
+def snapshot_of(wanted: ReadOptions) -> Iterator[tuple[Run, str]]:
+    """The database of a read, open, and its engine."""
+    location = location_of(wanted)
+    with open_snapshot(location, wanted.driver, wanted.snapshot, typed=wanted.kind is not Kind.LEDGER) as run:
+        yield run, location.engine
+
+
+class Reader(msgspec.Struct, frozen=True):
+    """How rows of a table become batches of `target`."""
+
+    wanted: ReadOptions
+    target: pa.Schema
+    engine: str
+    absent: frozenset[str] = frozenset()
+
+    def rows(self, run: Run, one: Range) -> Iterator[pa.RecordBatch]:
+        """The rows of a range."""
+        for raw in run(self.statement(one), self.types()):
+            batch = filters.keep(raw, self.wanted)
+            if batch.num_rows:
+                yield self.shaped(batch)
+
+    def statement(self, one: Range) -> str:
+        """What selects the rows of a range."""
+        return select(self._selected(one.table), one.table, one.conditions)
+
+    def shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch of the database as one of `target`."""
+        return shape(batch, self.target, MAY_LACK[self.wanted.kind])
+
+    def followed(self, run: Run, follow: Follow) -> Iterator[pa.RecordBatch]:
+        """What history has gained behind `follow`, of every node that is there now."""
+        nodes = [int(node) for batch in run(_NODES, {}) for node in batch.column("id").to_pylist()]
+        for node in nodes:
+            behind = f"seq > {follow.after.get(node, 0)}"
+            yield from self.rows(run, Range("history", (f"node = {node}", behind, *follow.conditions)))
+
+    def _selected(self, table: str) -> list[str]:
+        names = [*self.target.names, *filters.columns_needed(self.wanted)]
+        names = list(dict.fromkeys(names))
+        if self.wanted.kind in OF_COORDINATOR:
+            return stored_columns(table, names, body.NAMES)
+        if self.wanted.kind is Kind.BARRIER:
+            return [self._barrier(name) for name in names]
+        return [self._ledger(name) for name in names]
+
+    def _barrier(self, name: str) -> str:
+        stored = {"created_ms": "create_time", "prepared_ms": "prepared_at"}.get(name, name)
+        if stored in self.absent:
+            return f"null as {name}"
+        if stored == "create_time":
+            return f"{milliseconds(self.engine, stored)} as {name}"
+        return name if stored == name else f"{stored} as {name}"
+
+    def _ledger(self, name: str) -> str:
+        keys = {"gid": self.wanted.gid_column, "branch_id": self.wanted.branch_column}
+        if name in keys:
+            taken = ledger.as_text(self.engine, column(self.engine, keys[name])) if keys[name] else "null"
+            return f"{taken} as {name}"
+        return ledger.expression(self.engine, name, self.target.field(name).type)
+
+    def types(self) -> dict[str, pa.DataType]:
+        """As what a driver's values are taken."""
+        if self.wanted.kind is Kind.LEDGER:
+            return {field.name: ledger.carried(field.type) for field in self.target}
+        return carried_types(self.wanted.kind)

@@ -1,0 +1,118 @@
+"""The channel to one coordinator: what messages need of a `TwoPhase` or `AsyncTwoPhase`, and its users do not.
+
+How requests are written, how long they are repeated, the connections, and the business databases that are known.
+"""
+
+from __future__ import annotations
+
+import functools
+import ssl
+from typing import TYPE_CHECKING, Any
+
+from twophase.client.identity import Identities
+from twophase.client.sync import SyncDriver
+from twophase.client.transport.exchange import Encode, Patience
+from twophase.client.transport.sync import SyncTransport, Target
+from twophase.client.transport.wire import encode_request
+from twophase.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from twophase.client.aio import AsyncDriver
+    from twophase.client.flow import Flow
+    from twophase.client.transport.wire import AsyncTransport, Transport
+
+
+def speaks_grpc(url: str) -> bool:
+    """Whether a coordinator's address is one of its gRPC port."""
+    return url.startswith(("grpc://", "grpcs://"))
+
+
+def _grpc_wire(url: str) -> Encode:
+    """How requests to `url` are written.
+
+    Raises:
+        ConfigurationError: the extra is missing, or the address is none.
+    """
+    try:
+        from twophase.client.transport import grpc_wire  # noqa: PLC0415 -- an extra
+    except ImportError as error:
+        raise ConfigurationError("grpc:// needs protobuf.", remedy="Run `pip install 'twophase[grpc]'`.") from error
+    grpc_wire.GrpcTarget(url)
+    return grpc_wire.encode_request
+
+
+class Channel:
+    """What the blocking and the asyncio channel share."""
+
+    def __init__(
+        self,
+        url: str,
+        patience: Patience,
+        *,
+        barrier_table: str,
+        allow_unsafe_database: bool,
+        allow_event_loop: bool,
+        authorization: str | None,
+        ssl_context: ssl.SSLContext | None,
+    ) -> None:
+        """Nothing is connected before the first request; arguments as `Endpoint`, looked at but for the address.
+
+        Raises:
+            ConfigurationError: the address is none, or its extra is missing.
+        """
+        self.encode: Encode = encode_request
+        self._speaks_grpc = speaks_grpc(url)
+        if self._speaks_grpc:
+            self.encode = _grpc_wire(url)
+        else:
+            Target(url)
+        self.url = url
+        self.patience = patience
+        self.barrier_table = barrier_table
+        self.allow_unsafe_database = allow_unsafe_database
+        self.allow_event_loop = allow_event_loop
+        self.identities = Identities()
+        self._headers = (("authorization", authorization),) if authorization is not None else ()
+        self._ssl_context = ssl_context
+
+
+class SyncChannel(Channel):
+    """For blocking code."""
+
+    @functools.cached_property
+    def transport(self) -> Transport:
+        """The connection pool."""
+        if self._speaks_grpc:
+            from twophase.client.transport.grpc import GrpcTransport  # noqa: PLC0415 -- an extra
+
+            return GrpcTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
+        return SyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
+
+    def driver(self, flow: Flow, engine: Any = None) -> SyncDriver:
+        """What performs a flow here."""
+        return SyncDriver(flow, self.transport, self.identities, engine)
+
+
+class AsyncChannel(Channel):
+    """For asyncio."""
+
+    @functools.cached_property
+    def transport(self) -> AsyncTransport:
+        """The connection pool."""
+        if self._speaks_grpc:
+            from twophase.client.transport.grpc import AsyncGrpcTransport  # noqa: PLC0415 -- an extra
+
+            return AsyncGrpcTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
+        from twophase.client.transport import aio as transport_async  # noqa: PLC0415 -- asyncio only where it is used
+
+        return transport_async.AsyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
+
+    def driver(self, flow: Flow, engine: Any = None) -> AsyncDriver:
+        """What performs a flow here."""
+        return self._drivers(flow, self.transport, self.identities, engine)
+
+    @functools.cached_property
+    def _drivers(self) -> type[AsyncDriver]:
+        from twophase.client.aio import AsyncDriver  # noqa: PLC0415 -- asyncio only where it is used
+
+        return AsyncDriver

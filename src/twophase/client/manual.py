@@ -1,0 +1,76 @@
+"""Prepare, submit and abort by hand: for plain messages, and for local transactions this library does not run.
+
+They keep the promise of `flow` from the other side: what belongs to a transaction of ours cannot be decided by hand
+while it is under way, or against its outcome.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from twophase.client.draft import Draft, Progress, became, checked_url
+from twophase.client.flow import Flow, FlowContext
+from twophase.client.transport.wire import Operation
+from twophase.core.errors import InvalidRequest, MessageUsedTwice, NotYetDelivered
+
+_BEFORE_PREPARE = (Progress.NEW, Progress.PREPARED)
+_BEFORE_SUBMIT = (Progress.NEW, Progress.PREPARED, Progress.COMMITTED, Progress.BRANCHES_LOST, Progress.SUBMITTED)
+_BEFORE_ABORT = (Progress.NEW, Progress.PREPARED, Progress.ROLLED_BACK, Progress.SUBMITTED)
+
+
+def prepare(context: FlowContext, check_url: str, *, explicit_verdict: bool) -> Flow:
+    """Prepare by hand, for a local transaction that this library does not run.
+
+    Raises:
+        MessageUsedTwice: this Message belongs to a transaction, or is decided.
+        CoordinatorUnreachable, and what the coordinator refuses with.
+    """
+    draft = context.draft
+    _require(draft, "prepare", _BEFORE_PREPARE)
+    draft.check_url = checked_url("check", check_url, identities_max=1)
+    if draft.options.explicit_verdict is not explicit_verdict:
+        draft.options = msgspec.structs.replace(draft.options, explicit_verdict=explicit_verdict)
+    draft.prepared_at_ms = yield from context.request(Operation.PREPARE)
+    draft.fixed = len(draft.branches)
+    draft.progress = Progress.PREPARED
+
+
+def submit(context: FlowContext) -> Flow:
+    """Submit by hand: a plain message, one prepared by hand, or once more after a commit whose submit was lost,
+    or whose branches are in no row (`BranchesLost`).
+
+    Raises:
+        MessageUsedTwice: its local transaction is under way or did not commit, so this would be a ghost.
+        CoordinatorUnreachable: not known whether it arrived; repeating is safe.
+        NotYetDelivered, ContraryDecision, and what the coordinator refuses with.
+    """
+    draft = context.draft
+    _require(draft, "submit", _BEFORE_SUBMIT)
+    if not draft.branches:
+        raise InvalidRequest("the message has no branch; add one.", gid=draft.gid)
+    try:
+        yield from context.request(Operation.SUBMIT)
+    except NotYetDelivered:
+        draft.progress = Progress.SUBMITTED
+        raise
+    draft.progress = Progress.SUBMITTED
+
+
+def abort(context: FlowContext) -> Flow:
+    """Abort by hand what was prepared by hand.
+
+    Raises:
+        MessageUsedTwice: its local transaction is under way or committed, so this would lose it.
+        ContraryDecision: submitted before. UnknownMessage: never prepared. CoordinatorUnreachable.
+    """
+    draft = context.draft
+    _require(draft, "abort", _BEFORE_ABORT)
+    yield from context.request(Operation.ABORT)
+    draft.progress = Progress.ROLLED_BACK
+
+
+def _require(draft: Draft, request: str, allowed: tuple[Progress, ...]) -> None:
+    if draft.progress not in allowed:
+        raise MessageUsedTwice(
+            f"{request} by hand is refused for this Message: {became(draft.progress)}.", gid=draft.gid
+        )

@@ -1,0 +1,202 @@
+"""The server that takes over, by its public HTTP API. It alone decides what is new to it."""
+
+from __future__ import annotations
+
+import http.client
+import time
+import urllib.request
+from collections.abc import Sequence
+from typing import Final
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+
+import msgspec
+
+from twophase.core.credentials import without_credentials
+from twophase.core.errors import ConfigurationError, CoordinatorUnreachable
+from twophase.core.limits import BODY_BYTES_MAX
+from twophase.core.takeover import (
+    MESSAGES_MAX,
+    PATH,
+    Outcome,
+    TakenMessage,
+    TakenResult,
+    TakeoverReply,
+    TakeoverRequest,
+)
+from twophase.dtm_import.found import Subscriber, Topic
+
+TIMEOUT_S: Final = 60.0
+PATIENCE_S: Final = 60.0
+"""How long messages are sent again that the server cannot take yet."""
+_PAUSES_S: Final = (0.1, 0.3, 1.0, 2.0)
+_ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+_ENVELOPE_BYTES: Final = 256
+_THIS_URL_EXISTS: Final = "this url exists"
+_OLD_SERVER: Final = "Is it a twophase server of this version?"
+_encode = msgspec.json.Encoder().encode
+_reply = msgspec.json.Decoder(TakeoverReply)
+
+
+class _Kv(msgspec.Struct):
+    v: str = ""
+
+
+class _KvReply(msgspec.Struct):
+    kv: list[_Kv] | None = None
+
+
+class _Told(msgspec.Struct):
+    message: str = ""
+
+
+_subscribers = msgspec.json.Decoder(list[Subscriber] | None)
+
+
+class Target:
+    """One server; of several nodes on one store, any.
+
+    Arguments:
+        server: its address, such as `http://localhost:36789`.
+        never_taken: nothing was handed over to it before, so what it does not know is new, however old.
+    """
+
+    def __init__(self, server: str, *, never_taken: bool = False) -> None:
+        if not server.startswith(("http://", "https://")):
+            raise ConfigurationError(f"--server: {without_credentials(server)!r} is no http:// or https:// address.")
+        self._server = server.rstrip("/")
+        self._never_taken = never_taken
+        self._patience_s = PATIENCE_S
+        self.shown = without_credentials(self._server)
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def check(self) -> None:
+        """Find out whether it is one that takes over.
+
+        Raises:
+            CoordinatorUnreachable: it is not, or does not answer.
+        """
+        self.take([], dry_run=True)
+
+    def take(self, messages: Sequence[TakenMessage], *, dry_run: bool) -> list[TakenResult]:
+        """Hand messages over; an outcome for each, in their order.
+
+        Raises:
+            CoordinatorUnreachable: no usable answer; what was handed over before that is there, and stays.
+        """
+        outcomes: dict[str, TakenResult] = {}
+        waiting = []
+        for message in messages:
+            if len(_encode(message)) + _ENVELOPE_BYTES > BODY_BYTES_MAX.value:
+                reason = f"it is larger than {BODY_BYTES_MAX.value} bytes, the most that one request may have."
+                outcomes[message.gid] = TakenResult(message.gid, Outcome.REFUSED, message=reason)
+            else:
+                waiting.append(message)
+        ends_s = time.monotonic() + self._patience_s
+        for attempt in range(1_000_000):
+            for some in _requests(waiting):
+                outcomes |= {one.gid: one for one in self._take(some, dry_run=dry_run)}
+            waiting = [one for one in waiting if outcomes[one.gid].outcome is Outcome.LATER]
+            if not waiting:
+                break
+            if time.monotonic() > ends_s:
+                self._patience_s = (
+                    0.0  # the rest is tried once: a server that is down need not be awaited a page at a time
+                )
+                break
+            time.sleep(_PAUSES_S[min(attempt, len(_PAUSES_S) - 1)])
+        return [outcomes[message.gid] for message in messages]
+
+    def missing(self, topic: Topic) -> list[Subscriber]:
+        """Those of a topic's addresses that are not subscribed here.
+
+        Raises:
+            CoordinatorUnreachable: no usable answer.
+        """
+        status, body = self._ask("/api/dtmsvr/queryKV", {"cat": "topics", "key": topic.name})
+        try:
+            if status != http.client.OK:
+                raise CoordinatorUnreachable(f"{self.shown} answered {status} when asked for topics.")
+            found = msgspec.json.decode(body, type=_KvReply).kv or []
+            here = {one.url for kv in found for one in _subscribers.decode(kv.v or "null") or ()}
+        except msgspec.MsgspecError as error:
+            raise CoordinatorUnreachable(f"{self.shown} gave no usable list of topics.") from error
+        return [one for one in topic.subscribers or () if one.url not in here]
+
+    def subscribe(self, name: str, subscriber: Subscriber) -> str:
+        """Subscribe one address; why not, empty when it is subscribed now.
+
+        Raises:
+            CoordinatorUnreachable: no usable answer.
+        """
+        asked = {"topic": name, "url": subscriber.url, "remark": subscriber.remark}
+        status, body = self._ask("/api/dtmsvr/subscribe", asked)
+        if status == http.client.OK:
+            return ""
+        try:
+            said = msgspec.json.decode(body, type=_Told).message
+        except msgspec.MsgspecError:
+            said = f"status {status}"
+        return "" if _THIS_URL_EXISTS in said else said
+
+    def _take(self, messages: Sequence[TakenMessage], *, dry_run: bool) -> Sequence[TakenResult]:
+        request = urllib.request.Request(  # noqa: S310 -- the scheme was looked at
+            self._server + PATH,
+            _encode(TakeoverRequest(tuple(messages), dry_run, self._never_taken)),
+            {"content-type": "application/json"},
+            method="POST",
+        )
+        status, body = self._send(request)
+        if status != http.client.OK:
+            said = _said(body)
+            raise CoordinatorUnreachable(
+                f"{self.shown} answered {status}{f' ({said})' if said else ''} to {PATH}.", remedy=_OLD_SERVER
+            )
+        try:
+            results = _reply.decode(body).results
+        except msgspec.MsgspecError as error:
+            raise CoordinatorUnreachable(
+                f"{self.shown} gave no usable answer to {PATH}.", remedy=_OLD_SERVER
+            ) from error
+        if [one.gid for one in results] != [one.gid for one in messages]:
+            raise CoordinatorUnreachable(f"{self.shown} answered for other messages than it was asked for.")
+        return results
+
+    def _ask(self, path: str, parameters: dict[str, str]) -> tuple[int, bytes]:
+        return self._send(urllib.request.Request(f"{self._server}{path}?{urlencode(parameters)}"))  # noqa: S310 -- as above
+
+    def _send(self, request: urllib.request.Request) -> tuple[int, bytes]:
+        try:
+            with self._opener.open(request, timeout=TIMEOUT_S) as response:
+                return response.status, response.read(_ANSWER_BYTES_MAX)
+        except HTTPError as error:
+            with error:
+                return error.code, error.read(_ANSWER_BYTES_MAX)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            cause = getattr(error, "reason", None) or error
+            reason = without_credentials(str(getattr(cause, "strerror", None) or cause))
+            raise CoordinatorUnreachable(
+                f"{self.shown} cannot be reached: {reason}.",
+                remedy="Start it (twophase server), or name it with --server; then run this again.",
+            ) from error
+
+
+def _said(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_Told).message
+    except msgspec.MsgspecError:
+        return ""
+
+
+def _requests(messages: Sequence[TakenMessage]) -> list[list[TakenMessage]]:
+    """As few requests as their limits allow."""
+    requests: list[list[TakenMessage]] = [[]]
+    size = _ENVELOPE_BYTES
+    for message in messages:
+        bytes_ = len(_encode(message)) + 1
+        if len(requests[-1]) == MESSAGES_MAX or (requests[-1] and size + bytes_ > BODY_BYTES_MAX.value):
+            requests.append([])
+            size = _ENVELOPE_BYTES
+        requests[-1].append(message)
+        size += bytes_
+    return requests

@@ -1,6 +1,0 @@
-"""An HTTP/1.1 client: small, for very many small calls (design §6)."""
-
-from twophase.http.client import HttpClient
-from twophase.http.outcome import HttpError, HttpErrorKind, HttpResponse, OnDone, Outcome
-
-__all__ = ["HttpClient", "HttpError", "HttpErrorKind", "HttpResponse", "OnDone", "Outcome"]

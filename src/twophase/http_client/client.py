@@ -1,0 +1,194 @@
+"""The HTTP/1.1 client: pooled keep-alive connections, callbacks, bounds.
+
+Calls by callback are for the hot path; everything is bounded. Promise: every call ends exactly once, within its
+timeout, with a response that was sent for it or with an `HttpError` that gives what is known; never inside `request`
+itself. A call may reach the peer twice, namely when a kept connection dies before a byte of its answer came; every
+caller must be able to bear that.
+
+Redirects are not followed: an answer must not be able to choose which host is called next, nor to take the headers of a
+request to another one. Names are resolved at every connect. Proxies and cookies do not exist here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping, Sequence
+
+from twophase.http_client.address import AddressBook, encode_query
+from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, OnDone, Outcome
+from twophase.http_client.pool import Limits
+from twophase.http_client.pools import HostPools
+from twophase.http_client.request import METHODS, METHODS_WITH_BODY, HeaderBook, PendingCall, encode_headers
+from twophase.http_client.wheel import TimeoutWheel
+
+__all__ = ["HttpClient", "HttpError", "HttpErrorKind", "HttpResponse", "OnDone", "Outcome"]
+
+
+class HttpClient:
+    """A client for one event loop: the one that runs at its first use.
+
+    Arguments:
+        connections_per_host: connections to one scheme, host and port; more calls wait.
+        connections_max: connections to all hosts together.
+        queue_per_host: calls that may wait for a connection to one host; more are refused as overloaded.
+        response_bytes_max: the longest body.
+        header_bytes_max: the longest headers, interim responses and trailers included.
+        connect_timeout_ms: for resolving, connecting and the TLS handshake, within the call's own timeout.
+        idle_timeout_ms: how long a connection is kept without use; best below that of the servers.
+        ssl_context: for `https`; the system's certificate authorities when None.
+
+    Example:
+        client = HttpClient()
+        response = await client.fetch("GET", "http://localhost:36789/api/ping", timeout_ms=1000)
+    """
+
+    def __init__(
+        self,
+        *,
+        connections_per_host: int = 64,
+        connections_max: int = 1024,
+        queue_per_host: int = 4096,
+        response_bytes_max: int = 1024 * 1024,
+        header_bytes_max: int = 64 * 1024,
+        connect_timeout_ms: int = 3000,
+        idle_timeout_ms: int = 15_000,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._limits = Limits(
+            connections_per_host=connections_per_host,
+            connections_max=connections_max,
+            queue_per_host=queue_per_host,
+            response_bytes_max=response_bytes_max,
+            header_bytes_max=header_bytes_max,
+            connect_timeout_ms=connect_timeout_ms,
+            idle_timeout_ms=idle_timeout_ms,
+        )
+        assert connections_per_host > 0
+        assert connections_max > 0
+        self._tls = ssl_context
+        self._addresses = AddressBook()
+        self._headers = HeaderBook()
+        self._engine: tuple[asyncio.AbstractEventLoop, TimeoutWheel, HostPools] | None = None
+        self._closed = False
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_ms: int,
+        on_done: OnDone,
+        response_bytes_max: int = 0,
+    ) -> PendingCall | None:
+        """Start a call; `on_done` is called once, later, on the event loop.
+
+        Arguments:
+            method: GET, POST, HEAD, PUT, PATCH, DELETE or OPTIONS.
+            url: absolute, `http` or `https`; its fragment is dropped.
+            headers: names and values, sent in this order; those that frame the request are refused.
+            body: sent with its length; empty for none.
+            timeout_ms: for everything from now to the last byte of the response; at least 1.
+            on_done: gets the `HttpResponse`, whatever its status, or an `HttpError`.
+            response_bytes_max: the longest body of this response, where it may be longer than any.
+
+        Returns:
+            The call, for a caller who may lose interest and `cancel` it; None when it was refused.
+        """
+        loop, wheel, pools = self._engine or self._open()
+        try:
+            if self._closed:
+                raise HttpError(HttpErrorKind.CLOSED, "the client is closed")
+            if method not in METHODS:
+                raise HttpError(HttpErrorKind.BAD_HEADER, "no such method")
+            if "#" in url:
+                url = url.partition("#")[0]
+            base, mark, query = url.partition("?")
+            if mark and not (query.isascii() and query.isprintable() and " " not in query):
+                query = encode_query(query)
+            address = self._addresses[base]
+            length = f"content-length: {len(body)}\r\n" if body or method in METHODS_WITH_BODY else ""
+            lines = self._headers[tuple(headers)]
+            head = f"{method} {address.path}{mark}{query}{address.end_of_line}{lines}{length}\r\n".encode()
+            pool = pools.known.get(address.key) or pools.pool_of(address)
+        except HttpError as error:
+            loop.call_soon(on_done, error)
+            return None
+        call = PendingCall(head, body, on_done, wheel, timeout_ms, response_bytes_max, is_head=method == "HEAD")
+        pool.take_on(call)
+        return call
+
+    async def fetch(
+        self, method: str, url: str, headers: Sequence[tuple[str, str]] = (), body: bytes = b"", *, timeout_ms: int
+    ) -> HttpResponse:
+        """Call as `request` does, where speed does not matter; cancelling drops the call.
+
+        Raises:
+            HttpError: there is no response.
+        """
+        loop, _, _ = self._engine or self._open()
+        outcome_of: asyncio.Future[Outcome] = loop.create_future()
+
+        def settle(outcome: Outcome) -> None:
+            if not outcome_of.done():
+                outcome_of.set_result(outcome)
+
+        call = self.request(method, url, headers, body, timeout_ms, settle)
+        try:
+            outcome = await outcome_of
+        except asyncio.CancelledError:
+            if call is not None:
+                call.cancel()
+            raise
+        if isinstance(outcome, HttpError):
+            raise outcome
+        return outcome
+
+    def check_url(self, url: str) -> str:
+        """Return the `scheme://host:port` that a call of `url` would go to.
+
+        Raises:
+            HttpError: kind `BAD_URL`, as a call would end.
+
+        >>> HttpClient().check_url("http://Bank-B/in?x=1")
+        'http://bank-b:80'
+        """
+        base, _, query = url.partition("#")[0].partition("?")
+        encode_query(query)
+        return self._addresses[base].key
+
+    def check_headers(self, headers: Sequence[tuple[str, str]]) -> None:
+        """Refuse headers that `request` would refuse.
+
+        Raises:
+            HttpError: kind `BAD_HEADER`.
+        """
+        encode_headers(headers)
+
+    @property
+    def under_way(self) -> Mapping[str, int]:
+        """Return the number of calls not ended yet, by `scheme://host:port`."""
+        return self._engine[2].under_way() if self._engine is not None else {}
+
+    @property
+    def connections(self) -> int:
+        """Return the number of connections open or being opened."""
+        return self._engine[2].connections if self._engine is not None else 0
+
+    async def close(self) -> None:
+        """End every call with an error, close every connection.
+
+        It may be called again; calls are refused from now.
+        """
+        self._closed = True
+        if self._engine is not None:
+            _, wheel, pools = self._engine
+            await pools.close(HttpError(HttpErrorKind.CLOSED, "the client is closed"))
+            wheel.stop()
+
+    def _open(self) -> tuple[asyncio.AbstractEventLoop, TimeoutWheel, HostPools]:
+        loop = asyncio.get_running_loop()
+        wheel = TimeoutWheel(loop)
+        self._engine = loop, wheel, HostPools(self._limits, loop, wheel, self._tls)
+        return self._engine

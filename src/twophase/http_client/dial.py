@@ -1,0 +1,112 @@
+"""Opening a connection: resolve the name now, try its addresses in turn.
+
+An attempt gives up in time. Promise: a name is resolved anew for every connection, never remembered, so a service that
+moved is found; yet attempts at the same moment share one look-up, so that a resolver that hangs for one name is asked
+once for it and keeps its few threads for the other hosts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections.abc import Callable
+
+from twophase.http_client.address import Address
+from twophase.http_client.connection import Connection
+from twophase.http_client.outcome import HttpError, HttpErrorKind
+
+
+class Dialer:
+    """Opens connections to one address."""
+
+    __slots__ = ("_address", "_literal", "_lookup", "_loop", "_timeout_s", "_tls")
+
+    def __init__(
+        self, address: Address, loop: asyncio.AbstractEventLoop, *, timeout_ms: int, tls: ssl.SSLContext | None
+    ) -> None:
+        assert address.tls == (tls is not None)
+        self._address = address
+        self._loop = loop
+        self._timeout_s = timeout_ms / 1000
+        self._tls = tls
+        self._lookup: asyncio.Task[list[tuple[int, str]]] | None = None
+        self._literal = _family_of(address.host)
+
+    async def dial(self, make: Callable[[], Connection]) -> None:
+        """Connect; `make` builds the protocol, one for every address that is tried.
+
+        Returns as soon as one of them is `made`; from then on its owner is responsible for it.
+
+        Raises:
+            HttpError: kind `CONNECT`, when no address could be connected to within the timeout.
+        """
+        key = self._address.key
+        deadline_s = self._loop.time() + self._timeout_s
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                addresses = await self._resolve()
+        except TimeoutError:
+            raise HttpError(HttpErrorKind.CONNECT, f"{key}: the name was not resolved in time") from None
+        except (OSError, UnicodeError) as error:
+            raise HttpError(HttpErrorKind.CONNECT, f"{key}: the name was not resolved: {error}") from None
+        reason: Exception | None = None
+        for position, (family, host) in enumerate(addresses):
+            # An address that swallows packets may use its share of the time and no more.
+            now_s = self._loop.time()
+            connection = make()
+            try:
+                async with asyncio.timeout_at(now_s + (deadline_s - now_s) / (len(addresses) - position)):
+                    await self._connect(connection, family, host)
+            except (OSError, ValueError) as error:  # ValueError: an address that cannot be written down
+                reason = error
+            if connection.made:
+                return
+        raise HttpError(HttpErrorKind.CONNECT, f"{key}: {_words(reason)}") from None
+
+    async def _connect(self, connection: Connection, family: int, host: str) -> None:
+        server_hostname = self._address.host if self._tls is not None else None
+        await self._loop.create_connection(
+            lambda: connection, host, self._address.port, family=family, ssl=self._tls, server_hostname=server_hostname
+        )
+
+    async def _resolve(self) -> list[tuple[int, str]]:
+        """Return families and addresses of the host, in the resolver's order."""
+        if self._literal is not None:
+            return [(self._literal, self._address.host)]
+        lookup = self._lookup
+        if lookup is None:
+            lookup = self._lookup = self._loop.create_task(self._look_up())
+            lookup.add_done_callback(self._looked_up)
+        return await asyncio.shield(lookup)
+
+    async def _look_up(self) -> list[tuple[int, str]]:
+        found = await self._loop.getaddrinfo(self._address.host, self._address.port, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys((int(family), str(where[0])) for family, _, _, _, where in found))
+
+    def _looked_up(self, lookup: asyncio.Task[list[tuple[int, str]]]) -> None:
+        self._lookup = None
+        if not lookup.cancelled():
+            lookup.exception()  # seen by the attempts that waited, unless all gave up
+
+    def stop(self) -> None:
+        """Give up a look-up under way."""
+        if self._lookup is not None:
+            self._lookup.cancel()
+
+
+def _family_of(host: str) -> int | None:
+    """Return the address family of an IP literal, None for a name."""
+    try:
+        return socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+    except ValueError:
+        return None
+
+
+def _words(error: Exception | None) -> str:
+    if isinstance(error, TimeoutError) and not error.errno:
+        return "no connection in time"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not trusted: {error.verify_message}"
+    return (str(error) or type(error).__name__)[:200] if error is not None else "the name has no address"

@@ -1,0 +1,327 @@
+"""The gRPC port: dtm's service, and health and reflection (dtm-wire §2, ADR 0017).
+
+Requests are read as over HTTP, and the coordinator is called back in the same way. In place of HTTP's status stands the
+gRPC code that dtm's clients take for the same: ABORTED for FAILURE above all. Code, state and remedy, which dtm does
+not have, stand in the trailing metadata. What is no request is refused before any work: another content type, an
+unknown method, bytes that are no protobuf, a message beyond the limit. Sockets are never shared with another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from google.protobuf import empty_pb2
+
+from twophase.core.errors import (
+    ForgottenMessage,
+    InvalidRequest,
+    Overloaded,
+    ServerFault,
+    TwophaseError,
+    UnknownMessage,
+    UnsupportedType,
+)
+from twophase.core.gid import fresh_gid
+from twophase.core.hooks import Clock
+from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX, require
+from twophase.grpc_server.http2.limits import Limits
+from twophase.grpc_server.http2.port import Port
+from twophase.grpc_server.http2.response import Response
+from twophase.grpc_server.services import Services, UnaryCoroutine
+from twophase.grpc_server.status import Ended, Status, ended, success
+from twophase.grpc_server.unary import UnaryCall
+from twophase.grpc_wire.messages import SERVICE, BrokenMessage, Request, Topic, encode_gid, parse_request, parse_topic
+from twophase.server.api.grpc_operators import Operators
+from twophase.server.codecs.decode import Decoder
+from twophase.server.codecs.encode import RETRY_AFTER_S, Refusal, Route, refusal
+from twophase.server.codecs.wire import OPTION_FIELDS, WireRequest, parse_steps
+from twophase.server.http_port.port import Requests
+
+if TYPE_CHECKING:
+    from twophase.coordinator.state.active_message import Reply
+    from twophase.coordinator.topic_changes import ChangeableTopics
+
+    Hot = Callable[[UnaryCall, bytes], None]
+
+_log = structlog.get_logger("twophase.grpc")
+_EMPTY: Final = empty_pb2.Empty().SerializeToString()
+_EMPTY_REQUEST: Final = "the request is empty: a protobuf message dtmgimp.DtmRequest is needed."
+_CODES: Final = {
+    HTTPStatus.CONFLICT: Status.ABORTED,
+    HTTPStatus.BAD_REQUEST: Status.INVALID_ARGUMENT,
+    HTTPStatus.SERVICE_UNAVAILABLE: Status.UNAVAILABLE,
+}
+_CODES_OF_ERRORS: Final = (
+    (UnknownMessage, Status.NOT_FOUND),
+    (UnsupportedType, Status.UNIMPLEMENTED),
+    (ForgottenMessage, Status.OUT_OF_RANGE),
+)
+_NOT_SERVED: Final = {
+    "RegisterBranch": "branches of SAGA and TCC transactions are not served here, only 2-phase messages.",
+    "PrepareWorkflow": "workflow transactions are not served here, only 2-phase messages.",
+}
+_values_of_options: Final = attrgetter(*OPTION_FIELDS)
+_GOING_AWAY: Final = Ended(Status.UNAVAILABLE, "the server is going away.")
+_FAREWELL_S: Final = 0.1
+"""Pause in which health watchers learn that the server leaves.
+
+A stream may last for ever, so it is ended after the pause.
+"""
+_SUCCESS: Final = success(_EMPTY)
+_ANSWERS_KEPT_MAX: Final = 4096
+
+
+class GrpcApi:
+    """One gRPC port.
+
+    Arguments:
+        requests: the coordinator.
+        decoder: turns requests into messages.
+        clock: gives new gids their birth time.
+        on_refused: hears the error code of each request refused here.
+        topics: what Subscribe and its like change; None: they are not served.
+        connections_max: clients connected at once; beyond, they are cut off.
+        calls_max: requests under way at once; beyond, they get RESOURCE_EXHAUSTED.
+        idle_timeout_ms: a connection may rest so long between two requests.
+        tls: None for plain text.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        decoder: Decoder,
+        clock: Clock,
+        *,
+        on_refused: Callable[[str], None],
+        topics: ChangeableTopics | None = None,
+        connections_max: int = 1_000,
+        calls_max: int = 10_000,
+        idle_timeout_ms: int = 75_000,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._requests = requests
+        self._decoder = decoder
+        self._clock = clock
+        self._topics = topics
+        self._refused = on_refused
+        self._tls = tls
+        self._calls_max = calls_max
+        self._limits = Limits(
+            connections_max=connections_max,
+            header_list_bytes_max=REQUEST_HEADER_BYTES_MAX.value,
+            idle_s=idle_timeout_ms / 1000,
+        )
+        self._successes: dict[int, Response] = {0: _SUCCESS}
+        self._operators = Operators(SERVICE)
+        self._services: Services | None = None
+        self._port: Port[Any] | None = None
+
+    async def start(self, host: str, port: int) -> str:
+        """Listen; port 0 takes a free one. Returns the URL.
+
+        Raises:
+            OSError: the address cannot be used.
+        """
+        self._services = services = self._make_services()
+        self._port = Port(services.read, self._limits, _crashed, on_turned_away=partial(self._refused, Overloaded.code))
+        bound = await self._port.start(host, port, self._tls)
+        await self._operators.serving()
+        scheme = "grpc" if self._tls is None else "grpcs"
+        shown = f"[{host}]" if ":" in host else host
+        return f"{scheme}://{shown}:{bound}"
+
+    async def drain(self, timeout_s: float) -> None:
+        """Accept no more requests, end those under way, within `timeout_s`."""
+        if self._port is None or self._services is None:
+            return
+        await self._operators.leaving()
+        self._port.leave()
+        if self._services.streams:
+            await asyncio.sleep(min(_FAREWELL_S, timeout_s))
+            self._services.end_streams(_GOING_AWAY)
+        await self._port.closed(timeout_s)
+
+    async def stop(self) -> None:
+        """Cut what is left. Safe to call twice."""
+        port, self._port = self._port, None
+        if port is not None:
+            port.stop()
+        if self._services is not None:
+            await self._services.stop()
+
+    def _make_services(self) -> Services:
+        services = Services(
+            # Twice the limit, so that a request somewhat above it is read, and refused with twophase's own text, which
+            # names the limit.
+            message_bytes_max=2 * BODY_BYTES_MAX.value,
+            header_list_bytes_max=REQUEST_HEADER_BYTES_MAX.value,
+            calls_max=self._calls_max,
+            too_many=self._too_many,
+            unknown=_unknown,
+            on_refused=partial(self._refused, InvalidRequest.code),
+            on_crash=_crashed,
+            crash_end=_ended(ServerFault(), refusal(ServerFault())),
+        )
+        services.keep = self._decoder.trace.among
+        hot = {"Prepare": self._prepare, "Submit": self._submit, "Abort": self._abort}
+        for name, method in hot.items():
+            services.unary(f"/{SERVICE}/{name}", self._guarded(method))
+        cold = {"NewGid": self._new_gid} | {name: self._not_served(what) for name, what in _NOT_SERVED.items()}
+        if self._topics is not None:
+            cold |= _topic_methods(self._topics)
+        for name, answer in cold.items():
+            services.coroutine(f"/{SERVICE}/{name}", self._guarded_coroutine(answer))
+        self._operators.serve(services)
+        return services
+
+    def _guarded(self, method: Hot) -> Hot:
+        def guarded(call: UnaryCall, raw: bytes) -> None:
+            try:
+                method(call, raw)
+            except TwophaseError as error:
+                self._refused(error.code)
+                call.finish(_refusal(error, refusal(error)))
+
+        return guarded
+
+    def _guarded_coroutine(self, method: UnaryCoroutine) -> UnaryCoroutine:
+        async def guarded(call: UnaryCall, raw: bytes) -> bytes:
+            try:
+                return await method(call, raw)
+            except TwophaseError as error:
+                self._refused(error.code)
+                raise _ended(error, refusal(error)) from error
+
+        return guarded
+
+    def _prepare(self, call: UnaryCall, raw: bytes) -> None:
+        message = self._decoder.message_of(*_read(raw), call.head.kept)
+        self._requests.prepare(message, partial(self._answer, call, Route.PREPARE))
+
+    def _submit(self, call: UnaryCall, raw: bytes) -> None:
+        message = self._decoder.message_of(*_read(raw), call.head.kept)
+        self._requests.submit(message, partial(self._answer, call, Route.SUBMIT))
+
+    def _abort(self, call: UnaryCall, raw: bytes) -> None:
+        gid = self._decoder.gid_of(_read(raw)[0])
+        self._requests.abort(gid, partial(self._answer, call, Route.ABORT))
+
+    def _answer(self, call: UnaryCall, route: Route, reply: Reply) -> None:
+        """Answer the call by the coordinator's one reply."""
+        error = reply.error
+        if error is not None:
+            call.finish(_refusal(error, refusal(error, route=route, state=reply.state, result=reply.result)))
+            return
+        answer = self._successes.get(reply.prepared_at_ms)
+        if answer is None:
+            if len(self._successes) >= _ANSWERS_KEPT_MAX:
+                self._successes.clear()
+            answer = success(_EMPTY, (("twophase-prepared-at", str(reply.prepared_at_ms)),))
+            self._successes[reply.prepared_at_ms] = answer
+        call.finish(answer)
+
+    async def _new_gid(self, _call: UnaryCall, _raw: bytes) -> bytes:
+        return encode_gid(fresh_gid(self._clock.now_ms()))
+
+    def _not_served(self, what: str) -> UnaryCoroutine:
+        async def refuse(_call: UnaryCall, _raw: bytes) -> bytes:
+            raise UnsupportedType(what)
+
+        return refuse
+
+    def _too_many(self) -> Response:
+        self._refused(Overloaded.code)
+        error = Overloaded("too many requests are under way.")
+        return _refusal(error, refusal(error), Status.RESOURCE_EXHAUSTED)
+
+
+def _topic_methods(topics: ChangeableTopics) -> dict[str, UnaryCoroutine]:
+    async def subscribe(_call: UnaryCall, raw: bytes) -> bytes:
+        said = _read_topic(raw)
+        await topics.subscribe(said.topic, said.url, said.remark)
+        return _EMPTY
+
+    async def unsubscribe(_call: UnaryCall, raw: bytes) -> bytes:
+        said = _read_topic(raw)
+        await topics.unsubscribe(said.topic, said.url)
+        return _EMPTY
+
+    async def delete(_call: UnaryCall, raw: bytes) -> bytes:
+        await topics.delete(_read_topic(raw).topic)
+        return _EMPTY
+
+    return {"Subscribe": subscribe, "Unsubscribe": unsubscribe, "DeleteTopic": delete}
+
+
+def _unknown(path: str) -> Response:
+    """Refuse a method that no service has, before its message is read.
+
+    The text names the service that exists.
+    """
+    error = InvalidRequest(f"there is no method {path!r}; the service is {SERVICE}.")
+    return _refusal(error, refusal(error), Status.UNIMPLEMENTED)
+
+
+def _crashed(error: Exception) -> None:
+    _log.error("a request failed on a fault of the server", exc_info=error)
+
+
+def _read(raw: bytes) -> tuple[WireRequest, int, list[bytes]]:
+    """Return the request as every wire format has it, its length, its payloads.
+
+    Raises:
+        InvalidRequest: no DtmRequest. LimitExceeded: too long.
+    """
+    if not raw:
+        raise InvalidRequest(_EMPTY_REQUEST)
+    require(BODY_BYTES_MAX, len(raw))
+    try:
+        said = parse_request(raw)
+    except BrokenMessage as error:
+        raise InvalidRequest(f"{error}.") from error
+    return _wire(said), len(raw), said.payloads
+
+
+def _read_topic(raw: bytes) -> Topic:
+    """Return the topic request; raises InvalidRequest."""
+    if not raw:
+        raise InvalidRequest(_EMPTY_REQUEST)
+    try:
+        return parse_topic(raw)
+    except BrokenMessage as error:
+        raise InvalidRequest(f"{error}.") from error
+
+
+def _wire(said: Request) -> WireRequest:
+    """Return the same request as over HTTP.
+
+    An empty or zero field counts as absent: protobuf cannot tell the two apart.
+    """
+    options: list[Any] = [value or None for value in _values_of_options(said)]
+    return WireRequest(said.gid, said.trans_type, parse_steps(said.steps), None, said.query_prepared, "grpc", *options)
+
+
+def _refusal(error: TwophaseError, said: Refusal, code: Status | None = None) -> Response:
+    """Return the response that ends a call with an error."""
+    end = _ended(error, said, code)
+    return ended(end.status, end.message, end.metadata)
+
+
+def _ended(error: TwophaseError, said: Refusal, code: Status | None = None) -> Ended:
+    if code is None:
+        code = next((named for kind, named in _CODES_OF_ERRORS if isinstance(error, kind)), None)
+    if code is None:
+        code = _CODES.get(HTTPStatus(said.status), Status.UNKNOWN)
+    metadata = [("twophase-code", said.code), ("twophase-remedy", said.remedy.encode("ascii", "replace").decode())]
+    if said.state:
+        metadata.append(("twophase-state", said.state))
+    if said.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        metadata.append(("grpc-retry-pushback-ms", str(RETRY_AFTER_S * 1000)))
+    return Ended(code, said.message, metadata)

@@ -1,0 +1,206 @@
+"""The routes `POST /api/twophase/prepare-many` and `submit-many`.
+
+They are for producers that have thousands of messages at once. All messages of a request go to the coordinator together
+and share its flushes; each message has an outcome of its own, and is judged by the same table as one that arrives
+alone. `submit-many` names gids only and begins nothing: an unknown gid is an outcome, so a coordinator whose store was
+replaced never delivers an empty message in good faith.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from twophase.coordinator.state.active_message import OnReply, Reply
+from twophase.core.errors import ContraryDecision, InvalidRequest, TwophaseError, UnknownMessage
+from twophase.core.gid import validate_gid
+from twophase.core.lifecycle import State
+from twophase.core.many import MESSAGES_MAX, PREPARE_PATH, SUBMIT_PATH, ManyReply, OneResult, SubmitMany
+from twophase.core.message import Message
+from twophase.server.api.operation import Operation, Served
+from twophase.server.codecs.decode import Decoder
+from twophase.server.codecs.encode import WIRE_STATES, Answer
+from twophase.server.codecs.wire import WireRequest
+
+Asked = TypeVar("Asked")
+_DONE: Final = OneResult()
+_decode_submit = msgspec.json.Decoder(SubmitMany).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class PrepareMany(msgspec.Struct):
+    """The messages, each as `prepare` accepts one."""
+
+    messages: list[WireRequest]
+
+
+PREPARE: Final = Operation(
+    path=PREPARE_PATH,
+    methods=("POST",),
+    tag="many at once",
+    summary="Prepare up to 500 messages",
+    description="Each as `prepare` takes one, with an outcome of its own; `code` empty: done. May be repeated.",
+    request=PrepareMany,
+    answer=ManyReply,
+)
+SUBMIT: Final = Operation(
+    path=SUBMIT_PATH,
+    methods=("POST",),
+    tag="many at once",
+    summary="Submit up to 500 prepared messages",
+    description="By their gids; an unknown one is answered TP-2004 and never begun. May be repeated.",
+    request=SubmitMany,
+    answer=ManyReply,
+)
+_decode_prepare = msgspec.json.Decoder(PrepareMany).decode
+
+
+class Requests(Protocol):
+    """The part of the coordinator that is used here."""
+
+    def prepare(self, message: Message, on_reply: OnReply) -> None: ...
+
+    def confirm(self, gid: str, on_reply: OnReply) -> None: ...
+
+
+class _Outcomes:
+    """The outcomes of one request, as they come."""
+
+    def __init__(self, count: int) -> None:
+        self.results = [_DONE] * count
+        self.complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._missing = count
+        if not count:
+            self.complete.set_result(None)
+
+    def set_result(self, index: int, result: OneResult) -> None:
+        self.results[index] = result
+        self._missing -= 1
+        if not self._missing and not self.complete.done():
+            self.complete.set_result(None)
+
+
+class ManyDoor:
+    """Answers both requests.
+
+    Arguments:
+        requests: the coordinator.
+        decoder: knows what may be called, and every limit.
+        on_refused: hears the error code of each request, and of each message, that is refused here.
+    """
+
+    def __init__(self, requests: Requests, decoder: Decoder, on_refused: Callable[[str], None]) -> None:
+        self._requests = requests
+        self._decoder = decoder
+        self._on_refused = on_refused
+
+    def served(self) -> list[Served]:
+        """Return the operations with their handlers."""
+        return [Served(PREPARE, self._prepare), Served(SUBMIT, self._submit)]
+
+    async def _prepare(self, request: Request) -> Answer:
+        asked = _read_prepare(await request.body())
+        outcomes = _Outcomes(len(asked))
+        for index, one in enumerate(asked):
+            try:
+                # Payloads are measured one by one where the request's length allows a large one.
+                message = self._decoder.message_of(one, _size_bytes(one))
+            except TwophaseError as error:
+                self._on_refused(error.code)
+                outcomes.set_result(index, _failed(error, State.ABSENT))
+            else:
+                self._requests.prepare(message, _Prepared(outcomes, index))
+        await outcomes.complete
+        return Answer(200, _encode(ManyReply(tuple(outcomes.results))))
+
+    async def _submit(self, request: Request) -> Answer:
+        gids = _read_submit(await request.body())
+        outcomes = _Outcomes(len(gids))
+        for index, gid in enumerate(gids):
+            self._requests.confirm(gid, _Confirmed(outcomes, index, gid, self._on_refused))
+        await outcomes.complete
+        return Answer(200, _encode(ManyReply(tuple(outcomes.results))))
+
+
+class _Prepared:
+    """Takes the coordinator's reply to one prepare."""
+
+    __slots__ = ("_index", "_outcomes")
+
+    def __init__(self, outcomes: _Outcomes, index: int) -> None:
+        self._outcomes = outcomes
+        self._index = index
+
+    def __call__(self, reply: Reply) -> None:
+        self._outcomes.set_result(self._index, _DONE if reply.error is None else _failed(reply.error, reply.state))
+
+
+class _Confirmed:
+    """Takes the coordinator's reply to one submit."""
+
+    __slots__ = ("_gid", "_index", "_on_refused", "_outcomes")
+
+    def __init__(self, outcomes: _Outcomes, index: int, gid: str, on_refused: Callable[[str], None]) -> None:
+        self._outcomes = outcomes
+        self._index = index
+        self._gid = gid
+        self._on_refused = on_refused
+
+    def __call__(self, reply: Reply) -> None:
+        error = reply.error or self._contrary(reply.state)
+        self._outcomes.set_result(self._index, _DONE if error is None else _failed(error, reply.state))
+
+    def _contrary(self, state: State) -> TwophaseError | None:
+        """Return the reason why a message in this state is not submitted."""
+        error: TwophaseError | None = None
+        if state <= State.FORGOTTEN:
+            error = UnknownMessage(gid=self._gid)
+        elif state is State.FAILED:
+            error = ContraryDecision(gid=self._gid)
+        if error is not None:
+            self._on_refused(error.code)
+        return error
+
+
+def _failed(error: TwophaseError, state: State) -> OneResult:
+    return OneResult(error.code, WIRE_STATES.get(state, ""), error.message)
+
+
+def _size_bytes(request: WireRequest) -> int:
+    return sum(4 * len(payload) for payload in request.payloads or () if payload)
+
+
+def _read_prepare(body: bytes) -> list[WireRequest]:
+    asked = _read(_decode_prepare, body).messages
+    _require_distinct("messages", [one.gid for one in asked])
+    return asked
+
+
+def _read_submit(body: bytes) -> tuple[str, ...]:
+    gids = _read(_decode_submit, body).gids
+    _require_distinct("gids", gids)
+    for index, gid in enumerate(gids):
+        try:
+            validate_gid(gid)
+        except InvalidRequest as error:
+            raise type(error)(f"gids[{index}]: {error.message}") from error
+    return gids
+
+
+def _read(decode: Callable[[bytes], Asked], body: bytes) -> Asked:
+    try:
+        return decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"the request is not what this path takes: {error}.") from error
+
+
+def _require_distinct(field: str, gids: Sequence[str | None]) -> None:
+    if len(gids) > MESSAGES_MAX:
+        raise InvalidRequest(f"{field}: there are {len(gids)}, at most {MESSAGES_MAX} are allowed.")
+    if len(set(gids)) != len(gids):
+        twice = next(gid for index, gid in enumerate(gids) if gid in gids[:index])
+        raise InvalidRequest(f"{field}: {'no gid' if twice is None else repr(twice[:128])} stands there twice.")

@@ -1,0 +1,123 @@
+"""One operation of the HTTP API behind ASGI.
+
+It has a path, a description for OpenAPI, and a handler. Each module of this folder declares its operations beside their
+handlers. `routes_of` makes the routes of them and `openapi` the document, so the document describes all that is served,
+and all that it describes is served. A handler returns its answer, or raises the error of its refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from twophase.core.errors import InvalidRequest, TwophaseError
+from twophase.server.codecs.encode import JSON_TYPE, Answer, failure
+
+DTM_PREFIX: Final = "/api/dtmsvr"
+REFUSED: Final = "the message's state, or its content, refuses it: `dtm_result` is `FAILURE`, `state` says which"
+NO_TOPIC: Final = "TP-1003: there is no such topic; nothing was stored"
+NO_MESSAGE: Final = "TP-2004: there is no such message"
+FORGOTTEN: Final = "TP-2005: the gid is older than the history kept, so its fate is unknown"
+_TYPE: Final = JSON_TYPE.decode()
+
+
+class WrongByDtm(InvalidRequest):
+    """A request that dtm answers by 500, in words that its clients' tests look for."""
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One parameter of a URL; `where` is `query` or `path`."""
+
+    name: str
+    description: str
+    type: Any = str
+    where: str = "query"
+    required: bool = False
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One path and its methods.
+
+    `path` is Starlette's: `{gid:path}` matches a gid with slashes. `answer` is the type of a 200's JSON, None for text;
+    `refusals` describes each refusal by its status; `shapes` has the types of a refusal's body, by status, where it is
+    not `Failure` alone.
+    """
+
+    path: str
+    summary: str
+    tag: str
+    methods: tuple[str, ...] = ("GET",)
+    description: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    request: Any = None
+    needs_body: bool = True
+    answer: Any = None
+    refusals: Mapping[int, str] = {}
+    shapes: Mapping[int, tuple[Any, ...]] = {}
+
+
+class Done(msgspec.Struct):
+    """The request is carried out, now or before.
+
+    `prepared_at`: milliseconds since 1970, by the store's clock.
+    """
+
+    dtm_result: str
+    prepared_at: int | None = None
+
+
+def refusal_answer(error: TwophaseError) -> Answer:
+    """Return a refusal as dtm's clients read it.
+
+    >>> refusal_answer(WrongByDtm("no gid specified")).status, refusal_answer(InvalidRequest()).status
+    (500, 400)
+    """
+    answer = failure(error)
+    return Answer(500, answer.body) if isinstance(error, WrongByDtm) else answer
+
+
+Handler = Callable[[Request], Awaitable[Answer | Response]]
+
+
+class Served(NamedTuple):
+    """An operation with its handler; `refuse` makes the answer to an error."""
+
+    operation: Operation
+    handler: Handler
+    refuse: Callable[[TwophaseError], Answer] = refusal_answer
+
+
+def routes_of(served: Iterable[Served], on_refused: Callable[[str], None]) -> list[Route]:
+    """Make Starlette's routes, in the same order.
+
+    Arguments:
+        on_refused: called with the error code of each request that a handler refuses.
+    """
+    return [
+        Route(one.operation.path, _endpoint(one, on_refused), methods=list(one.operation.methods)) for one in served
+    ]
+
+
+def _endpoint(served: Served, on_refused: Callable[[str], None]) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        try:
+            answer = await served.handler(request)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except TwophaseError as error:
+            on_refused(error.code)
+            answer = served.refuse(error)
+        return respond(answer) if isinstance(answer, Answer) else answer
+
+    return endpoint
+
+
+def respond(answer: Answer) -> Response:
+    """Return an answer as Starlette sends it."""
+    headers = {"retry-after": str(answer.retry_after_s)} if answer.retry_after_s else None
+    return Response(answer.body, answer.status, headers, media_type=_TYPE)

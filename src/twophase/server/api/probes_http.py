@@ -1,0 +1,105 @@
+"""Check addresses on the HTTP port: a list of them, and a probe of one on request.
+
+The list has the addresses that this node probes. A probe on request cannot run in a circle: a POST begins it, and it is
+itself a GET, which begins none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+
+from twophase.coordinator.maintenance.probing import CheckAddress, Probing
+from twophase.core.errors import InvalidRequest
+from twophase.core.hooks import Clock
+from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeReport, ProbeTold, ShownAddress, ShownAddresses
+from twophase.server.api.operation import Operation, Served
+from twophase.server.codecs.encode import Answer, harmless
+
+LIST: Final = Operation(
+    path=PROBE_PATH,
+    tag="operators",
+    summary="The check addresses that this node probes, failing ones first",
+    answer=ShownAddresses,
+)
+PROBE: Final = Operation(
+    path=f"{PROBE_PATH}/probe",
+    methods=("POST",),
+    tag="operators",
+    summary="Probe a check address from this node now",
+    description="Nothing is written, here or there; at most four such requests are served at once.",
+    request=ProbeAsked,
+    answer=ProbeTold,
+)
+_decode = msgspec.json.Decoder(ProbeAsked).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class ProbesDoor:
+    """The handlers.
+
+    Arguments:
+        probing: the coordinator's.
+        why_not_callable: None for an address that can be called; else the reason.
+        request_timeout_ms: how long a check-back may take, for comparison with the route's own bound.
+        clock: the time of the store.
+    """
+
+    def __init__(
+        self,
+        probing: Probing,
+        why_not_callable: Callable[[str], str | None],
+        request_timeout_ms: int,
+        clock: Clock,
+    ) -> None:
+        self._probing = probing
+        self._why_not_callable = why_not_callable
+        self._request_timeout_ms = request_timeout_ms
+        self._clock = clock
+
+    def served(self) -> list[Served]:
+        """Return the operations with their handlers."""
+        return [Served(LIST, self._list), Served(PROBE, self._probe)]
+
+    async def _list(self, _request: Request) -> Answer:
+        addresses = [_shown(one) for one in self._probing.addresses()]
+        return _json(ShownAddresses(addresses, self._probing.on, self._clock.now_ms()))
+
+    async def _probe(self, request: Request) -> Answer:
+        try:
+            url = _decode(await request.body()).url
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidRequest(f'a JSON object {{"url"}} is needed: {error}.') from error
+        wrong = self._why_not_callable(url) if url else "it is empty."
+        if wrong is not None:
+            raise InvalidRequest(f"url: {wrong}")
+        probed, latency_ms = await self._probing.probe(url)
+        report = probed.report or ProbeReport(probed.state)
+        return _json(
+            ProbeTold(
+                url.partition("?")[0],
+                probed.state.value,
+                probed.well,
+                probed.message,
+                probed.remedy,
+                latency_ms,
+                self._clock.now_ms(),
+                report.now_ms,
+                report.lock_timeout_ms,
+                self._request_timeout_ms,
+            )
+        )
+
+
+def _shown(one: CheckAddress) -> ShownAddress:
+    probed = one.probed
+    if probed is None:
+        return ShownAddress(one.target, "", one.failing, "", "", 0)
+    return ShownAddress(one.target, probed.state.value, one.failing, probed.message, probed.remedy, one.probed_ms)
+
+
+def _json(value: msgspec.Struct) -> Answer:
+    return Answer(200, harmless(_encode(value)))

@@ -1,0 +1,95 @@
+"""The route behind `twophase status`: the situation at a glance.
+
+The counts read two indexes of live rows, as a scrape does. So they are read once a second at most, however many people
+watch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Final, Protocol
+
+import msgspec
+from starlette.requests import Request
+
+from twophase.coordinator.gauges import Gauges
+from twophase.core.hooks import Clock
+from twophase.core.operating import ServerStatus, ShownDestination, ShownNode
+from twophase.server.api.operation import Operation, Served
+from twophase.server.codecs.encode import Answer
+from twophase.stores.base import Overview
+from twophase.stores.nodes import NodeSeen
+
+STATUS: Final = Operation(
+    path="/api/twophase/status",
+    tag="operators",
+    summary="The server, its nodes, and the messages that are not final, at a glance",
+    description="Counts are those of the last second at most; `destinations` are the busiest of this node.",
+    answer=ServerStatus,
+)
+_DESTINATIONS_MAX: Final = 10
+_FRESH_S: Final = 1.0
+
+
+class Queries(Protocol):
+    """The part of the coordinator that this route uses."""
+
+    @property
+    def ready(self) -> bool: ...
+
+    async def overview(self) -> Overview: ...
+
+    async def nodes(self) -> Sequence[NodeSeen]: ...
+
+    def busiest(self, limit: int) -> list[tuple[str, int, int]]: ...
+
+    def gauges(self) -> Gauges: ...
+
+
+class StatusDoor:
+    """The handler.
+
+    Arguments:
+        questions: the coordinator.
+        clock: the time of the store.
+        lease_ms: the lease of a node, 0 where the store has one.
+    """
+
+    def __init__(self, questions: Queries, clock: Clock, lease_ms: int) -> None:
+        self._questions = questions
+        self._clock = clock
+        self._lease_ms = lease_ms
+        self._asking = asyncio.Lock()
+        self._known: tuple[float, Overview, Sequence[NodeSeen]] | None = None
+
+    def served(self) -> list[Served]:
+        """Return the operation with its handler."""
+        return [Served(STATUS, self._tell)]
+
+    async def _tell(self, _request: Request) -> Answer:
+        overview, nodes = await self._counted()
+        own = self._questions.gauges().node
+        status = ServerStatus(
+            version=version("twophase"),
+            ready=self._questions.ready,
+            now_ms=self._clock.now_ms(),
+            lease_ms=self._lease_ms,
+            prepared=overview.prepared,
+            submitted=overview.submitted,
+            parked=overview.parked,
+            oldest_prepared_ms=overview.oldest_prepared_ms,
+            oldest_submitted_ms=overview.oldest_submitted_ms,
+            nodes=[ShownNode(one.node, one.held, one.seen_ms, answers=one.node == own) for one in nodes],
+            destinations=[ShownDestination(*one) for one in self._questions.busiest(_DESTINATIONS_MAX)],
+        )
+        return Answer(200, msgspec.json.encode(status))
+
+    async def _counted(self) -> tuple[Overview, Sequence[NodeSeen]]:
+        async with self._asking:
+            if self._known is None or time.monotonic() - self._known[0] > _FRESH_S:
+                overview, nodes = await self._questions.overview(), await self._questions.nodes()
+                self._known = (time.monotonic(), overview, nodes)
+            return self._known[1:]

@@ -1,0 +1,97 @@
+"""A node's place: how a process takes one, and how it gives it back.
+
+A place is a row of `node`, held by a lease in the database's clock. Whoever takes a vacant one raises its fence, so
+that nothing the holder before has begun can be written any more (correctness 19), and goes on with its history numbers
+and with its rows, as far as no other node has adopted them: those carry the same (node, epoch).
+
+Nobody is seen later than now: when the database's clock has fallen back, the next heartbeat of any node counts the
+others as seen at that moment, and those that live say so again. A dead node's lease would else last until the clock has
+caught up, and its rows wait as long (I9).
+
+Nobody takes an expired place: after an outage of the database every lease has run out, and every holder is about to
+report. Adoption makes it vacant, after a whole lease of contact; so vacant places come back, and their number stays
+bounded.
+
+One node judges another by a lease of its own, so all must have the same: a holder writes his behind his secret, and
+whoever takes a place looks afterwards whether another is held by a different one. Of two that start at once, the later
+to look sees the other.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+from twophase.core.errors import ConfigurationError, StoreError
+from twophase.core.hooks import Clock
+from twophase.stores.postgres import statements
+from twophase.stores.postgres.connection import Connection
+
+_TRIES_MAX = 100
+_NOBODY = -1
+
+
+class NodeSlot(msgspec.Struct):
+    """What this process holds. `flushes` counts those that are known to be committed."""
+
+    node: int
+    epoch: int
+    fence: int
+    flushes: int
+    owner: str
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """The node's row after its fence was moved on: how many flushes there were, and what the last one came to."""
+
+    fence: int
+    flushes: int
+    seen_ms: int
+    refused: list[int]
+
+
+async def take(connection: Connection, clock: Clock | None, lease_ms: int) -> NodeSlot:
+    """Take a place: one that nobody holds, or else a new one.
+
+    Raises:
+        ConfigurationError: another place is held by another lease; this one was given back.
+    """
+    owner = f"{secrets.token_hex(16)}/{lease_ms}"
+    await _require_one_lease(connection, _NOBODY, lease_ms, clock.now_ms() if clock else None)
+    for _ in range(_TRIES_MAX):
+        clock_ms = clock.now_ms() if clock else None
+        row = await connection.fetchrow(statements.TAKE_PLACE, owner, clock_ms)
+        if row is None:
+            row = await connection.fetchrow(statements.ADD_PLACE, owner, clock_ms)
+        if row is not None:
+            place = NodeSlot(row["id"], row["epoch"], row["fence"], row["flushes"], owner)
+            try:
+                await _require_one_lease(connection, place.node, lease_ms, clock_ms)
+            except ConfigurationError:
+                await leave(connection, place)
+                raise
+            return place
+    raise StoreError(f"Others took {_TRIES_MAX} places before this process; are thousands of nodes starting?")
+
+
+async def _require_one_lease(connection: Connection, own: int, lease_ms: int, clock_ms: int | None) -> None:
+    """Before a place is taken, so that who is refused marks none; and after it, for two that start at once."""
+    if other := await connection.fetchrow(statements.OTHER_LEASE, own, lease_ms, clock_ms):
+        raise _two_leases(other["id"], other["lease_ms"], lease_ms)
+
+
+async def leave(connection: Connection, place: NodeSlot) -> None:
+    """Give the place back, with its rows."""
+    await connection.execute(statements.LEAVE_PLACE, place.node, place.owner)
+
+
+def _two_leases(other: int, others_ms: int, own_ms: int) -> ConfigurationError:
+    return ConfigurationError(
+        f"The node at place {other} has a lease of {others_ms} ms, and lease_ms is {own_ms} here:"
+        " the one that waits less would end the other's tenure again and again.",
+        remedy=(
+            "Give all nodes of the database the same lease_ms. To change it, stop them all first; one that was killed"
+            " counts until its lease has run out."
+        ),
+    )

@@ -1,0 +1,197 @@
+"""`twophase import dtm`: what is copied, from each of dtm's databases, and what the services then see."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from tests.integration.dtm_import.command import report, run
+from tests.integration.dtm_import.services import Service, until
+from tests.integration.dtm_import.stores import DtmStore
+from twophase.core.lifecycle import State
+from twophase.testing import InProcessCoordinator
+
+
+def test_a_dry_run_changes_nothing_and_says_what_would_be(
+    dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    dtm.put("pending", "submitted", [("01", "prepared", branches.url("/in"), b"{}")])
+    dtm.put("asked", "prepared", [("01", "prepared", branches.url("/in"), b"{}")], query_prepared=branches.url("/ask"))
+    dtm.put_topic("paid", json.dumps([{"url": branches.url("/paid"), "remark": ""}]))
+    before = dtm.everything()
+
+    code, said = report(dtm, coordinator.url)
+
+    assert (code, said["applied"]) == (0, False)
+    assert said["counts"] == {"copied prepared": 1, "copied submitted": 1}
+    assert [(one["name"], one["added"]) for one in said["topics"]] == [("paid", 1)]
+    assert (coordinator.query("pending"), coordinator.query("asked"), branches.calls) == (None, None, [])
+    assert dtm.everything() == before
+    assert report(dtm, coordinator.url)[1] == said
+    shown = run(dtm, coordinator.url).output
+    assert "Would be copied (dry run)" in shown
+    assert "Nothing was changed. Stop dtm, then run this again with --apply." in shown
+
+
+def test_what_dtm_has_delivered_is_not_called_and_the_rest_keeps_its_number(
+    dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    rows = [
+        ("01", "succeed", branches.url("/one"), b'{"n":1}'),
+        ("02", "prepared", branches.url("/two"), b'{"n":2}'),
+        ("03", "succeed", branches.url("/three"), b'{"n":3}'),
+        ("04", "prepared", branches.url("/four"), b'{"n":4}'),
+    ]
+    dtm.put("half", "submitted", rows, options='{"branch_headers":{"tenant":"7"},"concurrent":false}')
+    before = dtm.everything()
+
+    code, said = report(dtm, coordinator.url, "--apply")
+
+    assert (code, said["counts"]) == (0, {"copied submitted": 1})
+    assert coordinator.wait_final("half") is State.SUCCEEDED
+    assert branches.branches("half") == [("/two", "02"), ("/four", "04")]
+    assert [call.body for call in branches.calls] == [b'{"n":2}', b'{"n":4}']
+    assert {call.headers["tenant"] for call in branches.calls} == {"7"}
+    view = coordinator.query("half")
+    assert view is not None
+    assert [one.url for one in view.message.branches] == [url for _, _, url, _ in rows]
+    assert dtm.everything() == before
+
+
+def test_prepared_messages_are_decided_by_the_producers_barrier(
+    dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    for gid, answer in (("kept", 200), ("undone", 409), ("open", 425)):
+        branches.answers[f"/ask/{gid}"] = answer
+        rows = [("01", "prepared", branches.url("/in"), b"{}")]
+        dtm.put(gid, "prepared", rows, query_prepared=branches.url(f"/ask/{gid}"))
+
+    assert report(dtm, coordinator.url, "--apply")[1]["counts"] == {"copied prepared": 3}
+
+    assert coordinator.wait_final("kept") is State.SUCCEEDED
+    assert coordinator.wait_final("undone") is State.FAILED
+    until(lambda: any(call.gid == "open" for call in branches.calls))
+    assert coordinator.state("open") is State.PREPARED
+    assert branches.branches("kept") == [("/in", "01")]
+    assert branches.branches("undone") == branches.branches("open") == []
+
+
+def test_the_first_check_back_waits_for_what_is_left_of_its_time(
+    dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    rows = [("01", "prepared", branches.url("/in"), b"{}")]
+    dtm.put("new", "prepared", rows, query_prepared=branches.url("/ask"), created_s=-5, due_s=5)
+
+    assert report(dtm, coordinator.url, "--apply")[0] == 0
+    coordinator.advance(20_000)
+    assert branches.calls == []
+    coordinator.advance(15_000)
+
+    assert coordinator.wait_final("new") is State.SUCCEEDED
+
+
+def test_bytes_and_nothing_are_carried_as_they_are(
+    dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    rows = [
+        ("01", "prepared", branches.url("/bytes"), bytes(range(256))),
+        ("02", "prepared", branches.url("/nothing"), None),
+        ("03", "prepared", "", b"{}"),
+    ]
+    dtm.put("raw", "submitted", rows, protocol="", options=None)
+
+    assert report(dtm, coordinator.url, "--apply")[0] == 0
+
+    assert coordinator.wait_final("raw") is State.SUCCEEDED
+    assert [(call.method, call.body) for call in branches.calls] == [("POST", bytes(range(256))), ("GET", b"")]
+
+
+def test_a_delay_ends_when_it_would_have(dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service) -> None:
+    rows = [("01", "prepared", branches.url("/in"), b"{}")]
+    dtm.put("delayed", "submitted", rows, custom_data='{"delay":600}', created_s=-300, due_s=300)
+
+    report(dtm, coordinator.url, "--apply")
+    coordinator.advance(280_000)
+    assert (coordinator.state("delayed"), branches.calls) == (State.SUBMITTED, [])
+    coordinator.advance(40_000)
+
+    assert coordinator.wait_final("delayed") is State.SUCCEEDED
+
+
+def test_a_prepared_message_that_nobody_can_be_asked_about_is_parked(
+    dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    """dtm would call it committed."""
+    dtm.put("silent", "prepared", [("01", "prepared", branches.url("/in"), b"{}")])
+
+    code, said = report(dtm, coordinator.url, "--apply")
+
+    assert (code, [(one["gid"], one["what"]) for one in said["told"]]) == (0, [("silent", "note")])
+    until(lambda: (view := coordinator.query("silent")) is not None and view.parked)
+    assert branches.calls == []
+
+
+def test_grpc_and_json_rpc_branches_come_as_they_are(
+    mysql: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    method = "127.0.0.1:1/bank.Bank/TransferIn"
+    rows = [("01", "succeed", method, bytes(range(256))), ("02", "prepared", method, bytes(range(256)))]
+    mysql.put("rpc", "submitted", rows, protocol="grpc")
+    rows = [("01", "prepared", branches.url("/rpc?method=transfer_in"), b'{"amount":30}')]
+    mysql.put("json", "submitted", rows, protocol="json-rpc")
+
+    assert report(mysql, coordinator.url, "--apply")[0] == 0
+
+    view = coordinator.query("rpc")
+    assert view is not None
+    assert (view.message.protocol, view.state) == ("grpc", State.SUBMITTED)
+    assert [(one.url, one.payload) for one in view.message.branches] == [(method, bytes(range(256)))] * 2
+    until(lambda: bool(branches.calls))
+    assert msgspec.json.decode(branches.calls[0].body)["params"] == {
+        "amount": 30, "gid": "json", "branch_id": "01", "op": "action", "trans_type": "msg"
+    }  # fmt: skip
+
+
+def test_what_is_no_message_is_counted_and_named(
+    dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    dtm.put("s1", "submitted", trans_type="saga")
+    dtm.put("s2", "submitted", trans_type="saga")
+    dtm.put("t1", "aborting", trans_type="tcc")
+    dtm.put("m1", "submitted", [("01", "prepared", branches.url("/in"), b"{}")])
+
+    code, said = report(dtm, coordinator.url, "--apply")
+
+    assert (code, said["counts"]) == (0, {"copied submitted": 1})
+    assert [(one["trans_type"], one["status"], one["count"]) for one in said["others"]] == [
+        ("saga", "submitted", 2), ("tcc", "aborting", 1)
+    ]  # fmt: skip
+    shown = run(dtm, coordinator.url).output
+    assert "Not copied, no messages: 2 saga (submitted), 1 tcc (aborting). Let dtm finish them" in shown
+    assert (coordinator.query("s1"), coordinator.query("t1")) == (None, None)
+
+
+def test_what_cannot_be_copied_does_not_keep_the_others_back(
+    dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    good = [("01", "prepared", branches.url("/in"), b"{}")]
+    dtm.put("a", "submitted", [("01", "prepared", "consul:///bank/in", b"{}")])
+    dtm.put("b", "submitted", [("02", "prepared", branches.url("/in"), b"{}")])
+    dtm.put("c", "submitted", good, custom_data="{")
+    dtm.put("d", "submitted", good)
+
+    code, said = report(dtm, coordinator.url, "--apply")
+
+    assert code == 1
+    assert said["counts"] == {"copied submitted": 1, "refused submitted": 1, "skipped msg submitted": 2}
+    assert {one["gid"] for one in said["told"]} == {"a", "b", "c"}
+    assert all(one["reason"] for one in said["told"])
+    assert "no destination for 'consul'" in next(one["reason"] for one in said["told"] if one["gid"] == "a")
+    assert coordinator.wait_final("d") is State.SUCCEEDED
+
+
+def test_nothing_there_is_not_an_error(dtm: DtmStore, coordinator: InProcessCoordinator) -> None:
+    done = run(dtm, coordinator.url, "--apply")
+
+    assert (done.exit_code, "no unfinished message" in done.output) == (0, True)

@@ -1,0 +1,143 @@
+"""`twophase import dtm`: topics, and what is particular to one of dtm's databases."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+
+import pytest
+
+from tests.integration.dtm_import.command import report
+from tests.integration.dtm_import.services import Service
+from tests.integration.dtm_import.stores import DtmStore, RedisStore
+from twophase import Message
+from twophase.core.lifecycle import State
+from twophase.testing import InProcessCoordinator
+
+
+def test_finished_transactions_are_left_where_they_are(
+    sql: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    sql.put("old", "succeed", [("01", "succeed", branches.url("/in"), b"{}")])
+    sql.put("undone", "failed", [("01", "prepared", branches.url("/in"), b"{}")])
+
+    assert report(sql, coordinator.url, "--apply")[1]["counts"] == {}
+
+
+def test_all_topics_of_a_full_redis_are_found(
+    keys: RedisStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    """dtm itself reads one page of a scan, and forgets most of them."""
+    others = [word for number in range(3_000) for word in (f"{keys.database.name}_g_x{number}", "{}")]
+    keys.run("MSET", *others)
+    for number in range(12):
+        keys.put_topic(f"topic-{number}", json.dumps([{"url": branches.url(f"/{number}"), "remark": ""}]))
+
+    code, said = report(keys, coordinator.url)
+
+    assert (code, sum(one["added"] for one in said["topics"])) == (0, 12)
+
+
+def test_what_redis_has_let_expire_is_named(
+    keys: RedisStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    rows = [("01", "prepared", branches.url("/in"), b"{}")]
+    keys.put("whole", "submitted", rows)
+    keys.put("gone", "submitted", rows)
+    keys.put("bare", "submitted", rows, steps=[branches.url("/in")])
+    keys.put("torn", "submitted", rows)
+    keys.run("DEL", f"{keys.database.name}_g_gone", f"{keys.database.name}_b_bare")
+    keys.run("SET", f"{keys.database.name}_g_torn", '{"gid":')
+
+    code, said = report(keys, coordinator.url, "--apply")
+
+    assert (code, said["counts"]) == (1, {"copied submitted": 1, "skipped msg": 3})
+    assert {one["gid"]: "expired in Redis" in one["reason"] for one in said["told"]} == {
+        "gone": True, "bare": True, "torn": False
+    }  # fmt: skip
+
+
+def test_steps_in_redis_name_the_topic(keys: RedisStore, coordinator: InProcessCoordinator, branches: Service) -> None:
+    branches.answers["/in"] = 425
+    keys.put("named", "submitted", [("01", "prepared", branches.url("/in"), b"{}")], steps=["topic://paid"])
+
+    assert report(keys, coordinator.url, "--apply")[0] == 0
+
+    view = coordinator.query("named")
+    assert view is not None
+    assert (view.message.branches[0].url, view.message.branches[0].subscribers) == (
+        "topic://paid", (branches.url("/in"),)
+    )  # fmt: skip
+
+
+@pytest.mark.mariadb
+@pytest.mark.postgres
+def test_a_time_zone_that_is_not_the_databases(
+    sql: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    """dtm's machine is in Shanghai, its database thinks in UTC: what was written now is read as in eight hours."""
+    eight_h = 8 * 3600
+    rows = [("01", "prepared", branches.url("/in"), b"{}")]
+    sql.put("far", "submitted", rows, created_s=eight_h - 60, due_s=eight_h - 30)
+
+    said = report(sql, coordinator.url)[1]
+    assert "--time-zone" in said["told"][0]["reason"]
+    report(sql, coordinator.url, "--apply", "--time-zone", "Asia/Shanghai")
+
+    assert coordinator.wait_final("far") is State.SUCCEEDED
+
+
+def test_subscribers_of_a_topic_keep_their_ids(
+    dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    rows = [
+        ("01", "succeed", branches.url("/first"), b"{}"),
+        ("02-01", "succeed", branches.url("/a"), b"{}"),
+        ("02-02", "prepared", branches.url("/b"), b"{}"),
+        ("02-03", "prepared", branches.url("/c"), b"{}"),
+        ("03", "prepared", branches.url("/last"), b"{}"),
+    ]
+    dtm.put("topical", "submitted", rows)
+
+    assert report(dtm, coordinator.url, "--apply")[0] == 0
+
+    assert coordinator.wait_final("topical") is State.SUCCEEDED
+    assert branches.branches("topical") == [("/b", "02-02"), ("/c", "02-03"), ("/last", "03")]
+
+
+def test_topics_are_copied_once_with_their_remarks(
+    dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    subscribers = [{"url": branches.url("/b"), "remark": "bank b"}, {"url": branches.url("/a"), "remark": ""}]
+    dtm.put_topic("paid", json.dumps(subscribers))
+    dtm.put_topic("empty", "[]")
+    dtm.put_topic("broken", "[{")
+
+    code, said = report(dtm, coordinator.url, "--apply")
+
+    assert code == 1
+    assert {one["name"]: (one["added"], bool(one["wrong"])) for one in said["topics"]} == {
+        "paid": (2, False), "empty": (0, False), "broken": (0, True)
+    }  # fmt: skip
+    again = report(dtm, coordinator.url, "--apply")[1]["topics"]
+    assert {one["name"]: (one["added"], one["present"]) for one in again}["paid"] == (0, 2)
+    Message(coordinator.url, gid="told").add("topic://paid", {}).submit()
+    assert coordinator.wait_final("told") is State.SUCCEEDED
+    assert branches.branches("told") == [("/b", "01-01"), ("/a", "01-02")]
+    with urllib.request.urlopen(f"{coordinator.url}/api/dtmsvr/unsubscribe?topic=paid&url={branches.url('/b')}"):
+        pass  # what is gone here is still dtm's
+    third = report(dtm, coordinator.url, "--apply")[1]["topics"]
+    assert {one["name"]: (one["added"], one["present"]) for one in third}["paid"] == (1, 1)
+
+
+def test_many_messages_come_over_whole(dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service) -> None:
+    """More than a page of the source, and more than a request takes."""
+    gids = [f"m-{number:03d}" for number in range(230)]
+    for gid in gids:
+        dtm.put(gid, "submitted", [("01", "prepared", branches.url("/in"), b"{}")])
+
+    assert report(dtm, coordinator.url, "--apply")[1]["counts"] == {"copied submitted": 230}
+
+    for gid in gids:
+        assert coordinator.wait_final(gid) is State.SUCCEEDED
+    assert sorted(call.gid for call in branches.calls) == gids
