@@ -1,4 +1,7 @@
-"""Business databases with a barrier, and every way of reaching them, for the tests of this folder."""
+"""Business databases with a barrier table, and every library that reaches them.
+
+The tests of this folder run on them.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ class Bank(msgspec.Struct, frozen=True):
     where: str
 
     def url(self, driver: str) -> str:
-        """For SQLAlchemy."""
+        """Return the URL for SQLAlchemy."""
         if self.kind == "sqlite":
             return f"sqlite+{driver}:///{self.where}"
         # pymysql reads this machine's certificates for every connection, 40 ms, even if the server has no TLS.
@@ -88,7 +91,7 @@ class Bank(msgspec.Struct, frozen=True):
 
     @contextlib.contextmanager
     def reached(self, way: str, **options: Any) -> Iterator[Any]:
-        """What an application hands to `open_transaction`."""
+        """Yield the object that an application gives to `open_transaction`."""
         if way in ("sqlite3", "psycopg", "pymysql"):
             with self.plain() as connection:
                 yield connection
@@ -105,7 +108,7 @@ class Bank(msgspec.Struct, frozen=True):
 
     @contextlib.asynccontextmanager
     async def areached(self, way: str, **options: Any) -> AsyncIterator[Any]:
-        """What an application hands to `aopen_transaction`."""
+        """Yield the object that an application gives to `aopen_transaction`."""
         driver, kind = way.split()
         library: Any = asyncpg  # it has no types
         if kind == "pool":
@@ -141,7 +144,7 @@ class Bank(msgspec.Struct, frozen=True):
             await engine.dispose()
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """Rows, seen from outside on a connection of its own; commits."""
+        """Return rows, read by a connection of its own from outside; commits."""
         with self.plain() as connection:
             cursor = connection.cursor()
             cursor.execute(sql)
@@ -151,41 +154,41 @@ class Bank(msgspec.Struct, frozen=True):
             return rows
 
     def reasons(self, gid: str) -> list[str]:
-        """The reasons of a message's producer rows."""
+        """Return the reasons of a message's producer rows."""
         return [reason for (reason,) in self.query(f"select reason from barrier where gid = '{gid}' and op = 'msg'")]
 
     def balance(self) -> int:
-        """What the one account holds; it starts with 100."""
+        """Return the balance of the one account; it starts with 100."""
         return int(self.query("select balance from account")[0][0])
 
 
 def new_gid() -> str:
-    """A gid nobody has used."""
+    """Return a new gid."""
     return f"test-{secrets.token_hex(8)}"
 
 
 def begin(transaction: SyncTransaction, gid: str, *, prepared_at_ms: int | None = None) -> None:
-    """The producer's begin, with the gid as token."""
+    """Run the producer's begin, with the gid as token."""
     perform(begin_producer(transaction.dialect, "barrier", gid, gid, prepared_at_ms), transaction)
 
 
 def verify(transaction: SyncTransaction, gid: str) -> None:
-    """The producer's last statement."""
+    """Run the producer's last statement."""
     perform(verify_producer(transaction.dialect, "barrier", gid, gid), transaction)
 
 
 async def abegin(transaction: AsyncTransaction, gid: str) -> None:
-    """`begin` for asyncio."""
+    """Run `begin` on asyncio."""
     await aperform(begin_producer(transaction.dialect, "barrier", gid, gid, None), transaction)
 
 
 async def averify(transaction: AsyncTransaction, gid: str) -> None:
-    """`verify` for asyncio."""
+    """Run `verify` on asyncio."""
     await aperform(verify_producer(transaction.dialect, "barrier", gid, gid), transaction)
 
 
 def run(handle: Any, sql: str) -> None:
-    """Execute the application's SQL on what it was handed, however that wants it."""
+    """Execute the application's SQL on its handle, as that handle wants it."""
     if isinstance(handle, sqlalchemy.Connection | Session):
         handle.execute(text(sql))
         return
@@ -197,7 +200,7 @@ def run(handle: Any, sql: str) -> None:
 
 
 async def arun(handle: Any, sql: str) -> None:
-    """`run` for asyncio."""
+    """Run `run` on asyncio."""
     of_sqlalchemy = type(handle).__module__.startswith("sqlalchemy")
     await handle.execute(text(sql) if of_sqlalchemy else sql)
 

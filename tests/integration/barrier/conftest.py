@@ -39,7 +39,10 @@ def _furnish(bank: Bank) -> Bank:
 def furnished_banks(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Bank]]:
-    """The furnished banks of this run, made when first asked for; creating one takes longer than most tests."""
+    """Yield the furnished banks of this run, made when first asked for.
+
+    Creating one takes longer than most tests.
+    """
     open_ones: list[Iterator[Bank]] = []
 
     class Banks(dict[str, Bank]):
@@ -55,7 +58,10 @@ def furnished_banks(
 
 
 def clean(bank: Bank) -> Bank:
-    """The bank as it was when it opened; by one connection, since making one costs more than what is done by it."""
+    """Return the bank as it was when it opened.
+
+    One connection does all of it, since making a connection costs more than its work.
+    """
     with bank.plain() as connection:
         install(connection)
         with closing(connection.cursor()) as cursor:
@@ -68,7 +74,10 @@ def clean(bank: Bank) -> Bank:
 
 @pytest.fixture
 def banks(furnished_banks: dict[str, Bank]) -> dict[str, Bank]:
-    """The banks by kind, each as it was when it opened, whatever another test did to it."""
+    """Return the banks by kind, each as it was when it opened.
+
+    The changes of other tests are undone.
+    """
 
     class CleanBanks(dict[str, Bank]):
         def __missing__(self, kind: str) -> Bank:

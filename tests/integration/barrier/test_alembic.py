@@ -75,11 +75,11 @@ class Project:
         (self.folder / "versions" / "installing.py").write_text(revision)
 
     def upgrade(self, *, offline: bool = False) -> None:
-        """`alembic upgrade head`, or with `--sql`."""
+        """Run `alembic upgrade head`, or with `--sql`."""
         alembic.command.upgrade(self.config, "head", sql=offline)
 
     def autogenerate(self) -> str:
-        """The text of the revision that `alembic revision --autogenerate` writes."""
+        """Return the text of the revision that `alembic revision --autogenerate` writes."""
         made = alembic.command.revision(self.config, autogenerate=True)
         script: Any = made[0] if isinstance(made, list) else made
         module: ModuleType = ScriptDirectory.from_config(self.config).get_revision(script.revision).module
@@ -88,7 +88,7 @@ class Project:
 
 
 def works(bank: Bank) -> bool:
-    """Tell by a check-back, which needs both tables and the identity."""
+    """Return True when a check-back finds both tables and the identity."""
     with bank.engine() as engine:
         identity = bank.query("select value from twophase_meta where name = 'identity'")[0][0]
         return check_back(engine, new_gid(), identity=identity).verdict is Verdict.ROLLED_BACK
@@ -122,7 +122,7 @@ def test_an_offline_revision_writes_the_statements(empty: Bank, tmp_path: Path) 
 
 
 def differences(bank: Bank, target: sqlalchemy.MetaData) -> list[Any]:
-    """The operations by which Alembic would bring the database to `target`."""
+    """Return the operations by which Alembic would bring the database to `target`."""
     with bank.engine() as engine, engine.connect() as connection:
         options = {"compare_type": True, "compare_server_default": False}
         return list(compare_metadata(MigrationContext.configure(connection, opts=options), target))
@@ -157,7 +157,7 @@ def _columns(engine: sqlalchemy.Engine) -> dict[str, Any]:
     reflected = sqlalchemy.inspect(engine)
     return {
         table: (
-            # SQLite calls the id nullable, which a primary key of integers never is.
+            # On SQLite the id is reported as nullable, which a primary key of integers never is.
             [
                 (at["name"], str(at["type"]), at["nullable"] and at["name"] != "id")
                 for at in reflected.get_columns(table)

@@ -1,4 +1,7 @@
-"""The same rules through every async library: what differs is only how statements travel."""
+"""The same rules through every async library.
+
+The libraries differ only in the way that a statement is sent.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ async def spend(transaction: AsyncTransaction, gid: str) -> None:
 
 
 async def lose(transaction: AsyncTransaction, gid: str) -> None:
-    """Verification fails; what the client does next: roll back."""
+    """Let the verification fail, and roll back as the client does."""
     with pytest.raises(TransactionLost):
         await averify(transaction, gid)
     await transaction.rollback()
@@ -91,7 +94,7 @@ async def test_a_swallowed_statement_error_never_passes_for_a_commit(bank_and_as
             await arun(transaction.handle, "insert into account values ('A', 1)")
         if bank.kind == "postgresql":
             await lose(transaction, gid)
-        else:  # there a failed statement takes back itself only
+        else:  # there a failed statement undoes only itself
             await averify(transaction, gid)
             await transaction.commit()
             await transaction.close()

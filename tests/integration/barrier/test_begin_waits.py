@@ -1,4 +1,7 @@
-"""A begin that is held up at its row until the deadline has passed: the clock counts as it is afterwards (rule 12)."""
+"""A begin that waits at its row until the begin deadline has passed.
+
+The clock counts as it is afterwards (rule 12).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ LEFT_MS = 1_000
 
 
 def _begins(bank: Bank, gid: str, last_ms: Future[int]) -> None:
-    """With all at hand, and then no later than so."""
+    """Begin with everything ready, and with a begin deadline soon after."""
     with bank.plain() as connection:
         last_ms.set_result(time.time_ns() // 1_000_000 + LEFT_MS)
         transaction = open_transaction(connection)
@@ -36,7 +39,10 @@ def _until(time_ms: int) -> None:
 
 
 def test_a_begin_that_waits_for_its_row_until_the_deadline_has_passed_is_refused(bank: Bank) -> None:
-    """Begun in time, by the clock of a transaction or of a statement; its row is younger than cleaning reckons with."""
+    """The begin is in time by the clock of a transaction or of a statement.
+
+    But its row would be younger than cleaning assumes.
+    """
     gid = new_gid()
     with bank.plain() as holding, ThreadPoolExecutor(1) as pool:
         held = open_transaction(holding)

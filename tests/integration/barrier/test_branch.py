@@ -1,4 +1,7 @@
-"""A branch takes effect at most once, on real databases (I6), and its 200 follows the commit (decision 6)."""
+"""A branch takes effect at most once, on real databases (I6).
+
+Its 200 follows the commit (decision 6).
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,12 @@ BankAndWay = tuple[Bank, str]
 
 
 def call_of(gid: str, branch_id: str = "01") -> dict[str, str]:
-    """A coordinator's query parameters."""
+    """Return a coordinator's query parameters."""
     return {"gid": gid, "branch_id": branch_id, "op": "action", "trans_type": "msg"}
 
 
 def spend(handle: Any) -> str:
-    """The effect."""
+    """The branch's effect."""
     run(handle, SPEND)
     return "done"
 
@@ -229,7 +232,10 @@ def test_producer_and_branch_may_share_a_database(bank: Bank) -> None:
 
 
 def swallow_an_error(connection: Connection) -> None:
-    """An audit that must not break the request: PostgreSQL aborts the transaction, and COMMIT says nothing of it."""
+    """Write an audit row, and suppress its error so that the request does not break.
+
+    PostgreSQL aborts the transaction, and its COMMIT does not report that.
+    """
     with contextlib.suppress(DBAPIError):
         connection.execute(text("insert into account values ('A', 0)"))
 

@@ -1,4 +1,7 @@
-"""A cancelled call gives its connection back, however often it is cancelled, and its transaction holds no row."""
+"""A cancelled call gives its connection back, however often it is cancelled.
+
+Its transaction holds no row.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,10 @@ def options_of(way: str, connections: int) -> dict[str, Any]:
 
 
 async def cancel(task: asyncio.Task[Any], *, turns: int) -> None:
-    """Cancel it, and once more when it has had so many turns of the loop to clean up."""
+    """Cancel the task twice, with `turns` turns of the loop in between.
+
+    In these turns the task cleans up.
+    """
     task.cancel()
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -116,7 +122,7 @@ async def test_a_begin_cancelled_while_it_waits_for_the_lock_leaves_aiosqlite_fr
 
 
 async def waiting(bank: Bank) -> None:
-    """Until a session of the bank waits for a row's lock."""
+    """Wait until a session of the bank waits for a row's lock."""
     async with asyncio.timeout(20):
         while not await asyncio.to_thread(waits, bank):
             await asyncio.sleep(0)

@@ -1,4 +1,7 @@
-"""The check-back against a producer at every stage, on two real connections: every row of dtm-wire §5.4."""
+"""The check-back against a producer at every stage, on two real connections.
+
+Each row of dtm-wire §5.4 has a test.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,14 @@ from twophase.core.verdict import Verdict
 LONG_MS = 20_000
 EMPTY = {"sqlite": "x''", "postgresql": "''", "mysql": "x''"}
 MARGIN_S = 3.5
-"""What a busy machine may add; without the bound the shortest of the waits, SQLite's, is five seconds."""
+"""Time that a busy machine may add to a bounded wait.
+
+Without the bound the shortest of the waits, SQLite's, takes five seconds.
+"""
 
 
 def committed(bank: Bank, gid: str, body: bytes | None = None) -> None:
-    """A producer that has come to its end."""
+    """Run a producer to its commit."""
     with bank.plain() as connection:
         transaction = open_transaction(connection)
         begin(transaction, gid)
@@ -46,7 +52,7 @@ def committed(bank: Bank, gid: str, body: bytes | None = None) -> None:
 
 
 def await_waiters(bank: Bank, count: int) -> None:
-    """Until so many sessions wait for a lock; SQLite tells nobody who waits."""
+    """Wait until `count` sessions wait for a lock; SQLite does not report them."""
     if bank.kind == "sqlite":
         return
     deadline = time.monotonic() + 60
@@ -66,7 +72,7 @@ def _waiters(bank: Bank) -> int:
 def ask_in_thread(
     pool: ThreadPoolExecutor, bank: Bank, way: str, gid: str, lock_timeout_ms: int = LONG_MS
 ) -> Future[CheckBackAnswer]:
-    """A check-back on its own connection; returns once it is about to ask."""
+    """Start a check-back on its own connection; return once it is about to ask."""
     started = threading.Event()
 
     def ask() -> CheckBackAnswer:
@@ -80,7 +86,10 @@ def ask_in_thread(
 
 
 def end_while_asked(bank: Bank, way: str, end: Callable[[Any], None], askers: int = 1) -> list[Verdict]:
-    """The verdicts of check-backs that wait while a producer's transaction ends."""
+    """Return the verdicts of check-backs that wait while a producer's work ends.
+
+    They wait for the end of its transaction.
+    """
     gid = new_gid()
     with bank.plain() as connection, ThreadPoolExecutor(askers) as pool:
         transaction = open_transaction(connection)
@@ -171,7 +180,7 @@ def test_a_transaction_that_stays_is_in_progress_within_the_lock_timeout(bank_an
         began = time.monotonic()
         assert check_back(engine, gid, lock_timeout_ms=1000).verdict is Verdict.IN_PROGRESS
         assert time.monotonic() - began < 1.0 + MARGIN_S
-        verify(transaction, gid)  # the question did the transaction no harm
+        verify(transaction, gid)  # the question did not harm the transaction
         transaction.commit()
         transaction.close()
         assert check_back(engine, gid).verdict is Verdict.COMMITTED
@@ -217,7 +226,7 @@ def test_an_engine_s_own_isolation_level_does_not_matter(banks: dict[str, Bank],
 
 @pytest.mark.mariadb
 def test_a_check_back_locks_no_gaps_on_mysql(mysql_bank: Bank) -> None:
-    """Above READ COMMITTED it would hold the begins of other messages up."""
+    """Above READ COMMITTED the check-back would delay the begins of other messages."""
     with mysql_bank.engine(isolation_level="REPEATABLE READ") as engine:
         transaction = open_transaction(engine)
         question = CheckBackQuestion(new_gid())
@@ -229,7 +238,7 @@ def test_a_check_back_locks_no_gaps_on_mysql(mysql_bank: Bank) -> None:
 
 
 def _isolation_on_mysql(bank: Bank, thread: int) -> str:
-    """The isolation of a thread's transaction.
+    """Return the isolation of a thread's transaction.
 
     The table that shows it is renewed only a moment after it was last read.
     """
@@ -247,7 +256,7 @@ def _isolation_on_mysql(bank: Bank, thread: int) -> str:
 
 @pytest.mark.postgres
 def test_all_waits_of_a_check_back_together_are_bounded(postgres_bank: Bank) -> None:
-    """A bound on locks counts anew for each transaction under way that it meets."""
+    """A bound on locks starts anew for each open transaction that a check-back meets."""
     with postgres_bank.plain() as connection:
         transaction = open_transaction(connection)
         question = CheckBackQuestion(new_gid())
@@ -262,7 +271,7 @@ def test_all_waits_of_a_check_back_together_are_bounded(postgres_bank: Bank) -> 
 )
 def test_a_producer_with_an_older_snapshot_is_refused(banks: dict[str, Bank], kind: str) -> None:
     bank, gid = banks[kind], new_gid()
-    # PostgreSQL itself refuses to go on from a snapshot that does not show the row.
+    # PostgreSQL itself refuses to continue from a snapshot that does not show the row.
     refusal = {"postgresql": DBAPIError, "mysql": CheckBackCameFirst}[kind]
     with bank.engine(isolation_level="REPEATABLE READ") as engine, bank.engine() as other:
         transaction = open_transaction(engine)
@@ -289,7 +298,7 @@ def test_a_reader_that_the_check_back_overtook_cannot_begin(sqlite_bank: Bank) -
 
 
 def test_a_deadlock_is_no_verdict(mysql_bank: Bank) -> None:
-    """Two rows, two orders: the server kills the check-back, which has written less."""
+    """Two rows in two orders: the server kills the check-back, which has written less."""
     gid = new_gid()
     mysql_bank.query("create table if not exists heavy (id int primary key, n int)")
     mysql_bank.query("replace into heavy select seq, 0 from seq_1_to_500")
@@ -433,7 +442,10 @@ def test_settings_of_the_connection_are_put_back(bank: Bank) -> None:
 
 
 def test_each_answer_about_a_commit_writes_the_row_anew(mysql_bank: Bank) -> None:
-    """Only a commit that wrote something flushes InnoDB's log behind the commit it answers about (rule 8)."""
+    """Only a commit that wrote something flushes InnoDB's log up to earlier commits.
+
+    The check-back answers about such an earlier commit (rule 8).
+    """
     gid = new_gid()
     committed(mysql_bank, gid)
     seen = mysql_bank.query("select update_time from barrier")
@@ -447,7 +459,10 @@ def test_each_answer_about_a_commit_writes_the_row_anew(mysql_bank: Bank) -> Non
 
 @pytest.mark.postgres
 def test_the_verdict_is_durable_whatever_the_session_says(postgres_bank: Bank) -> None:
-    """A verdict that a crash of the server takes back would be a lost message, or a ghost (rule 8)."""
+    """A verdict that a server's crash takes back loses a message or delivers a ghost.
+
+    This is rule 8.
+    """
     with postgres_bank.plain() as connection:
         connection.execute("set synchronous_commit = off")
         connection.commit()
@@ -470,7 +485,10 @@ def test_the_verdict_is_durable_whatever_the_session_says(postgres_bank: Bank) -
     ids=["the same", "another trans_type", "no branch_id", "no op", "no barrier_id"],
 )
 def test_the_key_is_four_columns_and_none_of_them_is_null(bank: Bank, other: tuple[str, str, str, str]) -> None:
-    """With trans_type in it, or a column null, both the producer's and the check-back's row could stand (rule 9)."""
+    """With trans_type in the key, or a nullable column, both rows could be inserted.
+
+    They are the producer's row and the check-back's (rule 9).
+    """
     gid = new_gid()
     committed(bank, gid)
     trans_type, branch_id, op, barrier_id = other

@@ -1,4 +1,7 @@
-"""`twophase barrier clean`, with real coordinators that agree, do not agree, or say nothing."""
+"""`twophase barrier clean` with real coordinators.
+
+They agree, do not agree, or do not answer.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ NOBODY = "http://127.0.0.1:1/check"
 
 @pytest.fixture
 def coordinator(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessCoordinator]:
-    """A real one, without messages."""
+    """A real coordinator without messages."""
     monkeypatch.setattr("twophase.barrier.cleaning._PAUSE", 0)
     with InProcessCoordinator() as made:
         yield made
@@ -54,7 +57,10 @@ def test_what_every_coordinator_agrees_to_is_removed(bank: Bank, coordinator: In
 def test_an_undecided_message_of_this_database_keeps_its_rows(
     sqlite_bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Prepared 40 days ago and never decided. Whoever asks another database by name does not count."""
+    """The message was prepared 40 days ago and never decided.
+
+    A message whose check address names another database does not count.
+    """
     (identity,) = (value for (value,) in sqlite_bank.query("select value from twophase_meta where name = 'identity'"))
     store = f"sqlite:///{tmp_path / 'coordinator.db'}"
     with InProcessCoordinator(store, timeout_to_fail_ms=86_400_000, retention_ms=0) as made:
@@ -79,7 +85,10 @@ def test_an_undecided_message_of_this_database_keeps_its_rows(
 def test_an_undecided_message_in_postgresql_keeps_rows_of_its_check_address_alone(
     postgres_bank: Bank, postgres_database: Database
 ) -> None:
-    """Store and bank are both PostgreSQL; what another address asks about freezes nothing here."""
+    """Store and bank are both PostgreSQL.
+
+    A message with another check address does not hold this database's rows.
+    """
     with InProcessCoordinator(postgres_database.dsn, timeout_to_fail_ms=86_400_000, retention_ms=0) as made:
         for check in (f"{NOBODY}?of=ours", "http://127.0.0.1:1/another"):
             Message(made.url).add("http://127.0.0.1:1/in", {}).prepare(check)

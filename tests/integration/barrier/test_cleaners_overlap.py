@@ -1,4 +1,7 @@
-"""Two cleanings at once: one that was suspended removes nothing but what it may, whatever happened meanwhile."""
+"""Two cleanings at once.
+
+One that was suspended removes only the rows that it may, whatever happened meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ from twophase.barrier.branch import once
 from twophase.barrier.cleaning import DELETED_AT_ONCE, Cleaned
 
 OLD_ROWS = 250
-"""More than one batch."""
+"""Number of old rows: more than one batch."""
 
 
 class Suspended:
-    """`time`, for a cleaner whose first pause lasts as long as `meanwhile` takes."""
+    """`time` for a cleaner, whose first pause lasts as long as `meanwhile` takes."""
 
     monotonic = staticmethod(time.monotonic)
 
@@ -39,7 +42,7 @@ class Suspended:
 
 
 def put_many(bank: Bank, kind: str, prefix: str, at_ms: int) -> None:
-    """Rows with the ids from 1 on, of producers or of branches, all of one age."""
+    """Insert rows with the ids from 1 on, of producers or of branches, all of one age."""
     written = TIMES[bank.kind].format(at_ms)
     branch_id, op, prepared = ("00", "msg", str(at_ms)) if kind == "producer" else ("01", "action", "null")
     rows = ", ".join(
@@ -96,7 +99,7 @@ def test_a_suspended_cleaner_counts_only_what_it_removed_itself(
 def test_a_suspended_cleaner_leaves_an_old_row_of_another_message_that_took_an_id(
     bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is met by the next cleaning; this one never read it."""
+    """The next cleaning removes that row; this one never read it."""
     put_many(bank, "producer", "old", OLD_MS)
 
     def meanwhile() -> None:

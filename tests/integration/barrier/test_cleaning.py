@@ -1,4 +1,7 @@
-"""Cleaning never changes a verdict (I10): a paused producer, a delayed check-back, a late call, on real databases."""
+"""Cleaning never changes a verdict (I10).
+
+A paused producer, a delayed check-back and a late call meet it on real databases.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +37,15 @@ from twophase.core.verdict import Verdict
 
 
 def now_ms() -> int:
-    """This machine's clock. A module's constant would be as old as the test run."""
+    """Return this machine's clock.
+
+    A module's constant would be as old as the test run.
+    """
     return time.time_ns() // 1_000_000
 
 
 NOW_MS = now_ms()
-"""When this module was loaded: for ages in days."""
+"""The time when this module was loaded: for ages in days."""
 OLD_MS = NOW_MS - KEEP_MS - DAY_MS
 TIMES = {
     "sqlite": "strftime('%Y-%m-%d %H:%M:%f', {} / 1000.0, 'unixepoch')",
@@ -54,7 +60,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def put(bank: Bank, gid: str, prepared_ms: int | None, reason: str = "msg", trans_type: str = "msg") -> str:
-    """A committed producer's or check-back's row of that age."""
+    """Insert a committed producer's or check-back's row of that age."""
     prepared, token = ("null", "null") if prepared_ms is None else (prepared_ms, "'t'")
     written = TIMES[bank.kind].format(prepared_ms or OLD_MS)
     bank.query(
@@ -65,7 +71,7 @@ def put(bank: Bank, gid: str, prepared_ms: int | None, reason: str = "msg", tran
 
 
 def put_branch(bank: Bank, gid: str, written_ms: int, token: str = "'t'") -> str:
-    """A branch's row of that age."""
+    """Insert a branch's row of that age."""
     bank.query(
         "insert into barrier (trans_type, gid, branch_id, op, barrier_id, reason, token, create_time)"
         f" values ('msg', '{gid}', '01', 'action', '01', 'action', {token}, {TIMES[bank.kind].format(written_ms)})"
@@ -83,7 +89,7 @@ def gids(bank: Bank) -> set[str]:
 
 
 def found(bank: Bank) -> list[Found]:
-    """Every row, as a cleaning reads it."""
+    """Return every row, as a cleaning reads it."""
     return [Found(int(id_), str(gid)) for id_, gid in bank.query("select id, gid from barrier")]
 
 
@@ -141,7 +147,10 @@ def test_a_branch_s_row_stays_while_its_clock_and_its_time_zone_may_be_to_blame(
 
 
 def test_a_branch_of_an_unfinished_message_takes_effect_once_whatever_is_cleaned(bank: Bank) -> None:
-    """The message is old, its effect is old, its last answer was lost: it is called again after the cleaning."""
+    """Message and effect are old, and the last answer was lost.
+
+    So the branch is called again after the cleaning.
+    """
     call = {"gid": put_branch(bank, new_gid(), OLD_MS), "branch_id": "01", "op": "action", "trans_type": "msg"}
 
     clean_bank(bank, unfinished_ms=OLD_MS - 1)
@@ -165,7 +174,7 @@ def test_a_silent_coordinator_freezes_its_kind_of_rows(bank: Bank, frozen: str) 
 
 
 def test_rows_of_others_stay_whatever_their_age(bank: Bank) -> None:
-    """dtm's own producers know no begin deadline, and its coordinators say no horizon."""
+    """dtm's own producers have no begin deadline; its coordinators report no horizon."""
     kept = {put(bank, "no time told", None), put(bank, "saga", OLD_MS, trans_type="saga")}
     kept.add(put_branch(bank, "of another library", OLD_MS - 2 * DAY_MS, token="null"))
 
@@ -239,7 +248,10 @@ def test_every_database_tells_its_time(bank_and_way: tuple[Bank, str]) -> None:
 
 
 def test_a_producer_that_slept_through_cleaning_cannot_begin(bank: Bank) -> None:
-    """Prepare acknowledged; asleep; the check-back barred it; the bar was cleaned away; now it wakes up and begins."""
+    """A producer prepares and sleeps through a check-back and the cleaning of its row.
+
+    The check-back's row had barred the begin; then it is cleaned, the producer wakes up and begins.
+    """
     gid = new_gid()
     with bank.engine() as engine:
         assert check_back(engine, gid, prepared_at_ms=OLD_MS).verdict is Verdict.ROLLED_BACK
@@ -256,7 +268,10 @@ def test_a_producer_that_slept_through_cleaning_cannot_begin(bank: Bank) -> None
 
 
 def test_a_check_back_that_comes_after_cleaning_is_no_verdict(bank: Bank) -> None:
-    """Committed, delivered, forgotten, cleaned; a check-back that the network kept for weeks finds no row."""
+    """The message was committed, delivered, forgotten and cleaned.
+
+    A check-back that the network kept for weeks finds no row.
+    """
     gid = put(bank, new_gid(), OLD_MS)
     with bank.engine() as engine:
         assert check_back(engine, gid, prepared_at_ms=OLD_MS).verdict is Verdict.COMMITTED
@@ -268,7 +283,10 @@ def test_a_check_back_that_comes_after_cleaning_is_no_verdict(bank: Bank) -> Non
 
 
 def test_a_check_back_that_waits_for_the_cleaner_sees_the_horizon_too(bank: Bank) -> None:
-    """The row it waited for is gone, and its own insert succeeds: the horizon must be there in that very moment."""
+    """The check-back waits for a row that is deleted, so its own insert succeeds.
+
+    The horizon must be visible in that very moment.
+    """
     gid = put(bank, new_gid(), OLD_MS)
     rows = found(bank)
     answers: list[CheckBackAnswer] = []
@@ -317,7 +335,10 @@ def _open(bank: Bank, gid: str) -> Iterator[None]:
 
 @SERVERS
 def test_a_fresh_begin_does_not_wait_for_the_cleaner_nor_the_cleaner_for_it(banks: dict[str, Bank], kind: str) -> None:
-    """Rule 17: a range delete at REPEATABLE READ would lock the gap that every begin inserts into."""
+    """A range delete at REPEATABLE READ would lock the gap of every begin's insert.
+
+    This is rule 17.
+    """
     bank = banks[kind]
     for number in range(50):
         put(bank, f"old{number:02}", OLD_MS)

@@ -1,4 +1,7 @@
-"""The cleaner beside everything that asks and begins, on real databases, for as long as it takes (I10)."""
+"""The cleaner beside every question and begin, on real databases (I10).
+
+They race for as long as the cleaning takes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ from twophase.core.errors import BeginDeadlinePassed, CheckBackCameFirst
 from twophase.core.verdict import Verdict
 
 COUNT = {"sqlite": 30, "postgresql": 80, "mysql": 40}
-"""Messages of each kind; SQLite has one writer at a time, and here there are three."""
+"""Number of messages of each kind.
+
+SQLite has one writer at a time, and here there are three.
+"""
 
 
 def _put_all(bank: Bank, committed: list[str], barred: list[str]) -> None:
@@ -33,7 +39,10 @@ def _put_all(bank: Bank, committed: list[str], barred: list[str]) -> None:
 
 
 def _messages(bank: Bank) -> set[str]:
-    """Whose rows are there; asked at once, as a connection for each message takes longer than the cleaning."""
+    """Return the gids whose rows exist.
+
+    One query asks for all, as a connection for each message takes longer than the cleaning.
+    """
     return {gid for (gid,) in bank.query("select gid from barrier where op = 'msg'")}
 
 
@@ -51,7 +60,7 @@ def _begin_late(engine: Any, gid: str) -> None:
 def test_delayed_check_backs_and_woken_producers_beside_the_cleaner(
     bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No committed transaction is ever called rolled back, and no barred one ever begins."""
+    """No committed transaction is ever called rolled back, and no barred one begins."""
     monkeypatch.setattr("twophase.barrier.cleaning._PAUSE", 1)
     monkeypatch.setattr("twophase.barrier.cleaning.DELETED_AT_ONCE", 10)
     monkeypatch.setattr("twophase.barrier.cleaning.LOCK_TIMEOUT_MS", 300)
@@ -64,7 +73,7 @@ def test_delayed_check_backs_and_woken_producers_beside_the_cleaner(
     def until_cleaned() -> Iterator[None]:
         while not finished.is_set():
             yield
-        yield  # once more over what is gone
+        yield  # once more over what was removed
 
     def ask() -> None:
         with bank.engine() as engine:
@@ -90,7 +99,8 @@ def test_delayed_check_backs_and_woken_producers_beside_the_cleaner(
     for thread in threads:
         thread.start()
     try:
-        # By what is left, not by what is told: a step that loses its lock after some batches tells nothing.
+        # Counted by the rows that are left, not by the reports: a step that loses its lock after some batches reports
+        # nothing.
         while _messages(bank):
             try:
                 clean_bank(bank, undecided_ms=NOW_MS)

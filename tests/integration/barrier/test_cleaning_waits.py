@@ -1,4 +1,7 @@
-"""For whom the cleaning of a receiver's rows waits, from the store's rows to the barrier's (I10, rule 16)."""
+"""The messages for which the cleaning of a receiver's rows waits.
+
+The tests go from the store's rows to the barrier's (I10, rule 16).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ from twophase.stores.postgres import PostgresStore
 from twophase.stores.sqlite import SqliteStore
 
 BORN_MS = NOW_MS - KEEP_MS - 30 * DAY_MS
-"""The coordinator's first message; what the receiver wrote the day after is old enough to go."""
+"""The birth of the coordinator's first message.
+
+The rows that the receiver wrote the day after are old enough to be removed.
+"""
 
 
 @pytest.fixture
@@ -28,7 +34,7 @@ def clock() -> SetClock:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: SetClock) -> AsyncIterator[Store]:
-    """Of both kinds; the receiver's database is one of SQLite all the same."""
+    """A store of either kind; the receiver's database is SQLite with both."""
     store: Store
     if request.param == "sqlite":
         store = SqliteStore(tmp_path / "coordinator.db", clock=clock)

@@ -1,4 +1,4 @@
-"""COMMIT itself tells of a statement that failed behind the last look (I1, I6)."""
+"""COMMIT itself reports a statement that failed after the last look (I1, I6)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def engine_of(bank: Bank, driver: str) -> Iterator[Engine]:
 
 
 def spoil(connection: Connection) -> Steps[None]:
-    """Let another user of the connection fail behind the look."""
+    """Let another user of the connection fail after the look."""
     with contextlib.suppress(Exception):
         connection.connection.cursor().execute(WRONG_STATEMENT)
     yield from ()

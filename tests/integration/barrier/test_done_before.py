@@ -1,4 +1,7 @@
-""" "Done before" is read from the branch's row, made durable before it is answered, and never inferred (I6)."""
+""" "Done before" is read from the branch's row, and never inferred (I6).
+
+The row is durable before the answer.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ ONE_OF_A_KIND = "create unique index one_of_a_kind on barrier (trans_type)"
 
 @pytest.fixture(params=[pytest.param(kind, marks=MARKS[kind]) for kind in SYNC_WAYS])
 def own_bank(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bank]:
-    """Each database with a barrier of its own, which the test may spoil."""
+    """Each database with a barrier of its own, which the test may damage."""
     for bank in empty_bank(request, request.param, tmp_path):
         with bank.engine() as engine:
             install(engine)

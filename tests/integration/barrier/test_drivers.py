@@ -1,4 +1,7 @@
-"""PostgreSQL's other drivers: what they report is understood, and a driver that is not known is refused."""
+"""PostgreSQL's other drivers: their reports are understood.
+
+An unknown driver is refused.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ from twophase.core.verdict import Verdict
 
 @pytest.fixture(params=["pg8000", "psycopg2"])
 def engine(request: pytest.FixtureRequest, postgres_bank: Bank) -> Iterator[sqlalchemy.Engine]:
-    """An engine of another driver; a connection for each use, because pg8000 warns of those it is to find closed."""
+    """An engine of another driver, with a connection for each use.
+
+    pg8000 warns about pooled connections that it finds closed.
+    """
     engine = sqlalchemy.create_engine(f"postgresql+{request.param}://{postgres_bank.where}", poolclass=NullPool)
     yield engine
     engine.dispose()

@@ -1,4 +1,7 @@
-"""A commit with a barrier row waits for the disk, whatever the connection or the block has set (I1, I6)."""
+"""A commit with a barrier row waits for the disk (I1, I6).
+
+It does so whatever the connection or the block has set.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ def test_a_branch_s_block_cannot_weaken_its_commit(postgres_bank: Bank) -> None:
 
 
 def test_a_dead_receiver_s_transaction_ends_within_minutes(postgres_bank: Bank) -> None:
-    """Its row would hold every repeated call of the branch up."""
+    """Otherwise its row would delay every repeated call of the branch."""
     with postgres_bank.engine() as engine:
         transaction = open_transaction(engine)
         perform(begin_branch(transaction.dialect, "barrier", BranchCall(new_gid(), "01"), "token"), transaction)

@@ -1,4 +1,7 @@
-"""The identity belongs to one barrier table: another table, schema, copy or replica never answers for it."""
+"""The identity belongs to one barrier table.
+
+Another table, schema, copy or replica never answers for it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bank]:
 
 @pytest.fixture
 def schemas(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bank]:
-    """PostgreSQL with a schema `tenant` that a session's search path names before `public`."""
+    """PostgreSQL with a schema `tenant`.
+
+    A session's search path names it before `public`.
+    """
     for bank in empty_bank(request, "postgresql", tmp_path):
         bank.query("create schema tenant")
         yield bank
@@ -187,7 +193,8 @@ def test_table_that_a_subscription_writes_does_not_decide(schemas: Bank) -> None
 @pytest.mark.mariadb
 def test_server_that_replicates_another_does_not_decide() -> None:
     gid = new_gid()
-    # A server of its own: a channel concerns every database of a server, and so every other test beside this one.
+    # A server of its own: a channel concerns every database of a server, and so every other test that runs at the same
+    # time.
     with running(MariadbServer()) as server:
         bank = Bank("mysql", server.create_database("bank").dsn.split("://", 1)[1])
         with bank.engine() as engine:

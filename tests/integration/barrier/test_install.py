@@ -52,7 +52,7 @@ def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bank]:
 
 
 def works(bank: Bank) -> bool:
-    """Whether a producer and a check-back find all they need."""
+    """Return True when a producer and a check-back find all that they need."""
     gid = new_gid()
     with bank.engine() as engine:
         transaction = open_transaction(engine)
@@ -210,7 +210,7 @@ def test_an_impossible_table_is_refused(sqlite_bank: Bank) -> None:
 
 
 def identity_of(engine: sqlalchemy.Engine, *, allow_unsafe: bool = False) -> str:
-    """What a producer reads before prepare."""
+    """Return the identity that a producer reads before its prepare."""
     transaction = open_transaction(engine)
     try:
         return perform(read_identity(transaction.dialect, "barrier", allow_unsafe=allow_unsafe), transaction)
@@ -276,7 +276,10 @@ def test_a_session_that_has_only_read_is_made_durable_when_joined(sqlite_bank: B
     ],
 )
 def test_a_server_setting_is_really_looked_at(banks: dict[str, Bank], kind: str, safe: str, unsafe: str) -> None:
-    """The server is shared with other tests, so the question is turned round instead of the setting."""
+    """The server is shared with other tests.
+
+    So the test inverts the question instead of the setting.
+    """
     with banks[kind].plain() as connection:
         transaction = open_transaction(connection)
         question = say(transaction.dialect, "read_durability", schema=None, name="barrier")

@@ -1,4 +1,7 @@
-"""A row inside a transaction that the application's Session has open and ends itself (decision 4)."""
+"""A barrier row inside a transaction of the application's Session (decision 4).
+
+The Session has opened the transaction, and ends it itself.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from twophase.core.errors import AutocommitRefused, TransactionLost, Unsupported
 
 
 def _durable(engine: Engine) -> Engine:
-    """An application that writes before it joins must set SQLite's durability itself."""
+    """Set SQLite's durability, as an application that writes before it joins must."""
 
     @event.listens_for(engine, "connect")
     def _extra(connection: Any, _: object) -> None:

@@ -1,4 +1,7 @@
-"""The producer's transaction on real databases, through every sync library: correctness rules 2 and 12."""
+"""The producer's transaction on real databases, through every sync library.
+
+The tests show rules 2 and 12.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ DATABASE_ERRORS = (Exception,)
 
 
 def spend(engine: Any, gid: str) -> None:
-    """A whole, undisturbed transaction."""
+    """Run a whole, undisturbed transaction."""
     transaction = open_transaction(engine)
     begin(transaction, gid)
     run(transaction.handle, SPEND)
@@ -37,7 +40,7 @@ def spend(engine: Any, gid: str) -> None:
 
 
 def lose(engine: Any, gid: str) -> None:
-    """Verification fails; what the client does next: roll back."""
+    """Let the verification fail, and roll back as the client does."""
     transaction = engine
     with pytest.raises(TransactionLost):
         verify(transaction, gid)
@@ -125,7 +128,7 @@ def test_a_swallowed_statement_error_never_passes_for_a_commit(bank_and_way: tup
             run(transaction.handle, "insert into account values ('A', 1)")
         if bank.kind == "postgresql":
             lose(transaction, gid)
-        else:  # there a failed statement takes back itself only
+        else:  # there a failed statement undoes only itself
             verify(transaction, gid)
             transaction.commit()
             transaction.close()
@@ -369,7 +372,7 @@ def test_the_commit_is_durable_whatever_the_session_says(postgres_bank: Bank) ->
 
 @pytest.mark.mariadb
 def test_a_dead_client_s_transaction_ends_within_minutes_on_mysql_too(mysql_bank: Bank) -> None:
-    """Its lock would hold every check-back up (rule 11)."""
+    """Its lock would delay every check-back (rule 11)."""
     with mysql_bank.plain() as connection:
         transaction = open_transaction(connection)
         begin(transaction, new_gid())
@@ -388,7 +391,10 @@ def test_a_failure_is_asked_about_elsewhere_where_there_is_a_pool(bank_and_way: 
 
 @pytest.mark.parametrize("way", ["sqlite3", "engine", "connection"])
 def test_sqlite_waits_for_the_disk_whatever_the_connection_says(sqlite_bank: Bank, way: str) -> None:
-    """So careless an engine is made careful for the length of our transaction, and left as it was."""
+    """A careless engine is made careful for the time of twophase's transaction.
+
+    Afterwards it is as it was.
+    """
     with sqlite_bank.reached(way) as engine:
         if way == "engine":
 

@@ -1,4 +1,7 @@
-"""A service that removes old barrier rows beside its work: what goes, how much at a time, and what it waits for."""
+"""A service that removes old barrier rows beside its work.
+
+The tests show which rows it removes, how many at a time, and what it waits for.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ ASYNC_DRIVERS = {"sqlite": "aiosqlite", "postgresql": "asyncpg", "mysql": "async
 
 @pytest.fixture(scope="module")
 def coordinator() -> Iterator[InProcessCoordinator]:
-    """A real one, without messages."""
+    """A real coordinator without messages."""
     with InProcessCoordinator() as made:
         yield made
 
@@ -129,7 +132,7 @@ def test_a_connection_with_work_of_its_own_is_refused(sqlite_bank: Bank) -> None
 
 
 def due(cleaner: BarrierCleaner, work: Callable[[], Any]) -> None:
-    """Let the next hint clean, and do this instead."""
+    """Let the next hint start a cleaning, and run `work` in its place."""
     cleaner._next_s = 0.0
     cleaner.clean_now = work  # type: ignore[method-assign]
 

@@ -1,4 +1,7 @@
-"""A pool that gives one SQLite connection to everybody: the transaction open on it is left alone."""
+"""A pool that gives one SQLite connection to every caller.
+
+The transaction that is open on it is left alone.
+"""
 
 from __future__ import annotations
 

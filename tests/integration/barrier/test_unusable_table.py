@@ -1,4 +1,7 @@
-"""A table that cannot keep the promises is refused by install, producer, check-back and branch (I4, I6)."""
+"""A barrier table that cannot keep the promises is refused (I4, I6).
+
+install, producer, check-back and branch refuse it.
+"""
 
 from __future__ import annotations
 

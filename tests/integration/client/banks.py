@@ -1,4 +1,7 @@
-"""Every engine an application may hold, behind one face, so that one specification is run over all of them."""
+"""Every engine that an application may hold, behind one interface.
+
+One specification runs over all of them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ CHECK = "http://bank-a/twophase/check"
 
 @contextlib.contextmanager
 def off_the_loop() -> Iterator[None]:
-    """Let a blocking call be made in this thread, as if no event loop ran: connections of some kinds belong to it."""
+    """Let a blocking call run in this thread, as if no event loop ran.
+
+    Connections of some kinds belong to the thread.
+    """
     running = asyncio.get_running_loop()
     asyncio._set_running_loop(None)
     try:
@@ -29,7 +35,7 @@ def off_the_loop() -> Iterator[None]:
 
 
 class Desk:
-    """What the business works with inside its transaction, whatever the engine."""
+    """The business code's handle inside its transaction, whatever the engine."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
@@ -46,7 +52,7 @@ class Desk:
             await result
 
     async def commit(self) -> None:
-        """What an application should not do."""
+        """Commit by the handle, which an application should not do."""
         if hasattr(self.handle, "commit"):
             result = self.handle.commit()
             if inspect.isawaitable(result):
@@ -65,7 +71,7 @@ Business = Callable[[Desk], Awaitable[None]]
 
 
 class Opened(msgspec.Struct):
-    """An engine, how to close it, and what is idle on it to be shared with others."""
+    """An engine and the function that closes it."""
 
     engine: Any
     close: Callable[[], Any]
@@ -90,7 +96,10 @@ class Bank:
         self._opened = opened
 
     async def transact(self, message: Message, business: Business) -> None:
-        """The message's transaction around the business, with `with` or `async with` as the engine is."""
+        """Run the message's transaction around the business code.
+
+        It is entered with `with` or `async with`, as the engine requires.
+        """
         if self.kind.is_async:
             async with message.transaction(self.engine, check=CHECK) as handle:
                 await business(Desk(handle))

@@ -1,4 +1,7 @@
-"""What the specification stands on: a bank of each kind, a coordinator that can be told to fail."""
+"""The fixtures of the specification: a bank of each kind, and a coordinator.
+
+The coordinator fails when a test asks for it.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +39,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def coordinator() -> Iterator[RecordingCoordinator]:
-    """A coordinator that answers well until told otherwise."""
+    """A coordinator that answers well until a test changes its answers."""
     with RecordingCoordinator().running() as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def postgres_ledger(postgres_server: PostgresServer) -> Iterator[PostgresLedger]:
-    """One database for all tests of a worker: making one costs more than most of them."""
+    """One database for all tests of a worker.
+
+    Making one takes longer than most of the tests.
+    """
     name = f"client_{secrets.token_hex(6)}"
     ledger = PostgresLedger(postgres_server.create_database(name))
     yield ledger
@@ -84,7 +90,7 @@ async def bank(kind: Kind, ledger: Ledger) -> AsyncIterator[Bank]:
 
 @pytest.fixture
 def proxy(ledger: Ledger) -> Iterator[CuttingProxy]:
-    """A wire to the database's server that can be cut."""
+    """A proxy before the database's server whose connections can be cut."""
     assert isinstance(ledger, PostgresLedger | MariadbLedger)
     database = ledger.database
     with CuttingProxy(database.host, database.port).running() as running:
@@ -93,7 +99,7 @@ def proxy(ledger: Ledger) -> Iterator[CuttingProxy]:
 
 @pytest.fixture
 async def bank_behind_proxy(kind: Kind, ledger: Ledger, proxy: CuttingProxy) -> AsyncIterator[Bank]:
-    """An engine of the kind whose wire can be cut."""
+    """An engine of the kind, behind that proxy."""
     bank = Bank(kind, ledger, await kind.open(ledger, proxy.port))
     yield bank
     await bank.close()

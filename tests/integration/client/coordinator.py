@@ -1,4 +1,7 @@
-"""A coordinator for fault cases: real sockets, records every request, answers as it is told."""
+"""A scripted coordinator for fault cases.
+
+It has real sockets, records every request, and answers as a test asks.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class RecordingCoordinator:
-    """Answers 200 to everything until told otherwise; prepare carries the time it was asked."""
+    """A coordinator that answers 200 until a test changes its answers.
+
+    The answer to a prepare carries the time of the prepare.
+    """
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -50,20 +56,20 @@ class RecordingCoordinator:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """Return its address."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     @property
     def operations(self) -> list[str]:
-        """What was asked, in order."""
+        """Return the operations requested, in order."""
         return [request.operation for request in self.requests]
 
     def last(self, operation: str) -> dict[str, Any]:
-        """The body of the last request of this kind."""
+        """Return the body of the last request of this kind."""
         return next(request.body for request in reversed(self.requests) if request.operation == operation)
 
     def tell(self, operation: str, *answers: Told) -> None:
-        """Answer the next requests of this kind so; the last answer is repeated."""
+        """Set the answers to the next requests of this kind; the last one is repeated."""
         self.tells[operation] = list(answers)
 
     @contextlib.contextmanager
@@ -78,7 +84,7 @@ class RecordingCoordinator:
             self._thread.join()
 
     def answer_to(self, request: Request) -> Told:
-        """What is answered now."""
+        """Return the answer to this request."""
         self.requests.append(request)
         self.before_answer(request)
         told = self.tells.get(request.operation)
@@ -115,7 +121,7 @@ class RecordingCoordinator:
                 self.wfile.write("\r\n".join([*head, "", ""]).encode() + told.body)
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class's name
-                """Tests speak for themselves."""
+                """Log nothing."""
 
         return Handler
 
@@ -127,5 +133,5 @@ def _now_ms() -> int:
 
 
 def unused_url() -> str:
-    """An address where nobody listens."""
+    """Return an address where no server listens."""
     return f"http://127.0.0.1:{nobodys_port()}"

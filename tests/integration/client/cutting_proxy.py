@@ -1,4 +1,7 @@
-"""A TCP proxy in front of a database that can cut the wire around a COMMIT: before it, or before its reply."""
+"""A TCP proxy in front of a database that can cut a connection around a COMMIT.
+
+It cuts before the COMMIT, or before its reply.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,17 @@ _COMMIT = re.compile(rb"(?<![a-z_])commit(?![a-z_])", re.IGNORECASE)
 
 
 class Cut(enum.Enum):
-    """Where the wire is cut, once."""
+    """The point at which the connection is cut, once."""
 
     BEFORE_COMMIT = "the server never hears of the commit"
     BEFORE_REPLY = "the server has committed, the producer never hears of it"
 
 
 class CuttingProxy:
-    """Forwards bytes until it is armed; then the next COMMIT is the last thing its connection carries."""
+    """A proxy that forwards bytes until it is armed.
+
+    Then the next COMMIT is the last statement that its connection carries.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -35,7 +41,7 @@ class CuttingProxy:
         self.has_cut = threading.Event()
 
     def arm(self, cut: Cut, *, refuse_afterwards: bool = False) -> None:
-        """Cut around the next COMMIT; then, if wanted, let nobody in any more."""
+        """Cut around the next COMMIT; then, if wanted, refuse every connection."""
         self._cut = cut
         self._refuse_afterwards = refuse_afterwards
 
@@ -65,7 +71,8 @@ class CuttingProxy:
             threading.Thread(target=self._forward, args=(client,), daemon=True).start()
 
     def _forward(self, client: socket.socket) -> None:
-        # Whoever hangs up while he is told something is of no concern here, nor is a server that is gone.
+        # A client that closes its connection while bytes are sent to it is no failure here, nor is a server that has
+        # ended.
         with client, contextlib.suppress(OSError), socket.create_connection(self._target) as server:
             while True:
                 for ready in select.select([client, server], [], [])[0]:

@@ -1,4 +1,4 @@
-"""A producer that is killed inside its block, behind a commit that the block made by itself.
+"""A producer that is killed inside its block, after the block committed by itself.
 
 Arguments: the database's SQLAlchemy URL, the coordinator's URL, the check address, the branch's address, the gid.
 """

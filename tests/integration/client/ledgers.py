@@ -1,4 +1,7 @@
-"""The business databases as an outsider sees them: a driver's own connection, in autocommit, past all of twophase."""
+"""The business databases as an outsider reads them.
+
+A driver's own connection in autocommit reads them, without twophase.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +40,12 @@ class Ledger:
         self.reset()
 
     def reset(self) -> None:
-        """The state every test begins with."""
+        """Restore the state with which every test begins."""
         for statement in RESET:
             self.run(statement)
 
     def run(self, statement: str) -> list[Any]:
-        """One statement, committed at once; its rows."""
+        """Run one statement, committed at once, and return its rows."""
         cursor = self._connection.cursor()
         cursor.execute(statement)
         rows = list(cursor.fetchall()) if cursor.description else []
@@ -50,16 +53,19 @@ class Ledger:
         return rows
 
     def balance(self, account: str = "A") -> int:
-        """What is committed."""
+        """Return the committed balance."""
         (row,) = self.run(f"select balance from account where id = '{account}'")
         return int(row[0])
 
     def barrier(self) -> list[tuple[str, str]]:
-        """gid and reason of every barrier row."""
+        """Return gid and reason of every barrier row."""
         return [(row[0], row[1]) for row in self.run("select gid, reason from barrier")]
 
     def check_back(self, gid: str) -> CheckBackAnswer:
-        """What this database's check-back route would answer now; any thread may ask."""
+        """Return the answer that this database's check-back route would give now.
+
+        Any thread may ask.
+        """
         with contextlib.closing(self._open()) as connection:
             return check_back(connection, gid)
 
@@ -71,12 +77,12 @@ class Ledger:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give the outsider's connection up."""
+        """Close the outsider's connection."""
         self._connection.close()
 
 
 class SqliteLedger(Ledger):
-    """A file."""
+    """A SQLite file."""
 
     kind = "sqlite"
 
@@ -103,7 +109,10 @@ class PostgresLedger(Ledger):
         return psycopg.connect(self.database.dsn)
 
     def terminate_others(self) -> None:
-        """End every other session of this database, as an administrator or a failover would."""
+        """End every other session of this database.
+
+        An administrator or a failover may do so.
+        """
         self.run(
             "select pg_terminate_backend(pid) from pg_stat_activity "
             "where datname = current_database() and pid <> pg_backend_pid()"
@@ -125,7 +134,7 @@ class MariadbLedger(Ledger):
 
 
 def mariadb_connection(database: Database, *, port: int | None = None, autocommit: bool = False) -> Connection[Any]:
-    """PyMySQL's connection, perhaps through a proxy's port."""
+    """Open PyMySQL's connection, perhaps through a proxy's port."""
     return pymysql.connect(
         host=database.host,
         port=port or database.port,

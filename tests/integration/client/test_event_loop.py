@@ -1,4 +1,7 @@
-"""A blocking call in a coroutine would stop its event loop; it is refused, and named the way that does not."""
+"""A blocking call in a coroutine would stop its event loop.
+
+It is refused, and the error names the asynchronous call.
+"""
 
 from __future__ import annotations
 

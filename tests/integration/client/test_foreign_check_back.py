@@ -1,4 +1,7 @@
-"""A check-back route of another library, which knows nothing of our header, and reads the same barrier table."""
+"""A check-back route of another library.
+
+It does not know twophase's header, and reads the same barrier table.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class _Foreign(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -71,7 +74,7 @@ def foreign(bank: Path) -> Iterator[http.server.ThreadingHTTPServer]:
 
 
 def _state_after_check_back(coordinator: InProcessCoordinator, gid: str) -> State:
-    """ABSENT while its producer's answer has not been heard."""
+    """Return the state after the check-back; ABSENT when none was answered."""
     view = coordinator.query(gid)
     assert view is not None
     return view.state if view.attempts or view.state is not State.PREPARED else State.ABSENT
@@ -85,7 +88,7 @@ def _until(holds: Callable[[], bool]) -> None:
 
 
 def _lost(_: flow.Attempt) -> flow.Flow:
-    """The producer dies before its submit."""
+    """Let the producer die before its submit."""
     yield from ()
 
 

@@ -1,4 +1,7 @@
-"""The whole of twophase over gRPC: producer, coordinator, check-back and branch, blocking and on asyncio."""
+"""The whole of twophase over gRPC, blocking and on asyncio.
+
+Producer, coordinator, check-back and branch take part.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ from twophase.testing import InProcessCoordinator, State
 
 
 class Bank(grpc.GenericRpcHandler):
-    """A service with a database: `/bank.Bank/In` receives once; check-backs are answered."""
+    """A service with a database that also answers check-backs.
+
+    Its method `/bank.Bank/In` receives once.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "bank.db"
@@ -77,7 +83,7 @@ class Bank(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(receive)
 
     def entries(self) -> int:
-        """How many effects there are."""
+        """Return the number of effects."""
         with self.engine.connect() as connection:
             return int(connection.execute(text("select count(*) from entry")).scalar_one())
 
@@ -101,7 +107,7 @@ SPEND = "insert into entry values (-30)"
 
 
 class Producer:
-    """The same steps in both manners."""
+    """The same steps, blocking and on asyncio."""
 
     def __init__(self, manner: str, server: str, bank: Bank, **options: Any) -> None:
         self.manner = manner
@@ -113,7 +119,7 @@ class Producer:
         return Message(self._endpoint, **options)
 
     def transact(self, message: Message, fails: Exception | None = None) -> None:
-        """The message's transaction around one statement."""
+        """Run the message's transaction around one statement."""
         if self.manner == "sync":
             with message.transaction(self.bank.engine, check=self.bank.check) as connection:
                 connection.execute(text(SPEND))
@@ -132,7 +138,7 @@ class Producer:
         asyncio.run(work())
 
     def do(self, message: Message, what: str, *arguments: Any) -> None:
-        """prepare, submit or abort by hand."""
+        """Call prepare, submit or abort by hand."""
         if self.manner == "sync":
             getattr(message, what)(*arguments)
         else:
@@ -156,7 +162,7 @@ def producer(request: pytest.FixtureRequest, coordinator: InProcessCoordinator, 
 
 
 def _lose_submit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The producer dies, as far as the coordinator can see, right after its commit."""
+    """Let the producer die right after its commit, as far as the coordinator can see."""
     for transport in (transport_grpc.GrpcTransport, transport_grpc.AsyncGrpcTransport):
         send: Any = transport.send
 
@@ -287,7 +293,7 @@ def test_a_coordinator_that_comes_back_is_found_by_the_next_attempt(bank: Bank, 
         endpoint = TwoPhase(url, patience=0.5)
         endpoint.message().add(bank.branch, {}).submit()
     away = KeptPort(int(url.rpartition(":")[2]))
-    away_until = time.monotonic() + 3  # long enough for gRPC's own pauses to grow beyond our patience
+    away_until = time.monotonic() + 3  # long enough for gRPC's own pauses to grow beyond the client's timeout
     while time.monotonic() < away_until:
         with pytest.raises(CoordinatorUnreachable):
             endpoint.message().add(bank.branch, {}).submit()

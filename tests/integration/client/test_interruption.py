@@ -1,4 +1,7 @@
-"""Cancelled, interrupted, deadlocked, killed from outside: nothing is lost, nothing is a ghost, nobody hangs."""
+"""Cancelled, interrupted, deadlocked, killed from outside.
+
+No message is lost, none is a ghost, and no caller hangs.
+"""
 
 from __future__ import annotations
 
@@ -172,7 +175,8 @@ async def test_deadlock_swallowed_by_the_application_never_commits_half(
 
     with contextlib.closing(mariadb_connection(ledger.database)) as rival:
         rival_cursor = rival.cursor()
-        # A rival with more rows changed than we have: the database then picks us as the victim.
+        # A rival with more changed rows than this transaction has: the database then picks this transaction as the
+        # victim.
         rival_cursor.execute("insert into account values ('R1', 1), ('R2', 1), ('R3', 1), ('R4', 1), ('R5', 1)")
         rival_cursor.execute("update account set balance = balance + 1 where id = 'B'")
         waiting = threading.Thread(target=_run, args=(rival_cursor, "update account set balance = 0 where id = 'A'"))

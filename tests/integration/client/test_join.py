@@ -1,4 +1,7 @@
-"""A message inside a Session's own transaction: its fate is the Session's, and the outermost commit is watched."""
+"""A message inside a Session's own transaction.
+
+Its fate is the Session's, and the outermost commit is watched.
+"""
 
 from __future__ import annotations
 

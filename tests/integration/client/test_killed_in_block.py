@@ -1,4 +1,7 @@
-"""An open message whose producer dies behind a commit inside its block: it never succeeds without its branches."""
+"""An open message whose producer dies after a commit inside its block.
+
+The message never succeeds without its branches.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ POLICY = CheckBackPolicy("barrier", 1500, require_identity=True)
 
 
 class _Service(http.server.BaseHTTPRequestHandler):
-    """The producer's check-back route, and a consumer that takes every call."""
+    """A service with the producer's check-back route and one consumer.
+
+    The consumer accepts every call.
+    """
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
@@ -46,7 +52,7 @@ class _Service(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Listeners between the block and COMMIT may spoil the transaction, or widen it; the last look comes behind them."""
+"""Listeners between the block and COMMIT may spoil or widen the transaction.
+
+The last look comes after them.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +48,16 @@ async def transfer(desk: Desk) -> None:
 
 
 def swallow_an_error(connection: Connection) -> None:
-    """An audit that must not break the request: PostgreSQL aborts the transaction, and COMMIT says nothing of it."""
+    """Write an audit row, and suppress its error so that the request does not break.
+
+    PostgreSQL aborts the transaction, and its COMMIT does not report that.
+    """
     with contextlib.suppress(DBAPIError):
         connection.execute(text(WRONG_STATEMENT))
 
 
 def engine_of(bank: Bank) -> Engine:
-    """The sync Engine below whatever the bank holds."""
+    """Return the sync Engine below the bank's engine."""
     bind = bank.engine
     bind = getattr(bind, "sync_session", bind)
     if isinstance(bind, Session):
@@ -74,7 +80,7 @@ async def test_a_commit_listener_that_spoils_the_transaction_is_never_a_ghost(
 ) -> None:
     event.listen(engine_of(bank), "commit", swallow_an_error)
     message = transfer_message(coordinator)
-    with pytest.raises(Undecided) as raised:  # its own check-back is spoilt by the listener too, and says nothing
+    with pytest.raises(Undecided) as raised:  # the listener spoils its own check-back too, which decides nothing
         await bank.transact(message, transfer)
     assert isinstance(raised.value.__cause__, TransactionLost)
     event.remove(engine_of(bank), "commit", swallow_an_error)
@@ -182,7 +188,10 @@ async def test_a_check_back_speaks_no_verdict_whose_own_write_a_listener_rolls_b
 
 @contextlib.contextmanager
 def another_waits_for_us(ledger: MariadbLedger) -> Iterator[Callable[[], None]]:
-    """Another transaction has B, and more rows besides; entered and called, it waits for A, which we have."""
+    """Let another transaction hold B, and change more rows.
+
+    Entered and called, it waits for A, which this transaction holds.
+    """
     connection = mariadb_connection(ledger.database)
     with connection.cursor() as cursor:
         cursor.execute("update account set balance = 1 where id = 'B'")
@@ -251,7 +260,10 @@ class Second:
 
 @pytest.fixture
 def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Second]:
-    """One, whose commit could fail when the bank's has not, or the other way round."""
+    """A second database.
+
+    Its commit could fail after the bank's has succeeded, or the other way round.
+    """
     engine = create_engine(f"sqlite:///{tmp_path_factory.mktemp('second')}/audit.db")
     yield Second(engine)
     engine.dispose()
@@ -388,7 +400,7 @@ def test_closing_a_joined_session_with_two_databases_rolls_back_both(
 
 
 def create_other(bank: Bank) -> Any:
-    """Another pool of the same server's."""
+    """Create another pool on the same server."""
     from sqlalchemy.ext.asyncio import create_async_engine
 
     return create_async_engine(bank.engine.url)

@@ -14,7 +14,7 @@ CHECK = "http://bank-a/check"
 
 
 class Hand:
-    """A message's calls, spelled as one colour spells them."""
+    """The calls on a message, blocking or on asyncio."""
 
     def __init__(self, url: str, *, asyncio_is_used: bool) -> None:
         self._awaits = asyncio_is_used

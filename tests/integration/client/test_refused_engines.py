@@ -1,4 +1,7 @@
-"""Engines whose transactions this library could not keep its word on are refused, and nothing of theirs is touched."""
+"""Engines whose transactions cannot keep the promises are refused.
+
+Nothing of theirs is touched.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +156,10 @@ def test_database_without_a_barrier_is_refused_before_anything_is_sent(
 
 
 def forgets_commits(engine: Engine) -> None:
-    """Keep the rollback journal in memory: a crash in the middle of a commit damages the file."""
+    """Keep the rollback journal in memory.
+
+    A crash in the middle of a commit then damages the file.
+    """
 
     @event.listens_for(engine, "begin")
     def _journal_in_memory(connection: Any) -> None:
@@ -174,7 +180,7 @@ def test_database_that_may_forget_commits_is_refused_unless_allowed(
         with message.transaction(engine, check=CHECK) as connection:
             connection.execute(text(TRANSFER))
         assert message.submitted
-    # An object of its own, because the one before remembers that the database was looked at.
+    # A producer of its own, because the one before remembers that the database was looked at.
     with TwoPhase(coordinator.url, allow_unsafe_database=True) as careless, Session(engine) as session:
         joined = careless.message().add("http://bank-b/transfer-in").join(session, CHECK)
         session.commit()
@@ -185,7 +191,10 @@ def test_database_that_may_forget_commits_is_refused_unless_allowed(
 def test_session_whose_connection_may_forget_commits_is_refused_though_the_engine_was_found_safe(
     sqlite_ledger: SqliteLedger, coordinator: RecordingCoordinator
 ) -> None:
-    """A Session that has written cannot be made careful any more: SQLite takes no such change in a transaction."""
+    """A Session that has written cannot be made careful any more.
+
+    SQLite accepts no such change inside a transaction.
+    """
     engine = create_engine(f"sqlite:///{sqlite_ledger.path}")
 
     @event.listens_for(engine, "connect")

@@ -1,4 +1,7 @@
-"""A request that a service repeats under a gid of its own: the error says where the first one stands."""
+"""A request that a service repeats under its own gid.
+
+The error names the state of the first request.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 class Overdrawn(Exception):
-    """The business says no."""
+    """A refusal by the business code."""
 
 
 class Orders:
-    """A producer whose orders carry a key of the caller's, which is the gid."""
+    """A producer whose orders carry a key from the caller, which is the gid."""
 
     def __init__(self, url: str, path: Path) -> None:
         self.url = url

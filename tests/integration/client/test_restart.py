@@ -1,4 +1,7 @@
-"""A coordinator that is killed and started again within a producer's patience: no request is lost."""
+"""A coordinator that is killed and started again within a producer's timeout.
+
+No request is lost.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ async def test_requests_made_while_the_coordinator_restarts_get_through(server: 
     for endpoint in endpoints:
         await prepare_and_submit(endpoint)  # its connection is open when the server is killed
     await server.kill()
-    # Refused at once, while the new process has yet to load.
+    # Such a request is refused at once, while the new process is still loading.
     during = [asyncio.create_task(prepare_and_submit(endpoint)) for endpoint in endpoints for _ in range(2)]
     await server.start()
     assert all(message.submitted for message in await asyncio.gather(*during))

@@ -1,4 +1,7 @@
-"""One engine, a schema or a database for each tenant: every message is decided by the table that it was written to."""
+"""One engine with a schema or a database for each tenant.
+
+Every message is decided by the table that it was written to.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ def schemas(postgres_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def databases(mariadb_server: MariadbServer) -> Iterator[str]:
-    """The same on MariaDB, with a database for each tenant; the URL is that of the first."""
+    """A MariaDB with a database for each tenant.
+
+    The URL is that of the first.
+    """
     made = {tenant: mariadb_server.create_database(tenant) for tenant in TENANTS}
     for database in made.values():
         connection = mariadb_connection(database, autocommit=True)
@@ -78,7 +84,7 @@ def place(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 def _choose_by(target: Any, name: str, choose: str) -> None:
-    """Choose the tenant of a connection at an event of SQLAlchemy, as applications do."""
+    """Choose the connection's tenant at an event of SQLAlchemy, as applications do."""
 
     @event.listens_for(target, name)
     def chosen(connection: Any, *_: object) -> None:
@@ -92,7 +98,7 @@ def _choose_by(target: Any, name: str, choose: str) -> None:
 
 
 def _route(engine: sqlalchemy.Engine, check_url: str, gid: str) -> Verdict:
-    """Answer as a check-back route that chooses the tenant by a parameter of its address."""
+    """Answer as a check-back route whose address names the tenant by a parameter."""
     query = parse_qs(urlsplit(check_url).query)
     chosen = TENANT.set(query["tenant"][0])
     try:

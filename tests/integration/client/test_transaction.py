@@ -1,5 +1,8 @@
-"""The specification of a message's transaction, run over every engine: what the database, the coordinator and the
-caller hold in the end, whatever happens in between (dtm-wire §5.5 and §7 rows 12 to 16, correctness rules 1 to 4)."""
+"""The specification of a message's transaction, run over every engine.
+
+It states what the database, the coordinator and the caller hold in the end, whatever happens in between (dtm-wire §5.5
+and §7 rows 12 to 16, correctness rules 1 to 4).
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ RECEIVER = "http://bank-b/transfer-in"
 
 
 class Overdrawn(Exception):
-    """The business says no."""
+    """A refusal by the business code."""
 
 
 def transfer_message(server: str, **options: object) -> Message:
@@ -46,7 +49,10 @@ def transfer_message(server: str, **options: object) -> Message:
 
 @contextlib.asynccontextmanager
 async def impatient_message(bank: Bank, server: str) -> AsyncIterator[Message]:
-    """A transfer whose requests are given up soon: most of their time is the pauses in between."""
+    """A transfer whose requests have a short timeout.
+
+    Most of their time is the pauses in between.
+    """
     if bank.kind.is_async:
         async with AsyncTwoPhase(server, patience=0.5) as coordinator:
             yield coordinator.message().add(RECEIVER, {"account": "B", "amount": 30})
@@ -276,7 +282,7 @@ async def test_commit_whose_reply_is_lost_is_submitted_and_said_so(
         proxy.arm(Cut.BEFORE_REPLY)
 
     if _has_one_connection(bank.kind):
-        # Nothing but the connection that died could be asked.
+        # Only the connection that died could be asked.
         with pytest.raises(Undecided):
             await bank.transact(message, business)
         assert coordinator.operations == ["prepare"]
@@ -304,7 +310,7 @@ async def test_commit_that_never_arrives_is_never_delivered(
     assert proxy.has_cut.is_set()
     assert bank.ledger.balance() == 100
     assert "submit" not in coordinator.operations
-    # "Undecided" where the dying session still held the row when it was asked about.
+    # "Undecided" when the dying session still held the row during the question.
     assert ("abort" in coordinator.operations) is not isinstance(raised.value, Undecided)
 
 
@@ -354,7 +360,7 @@ async def test_check_back_of_a_committed_message_says_committed(bank: Bank, coor
 
 
 class TestEngineOfOneKind:
-    """What does not depend on the engine is shown on one."""
+    """Behaviour that does not depend on the engine, shown on one."""
 
     pytestmark = pytest.mark.kinds(where=lambda kind: kind.name in {"sqlite engine", "sqlite async engine"})
 

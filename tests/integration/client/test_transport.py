@@ -1,4 +1,7 @@
-"""The blocking transport on real sockets: kept connections, broken ones, bad answers, threads and forks."""
+"""The blocking transport on real sockets.
+
+The tests show kept connections, broken ones, bad answers, threads and forks.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 
 
 class ScriptedServer:
-    """Each connection gets the next talk; what was read is kept."""
+    """A server whose connections run the scripts in turn; the bytes read are kept."""
 
     def __init__(self, *talks: Talk) -> None:
         self._talks = talks
@@ -34,9 +37,9 @@ class ScriptedServer:
         for talk in self._talks:
             try:
                 connection, _ = self._listener.accept()
-            except OSError:  # nobody came for the rest
+            except OSError:  # the client did not wait for the rest
                 return
-            with connection, contextlib.suppress(OSError):  # whoever has heard enough hangs up
+            with connection, contextlib.suppress(OSError):  # a client may close before the end
                 connection.settimeout(10)
                 talk(connection)
 
@@ -211,7 +214,7 @@ def test_child_after_a_fork_opens_connections_of_its_own(coordinator: RecordingC
     send(transport)
     child = os.fork()
     if child == 0:
-        # The parent's connection is still good: only knowing of the fork keeps the child off it.
+        # The parent's connection is still good: only the check for a fork keeps the child from using it.
         succeeded = False
         try:
             succeeded = send(transport).status == 200

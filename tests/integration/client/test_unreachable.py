@@ -1,4 +1,7 @@
-"""A producer whose coordinator does not run: one error, its cause once, and few frames before the sentence."""
+"""A producer whose coordinator does not run.
+
+The error appears once, with its cause once, and few frames stand before its text.
+"""
 
 from __future__ import annotations
 

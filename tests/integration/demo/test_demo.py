@@ -1,4 +1,7 @@
-"""`make demo`: it plays every case, proves that nothing was lost, ends by itself; and it notices a broken promise."""
+"""`make demo` plays every case, proves that nothing was lost, and ends by itself.
+
+It also notices a broken promise.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def _tamper(database: Path, statement: str) -> None:
 
 
 def _ghost(stage: Stage, *_: object) -> None:
-    """An effect in bank B that no transfer of bank A stands behind."""
+    """Add an effect in bank B that belongs to no transfer of bank A."""
     _tamper(stage.bank_b_db, "insert into ledger (gid, branch_id, amount) values ('nobody-sent-this', '01', 5)")
 
 
@@ -53,7 +56,7 @@ def _nobody_says_anything(*_: object) -> list[Any]:
 
 @pytest.fixture
 def java(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Spark cannot do without."""
+    """Find Java, without which Spark cannot run; skip the test where it is missing."""
     try:
         find_java(tmp_path_factory.mktemp("java"))
     except ConfigurationError as error:
@@ -62,7 +65,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders are made, to see that none is left."""
+    """Return the folder for temporary folders, so that leftovers are seen."""
     made = tmp_path / "temporary"
     made.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(made))
@@ -149,7 +152,10 @@ def test_each_kind_of_proof_alone_decides_the_exit_code(
 
 
 def _processes_left(text: str) -> list[str]:
-    """What still runs of those that `_processes_naming` finds, after as long as an end may take."""
+    """Return the processes of `_processes_naming` that still run.
+
+    They have as long as an end may take.
+    """
     pause = threading.Event()
     for _ in range(600):
         if not _processes_naming(text):
@@ -159,7 +165,7 @@ def _processes_left(text: str) -> list[str]:
 
 
 def _processes_naming(text: str) -> list[str]:
-    """Command lines of this machine that name `text`, but ours."""
+    """Return the command lines on this machine that name `text`, without the test's."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal() and int(folder.name) != os.getpid():

@@ -1,4 +1,4 @@
-"""`twophase doctor` as it is typed: exit code, texts, JSON."""
+"""`twophase doctor` as an operator types it: exit code, texts, JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`twophase doctor --check`: a real coordinator probes a real application, and each planted fault is found."""
+"""`twophase doctor --check`: a real coordinator probes a real application.
+
+Each planted fault is found.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def bank(tmp_path: Path) -> Iterator[sqlalchemy.Engine]:
 
 @pytest.fixture
 def service(bank: sqlalchemy.Engine) -> Iterator[str]:
-    """A service with its route."""
+    """A service with a check-back route."""
     flask = Flask("a service")
     flask.register_blueprint(check_blueprint(bank, lock_timeout_ms=ROUTE_LOCK_TIMEOUT_MS))
     with running(flask) as address:

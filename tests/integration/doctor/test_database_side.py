@@ -1,4 +1,7 @@
-"""`twophase doctor --database`: each planted fault of a real database is found, with its remedy."""
+"""`twophase doctor --database` finds each planted fault of a real database.
+
+Each finding has a remedy.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from twophase.core.errors import UnsafeDatabase
 
 
 def findings(url: str, table: str = "barrier") -> dict[str, Finding]:
-    """What is found at a database, by what was looked at."""
+    """Return the findings about a database, by the subject of each."""
     return {finding.what: finding for finding in Database(url, table).examine()}
 
 
@@ -86,7 +89,7 @@ def test_a_barrier_that_cannot_keep_the_promises_is_found(
 
 
 def test_a_database_that_confirms_before_the_disk_is_found(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the report is planted: a server that does so is not made for one test."""
+    """Only the report is planted: no server is made to confirm early for one test."""
 
     def refused(*_: object) -> NoReturn:
         raise UnsafeDatabase("PostgreSQL runs with fsync = off.")

@@ -1,4 +1,7 @@
-"""Fixtures: dtm's store in each of its databases, a real coordinator, a service that records calls."""
+"""Fixtures: dtm's store in each of its databases, a real coordinator, a service.
+
+The service records its calls.
+"""
 
 from __future__ import annotations
 
@@ -67,13 +70,13 @@ def _made(request: pytest.FixtureRequest, kind: str) -> Iterator[DtmStore]:
 
 @pytest.fixture
 def coordinator() -> Iterator[InProcessCoordinator]:
-    """A real one, without messages."""
+    """A real coordinator without messages."""
     with InProcessCoordinator(retry_first_ms=10, retry_cap_ms=50) as made:
         yield made
 
 
 @pytest.fixture
 def branches() -> Iterator[Service]:
-    """Everybody's address."""
+    """A service that takes the calls of every branch."""
     with service() as made:
         yield made

@@ -1,4 +1,7 @@
-"""The services of a system that moves over: one address that records every call, and a gate before the server."""
+"""The services of a system that moves to twophase.
+
+One address records every call, and one proxy stands before the server.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from twophase.core.takeover import PATH
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One call as it came."""
+    """One call as it arrived."""
 
     method: str
     path: str
@@ -29,7 +32,10 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Service:
-    """Answers 200, or what `answers` says for a path; knows every call."""
+    """A service that answers 200, or as `answers` says for a path.
+
+    It records its calls.
+    """
 
     def __init__(self, server: ThreadingHTTPServer) -> None:
         self._server = server
@@ -40,13 +46,13 @@ class Service:
         return f"http://127.0.0.1:{self._server.server_port}{path}"
 
     def branches(self, gid: str) -> list[tuple[str, str]]:
-        """(path, branch id) of every branch call for a message, in the order they came."""
+        """Return (path, branch id) of a message's branch calls, in the order of arrival."""
         return [(call.path, call.branch_id) for call in self.calls if call.gid == gid and call.branch_id != "00"]
 
 
 @contextlib.contextmanager
 def service() -> Iterator[Service]:
-    """One, on a free port."""
+    """Run a service on a free port."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -68,7 +74,7 @@ def service() -> Iterator[Service]:
         do_GET = do_POST = answer  # noqa: N815 -- the names http.server looks for
 
         def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 -- http.server's name
-            """Say nothing."""
+            """Log nothing."""
 
     with _serving(Handler) as server:
         made = Service(server)
@@ -76,7 +82,10 @@ def service() -> Iterator[Service]:
 
 
 class Gate:
-    """Between the command and the server: lets requests pass, and keeps the answer to one of them for ever."""
+    """A proxy between the command and the server.
+
+    It forwards requests, and withholds the answer to one of them for ever.
+    """
 
     def __init__(self, server: ThreadingHTTPServer, keeps: int) -> None:
         self.url = f"http://127.0.0.1:{server.server_port}"
@@ -89,7 +98,7 @@ class Gate:
 
 @contextlib.contextmanager
 def gate(before: str, keeps: int) -> Iterator[Gate]:
-    """A gate before a server."""
+    """Run such a proxy before a server."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -117,7 +126,7 @@ def gate(before: str, keeps: int) -> Iterator[Gate]:
         do_GET = do_POST = forward  # noqa: N815 -- the names http.server looks for
 
         def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 -- http.server's name
-            """Say nothing."""
+            """Log nothing."""
 
     with _serving(Handler) as server:
         made = Gate(server, keeps)
@@ -141,7 +150,7 @@ def _serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[ThreadingHTTPSer
 
 
 def until(condition: Any, timeout_s: float = 60.0) -> None:
-    """Wait until it holds."""
+    """Wait until the condition holds."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come about in time"

@@ -1,4 +1,7 @@
-"""dtm's store as dtm leaves it: its tables or keys, made from what its documentation and recorded answers show."""
+"""dtm's store as dtm leaves it.
+
+Its tables or keys are made from dtm's documentation and from recorded answers.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,11 @@ class DtmStore(abc.ABC):
     @property
     @abc.abstractmethod
     def url(self) -> str:
-        """What the command is given."""
+        """Return the URL that the command takes."""
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What else it is given."""
+        """Return the command's other options."""
         return ()
 
     @abc.abstractmethod
@@ -53,23 +56,23 @@ class DtmStore(abc.ABC):
         due_s: float | None = -1800,
         interval: int = 10,
     ) -> None:
-        """Plant one transaction."""
+        """Insert one transaction."""
 
     @abc.abstractmethod
     def put_topic(self, name: str, subscribers: str) -> None:
-        """Plant one topic; `subscribers` is the text dtm writes."""
+        """Insert one topic; `subscribers` is the text that dtm writes."""
 
     @abc.abstractmethod
     def touch(self, gid: str) -> None:
-        """What dtm's cron does when it takes a transaction up."""
+        """Change the row as dtm's cron does when it takes a transaction up."""
 
     @abc.abstractmethod
     def everything(self) -> object:
-        """All of it, to compare."""
+        """Return the whole content, for comparison."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
 
 
 class SqlStore(DtmStore):

@@ -1,4 +1,7 @@
-"""A message that is taken over keeps its birth: nothing that it may still need is cleaned."""
+"""A message that is taken over keeps its birth.
+
+No row that it may still need is cleaned.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ def take(coordinator: InProcessCoordinator, state: str, birth_ms: int, **fields:
 
 
 def old_bank(path: Path, birth_ms: int) -> sqlite3.Connection:
-    """A database in which the producer's transaction and the branch's effect are as old as the message."""
+    """Make a database whose rows are as old as the message.
+
+    They are the rows of the producer's transaction and of the branch's effect.
+    """
     bank = sqlite3.connect(path)
     install(bank)
     columns = "trans_type, gid, branch_id, op, barrier_id, reason, token, prepared_at, create_time"

@@ -1,4 +1,7 @@
-"""`twophase import dtm`: a dtm that still runs, stores that cannot be read, secrets, and the command being killed."""
+"""`twophase import dtm` in hard cases.
+
+dtm still runs, its store cannot be read, an address holds secrets, or the command is killed.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def test_a_dtm_that_still_works_is_noticed(dtm: DtmStore, coordinator: InProcess
     finally:
         ends.set()
         working.join()
-    coordinator.advance(61_000)  # what dtm's cron has just taken up is not called at once
+    coordinator.advance(61_000)  # a message that dtm's cron has just taken up is not called at once
     assert coordinator.wait_final("busy") is State.SUCCEEDED
 
 
@@ -76,12 +79,12 @@ def test_a_dtm_that_awakes_meanwhile_is_told(
 
 
 async def test_killed_in_the_middle_it_goes_on_where_it_was(dtm: DtmStore, branches: Service, tmp_path: Path) -> None:
-    """The second request's messages have arrived when the command dies without having learnt it."""
+    """The second request's messages have arrived; the command dies before the answer."""
     gids = [f"m-{number:03d}" for number in range(250)]
     for gid in gids:
         done = ("01", "succeed", branches.url("/done"), b"{}")
         dtm.put(gid, "submitted", [done, ("02", "prepared", branches.url("/in"), b"{}")])
-    async with serving(tmp_path, "--set", "request_timeout_ms=60000") as server:  # a busy machine calls once, too
+    async with serving(tmp_path, "--set", "request_timeout_ms=60000") as server:  # even a busy machine calls once
         url = f"http://127.0.0.1:{server.port}"
         with gate(url, keeps=2) as before:
             process = _spawn(dtm, before.url)

@@ -1,4 +1,7 @@
-"""`twophase import dtm`: what is copied, from each of dtm's databases, and what the services then see."""
+"""`twophase import dtm`: the copy from each of dtm's databases.
+
+The services receive the calls that follow from it.
+"""
 
 from __future__ import annotations
 

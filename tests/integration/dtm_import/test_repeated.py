@@ -117,7 +117,10 @@ def test_a_producer_that_submits_after_the_move_is_understood(
 def test_a_producer_that_submits_to_a_topic_after_the_move_is_understood(
     sql: DtmStore, coordinator: InProcessCoordinator, branches: Service
 ) -> None:
-    """dtm's tables have the subscribers' addresses only; since the prepare, who subscribes has changed, too."""
+    """dtm's tables hold the subscribers' addresses only.
+
+    The subscribers of the topic have changed since the prepare.
+    """
     branches.answers["/ask"] = 425
     a, b = branches.url("/a"), branches.url("/b")
     one = [("01", "prepared", a, b'{"n":1}'), ("02", "prepared", b, b'{"n":2}')]
@@ -139,7 +142,7 @@ def test_a_producer_that_submits_to_a_topic_after_the_move_is_understood(
 
 
 def test_what_is_older_than_history_is_not_taken_for_new(mysql: DtmStore, branches: Service) -> None:
-    """It was imported, delivered and forgotten; dtm's rows are still there."""
+    """The message was imported, delivered and forgotten; dtm's rows still exist."""
     rows = [("01", "prepared", branches.url("/in"), b"{}")]
     mysql.put("old", "submitted", rows)
     with InProcessCoordinator(retention_ms=2 * 3_600_000, retention_interval_ms=1_000) as coordinator:

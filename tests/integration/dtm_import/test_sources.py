@@ -1,4 +1,4 @@
-"""`twophase import dtm`: topics, and what is particular to one of dtm's databases."""
+"""`twophase import dtm`: topics, and the details of each of dtm's databases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_finished_transactions_are_left_where_they_are(
 def test_all_topics_of_a_full_redis_are_found(
     keys: RedisStore, coordinator: InProcessCoordinator, branches: Service
 ) -> None:
-    """dtm itself reads one page of a scan, and forgets most of them."""
+    """dtm itself reads one page of a scan, and misses most of them."""
     others = [word for number in range(3_000) for word in (f"{keys.database.name}_g_x{number}", "{}")]
     keys.run("MSET", *others)
     for number in range(12):
@@ -75,7 +75,10 @@ def test_steps_in_redis_name_the_topic(keys: RedisStore, coordinator: InProcessC
 def test_a_time_zone_that_is_not_the_databases(
     sql: DtmStore, coordinator: InProcessCoordinator, branches: Service
 ) -> None:
-    """dtm's machine is in Shanghai, its database thinks in UTC: what was written now is read as in eight hours."""
+    """dtm's machine is in Shanghai, and its database works in UTC.
+
+    A time written now is read as eight hours ahead.
+    """
     eight_h = 8 * 3600
     rows = [("01", "prepared", branches.url("/in"), b"{}")]
     sql.put("far", "submitted", rows, created_s=eight_h - 60, due_s=eight_h - 30)
@@ -125,13 +128,13 @@ def test_topics_are_copied_once_with_their_remarks(
     assert coordinator.wait_final("told") is State.SUCCEEDED
     assert branches.branches("told") == [("/b", "01-01"), ("/a", "01-02")]
     with urllib.request.urlopen(f"{coordinator.url}/api/dtmsvr/unsubscribe?topic=paid&url={branches.url('/b')}"):
-        pass  # what is gone here is still dtm's
+        pass  # a transaction that is gone here is still dtm's
     third = report(dtm, coordinator.url, "--apply")[1]["topics"]
     assert {one["name"]: (one["added"], one["present"]) for one in third}["paid"] == (1, 1)
 
 
 def test_many_messages_come_over_whole(dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service) -> None:
-    """More than a page of the source, and more than a request takes."""
+    """The messages fill more than a page of the source, and more than a request."""
     gids = [f"m-{number:03d}" for number in range(230)]
     for gid in gids:
         dtm.put(gid, "submitted", [("01", "prepared", branches.url("/in"), b"{}")])

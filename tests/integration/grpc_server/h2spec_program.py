@@ -1,4 +1,7 @@
-"""The public conformance tests of HTTP/2 (h2spec, in Go): built once and kept in `.clients/` of the checkout."""
+"""The public conformance tests of HTTP/2 (h2spec, in Go).
+
+They are built once, and kept in `.clients/` of the checkout.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ _BUILD_SECONDS = 100
 
 
 def program() -> Path:
-    """The built program; builds it when its versions have changed.
+    """Return the built program; build it when its versions have changed.
 
     Raises:
         CannotBuild: no toolchain, or no modules.

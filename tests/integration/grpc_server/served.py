@@ -20,7 +20,11 @@ MESSAGE_BYTES_MAX = 4 << 20
 
 @dataclass
 class Served:
-    """`/s/Echo` by callback, `/s/Later` by coroutine, `/s/Chat` echoes a stream, `/s/Count` sends as many as asked."""
+    """A port with one method of each kind.
+
+    `/s/Echo` answers by callback, `/s/Later` by coroutine, `/s/Chat` echoes a stream, `/s/Count` sends as many messages
+    as the request asks for.
+    """
 
     services: Services
     port: Port[Any]

@@ -13,8 +13,9 @@ from tests.integration.grpc_server.h2spec_program import program
 from tests.integration.grpc_server.served import serving
 from tests.servers.missing import not_tested
 
-# Both set the header table to 4 096 bytes, which our SETTINGS_HEADER_TABLE_SIZE of 0 forbids: RFC 7541, 6.3, demands
-# that we refuse it, and another of these tests ("larger than the value of SETTINGS_HEADER_TABLE_SIZE") that we do.
+# Both set the header table to 4 096 bytes, which the port's SETTINGS_HEADER_TABLE_SIZE of 0 forbids: RFC 7541, 6.3,
+# demands that it refuses this, and so does another of these tests ("larger than the value of
+# SETTINGS_HEADER_TABLE_SIZE").
 NOT_FOR_US = {"Sends a dynamic table size update", "Sends multiple dynamic table size update"}
 TESTS_LEAST = 140
 

@@ -1,4 +1,7 @@
-"""grpcio's clients against the port: unary, streams, metadata, deadlines, cancellation, compression, long messages."""
+"""grpcio's clients against the port.
+
+The tests cover unary calls, streams, metadata, deadlines, cancellation, compression and long messages.
+"""
 
 from __future__ import annotations
 
@@ -102,13 +105,13 @@ async def test_a_caller_that_goes_cancels_the_coroutine(served: Served, channel:
 
 
 async def test_a_deadline_ends_the_call(served: Served, channel: grpc.aio.Channel) -> None:
-    assert await unary(channel)(b"m", timeout=20) == b"m"  # the connection stands: what is left is the call's own time
+    assert await unary(channel)(b"m", timeout=20) == b"m"  # the connection stands: only the call's own time is left
     calls = [unary(channel, name)(message, timeout=1) for name, message in (("Later", b"wait"), ("Echo", b"never"))]
     for call in calls:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call
         assert caught.value.code() is Code.DEADLINE_EXCEEDED
-    # Nobody has answered the one by callback.
+    # The call by callback was never answered.
     await until(lambda: (served.services.calls, served.unanswered) == (1, 1))
 
 
@@ -148,10 +151,10 @@ async def test_what_is_sent_waits_for_who_reads(served: Served, channel: grpc.ai
     assert (await slow.read())[:1] == b"0"
     call = streaming_call(served)
     outbox, before = call.connection.outbox, -1
-    while before != served.sent:  # the client may widen its window once or twice, knowing the connection better
+    while before != served.sent:  # the client may widen its window once or twice, as it learns about the connection
         await until(lambda: call.debt >= outbox.initial)
         before = served.sent
-        for _ in range(20):  # what else the client may send comes with these, on the same connection
+        for _ in range(20):  # everything else that the client may send comes with these, on the same connection
             await unary(channel)(b"m", timeout=20)
     assert (call.debt >= outbox.initial, outbox.waits) == (True, True)
     assert 0 < served.sent < 400
@@ -164,14 +167,14 @@ async def test_what_is_sent_waits_for_who_reads(served: Served, channel: grpc.ai
 
 
 async def test_who_is_not_read_waits(served: Served, channel: grpc.aio.Channel) -> None:
-    """The server takes no more than a window from a stream that nobody reads."""
+    """The server takes no more than a window from a stream that no handler reads."""
     silent: Any = channel.stream_stream("/s/Count")(timeout=20)
     await silent.write(b"1000000 100000")
     writing = asyncio.ensure_future(_write_for_ever(silent))
     await until(lambda: served.sent > 0)
     call = streaming_call(served)
     await until(lambda: call.window == 0)
-    for _ in range(20):  # what else the client may send comes with these, on the same connection
+    for _ in range(20):  # everything else that the client may send comes with these, on the same connection
         await unary(channel)(b"m", timeout=20)
     assert (call.window, call._unread <= DEFAULT_WINDOW) == (0, True)
     writing.cancel()
@@ -252,7 +255,10 @@ async def test_the_clients_with_threads_are_served_too(served: Served) -> None:
 
 
 async def test_grpcio_keeps_no_table_when_it_is_told_so(served: Served, channel: grpc.aio.Channel) -> None:
-    """What makes its headers cheap to read: after the first calls each block is one that is remembered."""
+    """Without a table the client's headers are cheap to read.
+
+    After the first calls each block is one that is remembered.
+    """
     for _ in range(5):
         await unary(channel)(b"m")
     known = served.port.known

@@ -1,4 +1,7 @@
-"""The client runs on both loops; a leftover call, timer or connection fails the test that left it."""
+"""Fixtures: the client runs on both loops.
+
+A leftover call, timer or connection fails the test that left it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from twophase.http_client import HttpClient
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The coordinator runs on uvloop, a producer on whatever its program runs on."""
+    """The coordinator runs on uvloop, a producer on the loop of its program."""
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
@@ -23,7 +26,10 @@ MakeClient = Callable[..., HttpClient]
 
 @pytest.fixture
 async def make_client() -> AsyncIterator[MakeClient]:
-    """Clients that are closed at the end; what the loop had to report by then fails the test."""
+    """Clients that are closed at the end.
+
+    An error that the loop has reported by then fails the test.
+    """
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     async with contextlib.AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""A TCP server that says exactly what a script says, byte for byte, and remembers what it was told."""
+"""A TCP server that sends exactly the bytes of a script, and keeps what it reads."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ class Peer:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
         self.number = number
-        """Which connection this is, from 1."""
+        """The number of this connection, from 1."""
         self._reader = reader
         self._writer = writer
 
     async def request(self) -> tuple[bytes, bytes]:
-        """The head and the body of the next request; raises IncompleteReadError when the client closes."""
+        """Return the head and the body of the next request.
+
+        Raises IncompleteReadError when the client closes.
+        """
         head = await self._reader.readuntil(b"\r\n\r\n")
         length = 0
         for line in head.split(b"\r\n"):
@@ -33,7 +36,7 @@ class Peer:
         return head, await self._reader.readexactly(length)
 
     async def say(self, *pieces: bytes) -> None:
-        """Send each piece as a packet of its own, as far as the network lets one."""
+        """Send each piece as a packet of its own, as far as the network allows."""
         for piece in pieces:
             self._writer.write(piece)
             await self._writer.drain()
@@ -73,12 +76,12 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        """Its root, without a slash at the end."""
+        """Return its root, without a slash at the end."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A task of our own: the one that streams make reports its own cancellation as an error.
+        # A task of this server's: the one that streams make reports its own cancellation as an error.
         self.connections += 1
         task = asyncio.create_task(self._serve(Peer(reader, writer, self.connections), writer))
         self._tasks.add(task)
@@ -120,14 +123,17 @@ class ScriptedServer:
 
 
 def serving(script: Script, host: str = "127.0.0.1") -> ScriptedServer:
-    """A server for `script`; `async with serving(…).running() as server`."""
+    """Make a server for `script`; `async with serving(…).running() as server`."""
     server = ScriptedServer(script)
     server.host = host
     return server
 
 
 def answering(*pieces: bytes) -> Script:
-    """A script that answers every request with the same pieces and keeps the connection."""
+    """Make a script that answers every request with the same pieces.
+
+    It keeps the connection.
+    """
 
     async def script(peer: Peer) -> None:
         while True:
@@ -138,7 +144,7 @@ def answering(*pieces: bytes) -> Script:
 
 
 def once_then_close(*pieces: bytes) -> Script:
-    """A script that answers one request and closes the connection."""
+    """Make a script that answers one request and closes the connection."""
 
     async def script(peer: Peer) -> None:
         await peer.request()
@@ -148,6 +154,6 @@ def once_then_close(*pieces: bytes) -> Script:
 
 
 def cut(data: bytes, positions: Iterable[int]) -> list[bytes]:
-    """`data` in pieces, cut at the given positions."""
+    """Return `data` in pieces, cut at the given positions."""
     edges = [0, *sorted({position for position in positions if 0 < position < len(data)}), len(data)]
     return [data[begin:end] for begin, end in itertools.pairwise(edges)]

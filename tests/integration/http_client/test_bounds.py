@@ -1,4 +1,7 @@
-"""Connections and queues are bounded, in order, and a host that hangs delays nobody else."""
+"""Connections and queues are bounded and in order.
+
+A host that hangs delays no other.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from twophase.http_client import HttpClient, HttpError, HttpErrorKind, HttpRespo
 
 
 class Hanging:
-    """A script that answers only once released, and says how many requests it holds."""
+    """A script that answers only once released, and counts the requests that it holds."""
 
     def __init__(self) -> None:
         self.held = asyncio.Semaphore(0)
@@ -101,7 +104,7 @@ async def test_hosts_that_hang_leave_places_for_hosts_without_a_connection(make_
         serving(answering(OK)).running() as alive,
     ):
         stuck = [_fetch(client, url) for url in (dead.url, dead_too.url) for _ in range(20)]
-        await hanging.holds(14)  # an eighth of the places is kept
+        await hanging.holds(14)  # an eighth of the permits is kept
         assert client.connections == 14
         tasks = [_fetch(client, alive.url) for _ in range(10)]
         assert len(await asyncio.wait_for(asyncio.gather(*tasks), 20)) == 10

@@ -1,4 +1,7 @@
-"""`HttpDestination`: what a branch service or a check-back route sees, and what the coordinator is told."""
+"""`HttpDestination`, from both sides.
+
+The tests show what a branch service or a check-back route receives, and what the coordinator learns.
+"""
 
 from __future__ import annotations
 

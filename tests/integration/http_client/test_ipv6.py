@@ -1,4 +1,4 @@
-"""IPv6 literals, where the machine has IPv6 at all."""
+"""IPv6 literals, on machines that have IPv6."""
 
 from __future__ import annotations
 

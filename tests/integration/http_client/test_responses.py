@@ -1,4 +1,4 @@
-"""What a server may send, and what the caller sees of it, over real connections."""
+"""The responses that a server may send, and their results, over real connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which connection carries which call: bytes never reach a call they were not sent for."""
+"""The reuse of connections: bytes never reach a call they were not sent for."""
 
 from __future__ import annotations
 

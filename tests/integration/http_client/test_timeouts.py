@@ -1,4 +1,7 @@
-"""The time of a call is bounded wherever it is spent: connecting, waiting, writing, reading."""
+"""The time of a call is bounded wherever it passes.
+
+It may pass in connecting, waiting, writing or reading.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +53,7 @@ async def test_a_server_that_stops_in_the_middle(client: HttpClient, part: bytes
         await peer.closed()
 
     async with serving(script).running() as server:
-        await client.fetch(
-            "GET", server.url, timeout_ms=20_000
-        )  # the connection stands: only the answer takes its time
+        await client.fetch("GET", server.url, timeout_ms=20_000)  # the connection stands: only the answer is slow
         error = await _error(client, server.url, timeout_ms=300)
         assert str(error) == "timeout: the time was up while waiting for the rest of the answer"
 
@@ -82,7 +83,10 @@ async def test_a_server_that_does_not_read(client: HttpClient) -> None:
 
 
 async def test_a_listener_that_accepts_nobody(make_client: MakeClient) -> None:
-    """A full backlog swallows connection requests, as a host behind a silent firewall does."""
+    """A full backlog swallows connection requests.
+
+    A host behind a silent firewall does the same.
+    """
     with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)

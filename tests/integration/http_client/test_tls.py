@@ -1,4 +1,7 @@
-"""HTTPS: the certificate must be trusted and name the host; otherwise not a byte of the request leaves."""
+"""HTTPS: the certificate must be trusted and name the host.
+
+Otherwise not a byte of the request is sent.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture
 def certified(authority: trustme.CA) -> Callable[..., ssl.SSLContext]:
-    """A server's TLS context for the given names."""
+    """Make a server's TLS context for the given names."""
 
     def context(*names: str) -> ssl.SSLContext:
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

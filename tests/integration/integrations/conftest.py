@@ -9,5 +9,8 @@ __all__ = ["bank", "banks", "furnished_banks", "lock_timeout_ms", "postgres_bank
 
 @pytest.fixture
 def lock_timeout_ms() -> int:
-    """Of the check-backs, which nothing waits for; a statement takes longer than usual where others are at work."""
+    """Bound of the check-backs' lock waits, which no test waits for.
+
+    A statement takes longer than usual while other tests run.
+    """
     return 10_000

@@ -1,4 +1,7 @@
-"""One consumer of every framework: a function that reserves stock, and a producer without a coordinator."""
+"""One consumer on every framework: a function that reserves stock.
+
+Beside it stands a producer without a coordinator.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ RESERVE = "update stock set free = free - :pieces where article = :article and f
 
 
 class Wish(BaseModel):
-    """What is to be reserved."""
+    """The request: the number of pieces to reserve."""
 
     pieces: int
 
@@ -36,26 +39,26 @@ def tenant(x_tenant: Annotated[str, Header()] = "") -> str:
 
 
 def reserve(connection: Any, article: int, pieces: int) -> None:
-    """The effect."""
+    """Reserve pieces: the branch's effect."""
     if pieces > 100:
         raise BranchRefused(f"only 100 of {article}")
     connection.execute(text(RESERVE), {"article": article, "pieces": pieces})
 
 
 def order(engine: Any) -> None:
-    """A producer whose coordinator does not run."""
+    """Run a producer whose coordinator does not run."""
     nowhere = TwoPhase(f"http://127.0.0.1:{nobodys_port()}", patience=0.1)
     with nowhere.message().add("http://b/in").transaction(engine, check="http://a/check"):
         raise AssertionError("the business ran")
 
 
 def pay() -> None:
-    """A producer whose transaction is committed all the same."""
+    """Run a producer whose transaction is committed all the same."""
     raise CommittedDespiteError
 
 
 def fastapi_app(engine: Any, async_engine: Any) -> FastAPI:
-    """The service on FastAPI."""
+    """Make the service on FastAPI."""
     app = FastAPI()
     app.include_router(on_fastapi.check_router(engine))
     on_fastapi.answer_unavailable(app)
@@ -78,7 +81,7 @@ def fastapi_app(engine: Any, async_engine: Any) -> FastAPI:
 
 
 def flask_app(engine: Any, async_engine: Any) -> Flask:
-    """The service on Flask."""
+    """Make the service on Flask."""
     app = Flask("shop")
     on_flask.answer_unavailable(app)
 
@@ -100,7 +103,7 @@ def flask_app(engine: Any, async_engine: Any) -> Flask:
 
 
 def django_urls(async_engine: Any) -> list[Any]:
-    """The service on Django."""
+    """Make the service on Django."""
 
     @on_django.branch(ALIAS)
     def receive(connection: Any, request: HttpRequest, article: int) -> None:
@@ -131,7 +134,7 @@ def django_urls(async_engine: Any) -> list[Any]:
 
 
 def asgi_client(app: FastAPI) -> Any:
-    """What posts to a FastAPI application from blocking code."""
+    """Make a function that posts to a FastAPI application from blocking code."""
 
     def post(url: str, **request: Any) -> httpx.Response:
         async def ask() -> httpx.Response:

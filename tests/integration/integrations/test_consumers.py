@@ -1,4 +1,7 @@
-"""A consumer is one function on every framework, and answers with its reasons; what was not started answers 503."""
+"""A consumer is one function on every framework, and answers with its reasons.
+
+A consumer that was not started answers 503.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,7 @@ def _json(body: bytes) -> dict[str, Any]:
 
 @pytest.fixture(params=[fastapi_post, flask_post, django_post], ids=["fastapi", "flask", "django"])
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
-    """With ten pieces of article 7."""
+    """A shop with ten pieces of article 7."""
     file = tmp_path / "shop.db"
     engine = create_engine(f"sqlite:///{file}", poolclass=NullPool)
     async_engine = create_async_engine(f"sqlite+aiosqlite:///{file}", poolclass=NullPool)

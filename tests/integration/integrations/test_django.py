@@ -1,4 +1,7 @@
-"""Django: real settings, views and databases, its own test client; the alias as an engine."""
+"""Django: real settings, views and databases, its own test client.
+
+The alias stands for the engine.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ def receive_bare(_request: HttpRequest) -> HttpResponse:
 
 @branch_view()
 def receive_called(_request: HttpRequest) -> HttpResponse:
-    """The same."""
+    """The same branch as `receive_bare`."""
     return HttpResponse("called")
 
 
@@ -77,7 +80,10 @@ ENGINES = {"sqlite": "django.db.backends.sqlite3", "postgresql": "django.db.back
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def bank(request: pytest.FixtureRequest, banks: dict[str, Bank]) -> Iterator[Bank]:
-    """A bank as the alias `bank`; MySQL is reached by Django only through a driver that needs a compiler."""
+    """A bank as the alias `bank`.
+
+    Django reaches MySQL only through a driver that needs a compiler.
+    """
     found = banks[request.param]
     with found.plain() as connection:
         install(connection)
@@ -91,7 +97,7 @@ def bank(request: pytest.FixtureRequest, banks: dict[str, Bank]) -> Iterator[Ban
 
 
 def entry(bank: Bank) -> dict[str, Any]:
-    """Django's description of a database."""
+    """Return Django's description of a database."""
     if bank.kind == "sqlite":
         return {"ENGINE": ENGINES["sqlite"], "NAME": bank.where}
     url = sqlalchemy.make_url(bank.url("psycopg"))

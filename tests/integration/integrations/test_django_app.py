@@ -1,4 +1,7 @@
-"""The Django app: a real project's `migrate`, `makemigrations` and test run make or leave the barrier."""
+"""The Django app: a real project's `migrate`, `makemigrations` and test run.
+
+They create the barrier tables, or leave them alone.
+"""
 
 from __future__ import annotations
 

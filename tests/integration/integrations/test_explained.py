@@ -1,4 +1,7 @@
-"""What a consumer says is what an operator reads: its refusal's text, and the code of a barrier's error."""
+"""An operator reads what a consumer reports.
+
+That is the text of its refusal, and the code of a barrier's error.
+"""
 
 from __future__ import annotations
 

@@ -26,13 +26,13 @@ ASYNC_DRIVERS = {"sqlite": "aiosqlite", "postgresql": "asyncpg", "mysql": "async
 
 
 def check_query(bank: Bank, gid: str) -> dict[str, str]:
-    """What the coordinator sends."""
+    """Return the parameters that the coordinator sends."""
     (identity,) = bank.query("select value from twophase_meta where name = 'identity'")[0]
     return {"barrier": identity, "branch_id": "00", "gid": gid, "op": "msg", "trans_type": "msg", "prepared_at": "17"}
 
 
 def probe_query(bank: Bank) -> dict[str, str]:
-    """What the coordinator sends in good times."""
+    """Return the parameters of a probe, which the coordinator sends while all is well."""
     query = check_query(bank, PROBE_GID) | {"op": "probe"}
     del query["prepared_at"]
     return query
@@ -44,7 +44,7 @@ def branch_query(gid: str) -> dict[str, str]:
 
 @pytest.fixture(params=["sync", "async"])
 async def service(request: pytest.FixtureRequest, bank: Bank, lock_timeout_ms: int) -> AsyncIterator[httpx.AsyncClient]:
-    """A producer and branch service in both manners."""
+    """A producer and branch service, blocking and on asyncio."""
     app = FastAPI()
     async_engine = create_async_engine(bank.url(ASYNC_DRIVERS[bank.kind]))
     with bank.engine() as engine:
@@ -77,7 +77,7 @@ async def service(request: pytest.FixtureRequest, bank: Bank, lock_timeout_ms: i
 
 
 def effect_of(request: Request) -> Any:
-    """The branch's effect, as the test's `then` parameter asks for it."""
+    """Run the branch's effect that the test's `then` parameter asks for."""
     then = request.query_params.get("then")
 
     def effect(handle: Any) -> None:
@@ -93,7 +93,10 @@ def effect_of(request: Request) -> Any:
 
 
 def verdict_of(response: httpx.Response) -> Verdict:
-    """As the coordinator understands it, for a message that demands the header."""
+    """Return the verdict as the coordinator reads it.
+
+    The message demands the header.
+    """
     header = response.headers.get("x-twophase-verdict")
     return interpret_check_back(response.status_code, header, response.content, explicit=True)
 

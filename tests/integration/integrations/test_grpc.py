@@ -1,4 +1,7 @@
-"""gRPC services: a real server of either kind, real databases, calls as a coordinator makes them."""
+"""gRPC services: a real server of either kind, real databases.
+
+The calls are like a coordinator's.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ Code = grpc.StatusCode
 
 
 class Told(msgspec.Struct):
-    """How a call ended."""
+    """The end of a call: code, reply, details and verdict."""
 
     code: Code
     reply: bytes = b""
@@ -42,7 +45,7 @@ class Service:
         self._channel = channel
 
     async def call(self, method: str, query: dict[str, str], **also: str) -> Told:
-        """One call; `query` as over HTTP."""
+        """Make one call; `query` is as over HTTP."""
         names = {"prepared_at": "twophase-prepared_at", "barrier": "twophase-barrier"}
         metadata = [(names.get(name, f"dtm-{name}"), value) for name, value in query.items()]
         raw: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(method)
@@ -73,7 +76,7 @@ def _effect(context: Any) -> None:
 
 
 class _Branch(grpc.GenericRpcHandler):
-    """`/bank.Bank/In` spends; then does as the call's metadata says."""
+    """The method `/bank.Bank/In`: it spends, then does what the metadata asks for."""
 
     def __init__(self, engine: Any, *, asynchronous: bool) -> None:
         self._engine = engine
@@ -102,7 +105,7 @@ class _Branch(grpc.GenericRpcHandler):
 
 @pytest.fixture(params=["sync", "async", "async with a blocking engine"])
 async def service(request: pytest.FixtureRequest, bank: Bank, lock_timeout_ms: int) -> AsyncIterator[Service]:
-    """A producer and branch service in every manner."""
+    """A producer and branch service of every kind."""
     async_engine = create_async_engine(bank.url(ASYNC_DRIVERS[bank.kind]))
     options = [("grpc.so_reuseport", 0)]
     with bank.engine() as engine:

@@ -1,4 +1,7 @@
-"""A PostgreSQL that a test may kill, break and starve, a database of it, and a server process upon that."""
+"""A PostgreSQL that a test may kill, break and starve.
+
+It has a database for the test, and a server process on that database.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def own_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def database(own_server: PostgresServer) -> Iterator[Database]:
-    """A fresh database of it."""
+    """A fresh database on that server."""
     name = f"test_{secrets.token_hex(6)}"
     yield own_server.create_database(name)
     own_server.drop_database(name)
@@ -38,7 +41,7 @@ def database(own_server: PostgresServer) -> Iterator[Database]:
 
 @pytest.fixture
 def proxy(database: Database) -> Iterator[Proxy]:
-    """A bad network before it."""
+    """A bad network before the database."""
     with Proxy(database.host, database.port) as one:
         yield one
 
@@ -51,6 +54,6 @@ def dsn_through_proxy(database: Database, proxy: Proxy) -> str:
 
 @pytest.fixture
 async def branches() -> AsyncIterator[BranchService]:
-    """Whom the messages of a test are delivered to."""
+    """The service that receives a test's messages."""
     async with branch_service() as service:
         yield service

@@ -1,4 +1,7 @@
-"""Makes a store execute every statement it has, with batches small and large, against tables of any size."""
+"""The calls that make a store execute every statement it has.
+
+Batches are small and large, and the tables may have any size.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,14 @@ from twophase.stores.search import Search
 
 SIZES = (1, 100)
 TIMES = 2
-"""The store's sessions and functions force the plan that lasts from the first execution on."""
+"""Number of executions of each batch.
+
+The store's sessions and functions force the lasting plan from the first execution on.
+"""
 
 
 async def execute_all(store: Store, name: str, *, sizes: Sequence[int] = SIZES, times: int = TIMES) -> None:
-    """Every method of a started store, so often that every plan is the one that lasts.
+    """Call every method of a started store, until each plan is the lasting one.
 
     Arguments:
         name: distinguishes the gids of this call from those of others.
@@ -33,7 +39,10 @@ async def execute_all(store: Store, name: str, *, sizes: Sequence[int] = SIZES, 
 
 
 def _lives(gids: Sequence[str]) -> Iterator[list[Item]]:
-    """Batches in which messages of these gids are made, changed and ended; in each, some items are refused."""
+    """Yield batches in which messages of these gids are made, changed and ended.
+
+    In each batch some items are refused.
+    """
     taken: Insert = prepare(gids[0])
     half = len(gids) // 2
     yield [prepare(gid) for gid in gids]

@@ -1,4 +1,8 @@
-"""What a store holds, compared with what producers were told and branches were called: plain SQL, no twophase."""
+"""The comparison of a store with its producers and branches.
+
+Producers know the answers to their requests, and branches know their calls. The store is read by plain SQL, without
+twophase.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,10 @@ SUCCEEDED, FAILED = 4, 5
 
 
 async def until_at_rest(dsn: str, timeout_s: float = 30.0) -> None:
-    """Return when no message is live, or when time is up: `violations` then says so."""
+    """Return when no message is live, or when time is up.
+
+    `violations` then reports it.
+    """
     deadline = time.monotonic() + timeout_s
     with psycopg.connect(dsn, autocommit=True) as connection:
         while time.monotonic() < deadline and connection.execute("select 1 from message limit 1").fetchone():
@@ -23,7 +30,7 @@ async def until_at_rest(dsn: str, timeout_s: float = 30.0) -> None:
 
 
 def violations(dsn: str, traffic: Traffic, branches: BranchService) -> list[str]:
-    """Every broken promise, as a sentence. The store must have come to rest."""
+    """Return every broken promise, as a sentence; the store must be at rest."""
     with psycopg.connect(dsn) as connection:
         live = {gid for (gid,) in connection.execute("select gid from message")}
         final = connection.execute("select gid, state, node, seq from history").fetchall()

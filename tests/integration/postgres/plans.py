@@ -1,7 +1,8 @@
-"""The plans of what a store really executes: PostgreSQL reports them to the session, we read them there.
+"""The plans of the statements that a store really executes.
 
-`auto_explain` is loaded for one database and told to send every plan, also those of the statements inside a function,
-as a notice. So nothing is guessed about how the store prepares, caches or parametrizes its statements.
+PostgreSQL reports them to the session, and they are read there: `auto_explain` is loaded for one database, with the
+setting that sends every plan as a notice, also those of the statements inside a function. So nothing is guessed about
+how the store prepares, caches or parametrizes its statements.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ SETTINGS = {
     "auto_explain.log_format": "json",
     "auto_explain.log_level": "notice",
 }
-"""What a database must be altered to have."""
+"""Settings to which a database must be altered."""
 
 LARGE = frozenset({"message", "history", "attempt"})
 _SCANS = frozenset({"Seq Scan", "Index Scan", "Index Only Scan", "Bitmap Heap Scan", "Bitmap Index Scan", "Tid Scan"})
 
 
 class Access(msgspec.Struct, frozen=True):
-    """One place of a plan that reads a table."""
+    """One node of a plan that reads a table."""
 
     table: str
     kind: str
@@ -44,16 +45,18 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def normal(sql: str) -> str:
-    """A statement without comments and layout.
+    """Return a statement without comments and layout.
 
-    >>> normal("-- why\\nselect  1\\n  from t -- it\\n")
+    >>> normal("-- why\nselect  1\n  from t -- it\n")
     'select 1 from t'
     """
     return " ".join(re.sub(r"--[^\n]*", "", sql).split()).rstrip(";")
 
 
 def inside(function: str) -> list[str]:
-    """The statements in a plpgsql function, each as PostgreSQL tells it, perhaps behind the words of its block.
+    """Return the statements in a plpgsql function, as PostgreSQL reports them.
+
+    Each may stand behind the words of its block.
 
     >>> inside("as $f$ begin if x then select a, b into c, d from t; y := 1; insert into t values (1); end; $f$")
     ['begin if x then select a, b from t', 'insert into t values (1)']
@@ -64,7 +67,7 @@ def inside(function: str) -> list[str]:
 
 
 def read(notice: str) -> Plan | None:
-    """The plan that a notice of auto_explain holds; None for any other notice."""
+    """Return the plan in a notice of auto_explain; None for any other notice."""
     _, found, text = notice.partition("plan:\n")
     if not found:
         return None
@@ -94,7 +97,7 @@ def _access(node: dict[str, Any]) -> Access:
 
 
 def complaints(plan: Plan, reads_whole_indexes: bool) -> list[str]:
-    """What is wrong with a plan; empty when every large table is entered through an index.
+    """Return the faults of a plan; empty when every large table is read by an index.
 
     Arguments:
         reads_whole_indexes: for the few statements that may read a covering index from end to end.

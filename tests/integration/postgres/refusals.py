@@ -1,4 +1,4 @@
-"""Starts that must be refused, what they tell, and small ways to break a database before."""
+"""Starts that must be refused, their errors, and small damages done before."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from twophase.core.errors import TwophaseError
 from twophase.stores.postgres import PostgresStore
 
 WAIT_MS = 1_000
-"""How long a store waits for a database that is away, where that is what the test is about."""
+"""Time that a store waits for an absent database, where a test is about that wait."""
 _PATIENT_MS = 30_000
-"""Longer than a busy machine needs to say no."""
+"""Longer than a busy machine needs to refuse."""
 
 
 async def refusal(url: str, wait_ms: int = _PATIENT_MS) -> TwophaseError:
-    """Start a store that must refuse; its error, which is what the server prints."""
+    """Start a store that must refuse, and return its error, which the server prints."""
     store = PostgresStore(url, outage_wait_ms=wait_ms)
     try:
         with pytest.raises(TwophaseError) as caught:
@@ -41,5 +41,5 @@ def execute(database: Database, *statements: str) -> None:
 
 
 def as_user(database: Database, name: str, password: str) -> str:
-    """The URL of the database for another user."""
+    """Return the URL of the database for another user."""
     return f"postgresql://{name}:{password}@{database.host}:{database.port}/{database.name}"

@@ -1,7 +1,7 @@
-"""One large database a run, and the plans that a store's statements got on it, in every state of its statistics.
+"""One large database a run, and the plans of a store's statements on it.
 
-Seeding takes about 20 s, so the first process of the run that needs the plans makes them and leaves them as a file
-beside the run's server; the others read it.
+The plans were made in every state of the statistics. Seeding takes about 20 s, so the first process of the run that
+needs the plans makes them and leaves them as a file beside the run's server; the others read it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAME = "large"
 
 
 class Statistics(enum.StrEnum):
-    """What PostgreSQL knows of the tables."""
+    """The statistics that PostgreSQL has about the tables."""
 
     NONE = "the tables are empty and never were analysed"
     OVERTAKEN = "the tables were filled behind the back of a session that keeps the plans it made before"
@@ -47,7 +47,7 @@ _ORPHANS = (_FOLDER / "orphans.sql").read_text()
 
 
 def plans_by_statistics(server: PostgresServer) -> dict[Statistics, list[Plan]]:
-    """Every different plan of every statement the store executed."""
+    """Return every different plan of every statement that the store executed."""
     place = Path(server.address.directory).parent
     made = place / "plans.json"
     with (place / "plans.lock").open("w") as lock:
@@ -102,14 +102,14 @@ async def _plans(database: Database, store: PostgresStore, name: str, heard: lis
         adopting = asyncio.create_task(store.adopt(500))
         await somebody_waits_for(another)
     assert await adopting == 100, "rows that somebody changes are waited for, and met again"
-    store._reconnecting.drop()  # a lost connection is settled; only now, since the plans that it keeps go with it
+    store._reconnecting.drop()  # a lost connection is resolved; only now, since its plans are lost with it
     await store.heartbeat()
     return list({msgspec.json.encode(plan): plan for plan in heard}.values())
 
 
 @contextlib.contextmanager
 def _listening() -> Iterator[list[Plan]]:
-    """Every plan that PostgreSQL reports to a connection opened in the block."""
+    """Collect every plan that PostgreSQL reports to a connection opened in the block."""
     heard: list[Plan] = []
     connect = asyncpg.connect
 

@@ -1,4 +1,7 @@
-"""A node whose clock is an hour off: what is due is measured by the store's clock, and no promise depends on either."""
+"""A node whose clock is an hour off.
+
+The store's clock decides when a message is due, and no promise depends on either clock.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ time.time_ns = lambda: real_ns() + {hours} * 3600 * 10**9
 
 @pytest.fixture
 def shifted(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
-    """Servers that this test starts have a clock that is so many hours off."""
+    """Give the servers that this test starts a clock that is `hours` off."""
     hours: int = request.param
     monkeypatch.setattr(process, "_MAIN", _SHIFTED.format(hours=hours) + process._MAIN)
     return hours
@@ -39,7 +42,10 @@ def shifted(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
 async def test_messages_go_through_and_are_checked_back_in_time(
     tmp_path: Path, database: Database, branches: BranchService, shifted: int
 ) -> None:
-    """What the server before it has stored is due by the database's clock; by its own it would be an hour off."""
+    """The messages that an earlier server stored are due by the database's clock.
+
+    By the later server's own clock they would be due an hour off.
+    """
     steps = {"steps": [{"action": branches.url("/in")}], "payloads": ["{}"], "query_prepared": branches.url("/check")}
     async with serving(tmp_path, "--store", database.dsn) as before:
         assert (await before.post("prepare", gid="early", **steps, timeout_to_fail=600)).status == 200

@@ -1,7 +1,7 @@
-"""The primary is lost under load and its standby takes over: the same server process goes on, nothing is lost.
+"""The primary is lost under load, and its standby takes over.
 
-The standby is synchronous, so what a flush acknowledged is there too. One that is behind is believed by nobody, and a
-host that does not answer hides none of the others in the store's URL.
+The same server process continues, and nothing is lost. The standby is synchronous, so it has what a flush acknowledged.
+No node believes a standby that is behind, and a host that does not answer hides none of the others in the store's URL.
 """
 
 from __future__ import annotations

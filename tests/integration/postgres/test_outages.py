@@ -1,4 +1,7 @@
-"""The database goes away under load and comes back: requests wait, then get 503; nothing is lost, nothing restarted."""
+"""The database becomes unreachable under load, and returns.
+
+Requests wait, then get 503; nothing is lost, and nothing is restarted.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ pytestmark = pytest.mark.postgres
 
 UNAVAILABLE = "TP-4009"
 WAIT_S = 5.0
-"""How long a request waits for the database before it is answered 503."""
+"""Time that a request waits for the database before it is answered 503."""
 SLACK_S = 4.5
-"""What a busy machine may add: less than to wait twice."""
+"""Time that a busy machine may add: less than a second wait."""
 
 
 async def _all_is_well(server: ServerProcess, database: Database, traffic: Traffic, branches: BranchService) -> None:
-    """Every promise was kept, by the same process, which still ends cleanly."""
+    """Assert that the same process kept every promise, and still ends cleanly."""
     await until_at_rest(database.dsn)
     assert violations(database.dsn, traffic, branches) == []
     assert (await server.ask(get("/health/ready"))).status == 200
@@ -83,7 +86,7 @@ async def test_a_short_partition_is_waited_out_and_nobody_is_refused(
                 await traffic.until_completed(100)
                 proxy.partition()
                 assert await asyncio.to_thread(proxy.holds.wait, 10)
-                await asyncio.sleep(0.3)  # how long the network is gone: what the test is about
+                await asyncio.sleep(0.3)  # the length of the outage, which the test is about
                 proxy.heal()
             await traffic.until_completed(100)
         assert traffic.refused == {}

@@ -1,4 +1,7 @@
-"""Behind PgBouncer in transaction mode: every flush may go through another of its connections."""
+"""The store behind PgBouncer in transaction mode.
+
+Every flush may go through another of its connections.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ IGNORED = [*connection._SETTINGS, "statement_timeout"]
 
 @pytest.fixture(scope="module")
 def deaf_pool(own_server: PostgresServer) -> Iterator[PgBouncer]:
-    """One connection a database, and told to ignore what we ask of a session instead of refusing it."""
+    """A pool with one connection a database, which ignores a session's settings.
+
+    It would refuse them without this configuration.
+    """
     settings = {"default_pool_size": "1", "ignore_startup_parameters": ", ".join(IGNORED)}
     with running(PgBouncer(own_server, settings)) as one:
         yield one
@@ -40,7 +46,7 @@ def deaf_pool(own_server: PostgresServer) -> Iterator[PgBouncer]:
 
 @pytest.fixture(scope="module")
 def pool(own_server: PostgresServer) -> Iterator[PgBouncer]:
-    """Two connections of its own a database, so that clients meet each other's."""
+    """A pool with two connections a database, so that clients meet each other's."""
     with running(PgBouncer(own_server, {"default_pool_size": "2", "server_round_robin": "1"})) as one:
         yield one
 
@@ -93,7 +99,10 @@ async def test_nothing_of_a_session_leaks_into_the_pool(tmp_path: Path, pool: Pg
 async def test_a_pool_that_ignores_our_settings_is_noticed_and_nothing_is_left_in_it(
     deaf_pool: PgBouncer, database: Database
 ) -> None:
-    """A name that a look has left there would stop the next process: each counts its statements from 1."""
+    """A prepared statement's name left in the pool would stop the next process.
+
+    Each process numbers its statements from 1.
+    """
     pooled = deaf_pool.database(database.name)
     store = PostgresStore(pooled.dsn)
     await store.start()
@@ -111,7 +120,10 @@ async def test_a_pool_that_ignores_our_settings_is_noticed_and_nothing_is_left_i
 async def test_a_name_that_somebody_left_in_the_pool_stops_nobody(
     deaf_pool: PgBouncer, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before PostgreSQL 14 the driver asks by name whether a server is the primary; that one is made up here."""
+    """Before PostgreSQL 14 the driver asks by a named statement for the primary.
+
+    The test makes that name up.
+    """
     real = connection._open
     kept: list[int] = []
 
@@ -140,7 +152,10 @@ async def test_behind_a_pool_the_database_itself_must_say_read_committed(pool: P
 
 @pytest.fixture
 def frail_pool(own_server: PostgresServer) -> Iterator[PgBouncer]:
-    """One that may be killed; it tries a database that refused it once again after a second, not after 15."""
+    """A pool that may be killed.
+
+    After a database's refusal it tries again in a second, not in 15.
+    """
     with running(PgBouncer(own_server, {"default_pool_size": "4", "server_login_retry": "1"})) as one:
         yield one
 
@@ -148,7 +163,10 @@ def frail_pool(own_server: PostgresServer) -> Iterator[PgBouncer]:
 async def test_a_pool_and_the_database_behind_it_go_down_in_turn_and_are_gone_on_with(
     tmp_path: Path, own_server: PostgresServer, frail_pool: PgBouncer, database: Database, branches: BranchService
 ) -> None:
-    """The pool is back at once; the database only after requests were answered 503. The server is never restarted."""
+    """The pool returns at once; the database only after requests were answered 503.
+
+    The server is never restarted.
+    """
     async with serving(tmp_path, "--store", frail_pool.database(database.name).dsn) as server:
         traffic = Traffic(server, branches.url("/in"))
         async with traffic.running():

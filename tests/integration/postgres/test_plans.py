@@ -1,4 +1,7 @@
-"""Every statement enters large tables through an index, whatever the statistics say, and nothing due is sorted."""
+"""Every statement reads large tables by an index, whatever the statistics are.
+
+Nothing that is due is sorted.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,22 @@ FOLDER = Path(postgres.__file__).parent
 STATEMENTS = {path.stem: normal(path.read_text()) for path in sorted((FOLDER / "sql").glob("*.sql"))}
 INSIDE = {name: inside((FOLDER / f"{name}.sql").read_text()) for name in ("flush", "adopt")}
 READ_WHOLE_INDEXES = {"overview"}
-"""They count; their index covers what they read."""
+"""Statements that count; their index covers the columns that they read."""
 ONLY_PLACES = {"now", "add_place"}
-"""They look at nothing but the places, of which there are a few; the second only when all of them are held."""
+"""Statements that read only the node slots, of which there are few.
+
+The second runs only when all slots are held.
+"""
 
 POOLED = {
     "overview": "message",
     "search_history": "rows of history are sorted",
     "oldest_history": "rows of history are sorted",
 }
-"""What a session without our settings is free to do: to count the live rows in their table, to sort a narrow range."""
+"""Freedoms of a session without the store's settings.
+
+It may count the live rows in their table, and sort a narrow range.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +66,7 @@ def test_the_statements_inside_functions_are_served_by_indexes(
     executed: dict[Statistics, list[Plan]], statistics: Statistics
 ) -> None:
     inside = [plan for plan in executed[statistics] if plan.text not in STATEMENTS.values()]
-    texts = tuple(plan.text.removeprefix("SELECT ") for plan in inside)  # 13 writes it before what is assigned
+    texts = tuple(plan.text.removeprefix("SELECT ") for plan in inside)  # 13 writes it before assigned expressions
 
     assert {name: len(found) for name, found in INSIDE.items()} == {"flush": 13, "adopt": 7}
     assert [one for found in INSIDE.values() for one in found if not one.endswith(texts)] == [], "all were executed"

@@ -1,4 +1,7 @@
-"""A call that takes longer than the lease: the node that waits for it is alive, so no other makes it beside it."""
+"""A call that takes longer than the lease.
+
+The node that waits for the call is alive, so no other node makes the call, too.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from tests.servers.database import Database
 
 pytestmark = pytest.mark.postgres
 LEASE_MS = 2_000
-"""A machine that is busy holds a node up for less, or it were taken for dead."""
+"""The lease; a busy machine delays a node for less.
+
+With a shorter lease a delayed node would count as dead.
+"""
 SETTINGS = (f"lease_ms={LEASE_MS}", "retry_first_ms=50", "check_back_first_ms=50")
 
 
@@ -29,7 +35,7 @@ async def two(tmp_path: Path, database: Database) -> AsyncIterator[list[ServerPr
 
 
 async def _leases_pass(servers: list[ServerProcess], count: float) -> None:
-    """Wait until the nodes have outlived so many leases, by the heartbeats of both."""
+    """Wait for the time of `count` leases, by the heartbeats of both nodes."""
     async with asyncio.timeout(60):
         ends_s = asyncio.get_running_loop().time() + count * LEASE_MS / 1000
         while asyncio.get_running_loop().time() < ends_s:

@@ -1,4 +1,7 @@
-"""A database that cannot be used ends the start: one line that names the cause and the remedy, and its exit code."""
+"""A database that cannot be used ends the start.
+
+One line names the cause and the remedy, and the exit code fits it.
+"""
 
 from __future__ import annotations
 
@@ -229,7 +232,10 @@ async def test_tables_of_somebody_else_are_not_built_upon(database: Database) ->
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(database: Database) -> None:
-    """A store that could not be made whole is not made at all: the next start finds an empty database."""
+    """A store's tables are made completely or not at all.
+
+    The next start finds an empty database.
+    """
     execute(database, "create table other (gid text)", "create index history_gid on other (gid)")
 
     await refusal(database.dsn)
@@ -253,7 +259,10 @@ async def test_a_role_that_need_not_wait_for_the_disk_is_made_to_wait(database: 
 
 
 def _place(dsn: str) -> psycopg.Connection[Any]:
-    """A connection; those that were closed before may hold their places for a moment yet."""
+    """Open a connection, when the server has one to give.
+
+    Connections closed before may count for a moment yet.
+    """
     pause = threading.Event()
     for _ in range(600):
         with contextlib.suppress(psycopg.OperationalError):
@@ -281,7 +290,10 @@ async def test_a_server_that_does_not_wait_for_its_disk_is_refused() -> None:
 async def test_a_server_older_than_the_oldest_that_is_known_to_do_is_refused(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No older server is at hand, so the bound is moved to the one that is, and above it."""
+    """No older server is installed.
+
+    So the test moves the bound to this one, and above it.
+    """
     assert connection.POSTGRES_OLDEST == 130_000
     with psycopg.connect(database.dsn) as session:
         version = session.info.server_version

@@ -1,4 +1,7 @@
-"""A database that answers but cannot: full, crowded, slow, closed. Requests get 503, nothing is lost, it recovers."""
+"""A database that answers but cannot work: full, crowded, slow, closed.
+
+Requests get 503, nothing is lost, and it recovers.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ HANG_UP = (
 async def _under_load(
     folder: Path, store: str, database: Database, branches: BranchService
 ) -> AsyncIterator[tuple[ServerProcess, Traffic]]:
-    """A server with traffic before, during and after what the block does; every promise is kept, no restart needed."""
+    """Run a server with traffic before, during and after the block.
+
+    Every promise is kept, and no restart is needed.
+    """
     async with serving(folder, "--store", store) as server:
         traffic = Traffic(server, branches.url("/in"))
         async with traffic.running():

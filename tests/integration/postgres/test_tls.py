@@ -1,4 +1,7 @@
-"""TLS to the database: the certificate must be trusted and name the host when the URL asks for it."""
+"""TLS to the database.
+
+The certificate must be trusted and name the host when the URL asks for it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture(scope="module")
 def tls_server(authority: trustme.CA) -> Iterator[PostgresServer]:
-    """Speaks TLS only; its certificate names localhost and not 127.0.0.1."""
+    """A server that speaks TLS only; its certificate names localhost, not 127.0.0.1."""
     with running(PostgresServer(certificate=authority.issue_cert("localhost"), clients=authority)) as server:
         yield server
 
@@ -50,7 +53,7 @@ def trusted(authority: trustme.CA, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def stranger(tmp_path: Path) -> Path:
-    """Another authority's."""
+    """The file of another authority."""
     trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
     return tmp_path / "other.pem"
 
@@ -61,7 +64,7 @@ def _by_name(database: Database) -> str:
 
 @contextlib.asynccontextmanager
 async def _store(url: str) -> AsyncIterator[None]:
-    """A store that works."""
+    """Run a store that works."""
     store = PostgresStore(url, outage_wait_ms=30_000)
     await store.start()
     try:
@@ -73,7 +76,7 @@ async def _store(url: str) -> AsyncIterator[None]:
 
 
 def _encrypted(database: Database) -> set[bool]:
-    """Whether the connections of the twophase server are encrypted."""
+    """Return the values of `ssl` over the twophase server's connections."""
     with psycopg.connect(database.dsn) as connection:
         found = connection.execute(
             "select ssl from pg_stat_ssl join pg_stat_activity using (pid) "
@@ -117,7 +120,7 @@ async def test_an_unknown_authority_is_refused(database: Database, stranger: Pat
 
 @pytest.fixture
 def certified(database: Database) -> Iterator[str]:
-    """The URL of somebody who logs in by a certificate, without one."""
+    """The URL of a role that logs in by a certificate, without one."""
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(f"create role {CERTIFIED} login".encode())
         connection.execute(f"grant create on schema public to {CERTIFIED}".encode())

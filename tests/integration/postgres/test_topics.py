@@ -1,4 +1,7 @@
-"""Two server processes on one database: what one is told of a topic, the other knows within the bound it states."""
+"""Two server processes on one database, and a topic that changes at one of them.
+
+The other uses the change within the bound that it states.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ pytestmark = pytest.mark.postgres
 
 INTERVAL_MS = 200
 MACHINE_S = 3.0
-"""What this machine may take for a request and a look, beside others."""
+"""Time that this machine may need for a request and a reading, beside others."""
 
 
 async def test_a_change_at_one_node_is_used_at_once_there_and_within_the_interval_at_the_other(
@@ -49,7 +52,7 @@ async def _submit(server: ServerProcess, gid: str) -> int:
 
 
 async def _until(server: ServerProcess, status: int) -> str:
-    """Submit new messages until one is answered so; its gid."""
+    """Submit new messages until one is answered by this status; return its gid."""
     async with asyncio.timeout(20):
         for number in count():
             gid = f"{status}-{number}"

@@ -1,4 +1,7 @@
-"""A connection lost in the middle of a flush: fenced first, then read, never guessed (correctness rule 20)."""
+"""A connection lost in the middle of a flush.
+
+The store fences first, then reads, and never guesses (correctness rule 20).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ WAIT_MS = 1_500
 
 @pytest.fixture
 async def store(dsn_through_proxy: str) -> AsyncIterator[PostgresStore]:
-    """A started store behind the bad network, which waits as long as it takes."""
+    """A started store behind the bad network, with a long bound of its waits."""
     made = PostgresStore(dsn_through_proxy, outage_wait_ms=30_000)
     await made.start()
     yield made
@@ -33,7 +36,7 @@ async def store(dsn_through_proxy: str) -> AsyncIterator[PostgresStore]:
 
 @pytest.fixture
 async def hasty(database: Database, dsn_through_proxy: str) -> AsyncIterator[PostgresStore]:
-    """One that soon gives up, and finds its tables made."""
+    """A store that soon gives up, and whose tables exist."""
     await made(database)
     store = PostgresStore(dsn_through_proxy, outage_wait_ms=WAIT_MS)
     await store.start()
@@ -52,7 +55,7 @@ def _rows(database: Database, statement: str) -> list[tuple[object, ...]]:
 
 
 async def _until(database: Database, statement: str) -> None:
-    """Wait until a query of the server's activity finds something."""
+    """Wait until a query of the server's activity finds a row."""
     async with asyncio.timeout(20):
         while not _rows(database, statement):
             await asyncio.sleep(0.02)
@@ -122,10 +125,11 @@ async def test_a_flush_that_is_still_under_way_without_us_is_waited_for(
     with psycopg.connect(database.dsn) as other:
         other.execute("select from message where gid = 'held' for update")
         under_way = asyncio.create_task(flush(store, abort("held"), prepare("rides-along")))
-        # The old backend waits for the row: not before, because a reset may overtake the request it comes behind.
+        # The old backend must wait for the row before the cut, because a reset may overtake the request that it
+        # follows.
         await _until(database, _WAITING.format("%twophase_flush%"))
         proxy.cut()
-        # The fence is moved on behind it, and waits for the old backend.
+        # The new connection moves the fence, and waits for the old backend.
         await _until(database, _WAITING.format("%greatest(fence%"))
         assert not under_way.done()
 

@@ -1,6 +1,7 @@
-"""Producers that never give up: they prepare, then submit or abort, and repeat what was not answered with success.
+"""Producers that never give up.
 
-What they were told stands in `Traffic.told`; `ledger.violations` compares it with the database and the branch calls.
+They prepare, then submit or abort, and repeat each request until it is answered with success. `Traffic.told` keeps the
+answers; `ledger.violations` compares it with the database and the branch calls.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ABORTS_EVERY = 5
 
 
 class Told:
-    """What a producer knows of its message."""
+    """A producer's knowledge of its message."""
 
     def __init__(self) -> None:
         self.prepared = False
@@ -46,7 +47,7 @@ class Traffic:
         self.refused: Counter[str] = Counter()
         """Codes of the 503 answers."""
         self.reasons: dict[str, str] = {}
-        """What the last answer of each code said."""
+        """The text of the last answer of each code."""
         self.unexpected: list[str] = []
         self.slowest_s = 0.0
         self.completed = 0
@@ -54,7 +55,7 @@ class Traffic:
 
     @contextlib.asynccontextmanager
     async def running(self, producers: int = 8) -> AsyncIterator[Traffic]:
-        """Send until the block ends; then every producer brings its last message to its end."""
+        """Send until the block ends; then every producer completes its last message."""
         async with asyncio.TaskGroup() as group:
             for _ in range(producers):
                 group.create_task(self._produce())
@@ -64,7 +65,7 @@ class Traffic:
                 self._stopping.set()
 
     async def until_completed(self, more: int) -> None:
-        """Wait until so many more messages went through."""
+        """Wait until `more` further messages went through."""
         wanted = self.completed + more
         async with asyncio.timeout(60), self._progress:
             await self._progress.wait_for(lambda: self.completed >= wanted)
@@ -102,7 +103,10 @@ class Traffic:
             told.submitted = await self._insist("submit", fields, client)
 
     async def _insist(self, what: str, fields: dict[str, Any], client: Client) -> bool:
-        """Send it until it is answered with success; False when the answer was none that may come."""
+        """Send it until it is answered with success.
+
+        False when an answer came that must not come.
+        """
         repeated = False
         while True:
             began = time.monotonic()
@@ -122,7 +126,10 @@ class Traffic:
             await asyncio.sleep(_PAUSE_S)
 
     def _is_done(self, what: str, response: Response) -> bool:
-        """Whether a conflict only says that an earlier try, which was not acknowledged, has done it already."""
+        """Return True for a conflict by which an earlier try has done it already.
+
+        That try was not acknowledged.
+        """
         return what == "submit" and response.status == 409 and b"succeed" in response.body
 
     async def _tell(self) -> None:

@@ -1,4 +1,7 @@
-"""The time that something waited, with and without the time in which a busy machine let the loop not run."""
+"""The time that a wait took, with and without a busy machine's delays.
+
+A delay is the time in which the machine did not let the loop run.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from types import TracebackType
 
 _LOOK_S = 0.02
 _LATE_S_MAX = 10.0
-"""More is no busy machine: something in the block has held the loop."""
+"""More is no busy machine: the block itself has held the loop."""
 
 
 class Watch:
-    """Measures its block. Every timer in it is late when the loop is late.
+    """A measurement of its block; every timer in it is late when the loop is late.
 
     An upper bound holds for `waited_s`, which leaves the lateness out; a lower bound holds for `passed_s`, because a
-    deadline runs on while the loop does not.
+    deadline continues while the loop does not run.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,7 @@
-"""Fixtures of the server's tests: uvloop as in production, a listening port with a pretended coordinator."""
+"""Fixtures of the server's tests: uvloop as in production, and a listening port.
+
+Behind the port stands a pretended coordinator.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A coordinator in memory that answers as the test wants, and a client that speaks raw bytes."""
+"""A coordinator in memory that answers as the test wants.
+
+Beside it stands a client that speaks raw bytes.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,18 @@ from twophase.server.metrics import Metrics
 from twophase.stores.base import Overview
 
 _PATIENCE_S = 20.0
-"""Ends a test that hangs; long enough for a machine that is busy with others."""
+"""Bound that ends a test that hangs; long enough for a machine busy with others."""
 _CLOSED_S = 8.0
-"""Less than the server leaves a connection to itself whose request does not get on."""
+"""Less than the server's timeout for a request that makes no progress."""
 
 ACCEPTED = Reply(None, State.PREPARED, 1_700_000_000_000)
 
 
 class PretendCoordinator:
-    """Answers every request with `answer`, at once or, when `holds`, when the test releases it."""
+    """A coordinator that answers every request with `answer`.
+
+    It answers at once or, when `holds`, when the test releases the request.
+    """
 
     def __init__(self) -> None:
         self.answer: Callable[[str], Reply] = lambda gid: ACCEPTED
@@ -89,7 +95,7 @@ class PretendCoordinator:
 
 
 class StoppedClock:
-    """Always the same moment."""
+    """A clock that always shows the same moment."""
 
     def now_ms(self) -> int:
         return 1_700_000_000_000
@@ -97,7 +103,7 @@ class StoppedClock:
 
 @dataclass
 class Response:
-    """One HTTP response as it came."""
+    """One HTTP response as it arrived."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -130,7 +136,7 @@ class _Collector:
 
 
 class Client:
-    """A connection that sends what it is told, also what no client should."""
+    """A connection that sends a test's bytes, also what no client should send."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -139,7 +145,7 @@ class Client:
 
     @property
     def hears_half(self) -> bool:
-        """Whether the beginning of a response has come, and not its end."""
+        """Return True when the beginning of a response has arrived, and not its end."""
         return self._collector.is_within
 
     async def send(self, data: bytes) -> None:
@@ -147,7 +153,7 @@ class Client:
         await self.writer.drain()
 
     async def responses(self, count: int, *, timeout_s: float = _PATIENCE_S) -> list[Response]:
-        """The next `count` responses, in the order they came."""
+        """Return the next `count` responses, in the order of arrival."""
         async with asyncio.timeout(timeout_s):
             while len(self._collector.responses) < count:
                 data = await self.reader.read(65536)
@@ -165,7 +171,7 @@ class Client:
         return await self.response()
 
     async def is_closed(self, *, timeout_s: float = _CLOSED_S) -> bool:
-        """Wait for the server to close; anything it still sends is read away."""
+        """Wait for the server to close; what it still sends is discarded."""
         try:
             async with asyncio.timeout(timeout_s):
                 while await self.reader.read(65536):
@@ -177,7 +183,7 @@ class Client:
         return True
 
     def reset(self) -> None:
-        """Vanish: the server gets a reset, not an orderly end."""
+        """Disconnect by a reset, not by an orderly end."""
         self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
@@ -201,7 +207,7 @@ class Wire:
         return client
 
     def connection(self) -> Connection:
-        """The server's side of a connection; for tests with one client."""
+        """Return the server's side of a connection; for tests with one client."""
         first = next(iter(self.listener.port.state.connections))
         assert isinstance(first, Connection)
         return first
@@ -209,7 +215,7 @@ class Wire:
 
 @contextlib.asynccontextmanager
 async def listening(*, timeouts: Timeouts | None = None, connections_max: int = 1_000) -> AsyncIterator[Wire]:
-    """A wire for one test."""
+    """Run such a port for one test."""
     coordinator, metrics = PretendCoordinator(), Metrics()
     cold = ColdRoutes(coordinator, metrics, StoppedClock(), lambda: listener.connections)
     listener = Listener(
@@ -235,13 +241,13 @@ async def listening(*, timeouts: Timeouts | None = None, connections_max: int = 
 
 
 def post(path: str, body: bytes, *headers: str, version: str = "1.1") -> bytes:
-    """A POST as bytes."""
+    """Return a POST as bytes."""
     lines = [f"POST {path} HTTP/{version}", "Host: test", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 def message(gid: str) -> bytes:
-    """A small, valid message."""
+    """Return a small, valid message."""
     return (
         b'{"gid":"%b","trans_type":"msg","steps":[{"action":"http://b/in"}],"payloads":["{}"],'
         b'"query_prepared":"http://a/check"}' % gid.encode()
@@ -249,10 +255,10 @@ def message(gid: str) -> bytes:
 
 
 def prepare(gid: str, *headers: str, version: str = "1.1") -> bytes:
-    """A prepare as bytes."""
+    """Return a prepare as bytes."""
     return post("/api/dtmsvr/prepare", message(gid), *headers, version=version)
 
 
 def get(path: str, *headers: str) -> bytes:
-    """A GET as bytes."""
+    """Return a GET as bytes."""
     return "\r\n".join([f"GET {path} HTTP/1.1", "Host: test", *headers]).encode() + b"\r\n\r\n"

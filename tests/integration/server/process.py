@@ -1,4 +1,7 @@
-"""A real `twophase server` process, and a branch service that does what the test tells it."""
+"""A real `twophase server` process, and a branch service.
+
+The branch service does what the test asks.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _MAIN = "from twophase.cli.app import main; main()"
 _START_S = 60.0
 _STOP_S = 60.0
 _PATIENCE_S = 60.0
-"""Ends a test that hangs."""
+"""Bound that ends a test that hangs."""
 
 
 class ServerProcess:
@@ -34,7 +37,7 @@ class ServerProcess:
 
     @classmethod
     async def spawn(cls, *arguments: str, environment: dict[str, str] | None = None, cwd: Path) -> ServerProcess:
-        """Start it without waiting."""
+        """Start the process without waiting."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TWOPHASE_")}
         return cls(
             await asyncio.create_subprocess_exec(
@@ -64,7 +67,7 @@ class ServerProcess:
         return Client(*await asyncio.open_connection("127.0.0.1", self.port))
 
     async def ask(self, request: bytes) -> Response:
-        """One request on a connection of its own."""
+        """Make one request on a connection of its own."""
         client = await self.connect()
         try:
             return await client.ask(request)
@@ -72,11 +75,11 @@ class ServerProcess:
             client.close()
 
     async def post(self, what: str, **fields: Any) -> Response:
-        """A prepare, submit or abort."""
+        """Post a prepare, submit or abort."""
         return await self.ask(post(f"/api/dtmsvr/{what}", msgspec.json.encode({"trans_type": "msg"} | fields)))
 
     async def state(self, gid: str) -> str | None:
-        """The state a query shows; None for an unknown gid."""
+        """Return the state that a query shows; None for an unknown gid."""
         found = msgspec.json.decode((await self.ask(get(f"/api/dtmsvr/query?gid={gid}"))).body)
         return None if found["transaction"] is None else str(found["transaction"]["status"])
 
@@ -87,19 +90,19 @@ class ServerProcess:
                 await asyncio.sleep(0.02)
 
     async def ended(self) -> tuple[int, str]:
-        """Wait for its end: exit code (negative: the signal) and standard error."""
+        """Wait for the end; return exit code (negative: the signal) and standard error."""
         async with asyncio.timeout(_STOP_S):
             _, errors = await self.process.communicate()
         assert self.process.returncode is not None
         return self.process.returncode, errors.decode()
 
     async def terminate(self) -> tuple[int, str]:
-        """SIGTERM, and wait for its end."""
+        """Send SIGTERM, and wait for the end."""
         self.process.send_signal(signal.SIGTERM)
         return await self.ended()
 
     async def kill(self) -> None:
-        """SIGKILL, if it still runs."""
+        """Send SIGKILL, if the process still runs."""
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
@@ -110,7 +113,10 @@ class ServerProcess:
 async def serving(
     folder: Path, *arguments: str, environment: dict[str, str] | None = None
 ) -> AsyncIterator[ServerProcess]:
-    """A ready server with its store in `folder`; killed at the end when the test has not ended it."""
+    """Run a ready server with its store in `folder`.
+
+    It is killed at the end when the test has not ended it.
+    """
     server = await ServerProcess.spawn("--port", "0", *arguments, environment=environment, cwd=folder)
     try:
         await server.until_ready()
@@ -120,7 +126,10 @@ async def serving(
 
 
 class BranchService:
-    """Answers what `answers` says for a path (200 by default), when `open` is set; records every call."""
+    """A branch service that records every call.
+
+    When `open` is set, it answers as `answers` says for a path, 200 by default.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, int] = {}
@@ -141,7 +150,7 @@ class BranchService:
         """Close everything, and wait for it: the test's event loop ends next."""
         if self._server is not None:
             self._server.close()
-        for _ in range(5):  # whoever was accepted a moment ago has a writer then
+        for _ in range(5):  # a connection that was accepted a moment ago has a writer then
             await asyncio.sleep(0)
         writers = list(self._writers)
         for writer in writers:
@@ -152,7 +161,7 @@ class BranchService:
         return f"http://127.0.0.1:{self.port}{path}"
 
     async def until_called(self, path: str, gid: str, *, times: int = 1) -> None:
-        """Wait until this call has come so often."""
+        """Wait until this call has arrived `times` times."""
         async with asyncio.timeout(_PATIENCE_S):
             while self.calls.count((path, gid)) < times:
                 await asyncio.sleep(0.01)

@@ -1,4 +1,7 @@
-"""A whole server in the test's own event loop, with everything real but the process boundary."""
+"""A whole server in the test's own event loop.
+
+Everything but the process boundary is real.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,11 @@ class Running:
 
     @property
     def port(self) -> int:
-        """Of HTTP."""
+        """Return the port of HTTP."""
         return int(self.server.urls[0].rpartition(":")[2])
 
     async def view(self, gid: str) -> MessageView:
-        """What it knows of a message that it must know."""
+        """Return its view of a message that it must know."""
         view = await self.server.coordinator.query(gid)
         assert view is not None, f"{gid} is unknown"
         return view
@@ -50,7 +53,7 @@ class Running:
         return view
 
     async def until_logged(self, gid: str, attempts: int = 1) -> MessageView:
-        """Poll until so many failed calls are on record."""
+        """Poll until `attempts` failed calls are on record."""
         async with asyncio.timeout(60):
             while (view := await self.server.coordinator.query(gid)) is None or len(view.log) < attempts:
                 await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A real server tells a real webhook, and goes its way whatever the webhook does."""
+"""A real server alerts a real webhook, and works on whatever the webhook does."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def _submit(server: ServerProcess, service: BranchService, gid: str, **fie
 
 
 async def _until_counted(server: ServerProcess, result: str, count: int) -> dict[str, float]:
-    """Wait until so many alerts came to this; what is scraped then."""
+    """Wait until `count` alerts had this result; return the samples of that scrape."""
     async with asyncio.timeout(20):
         while (seen := await _scrape(server)).get(f"twophase_alerts_total{{result={result}}}", 0) < count:
             await asyncio.sleep(0.02)
@@ -41,7 +41,10 @@ async def _until_counted(server: ServerProcess, result: str, count: int) -> dict
 
 
 def _first(hook: Sink, event: str) -> dict[str, Any]:
-    """The first of these alerts that was sent: each has a connection of its own, and may overtake the one before."""
+    """Return the first of these alerts that was sent.
+
+    Each has a connection of its own, and may overtake the one before.
+    """
     return min((alert for alert in hook.alerts if alert["event"] == event), key=lambda alert: int(alert["retry_count"]))
 
 
@@ -103,7 +106,7 @@ async def test_a_webhook_that_hangs_holds_up_nothing(tmp_path: Path) -> None:
                 await _submit(server, service, f"g{number}")
             await service.until_called("/in", "g39", times=5)
             service.answers["/in"] = 200
-            async with asyncio.timeout(20):  # were they to wait for the webhook, four alerts at a time, it took 50 s
+            async with asyncio.timeout(20):  # waiting for the webhook, four alerts at a time, would take 50 s
                 for number in range(40):
                     await server.until_state(f"g{number}", "succeed")
             await _until_counted(server, "failed", 1)

@@ -1,7 +1,7 @@
-"""What cannot work is refused at the door, whichever door it is: the refusal names field, limit and remedy.
+"""A request that cannot work is refused by every API.
 
-What every field may be is the table of `tests/unit/server/test_decode.py`; here the same faults come through HTTP,
-JSON-RPC and gRPC to a whole server, and nothing of them is left behind.
+The refusal names field, limit and remedy. `tests/unit/server/test_decode.py` has the table of what every field may be;
+here the same faults come through HTTP, JSON-RPC and gRPC to a whole server, which keeps nothing of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _message(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value is not None}
 
 
-# what is wrong: fields, then what the refusal must name
+# the fault: fields, then what the refusal must name
 FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("gid too long", {"gid": "g" * 129}, "gid is 129 bytes, at most 128 are allowed"),
     ("gid empty", {"gid": ""}, "gid is empty"),
@@ -137,7 +137,7 @@ async def test_a_body_that_is_no_json_is_refused_whatever_it_calls_itself(
 
 
 async def test_json_is_read_whatever_content_type_a_client_gives_it(server: Running) -> None:
-    """As dtm does: several of its clients name none, or a wrong one."""
+    """dtm does the same: several of its clients name no content type, or a wrong one."""
     request = post("/api/dtmsvr/submit", msgspec.json.encode(_message()), "Content-Type: text/plain")
     assert (await _ask(server, request)).status == 200
 

@@ -1,4 +1,7 @@
-"""Ten thousand messages to ten thousand hosts make no more series in a scrape than some do."""
+"""Ten thousand messages to ten thousand hosts make no more series than a few do.
+
+The series are counted in a scrape.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ SERIES_MAX = 700
 
 
 class Everywhere:
-    """Every host answers; each tenth fails."""
+    """A destination in which every host answers, and each tenth fails."""
 
     def __init__(self) -> None:
         self.answered = 0
@@ -34,7 +37,7 @@ class Everywhere:
         asyncio.get_running_loop().call_soon(on_answer, Answer(status))
 
     async def stop(self) -> None:
-        """Nothing to close."""
+        """Do nothing: nothing is to close."""
 
 
 async def _series(port: int, path: str = "/metrics") -> list[str]:

@@ -1,4 +1,7 @@
-"""A service with a wrong check address is warned while all is well: by a real server, of a real application."""
+"""A service with a wrong check address is warned before anything fails.
+
+A real server probes a real application.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def bank(tmp_path: Path) -> Iterator[sqlalchemy.Engine]:
 
 @contextlib.contextmanager
 def running(app: Flask) -> Iterator[str]:
-    """An application behind a port of its own; its address."""
+    """Run an application behind a port of its own; yields its address."""
     server = make_server("127.0.0.1", 0, app, threaded=True)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -53,7 +56,7 @@ def running(app: Flask) -> Iterator[str]:
 
 
 def transfer(server: str, service: str, engine: sqlalchemy.Engine) -> None:
-    """A message as a service sends it."""
+    """Send a message as a service does."""
     message = Message(server).add(f"{service}/in", {})
     with message.transaction(engine, check=f"{service}/twophase/check"):
         pass

@@ -1,4 +1,7 @@
-"""A verdict that contradicts the decision is visible to a person, whichever came first."""
+"""A verdict that contradicts the decision is visible to a person.
+
+It is, whichever came first.
+"""
 
 from __future__ import annotations
 

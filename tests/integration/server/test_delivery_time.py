@@ -1,4 +1,7 @@
-"""A time to deliver at, seen from outside: by the client, by a real server that is killed, by JSON-RPC and gRPC."""
+"""A time to deliver at, seen from outside.
+
+The client, a real server that is killed, JSON-RPC and gRPC show it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ HOUR_MS = 3_600_000
 
 
 async def _called_at_ms(service: BranchService, path: str, gid: str) -> float:
-    """When the first call of this address was seen."""
+    """Return the time of the first call of this address."""
     async with asyncio.timeout(60):
         while (path, gid) not in service.calls:
             await asyncio.sleep(0.005)

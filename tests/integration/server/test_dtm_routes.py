@@ -1,4 +1,7 @@
-"""The routes beside the hot ones, with dtm's statuses and bodies (recorded from dtm 1.19)."""
+"""The routes beside prepare, submit and abort, with dtm's statuses and bodies.
+
+They were recorded from dtm 1.19.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whatever comes, the answer is valid HTTP, the server lives on, and nothing reaches the coordinator but messages."""
+"""Any input at all: the answer is valid HTTP, and the server lives on.
+
+Only messages reach the coordinator.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ requests = st.dictionaries(fields, json_values, max_size=8).map(
 
 
 class _Statuses:
-    """Reads responses and fails on anything that is not HTTP."""
+    """A reader of responses that fails on anything that is not HTTP."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []

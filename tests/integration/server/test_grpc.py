@@ -1,4 +1,7 @@
-"""The gRPC port as dtm's clients meet it: a whole server, a real channel, every way a request can be refused."""
+"""The gRPC port as dtm's clients use it.
+
+A whole server and a real channel meet every way in which a request can be refused.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ Code = grpc.StatusCode
 
 
 class Refused(Exception):
-    """How a call ended that did not end well."""
+    """The end of a call that did not end well."""
 
     def __init__(self, error: grpc.aio.AioRpcError) -> None:
         self.code = error.code()
@@ -56,7 +59,7 @@ class Dtm:
         self.metadata: dict[str, str] = {}
 
     async def raw(self, name: str, body: bytes) -> bytes:
-        """One call; the trailing metadata is kept."""
+        """Make one call; the trailing metadata is kept."""
         call = method(self.channel, f"/dtmgimp.Dtm/{name}")(body, timeout=20)
         try:
             reply: bytes = await call
@@ -66,18 +69,18 @@ class Dtm:
         return reply
 
     async def ask(self, method: str, **fields: Any) -> bytes:
-        """One request about a message."""
+        """Make one request about a message."""
         return await self.raw(method, encode_request(Request(**{"trans_type": "msg"} | fields)))
 
     async def refused(self, method: str, **fields: Any) -> Refused:
-        """The refusal of a request that must be refused."""
+        """Return the refusal of a request that must be refused."""
         with pytest.raises(Refused) as caught:
             await self.ask(method, **fields)
         return caught.value
 
 
 def method(channel: grpc.aio.Channel, path: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
-    """A method of bytes."""
+    """Return a method that takes and returns bytes."""
     raw: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path)
     return raw
 
@@ -169,7 +172,7 @@ async def test_new_gids_differ(dtm: Dtm) -> None:
     assert first != second
 
 
-# what was done before, what is asked now, the state that the answer names, dtm's text
+# the requests before, the request now, the state that the answer names, dtm's text
 CONFLICTS = [
     ("Submit", "Prepare", "submitted", "current status 'submitted', cannot prepare. FAILURE"),
     ("Submit", "Abort", "submitted", "trans type: 'msg' current status 'submitted', cannot abort. FAILURE"),
@@ -241,7 +244,7 @@ async def test_broken_protobuf_is_refused_in_words(dtm: Dtm, method: str, body: 
 async def test_a_message_far_beyond_the_limit_is_not_even_read(dtm: Dtm) -> None:
     refused = await dtm.refused("Submit", **message("g", payloads=[b"x" * (9 << 20)]))
     assert refused.code is Code.RESOURCE_EXHAUSTED
-    await dtm.raw("NewGid", b"")  # the connection, and the server, go on
+    await dtm.raw("NewGid", b"")  # the connection, and the server, continue
 
 
 @pytest.mark.parametrize("path", ["/dtmgimp.Dtm/Nosuch", "/busi.Busi/TransIn", "/x"])
@@ -330,7 +333,7 @@ async def test_a_client_that_gives_up_leaves_its_request_to_the_coordinator(
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    coordinator.release("g")  # nobody hears it, and nothing breaks
+    coordinator.release("g")  # the caller has gone, and nothing breaks
     assert coordinator.heard == [("submit", "g")]
 
 
@@ -340,11 +343,11 @@ async def test_a_deadline_leaves_the_request_to_the_coordinator(
     coordinator, _, dtm = pretended
     coordinator.holds = True
     raw = encode_request(Request(trans_type="msg", **message("g")))
-    while not coordinator.held:  # a machine that is busy may take longer than the deadline to hear of it
+    while not coordinator.held:  # a busy machine may need longer than the deadline to receive it
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await method(dtm.channel, "/dtmgimp.Dtm/Submit")(raw, timeout=0.2)
         assert caught.value.code() is Code.DEADLINE_EXCEEDED
-    coordinator.release("g")  # nobody hears it, and nothing breaks
+    coordinator.release("g")  # the caller has gone, and nothing breaks
     assert set(coordinator.heard) == {("submit", "g")}
 
 

@@ -1,4 +1,7 @@
-"""The gRPC port's own life: its addresses, tracing on one connection, watchers and callers when it goes away."""
+"""The gRPC port's own life.
+
+The tests cover its addresses, tracing on one connection, and watchers and callers when the server leaves.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,7 @@ async def test_draining_waits_no_longer_than_it_is_given(api: Api) -> None:
         await api.api.stop()
         with pytest.raises(Exception, match="UNAVAILABLE"):
             await call
-    api.coordinator.release("g")  # nobody hears it, and nothing breaks
+    api.coordinator.release("g")  # the caller has gone, and nothing breaks
 
 
 async def test_what_is_refused_at_the_door_is_counted(api: Api) -> None:

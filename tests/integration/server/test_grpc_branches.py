@@ -1,4 +1,7 @@
-"""gRPC branches and check-backs: a whole server calls a real gRPC service, happy path and every way it can fail."""
+"""gRPC branches and check-backs: a whole server calls a real gRPC service.
+
+The tests show the usual case and every way in which it can fail.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ Behaviour = Callable[[bytes, Context], Awaitable[bytes]]
 
 
 class Heard:
-    """One call as it came."""
+    """One call as it arrived."""
 
     def __init__(self, method: str, body: bytes, context: Context) -> None:
         self.method = method
@@ -40,7 +43,10 @@ class Heard:
 
 
 class Bank(grpc.GenericRpcHandler):
-    """A service of raw bytes: any method, answered as the test says; the last behaviour is repeated."""
+    """A service of raw bytes: any method, answered as the test sets it.
+
+    The last behaviour is repeated.
+    """
 
     def __init__(self) -> None:
         self.calls: list[Heard] = []
@@ -158,7 +164,7 @@ async def test_a_message_over_http_may_have_grpc_branches(server: Running, bank:
     assert bank.calls[0].body == b"{}"
 
 
-# how the service behaves, what is recorded: status, result, the beginning of the error
+# the service's behaviour; the record: status, result, the beginning of the error
 FAILURES: list[tuple[Behaviour, int, str, str]] = [
     (fail(Code.ABORTED, "FAILURE"), 409, "failed", "gRPC ABORTED: FAILURE"),
     (fail(Code.ABORTED, "ONGOING"), 425, "ongoing", "gRPC ABORTED: ONGOING"),
@@ -202,7 +208,7 @@ async def test_a_hanging_service_is_left_after_the_messages_own_timeout(server: 
     assert (view.log[0].status, view.log[0].result) == (0, "error")
     assert view.log[0].error.startswith("gRPC DEADLINE_EXCEEDED")
     assert 100 <= view.log[0].latency_ms < 20_000
-    async with asyncio.timeout(20):  # a busy machine may take longer than that to hear of a call, or to begin with it
+    async with asyncio.timeout(20):  # a busy machine may need longer to receive a call, or to begin with it
         while not any(call.time_left_s for call in bank.calls):
             await asyncio.sleep(0.01)
     # gRPC converts the deadline between two clocks, which may add some microseconds.

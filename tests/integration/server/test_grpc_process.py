@@ -1,4 +1,7 @@
-"""The gRPC port of a real process: the ready line, the drain on SIGTERM, what a crash leaves; what is not loaded."""
+"""The gRPC port of a real process.
+
+The tests cover the ready line, the drain on SIGTERM, the state after a crash, and the modules that are not loaded.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ async def _taken(dtm: Dtm) -> bool:
     try:
         await dtm.raw("NewGid", b"")
     except Refused as refused:
-        # One that arrives in the very moment is cancelled by gRPC; the next finds nobody listening.
+        # gRPC cancels a call that arrives in the very moment; the next call finds no listener.
         return refused.code is not Code.UNAVAILABLE
     return True
 

@@ -1,4 +1,7 @@
-"""Clients that are slow, huge, many, wrong or gone: each is bounded, each gets HTTP's answer, others are served."""
+"""Clients that are slow, huge, many, wrong or gone.
+
+Each is bounded, each gets HTTP's answer, and others are served.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ PATIENT_S = 60.0
 
 
 def _quick(**changed: float) -> Timeouts:
-    """Every timeout out of the way but those named."""
+    """Return long timeouts, except for those named."""
     patient: dict[str, Any] = dict.fromkeys(("head_s", "body_s", "idle_s", "write_s", "linger_s"), PATIENT_S)
     return Timeouts(**(patient | changed))
 
@@ -304,7 +307,10 @@ async def test_a_fault_in_a_cold_route_is_500_without_a_trace(wire: Wire, monkey
 
 
 def _told_of_a_fault(response: Response) -> None:
-    """Nothing of its insides, and what to do: whether the request took effect, nobody knows."""
+    """Assert that the answer names a remedy, and nothing of the server's insides.
+
+    Whether the request took effect is unknown.
+    """
     assert response.status == 500
     assert b"secret" not in response.body
     assert b"Traceback" not in response.body
@@ -313,7 +319,7 @@ def _told_of_a_fault(response: Response) -> None:
 
 
 async def _is_cut_off_while_sending(client: Client, piece: bytes) -> bool:
-    """Send for ever; whether the server ends that."""
+    """Send for ever; return True when the server ends that."""
     try:
         async with asyncio.timeout(20):
             while True:
@@ -326,7 +332,7 @@ async def _is_cut_off_while_sending(client: Client, piece: bytes) -> bool:
 
 
 async def _drip(client: Client, drop: bytes) -> None:
-    """A slow-loris: always a little more, never the end."""
+    """Send always a little more and never the end, like a slow-loris."""
     try:
         while True:
             await client.send(drop)
@@ -353,7 +359,7 @@ async def test_what_follows_a_head_that_was_refused_is_not_refused_again(
         while not wire.listener.connections:
             await asyncio.sleep(0)
 
-    # In one read, which a socket does not promise.
+    # All in one read, which a socket does not promise.
     head = method + b" HTTP/1.1\r\nHost: a\r\nX: " + b"y" * REQUEST_HEADER_BYTES_MAX.value + b"\r\n"
     wire.connection().data_received(head + rest)
 

@@ -1,4 +1,7 @@
-"""The JSON-RPC endpoint as dtm's clients meet it, and JSON-RPC branches, against a whole server over sockets."""
+"""The JSON-RPC endpoint as dtm's clients use it, and JSON-RPC branches.
+
+A whole server runs over sockets.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,10 @@ def _message(gid: str, url: str = "http://127.0.0.1:1/nobody", **fields: Any) ->
 
 
 class RpcService:
-    """A JSON-RPC service: answers each method with what the test has put there, in turn; the last is repeated."""
+    """A JSON-RPC service that answers each method with the test's answers in turn.
+
+    The last one is repeated.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, list[Any]] = {}

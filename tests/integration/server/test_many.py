@@ -1,4 +1,7 @@
-"""`prepare-many` and `submit-many`: each message has an outcome of its own, and nothing is begun by a submit."""
+"""`prepare-many` and `submit-many`: each message has an outcome of its own.
+
+A submit begins nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ def coordinator() -> Iterator[InProcessCoordinator]:
 
 
 def ask(coordinator: InProcessCoordinator, what: str, body: Any) -> tuple[int, list[tuple[str, str]]]:
-    """The status, and code and state of each message; of a refusal its code and what it says."""
+    """Return the status, and code and state of each message.
+
+    For a refusal, return its status, code and message.
+    """
     request = urllib.request.Request(f"{coordinator.url}/api/twophase/{what}-many", msgspec.json.encode(body))
     try:
         with urllib.request.urlopen(request, timeout=20) as answer:

@@ -1,4 +1,7 @@
-"""`twophase messages` and `twophase explain` against a real server process, as an operator types them."""
+"""`twophase messages` and `twophase explain` against a real server process.
+
+The commands run as an operator types them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ runner = CliRunner()
 
 
 class Terminal:
-    """A server, what its messages call, and somebody at a terminal."""
+    """A server, the service that its messages call, and an operator at a terminal."""
 
     def __init__(self, server: ServerProcess, branch: BranchService) -> None:
         self.server = server
@@ -28,13 +31,13 @@ class Terminal:
         self.url = f"http://127.0.0.1:{server.port}"
 
     async def type(self, *words: str, answer: str = "", code: int = 0) -> str:
-        """What a command prints."""
+        """Return the output of a command."""
         result = await asyncio.to_thread(runner.invoke, app, [*words, "--server", self.url], input=answer)
         assert result.exit_code == code, f"{result.exit_code}: {result.output}"
         return result.output
 
     async def submit(self, gid: str, path: str = "/down") -> None:
-        """A submitted message whose branch has been called once."""
+        """Submit a message, and wait until its branch has been called once."""
         steps = [{"action": self.branch.url(path)}]
         check = self.branch.url("/check")
         response = await self.server.post("submit", gid=gid, steps=steps, payloads=["{}"], query_prepared=check)
@@ -47,7 +50,7 @@ class Terminal:
         await self.server.post("prepare", gid=gid, steps=steps, payloads=["{}"], query_prepared=check)
 
     async def until_told(self, gid: str, text: str) -> str:
-        """Poll until an explanation says this."""
+        """Poll until an explanation contains this text."""
         async with asyncio.timeout(60):
             while text not in (told := await self.type("explain", gid)):
                 await asyncio.sleep(0.05)
@@ -328,7 +331,7 @@ async def test_what_is_no_twophase_server_is_told_in_a_sentence() -> None:
         return result.output
 
     async def begin_as_grpc(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")  # what is closed with something unread resets the connection
+        await reader.readuntil(b"\r\n\r\n")  # closing with something unread would reset the connection
         writer.write(b"\x00\x00\x18\x04\x00\x00\x00\x00\x00")
         writer.close()
 

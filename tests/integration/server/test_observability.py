@@ -1,4 +1,7 @@
-"""What an operator sees of the real process: metrics with real numbers, and log lines that give nothing away."""
+"""The view of an operator on the real process.
+
+Metrics carry real numbers, and log lines give nothing away.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ SECRET = "hunter2-and-a-card-number"
 
 
 async def _scrape(server: ServerProcess) -> dict[str, float]:
-    """Every sample of ours, as `name{label=value}` without the quotes."""
+    """Return every sample of twophase's, as `name{label=value}` without the quotes."""
     text = (await server.ask(get("/metrics"))).body.decode()
     return {
         f"{sample.name}{{{','.join(f'{name}={value}' for name, value in sorted(sample.labels.items()))}}}": sample.value

@@ -1,4 +1,7 @@
-"""What operators ask of a real server over a socket: dtm's requests with dtm's answers, and ours."""
+"""The requests of operators to a real server over a socket.
+
+dtm's requests get dtm's answers; twophase's own get their own.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ SUCCESS = b'{"dtm_result":"SUCCESS"}'
 
 
 class Api:
-    """A server, what its messages call, and a client."""
+    """A server, the service that its messages call, and a client."""
 
     def __init__(self, server: Running, branch: BranchService) -> None:
         self.server = server
@@ -44,7 +47,7 @@ class Api:
         return await self.ask(post(path, json.dumps(body).encode()))
 
     async def say(self, what: str, gid: str, *, path: str = "/in", **more: Any) -> Response:
-        """A prepare or submit with one branch."""
+        """Post a prepare or submit with one branch."""
         steps = [{"action": self.branch.url(path)}]
         check = {"query_prepared": self.branch.url("/check")}
         return await self.post(
@@ -52,7 +55,7 @@ class Api:
         )
 
     async def finished(self, *gids: str) -> None:
-        """Delivered messages, one after the other."""
+        """Deliver messages, one after the other."""
         for gid in gids:
             await self.say("submit", gid)
             await self.server.until(gid, State.SUCCEEDED)

@@ -1,4 +1,7 @@
-"""Answers leave in the order the requests came, whatever is ready first; every request gets exactly one."""
+"""Answers leave in the order of the requests, whichever is ready first.
+
+Every request gets exactly one.
+"""
 
 from __future__ import annotations
 

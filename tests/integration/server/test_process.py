@@ -95,7 +95,7 @@ async def test_a_misspelt_setting_is_told_with_the_one_that_is_meant_and_no_fate
 
 
 async def _on_a_terminal(folder: Path, log_format: str) -> list[str]:
-    """Everything that a server prints on a terminal from its start to its end."""
+    """Return everything that a server prints on a terminal from its start to its end."""
     ours, its = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TWOPHASE_")}
     process = await asyncio.create_subprocess_exec(
@@ -360,7 +360,7 @@ async def test_ten_thousand_idle_connections_are_bounded_and_harm_nobody(tmp_pat
             for _ in range(count - 2):
                 sockets.append(socket.create_connection(("127.0.0.1", server.port)))
                 if len(sockets) % 100 == 0:
-                    # The server accepts while the test makes connections, or the kernel's queue would overflow.
+                    # The server accepts while the test makes connections; otherwise the kernel's queue would overflow.
                     assert (await server.ask(get("/api/ping", "Connection: close"))).status == 200
             async with asyncio.timeout(20):
                 while f"twophase_connections {count - 1}.0" not in await _metrics(server):

@@ -1,4 +1,7 @@
-"""The protocol as a client of the real process sees it: the lifecycle's table, and what a message may ask for."""
+"""The protocol as a client of the real process sees it.
+
+The tests cover the lifecycle's table and the options that a message may ask for.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import pytest
 from tests.integration.server.process import BranchService, ServerProcess, branch_service, serving
 from twophase.core.gid import RANDOM_BYTES, make_gid
 
-# What was done to a gid before; what is asked now; the status and the state that the answer names.
+# The requests for a gid before; the request now; the status and the state that the answer names.
 TABLE: list[tuple[str, str, int, str]] = [
     ("", "prepare", 200, ""),
     ("", "submit", 200, ""),
@@ -39,7 +42,7 @@ def _steps(url: str) -> dict[str, Any]:
 
 
 async def _ask_in_turn(server: ServerProcess, gid: str, requests: Sequence[str], message: dict[str, Any]) -> Any:
-    """Make these requests; the last answer."""
+    """Make these requests; return the last answer."""
     for request in requests:
         response = await server.post(request, gid=gid, **message)
     return response
@@ -78,7 +81,10 @@ async def test_a_succeeded_message_refuses_everything_and_stays(tmp_path: Path) 
 
 
 async def test_a_forgotten_gid_gets_no_second_life(tmp_path: Path) -> None:
-    """What was purged from history would be decided or delivered anew (correctness rule 15)."""
+    """A message purged from history would be decided or delivered anew.
+
+    Correctness rule 15 forbids that.
+    """
     now_ms = time.time_ns() // 1_000_000
     old, young = (make_gid(born_ms, bytes(RANDOM_BYTES)) for born_ms in (now_ms - 7_200_000, now_ms))
     async with serving(tmp_path) as server:
@@ -99,7 +105,10 @@ async def test_a_forgotten_gid_gets_no_second_life(tmp_path: Path) -> None:
 
 
 async def test_a_messages_own_times_and_headers_reach_its_branch(tmp_path: Path) -> None:
-    """The first call hangs beyond `request_timeout`; the second comes after `retry_interval`, not after an hour."""
+    """The first call hangs beyond `request_timeout`.
+
+    The second comes after `retry_interval`, not after an hour.
+    """
     async with (
         branch_service() as service,
         serving(tmp_path, "--set", "request_timeout_ms=3600000", "--set", "retry_first_ms=3600000",
@@ -120,7 +129,7 @@ async def test_a_delay_survives_the_check_back(tmp_path: Path) -> None:
         began_s = time.monotonic()
         assert (await server.post("prepare", gid="g", **asked, **_steps(service.url("/in")))).status == 200
         await service.until_called("/check", "g")
-        service.open.clear()  # so that it stays submitted, however late that is looked at
+        service.open.clear()  # so that it stays submitted, however late the test looks
         await server.until_state("g", "submitted")
         service.open.set()
         await service.until_called("/in", "g")

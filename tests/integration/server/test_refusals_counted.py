@@ -1,4 +1,4 @@
-"""Whatever door refuses a request, `twophase_refused_total` counts it, once."""
+"""Whichever API refuses a request, `twophase_refused_total` counts it, once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _post(path: str, body: object) -> bytes:
     return post(path, msgspec.json.encode(body))
 
 
-# door, request, code
+# API, request, code
 REFUSED = [
     ("prepare", _post("/api/dtmsvr/prepare", ODD), "TP-1000"),
     ("json-rpc", _post("/api/json-rpc", {"jsonrpc": "2.0", "id": "1", "method": "submit", "params": ODD}), "TP-1000"),

@@ -1,4 +1,7 @@
-"""Names that belong to the coordinator, in addresses and headers: every door refuses them, and stores nothing."""
+"""Names that belong to the coordinator, in addresses and headers.
+
+Every API refuses them, and stores nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Retention through the whole server: the wire, the store, the metrics, and a clock that the test owns."""
+"""Retention through the whole server.
+
+The wire, the store, the metrics, and a clock that the test owns take part.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class _Branch(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the base class names it so
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -67,7 +70,7 @@ def message(coordinator: InProcessCoordinator, branch: Any) -> Message:
 
 
 def again(coordinator: InProcessCoordinator, gid: str, branch: Any) -> Message:
-    """The same message, said by somebody who does not know that it was said."""
+    """Return the same message, by a producer that does not know of the first one."""
     return Message(coordinator.url, gid=gid).add(branch.url, {"amount": 1})
 
 
@@ -115,7 +118,7 @@ def test_a_branch_call_tells_the_oldest_unfinished_time(branch: Any) -> None:
     ends_s = time.monotonic() + 60
     with InProcessCoordinator() as coordinator:
         before_ms = coordinator.clock.now_ms()
-        # The store is asked for it in the background: the first calls after a start may be earlier.
+        # The store is asked for it in the background: the first calls after a start may come earlier.
         while not branch.seen or "x-twophase-oldest" not in branch.seen[-1]:
             assert time.monotonic() < ends_s, "calls tell it soon"
             submitted = message(coordinator, branch)

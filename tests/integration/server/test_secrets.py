@@ -1,4 +1,7 @@
-"""The log of a real server after everything has gone wrong: no payload, no header's value, no password, no query."""
+"""The log of a real server after everything has failed.
+
+It holds no payload, no header's value, no password and no query.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,17 @@ SECRETS = {
 
 
 class Echo:
-    """A service that answers 500 and repeats what it was told: the payload, the headers, and words of its own."""
+    """A service that answers 500 and repeats its request.
+
+    The answer holds the payload, the headers, and a text of its own.
+    """
 
     def __init__(self) -> None:
         self.calls = 0
         self.port = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A server that ends may hang up before it has asked.
+        # A server that ends may close its connection before the request.
         with contextlib.closing(writer), contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             head = await reader.readuntil(b"\r\n\r\n")
             declared = head.lower().partition(b"content-length:")[2].split()
@@ -61,7 +67,7 @@ async def echo() -> AsyncIterator[Echo]:
 
 
 async def _all_is_said(server: ServerProcess) -> bool:
-    """Both messages were given up, and the webhook was not reached."""
+    """Return True when both messages were given up, and the webhook was not reached."""
     seen = await _scrape(server)
     return seen["twophase_parked_total{}"] == 2 and seen.get("twophase_alerts_total{result=failed}", 0) >= 1
 

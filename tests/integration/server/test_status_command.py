@@ -24,7 +24,10 @@ runner = CliRunner()
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[ServerProcess]:
-    """A server with two prepared messages, one submitted one that fails, and one parked."""
+    """A server with four messages.
+
+    Two are prepared, one is submitted and fails, and one is parked.
+    """
     async with branch_service() as branch, serving(tmp_path, *WAITS) as made:
         branch.answers["/down"] = 500
         for what, gid in (("prepare", "p1"), ("prepare", "p2"), ("submit", "s1")):

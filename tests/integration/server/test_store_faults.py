@@ -1,4 +1,7 @@
-"""A store that cannot be used: the process says so in words, ends with its code, and nothing acknowledged is lost."""
+"""A store that cannot be used.
+
+The process reports it in words and ends with its code; nothing acknowledged is lost.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def _refused(folder: Path) -> str:
-    """Start a server that must end by itself because of its store; what it told the person who started it."""
+    """Start a server that must end by itself because of its store.
+
+    Returns the line that it printed for the person who started it.
+    """
     server = await ServerProcess.spawn("--port", "0", cwd=folder)
     try:
         code, errors = await server.ended()

@@ -1,4 +1,7 @@
-"""A strict server: no word in an answer decides anything, and nothing is prepared that it could not ask about."""
+"""A strict server: no word in an answer decides anything.
+
+It prepares nothing that it could not check back.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ CHECK_DUE_MS = 35_064
 
 
 class Speaker:
-    """Answers each path with the status and body that the test has put there."""
+    """A service that answers each path with the test's status and body."""
 
     def __init__(self) -> None:
         self.answers: dict[str, tuple[int, bytes]] = {}

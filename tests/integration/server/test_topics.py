@@ -1,4 +1,7 @@
-"""Topics at every door: dtm's requests answered as dtm answers them (recorded from 1.19), ours, gRPC, real calls."""
+"""Topics in every API: dtm's, twophase's own, gRPC, with real calls.
+
+dtm's requests get dtm's answers (recorded from 1.19).
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ async def service() -> AsyncIterator[BranchService]:
 
 
 async def _said(http: httpx.AsyncClient, path: str, method: str = "GET") -> tuple[int, str]:
-    """Status, and what dtm's body holds: ours has more beside a message."""
+    """Return the status and the text of dtm's body; twophase's has more fields."""
     answer = await http.request(method, f"{DTM}/{path}")
     body = answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
     return answer.status_code, body["message"] if isinstance(body, dict) and "message" in body else answer.text

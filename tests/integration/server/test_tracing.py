@@ -1,4 +1,7 @@
-"""The trace of a request is found again in every call of its message: three APIs, three kinds of calls."""
+"""Each call of a message carries the trace of its request.
+
+Three APIs and three kinds of calls are tried.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,10 @@ async def test_grpc_metadata_goes_on_as_grpc_metadata(tmp_path: Path) -> None:
 
 
 async def test_a_stored_header_that_no_call_can_carry_keeps_nobody_waiting(tmp_path: Path) -> None:
-    """Earlier versions took it; then neither a branch nor a check-back could be called, ever."""
+    """Earlier versions accepted such a header.
+
+    Then neither a branch nor a check-back could ever be called.
+    """
     options = Options(headers=(("Keep-Alive", "timeout=5"), ("X-Tenant", "7")), trace=(("proxy-connection", "close"),))
     async with branch_service() as service, running(tmp_path) as server:
         stored = Message("g", (Branch(service.url("/in")),), service.url("/check"), options)

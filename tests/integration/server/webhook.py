@@ -1,4 +1,7 @@
-"""A webhook that takes alerts, refuses them or hangs, and branches that fail until the test lets them succeed."""
+"""A webhook that takes alerts, refuses them or hangs.
+
+Beside it stand branches that fail until the test lets them succeed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ import msgspec
 
 
 class Sink:
-    """Takes alerts by POST; answers with `status`, or never while it `hangs`."""
+    """A webhook that takes alerts by POST.
+
+    It answers `status`, or never while it `hangs`.
+    """
 
     def __init__(self) -> None:
         self.status = 200
@@ -26,7 +32,7 @@ class Sink:
         return f"http://{login}127.0.0.1:{self.port}/services/T0/path-secret?token=query-secret"
 
     async def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Wait for an alert of which this is true."""
+        """Wait for an alert for which this holds."""
         async with asyncio.timeout(60):
             while True:
                 found = next((alert for alert in self.alerts if holds(alert)), None)
@@ -56,7 +62,7 @@ class Sink:
 
 @contextlib.asynccontextmanager
 async def sink() -> AsyncIterator[Sink]:
-    """A webhook for one test."""
+    """Run a webhook for one test."""
     one = Sink()
     server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
     one.port = server.sockets[0].getsockname()[1]

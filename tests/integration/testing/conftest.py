@@ -21,6 +21,6 @@ def bank(request: pytest.FixtureRequest, banks: dict[str, Bank]) -> Bank:
 
 @pytest.fixture
 def coordinator() -> Iterator[RecordingCoordinator]:
-    """One that answers 200 to everything."""
+    """A coordinator that answers 200 to every request."""
     with RecordingCoordinator().running() as running:
         yield running

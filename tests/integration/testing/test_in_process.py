@@ -1,4 +1,7 @@
-"""What users of twophase test with: a coordinator in their own process, and time in their own hands."""
+"""The test tools for users of twophase.
+
+They have a coordinator in their own process, and move its time.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class _Branch(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

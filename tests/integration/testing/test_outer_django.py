@@ -1,4 +1,7 @@
-"""Tests inside one transaction that is rolled back: Django's TestCase, on an alias."""
+"""Tests inside one transaction that is rolled back: Django's TestCase.
+
+The engine is an alias.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,7 @@ class Orders(TestCase):
             open_transaction("bank")
 
     def question(self) -> dict[str, str]:
-        """What the coordinator asks; the address it was given names the database."""
+        """Return the coordinator's question; its address names the database."""
         name = self.coordinator.last("prepare")["query_prepared"].partition("barrier=")[2]
         return {"barrier": name, "branch_id": "00", "gid": self.message.gid, "op": "msg", "trans_type": "msg"}
 

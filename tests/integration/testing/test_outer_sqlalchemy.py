@@ -1,4 +1,7 @@
-"""Tests inside one transaction that is rolled back: SQLAlchemy's Connection, its engine, and Sessions on it."""
+"""Tests inside one transaction that is rolled back, with SQLAlchemy.
+
+The engine is its Connection, the Connection's engine, or a Session on it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ WAYS = ("engine", "connection", "session")
 
 @pytest.fixture
 def connection(bank: Bank) -> Iterator[Connection]:
-    """In the transaction of a test; what the test did is seen to be gone."""
+    """A connection in the transaction of a test.
+
+    Afterwards nothing of the test's work may be left.
+    """
     with bank.engine() as engine, engine.connect() as connection:
         transaction = connection.begin()
         with outer_transaction(connection):
@@ -43,7 +49,7 @@ def connection(bank: Bank) -> Iterator[Connection]:
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, connection: Connection) -> Any:
-    """What the application is given."""
+    """The engine that the application is given."""
     session = sessionmaker(bind=connection, join_transaction_mode="create_savepoint")
     made: dict[str, Callable[[], Any]] = {
         "engine": lambda: connection.engine,
@@ -242,7 +248,10 @@ def test_a_session_that_could_not_roll_back_alone_is_refused(
 def test_what_is_refused_in_production_is_refused_here(
     connection: Connection, coordinator: RecordingCoordinator
 ) -> None:
-    """A Session that has read, a savepoint of the application's, a transaction within another."""
+    """Three cases are refused.
+
+    They are a Session that has read, a savepoint of the application's, and a transaction within another.
+    """
     with Session(connection, join_transaction_mode="create_savepoint") as session:
         session.execute(text("select 1"))
         with pytest.raises(OpenTransaction), new_message(coordinator).transaction(session, check=CHECK):
