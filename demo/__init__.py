@@ -1,1 +1,4 @@
-"""`make demo`: money moves between two banks while their processes are killed, and Spark proves nothing was lost."""
+"""`make demo`: money moves between two banks while their processes are killed.
+
+In the end Spark proves that nothing was lost.
+"""

@@ -1,4 +1,4 @@
-"""Plays the demo: `python -m demo [--transfers N] [--keep] [--report FOLDER]`."""
+"""Play the demo: `python -m demo [--transfers N] [--keep] [--report FOLDER]`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _REVIVE_S = 3.0
 
 
 def main() -> int:
-    """Play, and say by the exit code whether every promise was kept: 0 yes, 1 no, 2 the demo could not go on."""
+    """Play, and return the exit code.
+
+    0: every promise was kept; 1: one was not; 2: the demo could not continue.
+    """
     options = _options()
     console = Console()
     if not console.is_terminal:

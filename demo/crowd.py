@@ -1,4 +1,4 @@
-"""Customers: a few hundred transfers, while somebody kills processes at random."""
+"""Customers: a few hundred transfers, while a thread kills processes at random."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _CUSTOMERS = 6
 
 
 class Crowd:
-    """Transfers until `wanted` of them were acknowledged as committed."""
+    """Customers who transfer money until `wanted` transfers are committed.
+
+    A transfer counts when its commit was acknowledged.
+    """
 
     def __init__(self, stage: Stage, wanted: int, on_told: Callable[[Counter[str]], None]) -> None:
         self._stage = stage

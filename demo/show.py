@@ -1,4 +1,4 @@
-"""What the audience sees: progress while it runs, one table, both ledgers."""
+"""The output for the audience: progress while it runs, one table, both ledgers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Show:
 
     @contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[tuple[Progress, TaskID]]:
-        """A progress bar, or a spinner when the total is not known."""
+        """Show a progress bar, or a spinner when the total is not known."""
         with Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -37,18 +37,18 @@ class Show:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """A spinner while something starts, and a line that says how long it took."""
+        """Show a spinner while something starts, and a line with the time it took."""
         started_s = time.monotonic()
         with self.console.status(f"{what} …"):
             yield
         self.say(f"{what}: {time.monotonic() - started_s:.1f} s")
 
     def say(self, text: str) -> None:
-        """A line, or several; never broken, so that what is printed can be pasted."""
+        """Print one or more lines; never broken, so that the output can be pasted."""
         self.console.print(text, soft_wrap=True)
 
     def story(self, scenes: list[Scene]) -> None:
-        """The table of cases."""
+        """Print the table of cases."""
         table = Table(title="What was killed, and what became of the message", title_justify="left")
         for heading in ("case", "killed", "the check-back said", "outcome", "resolved after", ""):
             table.add_column(heading, overflow="fold", justify="right" if heading == "resolved after" else "left")
@@ -64,7 +64,7 @@ class Show:
         self.console.print(table)
 
     def ledgers(self, stage: Stage) -> bool:
-        """Both banks' books side by side; whether no money was lost or made."""
+        """Print both banks' ledgers side by side; True when no money was lost or made."""
         a, b = stage.balances()
         [[out, out_sum]] = stage.rows(stage.bank_a_db, "select count(*), coalesce(sum(amount), 0) from transfer_out")
         [[came, came_sum]] = stage.rows(stage.bank_b_db, "select count(*), coalesce(sum(amount), 0) from ledger")
@@ -81,7 +81,7 @@ class Show:
 
 
 def crowd_note(told: Counter[str]) -> str:
-    """The other outcomes, in words; these customers ask again."""
+    """Return the other outcomes in words; these customers ask again."""
     others = [
         f"{count} {outcome.replace('_', ' ')}" for outcome, count in sorted(told.items()) if outcome != "committed"
     ]

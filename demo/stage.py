@@ -1,4 +1,7 @@
-"""The stage: a folder, three databases and three processes; and what their databases say."""
+"""The stage: a folder, three databases and three processes.
+
+It also reads the databases.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,12 @@ _SETTINGS = {
 
 
 class StageError(Exception):
-    """The demo itself could not go on."""
+    """An error: the demo itself could not continue."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """What a customer of bank A heard; an empty outcome when no answer came."""
+    """The answer to a customer of bank A; an empty outcome when no answer came."""
 
     gid: str
     outcome: str
@@ -41,7 +44,7 @@ class Told:
 
 
 class Stage:
-    """Everything that runs, and everything that is written down."""
+    """The processes and databases of the demo."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -72,15 +75,15 @@ class Stage:
 
     @property
     def services(self) -> tuple[processes.Service, ...]:
-        """All three, in the order in which they start."""
+        """All three services, in the order in which they start."""
         return (self.coordinator, self.bank_b, self.bank_a)
 
     def start(self) -> None:
-        """Start whatever does not run."""
+        """Start every process that does not run."""
         processes.start_those_down(self.services)
 
     def stop(self) -> None:
-        """End everything."""
+        """End every process."""
         for service in self.services:
             service.stop()
 
@@ -101,21 +104,24 @@ class Stage:
             return Told("", "", "")
 
     def rows(self, database: Path, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """Read one of the databases, beside whoever writes it."""
+        """Read one of the databases, beside its writer."""
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=5)) as connection:
             return connection.execute(statement, parameters).fetchall()
 
     def unfinished(self) -> set[str]:
-        """Gids the coordinator has not finished."""
+        """Return the gids that the coordinator has not finished."""
         return {row[0] for row in self.rows(self.coordinator_db, "select gid from message")}
 
     def final(self, gid: str) -> tuple[str, str, int] | None:
-        """State, who decided, and when the message became final (ms since 1970); None when it is not."""
+        """Return a final message's state, decider and time of its end; else None.
+
+        The time is in ms since 1970.
+        """
         found = self.rows(self.coordinator_db, "select state, decided_by, finished_ms from history where gid = ?", gid)
         return (STATES[found[0][0]], found[0][1], found[0][2]) if found else None
 
     def answers(self, gid: str) -> list[str]:
-        """What check-backs without a verdict said, in order."""
+        """Return the results of check-backs without a verdict, in order."""
         return [
             row[0]
             for row in self.rows(
@@ -124,7 +130,7 @@ class Stage:
         ]
 
     def balances(self) -> tuple[int, int]:
-        """What accounts A and B hold."""
+        """Return the balances of accounts A and B."""
         [[a]], [[b]] = (self.rows(path, "select balance from account") for path in (self.bank_a_db, self.bank_b_db))
         return a, b
 

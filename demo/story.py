@@ -1,4 +1,7 @@
-"""The classic cases, one scene each: kill the right process at the right moment, then watch the message's fate."""
+"""The classic cases, one scene each.
+
+Kill the right process at the right moment, then watch the message's fate.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class _Customer:
 
 
 def scenes(stage: Stage) -> Iterator[tuple[str, Callable[[], Scene]]]:
-    """Every case: its name, and how to play it."""
+    """Yield every case: its name, and the function that plays it."""
     for case, play in (
         ("success", _success),
         ("crash after commit, before submit", _crash_after_commit),
@@ -102,7 +105,10 @@ def _coordinator_down(stage: Stage, case: str) -> Scene:
 
 
 def _die_at(stage: Stage, failpoint: str, transfer_id: str) -> tuple[str, int]:
-    """Let bank A die at a failpoint, start it again; the gid of the orphan and when its producer died."""
+    """Let bank A die at a failpoint, and start it again.
+
+    Returns the gid of the orphan and the time when its producer died.
+    """
     stage.bank_a.kill()
     stage.bank_a.start(failpoint=failpoint)
     before = stage.unfinished()
@@ -145,7 +151,7 @@ def _ending(stage: Stage, case: str, killed: str, gid: str, since_ms: int, expec
 
 
 def _spoken(answers: list[str]) -> str:
-    """Repeated answers counted, in order: `in progress ×3, committed`."""
+    """Return repeated answers counted, in order: `in progress ×3, committed`."""
     if not answers:
         return "not asked"
     runs: list[tuple[str, int]] = []

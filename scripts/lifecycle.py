@@ -1,7 +1,7 @@
-"""Writes docs/reference/lifecycle.md from the lifecycle table: the diagram and every cell.
+"""Write docs/reference/lifecycle.md: the diagram and every cell of the table.
 
-Without arguments it writes the page; `--check` only compares, and says how to write it (a test does that), so the
-page cannot disagree with the code. It looks at nothing but `twophase.core`.
+Without arguments it writes the page from the lifecycle table; `--check` only compares, and prints how to write it (a
+test does that), so the page cannot disagree with the code. It looks at nothing but `twophase.core`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ prepared until the branches have succeeded, or one has not.
 
 
 def diagram() -> str:
-    """The transitions that change a state, as a mermaid state diagram."""
+    """Return the transitions that change a state, as a mermaid state diagram."""
     lines = ["stateDiagram-v2"]
     for state in State:
         for event in Event:
@@ -106,7 +106,7 @@ def diagram() -> str:
 
 
 def table() -> str:
-    """Every cell, an event a row."""
+    """Return every cell, an event a row."""
     heads = ["event", *(_name(state) for state in State)]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for event in Event:
@@ -116,7 +116,7 @@ def table() -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     states = "\n".join(["| state | meaning |", "|---|---|", *(f"| {_name(one)} | {STATES[one]} |" for one in State)])
     return _HEAD.format(diagram=diagram(), states=states, table=table())
 

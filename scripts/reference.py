@@ -1,7 +1,8 @@
-"""Writes the tables of docs/reference that come from the code: settings, errors, limits, audit.
+"""Write the tables of docs/reference that come from the code.
 
-A page holds `<!-- generated: name -->` … `<!-- end -->`; what stands between is written here, the rest by people.
-`make docs` writes, `--check` only compares (a test does that), so no page can disagree with the code.
+They are settings, errors, limits, audit and more. A page holds `<!-- generated: name -->` … `<!-- end -->`; the part
+between them is written here, the rest by people. `make docs` writes, `--check` only compares (a test does that), so no
+page can disagree with the code.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL
 
 
 def error_classes() -> list[type[TwophaseError]]:
-    """Every error class, in the order of the codes."""
+    """Return every error class, in the order of the codes."""
 
     def below(cls: type[TwophaseError]) -> Iterator[type[TwophaseError]]:
         yield cls
@@ -50,7 +51,7 @@ def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def errors_table() -> str:
-    """Code, name, what happened, fate and remedy of every error."""
+    """Return code, name, what happened, fate and remedy of every error."""
     rows = [
         (
             f"`{cls.code}`",
@@ -65,7 +66,10 @@ def errors_table() -> str:
 
 
 def fates_table() -> str:
-    """What each fate means: the line below each member of the enum, which Python itself does not keep."""
+    """Return the meaning of each fate.
+
+    It is the text below each member of the enum, which Python itself does not keep.
+    """
     (enumeration,) = ast.parse(inspect.getsource(Fate)).body
     assert isinstance(enumeration, ast.ClassDef)
     rows = [
@@ -78,7 +82,7 @@ def fates_table() -> str:
 
 
 def limits_table() -> str:
-    """Every limit of the protocol."""
+    """Return every limit of the protocol."""
     return _table(
         ("Limit", "Value", "Unit", "Why"),
         [(limit.name, f"{limit.value:,}".replace(",", " "), limit.unit, limit.why) for limit in LIMITS],
@@ -86,47 +90,47 @@ def limits_table() -> str:
 
 
 def settings_table() -> str:
-    """Every setting of the server."""
+    """Return every setting of the server."""
     rows = [(f"`{one.name}`", f"`{one.variable}`", f"`{one.default}`", one.description) for one in describe()]
     return _table(("Setting", "Environment", "Default", "What it is"), rows)
 
 
 def audit_table() -> str:
-    """Every class of the audit."""
+    """Return every class of the audit."""
     rows = [(one.title, "yes" if one.violation else "no", one.what, one.remedy) for one in MEANINGS]
     return _table(("Class", "Breaks a promise", "What it means", "What to do"), rows)
 
 
 def failpoints_list() -> str:
-    """Every failpoint, by process."""
+    """Return every failpoint, by process."""
     return "".join(f"* `{name}`\n" for name in sorted(failpoint.NAMES))
 
 
 def clients_table() -> str:
-    """The published clients of dtm that the tests drive, and in what."""
+    """Return the published clients of dtm that the tests drive, and their languages."""
     return _table(("Language", "Package", "Version"), lanes.versions()) + "\n" + _table(*lanes.scenarios_table())
 
 
 def shared_table() -> str:
-    """Which clients the tests drive together on one barrier table."""
+    """Return the clients that the tests drive together on one barrier table."""
     return _table(*lanes.shared_table())
 
 
 def source_options_table() -> str:
-    """Every option of the Spark source."""
+    """Return every option of the Spark source."""
     rows = [(f"`{one.name}`", one.fits.value, one.default, one.meaning) for one in OPTIONS]
     return _table(("Option", "For", "Default", "What it does"), rows)
 
 
 def sink_options_table() -> str:
-    """Every option of the Spark sink."""
+    """Return every option of the Spark sink."""
     fits = {Fits.ANY: "any", Fits.BATCH: "write"}
     rows = [(f"`{one.name}`", fits[one.fits], one.default, one.meaning) for one in SINK_OPTIONS]
     return _table(("Option", "For", "Default", "What it does"), rows)
 
 
 def source_columns_table() -> str:
-    """Every column of the Spark source's tables."""
+    """Return every column of the Spark source's tables."""
 
     def listed(columns: Sequence[Column]) -> str:
         fields = from_arrow_schema(arrow_schema(tuple(columns))).fields
@@ -137,13 +141,13 @@ def source_columns_table() -> str:
 
 
 def compatibility_table() -> str:
-    """Where ours answers otherwise than dtm, request by request."""
+    """Return the requests that twophase answers otherwise than dtm."""
     rows = [(one.what, one.dtm, one.ours, one.why) for one in differences.PARTICULAR]
     return _table(("Request", "dtm", "twophase", "Why"), rows)
 
 
 def compatibility_list() -> str:
-    """What is different everywhere."""
+    """Return the differences that hold everywhere."""
     return _table(("What", "Why"), differences.GENERAL)
 
 
@@ -165,12 +169,15 @@ GENERATORS = {
 
 
 def renewed(page: str) -> str:
-    """The page with every generated block as the code now says."""
+    """Return the page with every generated block as the code now has it."""
     return _BLOCK.sub(lambda match: match[1] + GENERATORS[match[2]]() + match[3], page)
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages, or with --check name those that are out of date; 1 when there are any."""
+    """Write the pages, or with --check name those that are out of date.
+
+    Returns 1 when there are any.
+    """
     stale = []
     for path in sorted(REFERENCE.glob("*.md")):
         page = path.read_text()

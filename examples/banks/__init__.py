@@ -1,1 +1,4 @@
-"""Two banks and a coordinator as real processes: the example that the demo and the crash tests share."""
+"""Two banks and a coordinator as real processes.
+
+The demo and the crash tests share this example.
+"""

@@ -1,4 +1,6 @@
-"""Bank A, the producer: debits an account, and bank B must credit one: both or neither.
+"""Bank A, the producer: it debits an account, and bank B must credit one.
+
+Both happen or neither.
 
     BANK_DATABASE=sqlite:///a.db COORDINATOR=http://127.0.0.1:36789 OWN_URL=http://127.0.0.1:8001 \\
     BANK_B=http://127.0.0.1:8002 python -m examples.banks.serve examples.banks.bank_a:app
@@ -31,7 +33,10 @@ _before_begin = threading.local()
 
 @event.listens_for(engine, "engine_connect")
 def _think(*_: object) -> None:
-    """A thread that was told to wait does so once, when it takes a connection for its local transaction."""
+    """Wait once, if this thread has a time to wait.
+
+    It waits when it takes a connection for its local transaction.
+    """
     hold_s, _before_begin.hold_s = getattr(_before_begin, "hold_s", 0.0), 0.0
     time.sleep(hold_s)
 
@@ -46,9 +51,12 @@ class Transfer(BaseModel):
     transfer_id: str
     amount: int = Field(gt=0)
     hold_s: float = 0.0
-    """Keep the local transaction open that long: somebody thinks before committing."""
+    """Keep the local transaction open that long, as if a person thinks before commit."""
     hold_before_begin_s: float = 0.0
-    """Wait that long between prepare and the local transaction (once the engine has been used before)."""
+    """Wait that long between prepare and the local transaction.
+
+    The engine must have been used before.
+    """
 
 
 class NotEnoughMoneyError(Exception):
@@ -83,6 +91,6 @@ def transfer(wish: Transfer) -> JSONResponse:
 
 @app.get("/balance")
 def balance() -> dict[str, int]:
-    """What account A holds."""
+    """Return the balance of account A."""
     with engine.connect() as connection:
         return {"A": connection.execute(select(account.c.balance)).scalar_one()}

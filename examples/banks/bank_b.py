@@ -42,6 +42,6 @@ def transfer_in(body: TransferIn, request: Request) -> Response:
 
 @app.get("/balance")
 def balance() -> dict[str, int]:
-    """What account B holds."""
+    """Return the balance of account B."""
     with engine.connect() as connection:
         return {"B": connection.execute(select(account.c.balance)).scalar_one()}

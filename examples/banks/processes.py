@@ -1,4 +1,7 @@
-"""Real processes that can be killed: start, wait until ready, SIGKILL, start again on the same port."""
+"""Real processes that can be killed.
+
+They are started, ready, killed by SIGKILL, and started again on the same port.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,11 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def keep_port() -> int:
-    """A port on loopback for a process of ours, which may end and start again there until this one ends.
+    """Keep a port on loopback for a process that this one starts.
 
-    It is bound, and not listened on: so nobody else is given it while the process is down, and the process, whose
-    server sets SO_REUSEADDR as servers do, may listen there all the same.
+    The process may end and start again there until this one ends. The port is bound, and not listened on: so no other
+    process gets it while that process is down, and the process, whose server sets SO_REUSEADDR as servers do, may
+    listen there all the same.
     """
     with socket.socket() as kept:
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -38,7 +42,10 @@ def _die_with_parent() -> None:
 
 
 class Service:
-    """One process of the example. Its own port survives restarts; its errors go to a file."""
+    """One process of the example.
+
+    Its own port survives restarts; its errors go to a file.
+    """
 
     def __init__(self, name: str, command: Sequence[str], environment: dict[str, str], folder: Path, port: int) -> None:
         self.name = name
@@ -50,7 +57,10 @@ class Service:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run_through(self, launcher: Sequence[str]) -> None:
-        """Let `launcher` run the module: `[python, -m, module, …]` becomes `[*launcher, module, …]`."""
+        """Let `launcher` run the module.
+
+        `[python, -m, module, …]` becomes `[*launcher, module, …]`.
+        """
         assert self._command[1] == "-m", "services are started as modules"
         self._command = [*launcher, *self._command[2:]]
 
@@ -101,16 +111,16 @@ class Service:
         raise RuntimeError(f"{self.name} did not get ready (exit code {code}):\n{self.log_end()}")
 
     def log_end(self) -> str:
-        """The last lines of its error output."""
+        """Return the last lines of its error output."""
         return "\n".join(self.log_lines()[-20:])
 
     def log_lines(self) -> list[str]:
-        """Its error output, all starts together."""
+        """Return its error output, all starts together."""
         return self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """True while the process runs."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -120,11 +130,11 @@ class Service:
         return self._process.pid
 
     def kill(self) -> None:
-        """SIGKILL, and reap. Nothing happens when it does not run."""
+        """Send SIGKILL, and reap. Nothing happens when the process does not run."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL after ten seconds."""
+        """Send SIGTERM, then SIGKILL after ten seconds."""
         self._end(signal.SIGTERM)
 
     def _end(self, signal_number: int) -> None:
@@ -142,7 +152,10 @@ class Service:
             process.stdout.close()
 
     def wait_killed(self, timeout_s: float) -> bool:
-        """Whether the process died by SIGKILL of its own within `timeout_s`; it is reaped then."""
+        """Wait for the process' own death by SIGKILL.
+
+        True when it came within `timeout_s`; the process is reaped then.
+        """
         process = self._process
         assert process is not None
         try:
@@ -156,7 +169,10 @@ class Service:
 
 
 def start_those_down(services: Sequence[Service]) -> None:
-    """Start, side by side, whatever does not run, and return when all are ready; raises as `Service.start` does."""
+    """Start, side by side, every service that does not run.
+
+    Returns when all are ready; raises as `Service.start` does.
+    """
     down = [service for service in services if not service.alive]
     for service in down:
         service.kill()

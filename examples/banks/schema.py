@@ -35,7 +35,7 @@ ledger = Table(
 
 
 def open_engine(url: str) -> Engine:
-    """An engine whose commits are durable when they return."""
+    """Return an engine whose commits are durable when they return."""
     if make_url(url).get_backend_name() != "sqlite":
         return create_engine(url, pool_size=24, max_overflow=8, pool_pre_ping=True)
     engine = create_engine(url, connect_args={"timeout": 5.0}, pool_size=24, max_overflow=8)

@@ -1,4 +1,7 @@
-"""Serve one of the banks: `python -m examples.banks.serve MODULE:APP PORT`; prints a line when it listens."""
+"""Serve one of the banks: `python -m examples.banks.serve MODULE:APP PORT`.
+
+It prints a line when it listens.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class _Server(uvicorn.Server):
 
 
 def main() -> None:
-    """Import the application, listen, serve until told to stop."""
+    """Import the application, listen, and serve until a signal."""
     module_name, _, attribute = sys.argv[1].partition(":")
     application = getattr(importlib.import_module(module_name), attribute)
     listener = socket.socket()

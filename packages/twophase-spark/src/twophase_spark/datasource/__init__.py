@@ -1,5 +1,5 @@
-"""`spark.read.format("twophase")` and `spark.readStream.format("twophase")`: a coordinator's tables as DataFrames.
+"""The source `twophase` of `spark.read` and `spark.readStream`.
 
-Also barrier and ledger tables of the business databases. `docs/reference/spark-source.md` lists tables, columns and
-options, and says what a read guarantees.
+It shows a coordinator's tables as DataFrames, also barrier and ledger tables of the business databases.
+`docs/reference/spark-source.md` lists tables, columns and options, and the guarantees of a read.
 """

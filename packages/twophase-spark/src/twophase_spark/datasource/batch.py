@@ -1,4 +1,7 @@
-"""`spark.read.format("twophase")`: planned once on the driver, read by tasks, each in one snapshot."""
+"""The reader behind `spark.read.format("twophase")`.
+
+The read is planned once on the driver, and done by tasks, each in one snapshot.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,20 @@ from twophase_spark.datasource.partitions.reading import read_part
 
 
 class BatchReader(DataSourceReader):
-    """Reads one table. `pushFilters` is left alone on purpose: see `wanted`."""
+    """Reads one table. `pushFilters` is not implemented on purpose: see `wanted`."""
 
     def __init__(self, wanted: ReadOptions, schema: StructType) -> None:
-        """Take the options and the columns."""
+        """Keep the options and the columns."""
         self._wanted = wanted
         self._schema = schema
         target_of(wanted, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One part a task; Spark asks for at least one."""
+        """Return one part a task; Spark asks for at least one."""
         return list(plan(self._wanted)) or [Part()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one part."""
+        """Yield the rows of one part."""
         assert isinstance(partition, Part), "Spark hands back what was planned"
         if not partition.ranges:
             return

@@ -1,7 +1,7 @@
-"""One cut over several tables: whatever is read with it is as of one moment, however many jobs read it.
+"""One cut over several tables: all reads with it see one moment.
 
-PostgreSQL keeps a snapshot open and lends it to other connections by name. SQLite cannot lend one, so it is copied:
-the copy is made in one step of its backup interface and is gone with the block.
+It holds for any number of jobs. PostgreSQL keeps a snapshot open and lends it to other connections by name. SQLite
+cannot lend one, so it is copied: the copy is made in one step of its backup interface and is gone with the block.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from twophase_spark.readers.database import open_database
 
 @contextlib.contextmanager
 def consistent_cut(url: str) -> Iterator[dict[str, str]]:
-    """Options that make several reads see one moment, for the block's time.
+    """Yield options that make several reads see one moment, for the block's time.
 
     Arguments:
         url: as option `url`: env:NAME, file:PATH, or a URL without password.
@@ -31,7 +31,7 @@ def consistent_cut(url: str) -> Iterator[dict[str, str]]:
             final = spark.read.format("twophase").options(**cut).option("table", "history").load()
             live.unionByName(final, allowMissingColumns=True).write.parquet("cut")
 
-    DataFrames are lazy: what needs the cut must run inside the block.
+    DataFrames are lazy: a job that needs the cut must run inside the block.
 
     Raises:
         ConfigurationError: the database can give no such cut (MySQL), or `url` carries a password.

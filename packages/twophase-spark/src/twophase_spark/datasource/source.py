@@ -1,4 +1,4 @@
-"""The data source `twophase`, as Spark knows it: options in, readers and writers out."""
+"""The data source `twophase` for Spark: options in, readers and writers out."""
 
 from __future__ import annotations
 
@@ -22,38 +22,44 @@ class TwophaseSource(DataSource):
     """`format("twophase")` of `read`, `readStream`, `write` and `writeStream`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Take the options; they are checked when it is known what they are for."""
+        """Keep the options; they are checked when their use is known."""
         self.options: dict[str, str] = dict(options)
 
     @classmethod
     def name(cls) -> str:
-        """What follows `format`."""
+        """Return the name for `format`."""
         return "twophase"
 
     def schema(self) -> StructType:
-        """The columns, where the user gives none. Spark does not say yet whether it will be a stream."""
+        """Return the columns, where the user gives none.
+
+        Spark does not show yet whether the read will be a stream.
+        """
         words = {name.lower() for name in self.options}
         may_stream = "table" not in words or bool(words.intersection(name.lower() for name in STREAM_ONLY))
         return schema_of(parse(self.options, streaming=may_stream))
 
     def reader(self, schema: StructType) -> BatchReader:
-        """For `read`."""
+        """Return the reader for `read`."""
         return BatchReader(parse(self.options), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 -- Spark's name
-        """For `readStream`."""
+        """Return the reader for `readStream`."""
         return StreamReader(parse(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 -- Spark's signature
-        """For `write`. What is published cannot be taken back, so there is nothing to overwrite."""
+        """Return the writer for `write`.
+
+        Published messages cannot be taken back, so there is nothing to overwrite.
+        """
         if overwrite:
             raise ConfigurationError("Messages cannot be overwritten.", remedy='Write with mode("append").')
-        from twophase_spark.sink.writer import BatchWriter  # noqa: PLC0415 -- who only reads needs no SQLAlchemy
+        from twophase_spark.sink.writer import BatchWriter  # noqa: PLC0415 -- a read needs no SQLAlchemy
 
         return BatchWriter(self.options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 -- Spark's
-        """For `writeStream`, of output mode append or update."""
+        """Return the writer for `writeStream`, of output mode append or update."""
         if overwrite:
             raise ConfigurationError("Messages cannot be overwritten.", remedy='Stream with outputMode("append").')
         from twophase_spark.sink.writer import StreamWriter  # noqa: PLC0415 -- the same

@@ -1,12 +1,13 @@
-"""`spark.readStream.format("twophase")`: history followed by (node, seq), every row exactly once.
+"""The reader behind `spark.readStream.format("twophase")`.
 
-An offset is a map from node to the last seq that was read. Seqs are written in commit order, and a node's row is
-changed in the commit that adds its history; so whoever sees seq 7 there sees all rows up to 7, and none can appear
-behind the reader. Spark writes the end of a batch into its checkpoint before it reads the batch: after a crash the
-same stretch is read again. Nodes that appear later begin at their first row.
+It follows history by (node, seq), every row exactly once. An offset is a map from node to the last seq that was read.
+Seqs are written in commit order, and a node's row is changed in the commit that adds its history; so a reader that sees
+seq 7 there sees all rows up to 7, and none can appear behind the reader. Spark writes the end of a batch into its
+checkpoint before it reads the batch: after a crash the same stretch is read again. Nodes that appear later begin at
+their first row.
 
-The first batch's beginning Spark does not write down: until that batch is committed, each restart asks for it anew, and
-by then retention may have moved `earliest`, and time has moved `latest`. So an end says where its stretch begins.
+Spark does not record the first batch's beginning: until that batch is committed, each restart asks for it anew, and by
+then retention may have moved `earliest`, and time has moved `latest`. So an end records where its stretch begins.
 """
 
 from __future__ import annotations
@@ -35,15 +36,20 @@ from twophase_spark.readers.database import Database
 LOOKS_SECONDS_MIN = 0.2
 BEHIND = "behind"
 Offset = dict[str, int | dict[str, int]]
-"""Node to the last seq read; the end of a batch also has under `BEHIND` what was read before it. Keys are texts,
-because Spark keeps offsets as JSON."""
+"""Node to the last seq read.
+
+The end of a batch also has under `BEHIND` what was read before it. Keys are texts, because Spark keeps offsets as JSON.
+"""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows history."""
 
     def __init__(self, wanted: ReadOptions, schema: StructType) -> None:
-        """Take the options and the columns; the filters are applied after the rows were counted, so not in SQL."""
+        """Keep the options and the columns.
+
+        The filters are applied after the rows were counted, so not in SQL.
+        """
         self._wanted = wanted
         self._schema = schema
         self._frozen: dict[int, int] | None = None
@@ -52,7 +58,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         target_of(wanted, schema)
 
     def initialOffset(self) -> Offset:  # noqa: N802 -- Spark's name
-        """Where a stream without a checkpoint begins, for every node there is now."""
+        """Return where a stream without a checkpoint begins, for every present node."""
         with looked_into(self._wanted) as (database, _):
             tops = self._look(database)
             if self._wanted.start == LATEST:
@@ -67,7 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset({node: named.get(node, 0) for node in tops})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name
-        """At most `maxRowsPerBatch` rows a batch, when that was said."""
+        """Return a limit of `maxRowsPerBatch` rows a batch, when that option was given."""
         most = self._wanted.rows_per_batch_max
         return ReadMaxRows(most) if most else ReadAllAvailable()
 
@@ -76,7 +82,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._frozen = self._tops()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 -- Spark's name
-        """Where the next batch ends: as far as there are rows, within the limit and the frozen end."""
+        """Return where the next batch ends: as far as there are rows, within the limits.
+
+        The frozen end is a limit, too.
+        """
         done = seqs_of(start)
         tops = self._tops()
         _require_same_store(done, tops)
@@ -86,15 +95,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else sum(left.values())
         taken = shared_out(left, most)
         if not any(taken.values()):
-            return start  # to the letter: another text is a batch to Spark
+            return start  # the very same text: another text is a batch to Spark
         return {**_offset({node: done.get(node, 0) + taken.get(node, 0) for node in done | tops}), BEHIND: _told(done)}
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 -- Spark's name
-        """Where history ends now, for Spark's progress report."""
+        """Return where history ends now, for Spark's progress report."""
         return _offset(self._tops())
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The stretches of a batch, cut into tasks of a useful size; they begin where its end says."""
+        """Return the stretches of a batch, cut into tasks of a useful size.
+
+        They begin where the batch's end records it.
+        """
         noted = end.get(BEHIND)
         done = seqs_of(noted if isinstance(noted, dict) else start)
         spans = [(node, done.get(node, 0) + 1, last) for node, last in seqs_of(end).items() if last > done.get(node, 0)]
@@ -107,30 +119,38 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one stretch, and what is said of those that are gone."""
+        """Yield the rows of one stretch, and the reports of its gaps."""
         assert isinstance(partition, Part), "Spark hands back what was planned"
         assert partition.stretch is not None, "a stream reads stretches"
         yield from read_stretch(self._wanted, target_of(self._wanted, self._schema), partition.stretch)
 
     def commit(self, end: Offset) -> None:
-        """Nothing: what was read stays in the store for others."""
+        """Do nothing: the rows stay in the store for others."""
 
     def _tops(self) -> dict[int, int]:
-        """Where history ends; asked at most every `LOOKS_SECONDS_MIN`, because Spark polls far more often."""
+        """Return where history ends.
+
+        It is read at most every `LOOKS_SECONDS_MIN`, because Spark polls far more often.
+        """
         if time.monotonic() >= self._look_again:
             with looked_into(self._wanted) as (database, _):
                 self._look(database)
         return self._seen
 
     def _look(self, database: Database) -> dict[int, int]:
-        """Where history ends in this snapshot, which is what the next calls go by: none may see an older end."""
+        """Read where history ends in this snapshot.
+
+        The next calls use it: none may see an older end.
+        """
         self._seen = places(database)
         self._look_again = time.monotonic() + LOOKS_SECONDS_MIN
         return self._seen
 
 
 def read_stretch(wanted: ReadOptions, target: pa.Schema, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-    """Every row of the stretch that passes the filters; gaps as rows, or raised, as was wished.
+    """Yield every row of the stretch that passes the filters; report gaps.
+
+    By option onGap they are rows, or an error.
 
     Raises:
         HistoryGap: rows are gone, and onGap is fail.
@@ -153,7 +173,9 @@ def read_stretch(wanted: ReadOptions, target: pa.Schema, stretch: Stretch) -> It
 
 
 def shared_out(left: dict[int, int], most: int) -> dict[int, int]:
-    """How many rows of each node a batch takes: all, or `most` in equal shares, none of which is wasted.
+    """Return how many rows of each node a batch takes.
+
+    It takes all, or `most` in equal shares, none of which is wasted.
 
     >>> shared_out({1: 10, 2: 500, 3: 500}, 110)
     {1: 10, 2: 50, 3: 50}
@@ -168,7 +190,10 @@ def shared_out(left: dict[int, int], most: int) -> dict[int, int]:
 
 
 def _require_same_store(done: dict[int, int], tops: dict[int, int]) -> None:
-    """A store whose numbers went back is not the one that was followed: what it wrote since cannot be told apart."""
+    """Refuse a store whose numbers went back: it is not the one that was followed.
+
+    Rows that it wrote since cannot be distinguished.
+    """
     behind = {node: seq for node, seq in done.items() if seq > tops.get(node, 0)}
     if behind:
         raise CannotRead(
@@ -178,7 +203,7 @@ def _require_same_store(done: dict[int, int], tops: dict[int, int]) -> None:
 
 
 def seqs_of(offset: Mapping[str, int | dict[str, int]]) -> dict[int, int]:
-    """Node to the last seq read.
+    """Return node to the last seq read.
 
     >>> seqs_of({"1": 7, "behind": {"1": 5}})
     {1: 7}

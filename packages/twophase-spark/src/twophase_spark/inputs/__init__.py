@@ -1,1 +1,1 @@
-"""What an audit reads: which rows, from where on, into which form."""
+"""The inputs of an audit: the rows, their beginning, and their form."""

@@ -1,13 +1,13 @@
-"""The verified point: what earlier audits have seen, so that the next one reads only what came since.
+"""The verified point: what earlier audits have seen.
 
-Of a coordinator that is exact: history is numbered in the order of commits (node, seq), and live messages are few. Of
-a barrier or ledger the key grows in the order of *inserts*, and a transaction with a smaller key may commit later;
-so rows are read again from a point that lay `overlap` back, and a transaction that stays open for longer than that may
-be missed where its coordinator has forgotten it too. What was broken or still moving is carried over, gid by gid,
-until it is in order.
+By it the next one reads only newer rows. Of a coordinator that is exact: history is numbered in the order of commits
+(node, seq), and live messages are few. Of a barrier or ledger the key grows in the order of *inserts*, and a
+transaction with a smaller key may commit later; so rows are read again from a point that lay `overlap` back, and a
+transaction that stays open for longer than that may be missed where its coordinator has forgotten it too. Messages that
+were broken or still moving are carried over, gid by gid, until they are in order.
 
-The file is replaced as a whole, after the report stands: a run that is killed leaves the old point, and the next run
-does its work again.
+The file is replaced as a whole, after the report is written: a run that is killed leaves the old point, and the next
+run does its work again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,20 @@ from twophase_spark.readers.probe import Bound, Slice, Source, cut, history_slic
 
 FORMAT = 1
 CARRIED_MAX = 500_000
-"""With more than this open the verified point stays: the next run reads the same rows again."""
+"""Bound on open messages; beyond it the verified point stays.
+
+Then the next run reads the same rows again.
+"""
 SEEN_MAX = 10_000
-"""With more than this broken none is remembered as looked at, and each run waits for its grace time."""
+"""Bound on broken messages; beyond it none is remembered.
+
+Then each run waits for its grace time.
+"""
 RUNS_KEPT = 200
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """How far the barriers and ledgers reached at a time: by `role name`, the highest key."""
+    """The highest keys of the barriers and ledgers at a time, by `role name`."""
 
     as_of_ms: int
     keys: dict[str, int]
@@ -51,17 +57,21 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """Since when a broken message's rows are what they were in the last run, and their digest (`rules.remembered`)."""
+    """The digest of a broken message's rows (`rules.remembered`).
+
+    `since_ms`: the time since when they are equal to those of the last run.
+    """
 
     since_ms: int
     digest: int
 
 
 class VerifiedPoint(msgspec.Struct, frozen=True):
-    """The verified point. `sources`: by `role name`, the database it was; `verified`: by coordinator and node, seq.
+    """The verified point.
 
-    `carried`: what was broken or open; `seen`: what was broken, by gid; `proven`: a run has had something to say.
-    `stream`, `batch`: the stream that moves it on, see `auditing.following`, and the last of its batches that is in it.
+    `sources`: by `role name`, the database it was; `verified`: by coordinator and node, seq. `carried`: messages that
+    were broken or open; `seen`: those that were broken, by gid; `proven`: a run has proved something. `stream`,
+    `batch`: the stream that moves it on, see `auditing.following`, and the last of its batches that is in it.
     """
 
     format: int = FORMAT
@@ -78,7 +88,10 @@ class VerifiedPoint(msgspec.Struct, frozen=True):
 
 
 class Increment(msgspec.Struct, frozen=True):
-    """`sources` with slices of what is new; `remarks`: what a reader must know; `whole`: everything is to be read."""
+    """The rows that are new since the verified point.
+
+    `sources` with slices of them; `remarks`: facts that a reader must know; `whole`: everything is to be read.
+    """
 
     sources: tuple[Source, ...]
     remarks: tuple[Coverage, ...]
@@ -86,7 +99,7 @@ class Increment(msgspec.Struct, frozen=True):
 
 
 def read_state(path: Path) -> VerifiedPoint | None:
-    """The verified point; None when there is none yet.
+    """Return the verified point; None before the first one.
 
     Raises:
         ConfigurationError: the file is no such state.
@@ -103,7 +116,10 @@ def read_state(path: Path) -> VerifiedPoint | None:
 
 
 def write_state(path: Path, state: VerifiedPoint) -> None:
-    """Replace the file: afterwards it holds the old state or the new one, also when the machine fails meanwhile."""
+    """Replace the file, which afterwards holds the old state or the new one.
+
+    That holds also when the machine fails meanwhile.
+    """
     folder = path.absolute().parent
     descriptor, name = tempfile.mkstemp(prefix=path.name, suffix=".new", dir=folder)
     try:
@@ -123,11 +139,11 @@ def write_state(path: Path, state: VerifiedPoint) -> None:
 
 
 def increment_of(sources: Sequence[Source], state: VerifiedPoint, overlap_ms: int, slices_max: int) -> Increment:
-    """What to read beyond the verified point.
+    """Return the rows to read beyond the verified point.
 
     A producer, consumer or ledger that no run has seen yet makes the run a whole one: what is missing in it has no row
-    there that could be new. So does one whose keys end before where they ended: it came from a backup, and what it
-    lost was compared before. Of a coordinator, whatever there is to compare is its own rows.
+    there that could be new. So does one whose keys end before where they ended: it was restored from a backup, and what
+    it lost was compared before. Of a coordinator only its own rows are there to compare.
 
     Raises:
         CannotRead: a history ends before the verified point: another store, or one from a backup.
@@ -172,7 +188,10 @@ def advanced(
     carried: Sequence[str],
     run: Run,
 ) -> VerifiedPoint:
-    """The point after a run over `sources`, as they were found before anything was read."""
+    """Return the point after a run over `sources`.
+
+    They are as they were found before anything was read.
+    """
     before = state or VerifiedPoint()
     runs = (*before.runs, run)[-RUNS_KEPT:]
     if len(carried) > CARRIED_MAX:
@@ -182,7 +201,8 @@ def advanced(
         for source in sources
         if source.location.role is not Role.COORDINATOR and source.bounds
     }
-    # Keys that a database gives again, from a backup or behind a cleaning of all rows, are no further than it is now.
+    # Keys that a database gives again, after a restored backup or a cleaning of all rows, reach no further than it does
+    # now.
     older = [
         Mark(mark.as_of_ms, {name: min(key, keys.get(name, key)) for name, key in mark.keys.items()})
         for mark in before.marks
@@ -206,7 +226,7 @@ def advanced(
 
 
 def without_new_history(sources: Sequence[Source], state: VerifiedPoint) -> list[Source]:
-    """The sources as if no history had come since, because a stream brings it."""
+    """Return the sources without their new history, because a stream brings it."""
     held: list[Source] = []
     for source in sources:
         seen = state.verified.get(source.location.name, {})
@@ -224,7 +244,7 @@ def without_new_history(sources: Sequence[Source], state: VerifiedPoint) -> list
 
 
 def name_of(source: Source) -> str:
-    """How a source is called in the state."""
+    """Return the name of a source in the state."""
     return f"{source.location.role} {source.location.name}"
 
 
@@ -263,7 +283,10 @@ def _history_since(
 
 
 def _fallen_back(source: Source, state: VerifiedPoint) -> Coverage | None:
-    """What to say of a source whose keys end before where a run found them to; None when they do not."""
+    """Return the remark about a source whose keys end before those of a run.
+
+    None when they do not.
+    """
     seen = state.marks[-1].keys.get(name_of(source), 0) if state.marks else 0
     if not source.bounds or source.bounds[0].last >= seen:
         return None

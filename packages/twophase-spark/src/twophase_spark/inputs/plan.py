@@ -1,4 +1,7 @@
-"""What an audit is asked to do, in one value: made by the command, or by a notebook."""
+"""The request for an audit, in one value.
+
+The command makes it, or a notebook.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from twophase_spark.locations import Location
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to audit, on what terms, and where the reports go. Times are in seconds."""
+    """The locations and terms of an audit, and the paths of its reports.
+
+    Times are in seconds.
+    """
 
     locations: tuple[Location, ...]
     grace_s: float = 5.0

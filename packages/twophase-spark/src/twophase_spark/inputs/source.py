@@ -1,9 +1,10 @@
-"""From databases to the inputs of an audit: the first pass in parallel by slices, the second by gid.
+"""The inputs of an audit from databases: in parallel by slices, then by gid.
 
-One Spark task reads one slice and hands over Arrow batches (`mapInArrow`), so that rows never pass through the driver
-and the same code runs on a cluster whose executors reach the databases. Spark's own Python data sources were not
-taken: each one costs a planning process of its own, they prune no columns, and in Spark 4.3 filters pushed into one
-use of a source leak into its other uses, which would make an anti join say "nothing is wrong".
+By slices is the first pass, by gid the second. One Spark task reads one slice and hands over Arrow batches
+(`mapInArrow`), so that rows never pass through the driver and the same code runs on a cluster whose executors reach the
+databases. Spark's own Python data sources are not used: each one costs a planning process of its own, they prune no
+columns, and in Spark 4.3 filters pushed into one use of a source leak into its other uses, which would make an anti
+join report "nothing is wrong".
 """
 
 from __future__ import annotations
@@ -24,23 +25,29 @@ from twophase_spark.rules.facts import Inputs
 from twophase_spark.schemas import spark_schema
 
 GIDS_ON_DRIVER_MAX = 10_000
-"""Up to so many gids are looked up by key on the driver, which needs no Python worker."""
+"""Bound on gids that are looked up by key on the driver.
+
+That needs no Python worker.
+"""
 GIDS_BY_KEY_MAX = 200_000
-"""Up to so many are looked up by key by Spark's tasks. More are found by reading everything once more: a ledger without
-an index on its gid would else be read whole for every few thousand of them."""
+"""Bound on gids that are looked up by key by Spark's tasks.
+
+More are found by reading everything once more: a ledger without an index on its gid would else be read whole for every
+few thousand of them.
+"""
 BROADCAST_GIDS_MAX = 1_000_000
 SKEW_TOLERATED_MS = 2_000
-"""Reading a clock over a network takes time; two seconds are no skew to speak of."""
+"""Bound of a skew: reading a clock over a network takes time."""
 _ROLES = (Role.COORDINATOR, Role.PRODUCER, Role.CONSUMER, Role.LEDGER)
 
 
 def read_all(spark: SparkSession, sources: Sequence[Source]) -> Inputs:
-    """Every row of every source; nothing is read before a job asks for it."""
+    """Return every row of every source; nothing is read before a job asks for it."""
     return Inputs(*(_all_of(spark, role, _with_role(sources, role)) for role in _ROLES))
 
 
 def read_again(spark: SparkSession, sources: Sequence[Source], gids: Sequence[str]) -> Inputs:
-    """The rows of some gids, read here and now, each database in one snapshot."""
+    """Return the rows of some gids, read here and now, each database in one snapshot."""
     return Inputs(
         *(
             _local(spark, role, [batch for source in _with_role(sources, role) for batch in read_gids(source, gids)])
@@ -50,7 +57,10 @@ def read_again(spark: SparkSession, sources: Sequence[Source], gids: Sequence[st
 
 
 def rows_of(spark: SparkSession, sources: Sequence[Source], gids: DataFrame, count: int) -> Inputs:
-    """The rows of these gids in every source: by key while they are few, else by reading everything once more."""
+    """Return the rows of these gids in every source.
+
+    They are read by key while they are few, else by reading everything once more.
+    """
     if count <= GIDS_ON_DRIVER_MAX:
         return read_again(spark, sources, sorted(row["gid"] for row in gids.collect()))
     if count <= GIDS_BY_KEY_MAX:
@@ -60,7 +70,10 @@ def rows_of(spark: SparkSession, sources: Sequence[Source], gids: DataFrame, cou
 
 
 def rows_of_uncounted(spark: SparkSession, sources: Sequence[Source], gids: DataFrame) -> Inputs:
-    """The same where nobody has counted the gids yet, which are persisted: few are counted by fetching them."""
+    """Return the same for gids that are not counted yet.
+
+    They are persisted: few are counted by fetching them.
+    """
     few = gids.limit(GIDS_ON_DRIVER_MAX + 1).collect()
     if len(few) <= GIDS_ON_DRIVER_MAX:
         return read_again(spark, sources, sorted(row["gid"] for row in few))
@@ -68,7 +81,7 @@ def rows_of_uncounted(spark: SparkSession, sources: Sequence[Source], gids: Data
 
 
 def local_gids(spark: SparkSession, gids: Sequence[str]) -> DataFrame:
-    """These gids as a DataFrame with the column gid."""
+    """Return these gids as a DataFrame with the column gid."""
     return spark.createDataFrame(pa.table({"gid": pa.array(gids, pa.string())}), "gid string")
 
 
@@ -86,10 +99,10 @@ def _by_key(spark: SparkSession, role: Role, sources: list[Source], gids: DataFr
 
 
 def scope_of(sources: Sequence[Source], as_of_ms: int, late_ms: int) -> Scope:
-    """What may be concluded from these sources, with their horizons as they were found.
+    """Return the scope of conclusions from these sources, with their present horizons.
 
-    A horizon is compared with times that the coordinator's clock made: where a database's clock differs, what lies
-    between the two may have been cleaned as well.
+    A horizon is compared with times that the coordinator's clock made: where a database's clock differs, rows between
+    the two may have been cleaned as well.
     """
     producers = _with_role(sources, Role.PRODUCER)
     identities = [source.identity for source in producers]
@@ -118,18 +131,21 @@ def _service(consumer: Location, ledgers: Mapping[str, Location]) -> ServiceScop
 
 
 def reference_skew_ms(sources: Sequence[Source]) -> int:
-    """How far the coordinators' clock is ahead of ours; of several, the one furthest behind, which calls least late."""
+    """Return how far the coordinators' clock is ahead of this machine's.
+
+    Of several, it is the one furthest behind, by which the fewest messages are late.
+    """
     return min((source.skew_ms for source in _with_role(sources, Role.COORDINATOR)), default=0)
 
 
 def skew_against(source: Source, reference_ms: int) -> int:
-    """How far a database's clock is from the coordinators', 0 when it is not worth a word."""
+    """Return how far a database's clock is from the coordinators'; 0 when it is small."""
     skew_ms = source.skew_ms - reference_ms
     return skew_ms if abs(skew_ms) > SKEW_TOLERATED_MS else 0
 
 
 def again_from(spark: SparkSession, sources: Sequence[Source], scope: Scope) -> Again:
-    """Closer looks at these sources, for `rules.comparison.compare`."""
+    """Return closer looks at these sources, for `rules.comparison.compare`."""
 
     def rows(gids: DataFrame, count: int) -> Inputs:
         inputs = rows_of(spark, sources, gids, count)

@@ -1,1 +1,4 @@
-"""Reading SQLite, PostgreSQL and MySQL/MariaDB with their Python drivers: no jar, nothing written, one snapshot."""
+"""Reading SQLite, PostgreSQL and MySQL/MariaDB with their Python drivers.
+
+No jar is needed, nothing is written, and a read is one snapshot.
+"""

@@ -1,7 +1,8 @@
-"""One database, open for reading: a single read-only snapshot, so that what was committed together is seen together.
+"""One database, open for reading in a single read-only snapshot.
 
-Three engines, one shape. SQLite is opened with `mode=ro` (a live writer in WAL mode is not disturbed), PostgreSQL
-REPEATABLE READ READ ONLY, MySQL with a consistent snapshot, read only. Rows come in lots, never all at once.
+So changes that were committed together are seen together. Three engines, one shape. SQLite is opened with `mode=ro` (a
+live writer in WAL mode is not disturbed), PostgreSQL REPEATABLE READ READ ONLY, MySQL with a consistent snapshot, read
+only. Rows come in lots, never all at once.
 """
 
 from __future__ import annotations
@@ -31,14 +32,17 @@ class Database:
         self._connection = connection
 
     def lots(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[Sequence[Sequence[Any]]]:
-        """The rows of a query in lots of `ROWS_PER_LOT`. Parameters stand as `?` in `sql`."""
+        """Yield the rows of a query in lots of `ROWS_PER_LOT`.
+
+        Parameters stand as `?` in `sql`.
+        """
         for _, lot in self.named_lots(sql, parameters):
             yield lot
 
     def named_lots(
         self, sql: str, parameters: Sequence[object] = ()
     ) -> Iterator[tuple[list[str], Sequence[Sequence[Any]]]]:
-        """The same, each lot with the names of its columns."""
+        """Yield the same, each lot with the names of its columns."""
         with reported(self._location), contextlib.closing(self._cursor()) as cursor:
             if self._location.engine == "sqlite":
                 cursor.execute(sql, parameters)
@@ -48,7 +52,7 @@ class Database:
                 yield [str(column[0]) for column in cursor.description], lot
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Sequence[Any]]:
-        """All rows of a small query."""
+        """Return all rows of a small query."""
         return [row for lot in self.lots(sql, parameters) for row in lot]
 
     def execute(self, sql: str) -> None:
@@ -62,7 +66,7 @@ class Database:
             self._connection.backup(target, pages=-1)
 
     def columns(self, table: str) -> frozenset[str]:
-        """The lower-case column names of a table; empty when there is no such table."""
+        """Return the lower-case column names of a table; empty for an unknown table."""
         schema, _, name = table.rpartition(".")
         if self._location.engine == "sqlite":
             found = self.rows("select name from pragma_table_info(?)", (name,))
@@ -81,7 +85,10 @@ class Database:
         return frozenset(str(row[0]).lower() for row in found)
 
     def type_of(self, table: str, column: str) -> str:
-        """The lower-case name of a column's type, of a domain the one below it; empty when there is no such column."""
+        """Return the lower-case name of a column's type; empty for an unknown column.
+
+        Of a domain it is the name of the type below it.
+        """
         schema, _, name = table.rpartition(".")
         if self._location.engine == "sqlite":
             sql = "select type from pragma_table_info(?) where lower(name) = lower(?)"
@@ -115,7 +122,7 @@ def _fetched(cursor: Any) -> Sequence[Sequence[Any]]:
 
 @contextlib.contextmanager
 def open_database(location: Location, snapshot: str = "") -> Iterator[Database]:
-    """A snapshot of the database at `location`, closed at the end of the block.
+    """Open a snapshot of the database at `location`, closed at the end of the block.
 
     Arguments:
         snapshot: of PostgreSQL only, the name of one that another transaction has exported, to see what that sees.
@@ -137,7 +144,7 @@ def open_database(location: Location, snapshot: str = "") -> Iterator[Database]:
 
 @contextlib.contextmanager
 def reported(location: Location) -> Iterator[None]:
-    """Any driver's error as ours, without the password that some drivers repeat."""
+    """Turn any driver's error into CannotRead, without a password that it repeats."""
     try:
         yield
     except TwophaseError:
@@ -152,7 +159,7 @@ def reported(location: Location) -> Iterator[None]:
 
 
 def _hidden(location: Location, error: Exception) -> str:
-    """What the driver said, in one line, without the password that some drivers repeat."""
+    """Return the driver's text in one line, without a password that it repeats."""
     said = " ".join(str(error).split()) or type(error).__name__
     password = urlsplit(location.url).password
     for secret in (password, unquote(password or "")):

@@ -1,7 +1,8 @@
-"""How a business table keeps its gids: as text, or in a column of another type that stands for text.
+"""The form of the gids in a business table.
 
-A slice gives every value as the text it stands for; asked for by gid, a database compares values, not texts. So a gid
-is bound as the column keeps it, and one that a column of that type cannot hold is not asked for: it cannot be there.
+They are text, or in a column of another type that stands for text. A slice gives every value as the text it stands for;
+asked for by gid, a database compares values, not texts. So a gid is bound in the column's form, and one that a column
+of that type cannot hold is not asked for: it cannot be there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _TEXT_OF_SQLITE = re.compile("char|clob|text")
 
 
 class Kind(enum.StrEnum):
-    """What a column of gids holds. CHAR: text filled up with spaces by the database; ANY: each value as it came."""
+    """The form of a column of gids.
+
+    CHAR: text filled up with spaces by the database; ANY: each value as it came.
+    """
 
     TEXT = "text"
     CHAR = "char"
@@ -42,7 +46,7 @@ _KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
 
 
 def kind_of(location: Location, database: Database) -> Kind:
-    """How this location's table keeps its gids.
+    """Return the form of the gids in this location's table.
 
     Raises:
         CannotRead: in a type that has several ways of being written, or none that is an id.
@@ -62,7 +66,7 @@ def kind_of(location: Location, database: Database) -> Kind:
 
 
 def asked_for(gids: Sequence[str], kind: Kind, engine: str) -> list[object]:
-    """These gids as values of such a column, those it can hold.
+    """Return these gids as values of such a column, those it can hold.
 
     >>> asked_for(["g1", "7", "07"], Kind.INTEGER, "postgresql"), asked_for(["7"], Kind.ANY, "sqlite")
     ([7], ['7', b'7', 7])
@@ -79,8 +83,9 @@ def asked_for(gids: Sequence[str], kind: Kind, engine: str) -> list[object]:
 
 
 def is_given(column: str, kind: Kind) -> str:
-    """The condition that a row has a gid at all: an empty one, or one of blanks, is none.
+    """Return the condition that a row has a gid.
 
+    An empty text, or one of blanks, counts as no gid.
     >>> is_given("gid", Kind.UUID), is_given("gid", Kind.TEXT)
     ('gid is not null', "rtrim(gid) <> ''")
     """

@@ -1,6 +1,7 @@
-"""A coordinator's rows as the columns of `schemas.JOURNAL`: those of the table, and what stands in each body.
+"""A coordinator's rows as the columns of `schemas.JOURNAL`.
 
-Column by column: an audit of databases spends much of its time here.
+They are those of the table, and the parts of each body. It works column by column: an audit of databases spends much of
+its time here.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from twophase_spark.schemas import JOURNAL
 
 IDENTITY_PARAMETER = "barrier"
 STORED = ("gid", "state", "created_ms", "decided_ms", "finished_ms", "decided_by", "reason", "attempts", "parked")
-"""What stands before the body in a row, in this order."""
+"""Columns before the body in a row, in this order."""
 _BRANCHES: pa.ListType = JOURNAL.field("branches").type
 _IDS = [f"{number:02d}" for number in range(1, 128)]
 
 
 def columns_of(rows: Iterable[Sequence[Any]]) -> list[Sequence[Any] | pa.Array]:
-    """The columns of `JOURNAL`, of rows that hold `STORED` and the body; of a body that cannot be read, nulls."""
+    """Return the columns of `JOURNAL`, of rows that hold `STORED` and the body.
+
+    A body that cannot be read gives nulls.
+    """
     *stored, parked, bodies = zip(*rows, strict=True)
     messages = _decoded(bodies)
     asked = [(None, None) if message is None else asked_at(message.check_url) for message in messages]
@@ -80,7 +84,9 @@ def _branches(messages: Sequence[Message | None]) -> pa.Array:
 
 
 def calls_of(message: Message) -> tuple[Sequence[str], Sequence[Branch]]:
-    """Ids and branches that the coordinator calls: of a topic that was expanded, each of its subscribers.
+    """Return ids and branches that the coordinator calls.
+
+    Of a topic that was expanded they are each of its subscribers.
 
     >>> calls_of(Message("g", (Branch("http://b/in"),)))
     (['01'], (Branch(url='http://b/in', payload=b'', subscribers=None),))
@@ -93,7 +99,9 @@ def calls_of(message: Message) -> tuple[Sequence[str], Sequence[Branch]]:
 
 @functools.lru_cache(maxsize=4096)  # a producer has one address, or one for each database, and a million messages
 def asked_at(check_url: str) -> tuple[str, str | None]:
-    """Whose check address it is, and the identity of the producer's database in it; None for a foreign producer's.
+    """Return the producer's host in a check address, and its database's identity.
+
+    None stands for the identity of a foreign producer's database.
 
     >>> asked_at("http://bank-a/check?barrier=7f3a"), asked_at("http://bank-a/check"), asked_at("")
     (('bank-a', '7f3a'), ('bank-a', None), ('', None))

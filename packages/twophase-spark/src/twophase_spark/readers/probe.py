@@ -1,7 +1,7 @@
-"""What stands in a database, found out before Spark is started: so a wrong URL costs a second, not a minute.
+"""A look into a database before Spark is started.
 
-Also how to read it in parallel: slices of an integer key that has an index. A range of a hash would read the whole
-table once per slice, so a table without such a key is one slice.
+So a wrong URL costs a second, not a minute. It also finds how to read it in parallel: slices of an integer key that has
+an index. A range of a hash would read the whole table once per slice, so a table without such a key is one slice.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ LAST_SEQ_SQL = "select seq from history where node = ? order by seq desc limit 1
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """A part of a table: where `first` ≤ `key` < `end`, each None for open; the whole table when `key` is empty.
+    """A part of a table: where `first` ≤ `key` < `end`, each None for open.
 
-    `node`: of history only, whose key is (node, seq).
+    The whole table when `key` is empty. `node`: of history only, whose key is (node, seq).
     """
 
     table: str
@@ -48,9 +48,10 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """How far a table reaches: rows from `first` to `last` of its key; of history, those of one `node`.
+    """The extent of a table: rows from `first` to `last` of its key.
 
-    `first` is above `last` when there are none any more; `last` counts also what was cleaned since.
+    Of history, those of one `node`. `first` is above `last` when no row is left; `last` counts also rows that were
+    cleaned since.
     """
 
     first: int
@@ -63,9 +64,9 @@ class Source(msgspec.Struct, frozen=True):
     """A location that was found readable.
 
     `identity`: of a business database, None when none was installed; `horizon_ms`: rows of messages born before it may
-    have been cleaned, 0 for never; `has_prepared_at`, `has_body`: the barrier table has that column of ours; `skew_ms`:
-    how far the database's clock is ahead of this machine's, 0 for SQLite, which has none of its own;
-    `bounds`: how far its growing tables reach, none when they have no key to follow; `gids`: how its table keeps them.
+    have been cleaned, 0 for never; `has_prepared_at`, `has_body`: the barrier table has that column of twophase's;
+    `skew_ms`: how far the database's clock is ahead of this machine's, 0 for SQLite, which has none of its own;
+    `bounds`: the extent of its growing tables, empty when they have no key to follow; `gids`: the form of its gids.
     """
 
     location: Location
@@ -80,7 +81,9 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def probe(location: Location, slices_max: int) -> Source:
-    """Look into the database: do the tables exist, what is its horizon, how is it cut into at most `slices_max` parts.
+    """Look into the database: its tables, its horizon, its slices.
+
+    It is cut into at most `slices_max` parts.
 
     Raises:
         CannotRead: no such database or table, or not the expected columns.
@@ -91,7 +94,10 @@ def probe(location: Location, slices_max: int) -> Source:
 
 
 def horizon_ms(source: Source) -> int:
-    """The horizon as it is now. Read *after* rows: a cleaner raises it in the transaction of its deletes."""
+    """Return the present horizon.
+
+    Read it *after* rows: a cleaner raises it in the transaction of its deletes.
+    """
     with open_database(source.location) as database:
         return (
             _store_horizon(database)
@@ -101,7 +107,7 @@ def horizon_ms(source: Source) -> int:
 
 
 def is_small(source: Source) -> bool:
-    """Whether no table of this source was worth cutting into slices."""
+    """Return True when no table of this source was worth cutting into slices."""
     return all(part.first is None and part.end is None for part in source.slices)
 
 
@@ -117,7 +123,10 @@ def _coordinator(location: Location, database: Database, slices_max: int) -> Sou
 
 
 def history_slices(bound: Bound, slices_max: int, *, after: bool = False) -> tuple[Slice, ...]:
-    """A node's history, cut; none when it has no rows. `after`: what lies before `bound.first` is left out."""
+    """Return a node's history, cut into slices; empty when it has no rows.
+
+    `after`: rows before `bound.first` are left out.
+    """
     if bound.first > bound.last:
         return ()
     parts = cut("history", "seq", bound.first, bound.last, slices_max)
@@ -128,7 +137,10 @@ def history_slices(bound: Bound, slices_max: int, *, after: bool = False) -> tup
 
 
 def _history_bounds(database: Database) -> tuple[Bound, ...]:
-    """Of each node, by a few steps into the index: a group over all of history would read the whole of it."""
+    """Return the extent of each node's history.
+
+    A few steps into the index suffice: a group over all of history would read the whole of it.
+    """
     given: dict[int, int] = {}
     if {"id", "seq"} <= database.columns("node"):
         given = {int(node): int(last) for node, last in database.rows("select id, seq from node")}
@@ -137,7 +149,7 @@ def _history_bounds(database: Database) -> tuple[Bound, ...]:
     while found:
         node, first = map(int, found[0])
         [(standing,)] = database.rows(LAST_SEQ_SQL, (node,))
-        # What stands may end before the last number given: a purge may have left older rows behind.
+        # The rows may end before the last number given: a purge may have left older rows behind.
         bounds[node] = Bound(first, max(int(standing), given.get(node, 0)), "seq", node)
         found = database.rows(NEXT_NODE_SQL, (node,))
     return tuple(bounds[node] for node in sorted(bounds))
@@ -231,7 +243,9 @@ def _key(location: Location, database: Database, columns: frozenset[str]) -> str
 
 
 def cut(table: str, key: str, first: int, last: int, slices_max: int) -> tuple[Slice, ...]:
-    """The range from `first` to `last` in equal parts, open at both ends: rows added meanwhile are read too.
+    """Return the range from `first` to `last` in equal parts, open at both ends.
+
+    So rows added meanwhile are read too.
 
     >>> [(part.first, part.end) for part in cut("t", "id", 1, 60_000, 3)]
     [(None, 20001), (20001, 40001), (40001, None)]

@@ -1,4 +1,7 @@
-"""The rows of each table as Arrow batches of `schemas`: by slice for the first pass, by gid for the second."""
+"""The rows of each table as Arrow batches of `schemas`.
+
+They are read by slice for the first pass, by gid for the second.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +43,14 @@ _LEDGER_SQL = "select {gid}, {branch} from {table} where {where} and {given}"
 
 
 def arrow_schema(role: Role) -> pa.Schema:
-    """The schema of what a role's databases hold."""
+    """Return the schema of the rows in a role's databases."""
     if role is Role.COORDINATOR:
         return JOURNAL
     return PRODUCER if role is Role.PRODUCER else EFFECT
 
 
 def read_slice(source: Source, part: Slice) -> Iterator[pa.RecordBatch]:
-    """The rows of one slice, in a snapshot of its own."""
+    """Yield the rows of one slice, in a snapshot of its own."""
     conditions: list[str] = []
     parameters: list[object] = []
     for condition, value in (("node = ?", part.node), (f"{part.key} >= ?", part.first), (f"{part.key} < ?", part.end)):
@@ -59,7 +62,10 @@ def read_slice(source: Source, part: Slice) -> Iterator[pa.RecordBatch]:
 
 
 def read_gids(source: Source, gids: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of the given gids: all tables in one snapshot, so that no message is seen between two of them."""
+    """Yield the rows of the given gids.
+
+    All tables are read in one snapshot, so that no message is seen between two of them.
+    """
     tables = ("message", "history") if source.location.role is Role.COORDINATOR else (source.location.table,)
     column = source.location.gid_column if source.location.role is Role.LEDGER else "gid"
     with open_database(source.location) as database:
@@ -87,7 +93,7 @@ def _batch(source: Source, table: str, columns: Sequence[Sequence[Any] | pa.Arra
     arrays = [_array(source, table, field, column) for column, field in zip(columns, schema, strict=True)]
     if source.location.role is Role.LEDGER:
         # A char(n) column is filled up with spaces, and compares without them. In other columns a gid is found again
-        # only as it stands.
+        # only if its text is unchanged.
         filled = arrays[1:] if source.gids is Kind.CHAR else arrays[2:]
         arrays[-len(filled) :] = [pc.call_function("utf8_rtrim", [one], pc.TrimOptions(" ")) for one in filled]
     gids = arrays[schema.get_field_index("gid")]
@@ -99,10 +105,10 @@ def _batch(source: Source, table: str, columns: Sequence[Sequence[Any] | pa.Arra
 
 
 def _array(source: Source, table: str, field: pa.Field, column: Sequence[Any] | pa.Array) -> pa.Array:
-    """A column of values as the databases give them: ids of any type become the text they stand for.
+    """Return a column of a database's values; ids of any type become text.
 
     Raises:
-        CannotRead: what stands there is no such value, so that comparing it would say nonsense.
+        CannotRead: a value is of another type, so that comparing it would give nonsense.
     """
     if isinstance(column, pa.Array):
         return column
@@ -150,7 +156,9 @@ def _statement(source: Source, table: str, where: str) -> str:
 
 
 def _text(value: object) -> str | None:
-    """A ledger may keep its ids in any column type that has one way of being written; gids are text.
+    """Return an id as text.
+
+    A ledger may keep its ids in any column type that has one form of text; gids are text.
 
     Raises:
         TypeError: a number with a fraction, a list or the like: no id.

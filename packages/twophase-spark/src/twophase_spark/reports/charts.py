@@ -1,6 +1,7 @@
-"""The geometry of the charts, so that templates only draw: shares of a whole, bars, and lines over time.
+"""The geometry of the charts: shares of a whole, bars, and lines over time.
 
-Inline SVG in user units; colours are the page's, by class name, so that a dark page has dark charts.
+So templates only draw. Inline SVG in user units; colours are the page's, by class name, so that a dark page has dark
+charts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 WIDTH, HEIGHT = 720, 180
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 10, 26
 SHARE_LEAST = 0.006
-"""What is there is seen, however small its share."""
+"""Least share that is drawn, so that every part is visible."""
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -38,7 +39,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """A label at a place on an axis."""
+    """A label at a position on an axis."""
 
     at: float
     label: str
@@ -69,7 +70,7 @@ class Lines(msgspec.Struct, frozen=True):
 
 
 def shares(parts: Sequence[tuple[str, int, str]]) -> tuple[Share, ...]:
-    """(label, count, rank) as parts of one bar; empty ones are left out.
+    """Return (label, count, rank) as parts of one bar; empty ones are left out.
 
     >>> [(one.label, one.percent, round(one.width)) for one in shares([("a", 3, "good"), ("b", 1, "bad")])]
     [('a', '75 %', 540), ('b', '25 %', 180)]
@@ -89,7 +90,9 @@ def shares(parts: Sequence[tuple[str, int, str]]) -> tuple[Share, ...]:
 
 
 def percent(count: int, total: int) -> str:
-    """A share in words: what is there is never 0 %, and what is not all is never 100 %.
+    """Return a share in words.
+
+    A part that exists is never 0 %, and one that is not all is never 100 %.
 
     >>> percent(1, 3), percent(1, 10**7), percent(10**7 - 1, 10**7), percent(5, 5), percent(0, 5)
     ('33 %', '< 0.1 %', '> 99.9 %', '100 %', '0 %')
@@ -105,7 +108,10 @@ def percent(count: int, total: int) -> str:
 
 
 def bars(items: Sequence[tuple[str, float, str, str]]) -> tuple[Bar, ...]:
-    """(label, value, text, rank) as bars; the longest is 100 wide, and none that is not zero is invisible."""
+    """Return (label, value, text, rank) as bars; the longest is 100 wide.
+
+    None that is not zero is invisible.
+    """
     most = max((value for _, value, _, _ in items), default=0) or 1
     return tuple(
         Bar(label, text, rank, round(max(100 * value / most, 1.0) if value else 0.0, 2))
@@ -116,7 +122,7 @@ def bars(items: Sequence[tuple[str, float, str, str]]) -> tuple[Bar, ...]:
 def lines_of(
     title: str, unit: str, times_ms: Sequence[int], series: Sequence[tuple[str, str, Sequence[float | None]]]
 ) -> Lines:
-    """Curves over time: (label, rank, values), None where there is no value."""
+    """Return curves over time of (label, rank, values), None where there is no value."""
     values = [value for _, _, column in series for value in column if value is not None]
     top = _ceiling(max(values, default=0))
     first, last = (min(times_ms), max(times_ms)) if times_ms else (0, 0)
@@ -146,7 +152,7 @@ def lines_of(
 
 
 def number(value: float) -> str:
-    """A value for a label, in at most three significant digits.
+    """Return a value for a label, in at most three significant digits.
 
     >>> number(0), number(0.0421), number(12.34), number(1200), number(2_500_000)
     ('0', '0.042', '12.3', '1200', '2.5M')
@@ -159,7 +165,10 @@ def number(value: float) -> str:
 
 
 def _ceiling(value: float) -> float:
-    """The least of 1, 2, 4, 8, 10 times a power of ten that is not below `value`, so that quarters are round."""
+    """Return the least round number that is not below `value`.
+
+    It is 1, 2, 4, 8 or 10 times a power of ten, so that quarters are round.
+    """
     if value <= 0:
         return 1.0
     power: float = 10.0 ** math.floor(math.log10(value))

@@ -1,7 +1,8 @@
-"""The report as JUnit XML, which CI systems show: one case for each class and each comparison.
+"""The report as JUnit XML, which CI systems show.
 
-A class that breaks a promise fails its case; what was not checked is skipped, with the reason; an audit that proves
-nothing is an error, and so is one that could not be made (see `unmade`).
+It has one case for each class and each comparison. A class that breaks a promise fails its case; a comparison that was
+not made is skipped, with the reason; an audit that proves nothing is an error, and so is one that could not be made
+(see `unmade`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _SAMPLES_TOLD = 10
 
 
 def to_junit(report: Report) -> bytes:
-    """The report as one test suite."""
+    """Return the report as one test suite."""
     suite = ET.Element("testsuite", name="twophase audit", timestamp=report.as_of.removesuffix("Z"))
     for meaning in MEANINGS:
         if not meaning.violation:

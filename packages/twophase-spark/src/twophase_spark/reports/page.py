@@ -1,4 +1,7 @@
-"""The report as one HTML page: self-contained, without script, readable in the light and in the dark."""
+"""The report as one HTML page.
+
+It is self-contained, without script, readable in the light and in the dark.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ SHOWN_OF_EACH = 10
 
 
 def to_html(report: Report) -> str:
-    """The report as one HTML page."""
+    """Return the report as one HTML page."""
     return render(
         "report.html",
         report=report,
@@ -39,7 +42,7 @@ def to_html(report: Report) -> str:
 
 
 def render(template: str, **values: object) -> str:
-    """A page of `templates/`, with everything that comes from outside escaped."""
+    """Return a page of `templates/`, with everything that comes from outside escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("twophase_spark.reports"),
         autoescape=True,
@@ -53,7 +56,7 @@ def render(template: str, **values: object) -> str:
 
 
 def rank(meaning: Meaning, count: int) -> str:
-    """How a count is to be seen: `bad`, `wait` or `good`.
+    """Return the rank of a count: `bad`, `wait` or `good`.
 
     >>> rank(MEANINGS[0], 1), rank(MEANINGS[0], 0), rank(MEANINGS[-1], 3)
     ('bad', 'good', 'wait')

@@ -1,7 +1,8 @@
-"""The result for people and for machines: what was asked, what was found, what was not checked.
+"""The result of an audit for people and for machines.
 
-JSON has a stable form (`format`; a change that could break a reader raises it), the HTML page stands alone (no script,
-nothing loaded), and both say first whether the promises held. Where too little was compared to say so, they say that.
+It has what was asked, what was found, what was not checked. JSON has a stable form (`format`; a change that could break
+a reader raises it), the HTML page is complete by itself (no script, nothing loaded), and both begin with whether the
+promises held. Where too little was compared to decide that, they begin with that fact.
 """
 
 from __future__ import annotations
@@ -23,25 +24,28 @@ FORMAT = 2
 
 
 class Verdict(enum.StrEnum):
-    """What an audit ends with; the exit code follows from it."""
+    """The end of an audit; the exit code follows from it."""
 
     CLEAN = "clean"
     VIOLATIONS = "violations"
     NOTHING = "nothing"
     """There was no message at all: right for a new system, wrong for a mistyped one."""
     UNCHECKED = "unchecked"
-    """There were messages, and of none all could be told."""
+    """There were messages, and none of them could be checked completely."""
     INCOMPLETE = "incomplete"
     """Something could not be checked, and the audit was asked to be complete."""
 
     @property
     def exit_code(self) -> int:
-        """0 clean, 1 a promise is broken, 2 could not check."""
+        """The exit code: 0 clean, 1 a promise is broken, 2 could not check."""
         return {Verdict.CLEAN: 0, Verdict.VIOLATIONS: 1}.get(self, 2)
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """On what terms the audit was made. `since_ms`: the verified point that it extends, None for a whole audit."""
+    """The terms of an audit.
+
+    `since_ms`: the verified point that it extends, None for a whole audit.
+    """
 
     grace_s: float = 5.0
     late_s: float = 3600.0
@@ -53,7 +57,10 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 class SourceLine(msgspec.Struct, frozen=True):
-    """One database of the audit. `rows`: read in the first pass; coordinators are counted together, on their first."""
+    """One database of the audit.
+
+    `rows`: read in the first pass; coordinators are counted together, on their first.
+    """
 
     role: str
     name: str
@@ -80,7 +87,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def make_report(result: AuditResult, sources: Sequence[Source], terms: Terms, *, duration_s: float) -> Report:
-    """Put the result beside what it was made of."""
+    """Combine the result with its sources and terms."""
     coverage = _coverage(result, sources, terms)
     verdict = _verdict(result, terms, coverage)
     return Report(
@@ -100,12 +107,14 @@ def make_report(result: AuditResult, sources: Sequence[Source], terms: Terms, *,
 
 
 def to_json(report: Report) -> bytes:
-    """The report as indented JSON."""
+    """Return the report as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
 
 
 def when(ms: int | None) -> str | None:
-    """Milliseconds since 1970 as a time a person can read; None stays None, and 0 was never.
+    """Return milliseconds since 1970 as a time a person can read; None for None and 0.
+
+    0 means never.
 
     >>> when(1_700_000_000_123), when(None)
     ('2023-11-14T22:13:20.123Z', None)

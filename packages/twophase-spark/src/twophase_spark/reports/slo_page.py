@@ -1,4 +1,7 @@
-"""What `slo` measured, for machines (JSON of a stable form) and for people (one page with trend charts)."""
+"""The report of `slo`, for machines and for people.
+
+Machines read JSON of a stable form, people one page with trend charts.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,10 @@ ROWS_SHOWN = 50
 
 
 class SloReport(msgspec.Struct, frozen=True):
-    """`verdict`: kept, exceeded, nothing, when there was no message to measure, or incomplete.
+    """A report of `slo`.
 
-    Incomplete: nothing that was measured exceeds a bound, and something was left out that may.
+    `verdict`: kept, exceeded, nothing, when there was no message to measure, or incomplete. Incomplete: nothing that
+    was measured exceeds a bound, and something was left out that may.
     """
 
     format: int
@@ -41,12 +45,12 @@ class SloReport(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """0 kept, 1 exceeded, 2 nothing measured, or not everything."""
+        """The exit code: 0 kept, 1 exceeded, 2 nothing measured, or not everything."""
         return {"kept": 0, "exceeded": 1}.get(self.verdict, 2)
 
 
 def make_slo_report(measured: Measured, thresholds: Thresholds, alerts: tuple[Alert, ...]) -> SloReport:
-    """Judge what was measured."""
+    """Judge the measured groups."""
     if alerts:
         verdict = "exceeded"
     elif measured.whole is None:
@@ -65,19 +69,19 @@ def make_slo_report(measured: Measured, thresholds: Thresholds, alerts: tuple[Al
 
 
 def said_left_out(left_out: LeftOut) -> str:
-    """What was left out, for people."""
+    """Return a text for people about groups left out."""
     if left_out.dimension == HOUR:
         return f"hours left out: {left_out.groups}, the oldest"
     return f"{left_out.dimension}s left out, and without alerts: {left_out.groups}, those with the fewest messages"
 
 
 def to_slo_json(report: SloReport) -> bytes:
-    """The report as indented JSON."""
+    """Return the report as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
 
 
 def to_slo_html(report: SloReport) -> str:
-    """The report as one page."""
+    """Return the report as one page."""
     measured = report.measured
     return render(
         "slo.html",

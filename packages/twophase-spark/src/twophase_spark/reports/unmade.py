@@ -1,6 +1,7 @@
-"""The report files of a run that came to no report: each says so, lest an older success stand there and be believed.
+"""The report files of a run that made no report.
 
-Made without PySpark, because that it is missing is one of the reasons.
+Each states that, so that no older success is believed. They are made without PySpark, because its absence is one of the
+reasons.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ NOT_MADE: Final = "not-made"
 """The verdict in JSON."""
 AUDIT_FORMAT: Final = 2
 SLO_FORMAT: Final = 1
-"""Of their JSON, as `report.FORMAT` and `slo.FORMAT`."""
+"""Format of their JSON; equal to `report.FORMAT` and `slo.FORMAT`."""
 _ILLEGAL: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 cannot hold at all, not even escaped; a gid of a foreign table may."""
+"""Characters that XML 1.0 cannot hold at all, not even escaped.
+
+A gid of a foreign table may have them.
+"""
 _PAGE: Final = """<!doctype html>
 <html lang="en">
 <head>
@@ -47,10 +51,10 @@ p {{ white-space: pre-line; }}
 
 
 class ReportFiles(msgspec.Struct):
-    """Where reports go; None where none was asked for.
+    """The paths of reports; None where none was asked for.
 
-    `format`: of this command's JSON; `made`: they hold what this run has found, and whatever goes wrong afterwards (a
-    terminal that is gone, Spark that cannot be stopped) takes nothing of that back.
+    `format`: of this command's JSON; `made`: they hold what this run has found, and no later failure (a terminal that
+    is gone, Spark that cannot be stopped) takes any of that back.
     """
 
     html: Path | None = None
@@ -61,7 +65,10 @@ class ReportFiles(msgspec.Struct):
     made: bool = False
 
     def say_not_made(self, why: str) -> None:
-        """Write `why` in place of a report; a file that cannot be written is passed over: there is worse to tell."""
+        """Write `why` in place of a report.
+
+        A file that cannot be written is skipped: the failure itself is more important.
+        """
         if self.made:
             return
         why = as_told(why)
@@ -79,17 +86,23 @@ class ReportFiles(msgspec.Struct):
 
 
 def as_told(text: str) -> str:
-    """`text` without credentials, and without what no encoding has: a path of the command line need not be UTF-8."""
+    """Return `text` without credentials and without characters that no encoding has.
+
+    A path of the command line need not be UTF-8.
+    """
     return without_credentials(text).encode("utf-8", "replace").decode()
 
 
 def as_xml_text(text: str) -> str:
-    """`text` without what XML cannot hold."""
+    """Return `text` without characters that XML cannot hold."""
     return _ILLEGAL.sub("\ufffd", text)
 
 
 def _suite(title: str, why: str) -> bytes:
-    """One case, which is an error, so that a build never takes silence for success."""
+    """Return one case, which is an error.
+
+    So a build never takes silence for success.
+    """
     counts = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0", "time": "0"}
     suite = ET.Element("testsuite", {"name": title, **counts})
     case = ET.SubElement(suite, "testcase", classname="twophase.coverage", name="the audit could be made")

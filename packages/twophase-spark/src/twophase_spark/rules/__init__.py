@@ -1,1 +1,1 @@
-"""The rules of the audit, as columns: what is known of a gid, what that means, and how it is repaired."""
+"""The rules of the audit, as columns: facts of a gid, their meaning, and repairs."""

@@ -1,8 +1,8 @@
-"""The conditions of every class, as columns over the facts of one gid. `docs/reference/audit.md` says them in words.
+"""The conditions of every class, as columns over the facts of one gid.
 
-Each is of the form "this was seen, and what must have come before it was not", never "this came too late": so the
-second pass can settle what the first saw in the middle of a change. What a horizon or a missing database makes
-unknowable is never a violation; it is named in `unknown` instead.
+`docs/reference/audit.md` states them in words. Each is of the form "this was seen, and what must have come before it
+was not", never "this came too late": so the second pass can resolve what the first saw in the middle of a change. A
+fact that a horizon or a missing database makes unknowable is never a violation; it is named in `unknown` instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNKNOWN = (
     "branches unknown",
     "cleaned meanwhile",
 )
-"""What may be impossible to tell about a message, as it stands in `unknown`."""
+"""Facts of a message that may be impossible to know, as they stand in `unknown`."""
 _OUR_GID = "^tp[0-9a-hjkmnp-tv-z]{26}$"
 _BIRTH_CHARACTERS = 12
 _IDS_TYPE = "array<string>"
@@ -37,11 +37,14 @@ _STAGED = "staged_"
 _EFFECTS_TYPE = "array<struct<source:string,branch_id:string>>"
 _BRANCHES_TYPE = "array<struct<branch_id:string,url:string>>"
 FUTURE_MS = 3_600_000
-"""An audit may last, and messages go on being made; what is born later than this after its begin has a wrong clock."""
+"""Bound on a birth after the audit's beginning; a later one has a wrong clock.
+
+An audit may last, and messages continue to be made.
+"""
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table of a consumer, as commands that repair must call it and its columns."""
+    """A table of a consumer, with the names for the commands that repair."""
 
     name: str
     engine: str = "sqlite"
@@ -50,7 +53,10 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class ServiceScope(msgspec.Struct, frozen=True):
-    """A consumer that was given. `urls`: the branches it serves begin so, empty for every one; `ledger`: if given."""
+    """A consumer that was given.
+
+    `urls`: the beginnings of the branches that it serves, empty for every one; `ledger`: if given.
+    """
 
     name: str
     urls: tuple[str, ...] = ()
@@ -59,11 +65,11 @@ class ServiceScope(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """What may be concluded from the inputs.
+    """The scope of conclusions from the inputs.
 
-    `as_of_ms`: when the reading began, by the coordinators' clock; `late_ms`: the age above which a message that is
-    not final is late; `…_horizon_ms`: below it rows may have been cleaned, 0 for never; `identities`: of the given
-    producers' databases, None when one of them has none, so that no message can be told to belong elsewhere;
+    `as_of_ms`: when the reading began, by the coordinators' clock; `late_ms`: the age above which a message that is not
+    final is late; `…_horizon_ms`: below it rows may have been cleaned, 0 for never; `identities`: of the given
+    producers' databases, None when one of them has none, so that no message can be known to belong elsewhere;
     `ledgers`: the names of the consumers whose ledger was given.
     """
 
@@ -79,7 +85,7 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 class _Columns(msgspec.Struct, frozen=True):
-    """What the conditions are made of; each is true or false, never null."""
+    """The parts of the conditions; each is true or false, never null."""
 
     known: Column
     checked: Column
@@ -101,19 +107,22 @@ class _Columns(msgspec.Struct, frozen=True):
 
     @property
     def absent(self) -> Column:
-        """No producer row, and there must be one if there was ever a verdict."""
+        """True without a producer row, which must exist if there was ever a verdict."""
         return ~self.committed & ~self.rolled_back & self.producer_given & ~self.producer_cleaned
 
     def in_state(self, *states: State) -> Column:
-        """The message is known and in one of these states."""
+        """Return True for a message that is known and in one of these states."""
         return _sure(self.state.isin(*[int(state) for state in states]))
 
 
 def classify(facts: DataFrame, scope: Scope) -> DataFrame:
-    """Add `flags` (values of `Flag`, in the order of precedence), `violation`, and `unknown` (values of `UNKNOWN`)."""
+    """Add `flags`, `violation` and `unknown`.
+
+    `flags` are values of `Flag`, in the order of precedence; `unknown` are values of `UNKNOWN`.
+    """
     made = msgspec.structs.asdict(_columns(scope))
-    # Columns of their own first: else every condition would carry a copy of what it is made of, and Spark would spend
-    # more time on planning than on a small audit.
+    # Columns of their own first: else every condition would carry a copy of its parts, and Spark would spend more time
+    # on planning than on a small audit.
     staged = facts.withColumns({_STAGED + name: column for name, column in made.items()})
     columns = _Columns(**{name: F.col(_STAGED + name) for name in made})
     unknown = staged.withColumn("unknown", _names_where(_unknown(columns, scope)))
@@ -200,10 +209,11 @@ def _columns(scope: Scope) -> _Columns:
 
 
 def lacking(scope: Scope) -> dict[str, Column]:
-    """What there is to repair in a finding: `missing` branches of a message that succeeded; `unbooked`, `unguarded`:
-    (source, branch_id) of effects that only the barrier or only the ledger has.
+    """Return the parts of a finding that need a repair.
 
-    A branch whose barrier may have been cleaned is not missing: nothing would turn a second call away.
+    `missing`: branches of a message that succeeded; `unbooked`, `unguarded`: (source, branch_id) of effects that only
+    the barrier or only the ledger has. A branch whose barrier may have been cleaned is not missing: nothing would turn
+    a second call away.
     """
     made = _columns(scope)
     unbooked = _unbooked(scope)
@@ -221,14 +231,17 @@ def lacking(scope: Scope) -> dict[str, Column]:
 
 
 def _strange(branches: Column) -> Column:
-    """Barrier rows of branches that the message has not; none where not all of its calls can be named."""
+    """Return barrier rows of branches that the message does not have.
+
+    It is empty where not all of its calls can be named.
+    """
     named = branches.isNotNull() & ~F.exists(branches_of(branches), lambda branch: branch["url"].startswith("topic://"))
     none = F.array().cast(_IDS_TYPE)
     return F.when(named, F.array_except(_branch_ids("barriers"), _ids(branches_of(branches)))).otherwise(none)
 
 
 def _unbooked(scope: Scope) -> Column | None:
-    """Barrier rows whose ledger was given and has no row; None without any ledger."""
+    """Return barrier rows whose given ledger has no row; None without any ledger."""
     if not scope.ledgers:
         return None
     booked = F.filter("barriers", lambda row: row["source"].isin(*scope.ledgers))
@@ -236,24 +249,30 @@ def _unbooked(scope: Scope) -> Column | None:
 
 
 def branches_of(branches: Column) -> Column:
-    """A message's branches, none when they are not known."""
+    """Return a message's branches; empty when they are not known."""
     return F.coalesce(branches, F.array().cast(_BRANCHES_TYPE))
 
 
 def served_branches(branches: Column, scope: Scope) -> Column:
-    """Those whose effects the given consumers must have."""
+    """Return the branches whose effects the given consumers must have."""
     if not scope.consumers:
         return F.slice(branches, 1, 0)
     return F.filter(branches, lambda branch: is_served(branch["url"], scope))
 
 
 def born_too_late(created_ms: Column, scope: Scope) -> Column:
-    """Whether this cannot be: a clock of the coordinators' goes wrong, and ages and horizons mean nothing."""
+    """Return True for an impossible birth time.
+
+    A clock of the coordinators' is wrong, and ages and horizons mean nothing.
+    """
     return created_ms > scope.as_of_ms + FUTURE_MS
 
 
 def is_served(url: Column, scope: Scope) -> Column:
-    """Whether one of the consumers serves this address. A topic that was not expanded yet names nobody."""
+    """Return True when one of the consumers serves this address.
+
+    A topic that was not expanded yet names no consumer.
+    """
     direct = ~url.startswith("topic://")
     if any(not consumer.urls for consumer in scope.consumers):
         return direct
@@ -264,7 +283,10 @@ def is_served(url: Column, scope: Scope) -> Column:
 
 
 def _producer_given(scope: Scope) -> Column:
-    """Whether the producer of this message is among the given ones, as far as its check address tells."""
+    """Return True when the producer of this message is among the given ones.
+
+    The message's check address is the evidence.
+    """
     if not scope.producers:
         return F.lit(False)
     if scope.identities is None:
@@ -274,7 +296,10 @@ def _producer_given(scope: Scope) -> Column:
 
 
 def _born_before(horizon_ms: int) -> Column:
-    """Whether rows of this gid may have been cleaned. A gid without any known birth may always have been."""
+    """Return True when rows of this gid may have been cleaned.
+
+    For a gid without any known birth that is always possible.
+    """
     if horizon_ms <= 0:
         return F.lit(False)
     bound = make_gid(horizon_ms, bytes(RANDOM_BYTES))[:_BIRTH_CHARACTERS]

@@ -1,20 +1,22 @@
-"""The audit: DataFrames in, a verdict and a DataFrame of findings out. Nothing is a violation until it was seen twice.
+"""The audit: DataFrames in, a verdict and a DataFrame of findings out.
 
-**Why twice.** The databases are read at slightly different moments while transfers go on, so one may already show what
-another does not yet. Every condition of `classify` reads "E was seen, and C, which must have come before E, was not".
-In a correct system C was there when E was seen; the second look reads C again for these gids only, *after* the first
-look has ended, and then finds it, whatever the order of reading. So a class counts only when both looks give it, and
-a system may be audited while it runs. What waiting is for: a replica that lags, and a branch called before its submit
-was flushed (`durability = "check-back"`), where E may precede C by a moment; so the second look waits for the grace
-time, unless nothing was in flight and every suspect is older than it: C is older still, and has arrived or never will.
-A suspect is as old as the newest time in its rows; one whose rows have none (an orphan's) is taken for young. One that
-an earlier run saw with the same rows a grace time ago has been waited for (`remembered`), and asks for no other wait.
+Nothing is a violation until it was seen twice.
 
-**How much.** `ordinary` sets apart, in one pass over everything, the few messages that are not plainly in order; only
-these are looked at in full. The driver holds counts, a bounded number of samples, and the rows of suspects while they
+**Why twice.** The databases are read at slightly different moments while transfers continue, so one may already show
+what another does not yet. Every condition of `classify` reads "E was seen, and C, which must have come before E, was
+not". In a correct system C was there when E was seen; the second look reads C again for these gids only, *after* the
+first look has ended, and then finds it, in any order of reading. So a class counts only when both looks give it, and a
+system may be audited while it runs. Waiting serves two cases: a replica that lags, and a branch called before its
+submit was flushed (`durability = "check-back"`), where E may precede C by a moment; so the second look waits for the
+grace time, unless nothing was in flight and every suspect is older than it: C is older still, and has arrived or never
+will. A suspect is as old as the newest time in its rows; one whose rows have none (an orphan's) counts as young. One
+that an earlier run saw with the same rows a grace time ago has been waited for (`remembered`), and needs no other wait.
+
+**How much.** `ordinary` separates, in one pass over everything, the few messages that are not plainly in order; only
+these are examined in full. The driver holds counts, a bounded number of samples, and the rows of suspects while they
 are few (`inputs.source.GIDS_ON_DRIVER_MAX`); more of them stay in DataFrames, on disk when memory does not hold them.
 
-What is final and stays wrong is seen by every look, so a violation older than the audit is not missed. A message that
+A final and wrong message is seen by every look, so a violation older than the audit is not missed. A message that
 becomes final during the first look may count as in flight.
 """
 
@@ -41,11 +43,11 @@ _KEPT = StorageLevel.MEMORY_AND_DISK
 
 
 class Again(NamedTuple):
-    """How to look closer, or once more.
+    """The functions for a closer look, or a second one.
 
     `rows`: the rows of these gids as they are now, already read: (a DataFrame with the column gid, how many they are)
-    -> the inputs; `scope`: what may be concluded, asked after the rows were read, because whoever cleans raises the
-    horizon in the transaction of its deletes.
+    -> the inputs; `scope`: what may be concluded, asked after the rows were read, because a cleaner raises the horizon
+    in the transaction of its deletes.
     """
 
     rows: Callable[[DataFrame, int], Inputs]
@@ -53,7 +55,7 @@ class Again(NamedTuple):
 
 
 class RowCount(msgspec.Struct, frozen=True):
-    """How many rows the first pass read of one source."""
+    """The number of rows that the first pass read of one source."""
 
     role: str
     source: str
@@ -61,10 +63,10 @@ class RowCount(msgspec.Struct, frozen=True):
 
 
 class AuditResult(msgspec.Struct, frozen=True):
-    """What was found.
+    """The result of an audit.
 
     `counts`: messages by class, one message counted in each of its classes; `primary`: violating messages by their
-    first class; `unchecked`: messages of which something could not be told, `unknown` says what; `suspects`: of the
+    first class; `unchecked`: messages of which something could not be checked, `unknown` names it; `suspects`: of the
     first look, `settled`: those the second found in order; `samples`: some messages of every class but in flight.
     """
 
@@ -83,14 +85,15 @@ class AuditResult(msgspec.Struct, frozen=True):
 
     @property
     def unchecked(self) -> int:
-        """Messages of which something could not be compared."""
+        """The number of messages of which something could not be compared."""
         return self.counts[Flag.UNCHECKED.value]
 
 
 class Audited(NamedTuple):
-    """`findings`: every message that is not plainly in order: gid, primary, flags, unknown, and both sides' rows.
+    """The result and the findings.
 
-    `held` is what is persisted for it, until `release`.
+    `findings`: every message that is not plainly in order: gid, primary, flags, unknown, and both sides' rows. `held`
+    is the DataFrame persisted for it, until `release`.
     """
 
     result: AuditResult
@@ -98,7 +101,7 @@ class Audited(NamedTuple):
     held: DataFrame
 
     def release(self) -> None:
-        """Let go of what the findings are kept in; they cannot be used afterwards."""
+        """Release the DataFrame of the findings; they cannot be used afterwards."""
         self.held.unpersist()
 
 
@@ -118,8 +121,8 @@ def compare(
         scope: what may be concluded from them.
         again: reads rows closer and once more; None takes `inputs` as data that does not change.
         wait: lets the grace time pass; called before the second look when something may still arrive.
-        expected: gids that were open, broken or told of before: one whose message is nowhere is not checkable, unless
-            what is left of it is broken.
+        expected: gids that were open, broken or reported before: one whose message is nowhere is not checkable, unless
+            the rows left of it are broken.
         grace_ms: how long that is; a suspect this old at `scope.as_of_ms` needs no waiting for.
         seen: suspects of an earlier run, at least that long ago, with the digests of their rows (see `remembered`).
 
@@ -169,7 +172,10 @@ def compare(
 
 
 def _look(gids: DataFrame, count: int, again: Again, expected: DataFrame | None) -> tuple[DataFrame, Scope]:
-    """Everything about these gids, classified and persisted, a row for every one of them; and what it rests on."""
+    """Return everything about these gids, classified and persisted, and its scope.
+
+    There is a row for every one of them.
+    """
     facts = by_gid(long_form(again.rows(gids, count)))
     scope = again.scope()
     return with_the_vanished(gids, classify(facts, scope), expected).persist(_KEPT), scope
@@ -183,16 +189,19 @@ def _unchanging(inputs: Inputs, scope: Scope) -> Again:
 
 
 def _is_younger(than_ms: int) -> Column:
-    """Whether anything that is known of this gid happened after this moment, or no time is known of it at all."""
+    """Return True when any known time of this gid lies after this moment.
+
+    It is True also for a gid without any known time.
+    """
     message = F.col("message")
     times = [message[name] for name in ("created_ms", "decided_ms", "finished_ms")]
     return F.coalesce(F.greatest(*times, "prepared_ms") > than_ms, F.lit(True))
 
 
 def _count(findings: DataFrame, *asking: Column) -> list[Any]:
-    """How many messages say the same, some of their gids, and what else is asked of them.
+    """Count the messages with equal results.
 
-    As many rows as there are combinations of classes.
+    Each row also has some of their gids, and the values of `asking`. There are as many rows as combinations of classes.
     """
     first = F.min_by("gid", "gid", SAMPLES_PER_FLAG).alias("gids")
     grouped = findings.groupBy("flags", "unknown", "violation")

@@ -1,7 +1,7 @@
 """Everything known about a gid, from all sides, in one row.
 
-The four inputs are laid end to end and grouped once by gid: one shuffle, where full outer joins of the same inputs
-take three and measured slower. So a gid that only one side knows is a row like any other, and no side is the first.
+The four inputs are put end to end and grouped once by gid: one shuffle, where full outer joins of the same inputs take
+three and measured slower. So a gid that only one side knows is a row like any other, and no side is the first.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from twophase_spark.locations import Role
 from twophase_spark.schemas import JOURNAL, spark_schema
 
 PRODUCER_ROW_OF_LEDGER = "00"
-"""A ledger that also books the producer's own side does so under this branch."""
+"""The branch under which a ledger books the producer's own side."""
 
 _EFFECT_TYPE = "struct<source:string,branch_id:string>"
 _PRODUCER_TYPE = "struct<source:string,reason:string>"
 
 
 class Inputs(NamedTuple):
-    """What is compared: columns as in `schemas` (JOURNAL, PRODUCER, EFFECT, EFFECT). Any may be empty."""
+    """The rows to compare; any side may be empty.
+
+    The columns are those of `schemas` (JOURNAL, PRODUCER, EFFECT, EFFECT).
+    """
 
     journal: DataFrame
     producers: DataFrame
@@ -33,7 +36,10 @@ class Inputs(NamedTuple):
 
 
 def long_form(inputs: Inputs) -> DataFrame:
-    """All inputs end to end: (role, source, gid, message, prepared_ms, producer, effect)."""
+    """Return all inputs end to end.
+
+    The columns are (role, source, gid, message, prepared_ms, producer, effect).
+    """
     journal, producers, consumers, ledgers = inputs
     message = F.struct(*[F.col(name) for name in JOURNAL.names if name != "gid"])
     message_type = _without(spark_schema(JOURNAL), "gid").simpleString()
@@ -84,10 +90,11 @@ def _part(
 
 
 def by_gid(long: DataFrame) -> DataFrame:
-    """One row per gid: (gid, message, prepared_ms, producers, barriers, ledger).
+    """Return one row per gid.
 
-    `message` is the one of the highest state: a message that was read both live and final is final. `barriers` and
-    `producers` are sets, `ledger` keeps every row, because there a repetition is what is looked for.
+    Its columns are (gid, message, prepared_ms, producers, barriers, ledger). `message` is the one of the highest state:
+    a message that was read both live and final is final. `barriers` and `producers` are sets, `ledger` keeps every row,
+    because a repetition there is a finding.
     """
     role, effect = F.col("role"), F.col("effect")
     booked = ~effect["branch_id"].isin("", PRODUCER_ROW_OF_LEDGER)

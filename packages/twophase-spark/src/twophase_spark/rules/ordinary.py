@@ -1,14 +1,14 @@
-"""The first look: which messages are ordinary, by a few numbers each, so that only the others are looked at in full.
+"""The first look: it separates ordinary messages by a few numbers each.
 
-Nearly every message of a sound system succeeded, was committed, and took effect once at each branch. To see that, no
-row need be kept: each side adds to the numbers of its gid. The message takes its branches away, each barrier row
-brings one back, and each ledger row answers for a barrier row: what is in order ends at zero, both in number and in
-the exclusive or of the branches' 64-bit hashes. So the shuffle carries a few words a row instead of addresses and
-lists, and the aggregation needs no objects.
+Only the others are examined in full. Nearly every message of a sound system succeeded, was committed, and took effect
+once at each branch. To see that, no row need be kept: each side adds to the numbers of its gid. The message subtracts
+its branches, each barrier row adds one back, and each ledger row offsets a barrier row: a message in order ends at
+zero, both in number and in the exclusive or of the branches' 64-bit hashes. So the shuffle carries a few words a row
+instead of addresses and lists, and the aggregation needs no objects.
 
-Never ordinary is what might be anything else: whatever is not final, is known twice, cannot be read, lacks a producer,
-or does not end at zero. `classify` decides on those. An accident of the hashes could hide a violation with a chance
-of one in 2**64 a message.
+A message that might be anything else is never ordinary: one that is not final, is known twice, cannot be read, lacks a
+producer, or does not end at zero. `classify` decides on those. An accident of the hashes could hide a violation with a
+chance of one in 2**64 a message.
 """
 
 from __future__ import annotations
@@ -43,17 +43,27 @@ _ORDINARY = (
     _FAILED | _CHECKED | _ROLLED_BACK,
     _FAILED | _PLAIN,
 )
-"""What the sides of an ordinary message may say together. 0: there is none, only rows of a ledger for no branch."""
+"""Bits that the sides of an ordinary message may set together.
+
+0: no side knows a message, only a ledger has rows for no branch.
+"""
 _EXPECTED = 1 << 7
-"""Said of a gid that was open or broken before: without its message, nothing that is left of it is ordinary."""
+"""Bit of a gid that was open or broken before.
+
+Without its message, no row that is left of it is ordinary.
+"""
 _ONE_BOOKED = 1 << 32
-"""Effects are counted in the lower half of a long, bookings in the upper: both are zero when the sum is."""
+"""Effects are counted in the lower half of a long, bookings in the upper.
+
+Both are zero when the sum is.
+"""
 
 
 class Separated(NamedTuple):
-    """`ordinary`: how many messages are; `others`: the gids that are not; `rows`: of each source, in their order.
+    """The result of the first look.
 
-    `held` is what is persisted for `others`: to be unpersisted when they have been used.
+    `ordinary`: the number of such messages; `others`: the gids that are not; `rows`: of each source, in their order.
+    `held` is the DataFrame persisted for `others`: to be unpersisted when they have been used.
     """
 
     ordinary: int
@@ -64,7 +74,7 @@ class Separated(NamedTuple):
 
 
 def sources(scope: Scope) -> list[tuple[Role, str]]:
-    """What is counted apart: (role, name)."""
+    """Return the sources that are counted separately: (role, name)."""
     return [
         (Role.COORDINATOR, Role.COORDINATOR.value),
         *((Role.PRODUCER, name) for name in scope.producers),
@@ -74,7 +84,7 @@ def sources(scope: Scope) -> list[tuple[Role, str]]:
 
 
 def separate(inputs: Inputs, scope: Scope, expected: DataFrame | None = None) -> Separated:
-    """Tell ordinary messages from the others; reads every input once.
+    """Separate ordinary messages from the others; reads every input once.
 
     Arguments:
         inputs: the rows of every side.
@@ -111,9 +121,10 @@ def separate(inputs: Inputs, scope: Scope, expected: DataFrame | None = None) ->
 
 
 def numbers_by_gid(inputs: Inputs, scope: Scope, expected: DataFrame | None = None) -> DataFrame:
-    """(gid, ordinary, told, rows0, rows1, …): one row a gid, with the rows that each source has of it.
+    """Return one row a gid: (`gid`, `ordinary`, `told`, `rows0`, `rows1`, …).
 
-    `told`: somebody tells of a message; of what is ordinary and not told, a ledger has rows that are no branch's.
+    A row has the number of rows in each source. `told`: some side has a record of a message; of a gid that is ordinary
+    without one, a ledger has rows that are no branch's.
     """
     parts = _parts(inputs, scope)
     in_order: tuple[int, ...] = _ORDINARY
@@ -122,8 +133,8 @@ def numbers_by_gid(inputs: Inputs, scope: Scope, expected: DataFrame | None = No
         parts.append(_numbers(expected, F.lit(-1), F.lit(_EXPECTED), zero, zero))
         in_order = (*_ORDINARY, *(says | _EXPECTED for says in _ORDINARY if says & (_SUCCEEDED | _FAILED)))
     long = reduce(DataFrame.unionByName, parts)
-    # Sent to the gid's partition first, and summed there once. A sum on the way, as `groupBy` alone makes it, saves
-    # nothing where nearly every row of a source has a gid of its own: it is one more hash table of everything.
+    # Rows are sent to the gid's partition first, and summed there once. A sum on the way, as `groupBy` alone makes it,
+    # saves nothing where nearly every row of a source has a gid of its own: it is one more hash table of everything.
     grouped = (
         long.repartition("gid")
         .groupBy("gid")
@@ -140,7 +151,7 @@ def numbers_by_gid(inputs: Inputs, scope: Scope, expected: DataFrame | None = No
 
 
 def _parts(inputs: Inputs, scope: Scope) -> list[DataFrame]:
-    """Every row as (gid, source, says, hashes, count)."""
+    """Return every row as (gid, source, says, hashes, count)."""
     places = {source: place for place, source in enumerate(sources(scope))}
 
     def place_of(role: Role) -> Column:
@@ -197,9 +208,10 @@ def _journal(journal: DataFrame, scope: Scope) -> DataFrame:
 
 
 def _expected(branches: Column, scope: Scope) -> tuple[Column, Column]:
-    """How many of these branches must have effects, and the exclusive or of their hashes.
+    """Return the number of branches that must have effects, and a hash of them.
 
-    A single branch, as nearly all messages have, is looked at by itself: Spark compiles no function over an array.
+    It is the exclusive or of their hashes. A single branch, as nearly all messages have, is handled separately: Spark
+    compiles no function over an array.
     """
     expected = served_branches(branches, scope)
     nothing = F.lit(0).cast("bigint")

@@ -1,9 +1,9 @@
-"""What an earlier run saw of a suspect: while the very same rows say the same of it, nobody waits for them again.
+"""The suspects of earlier runs, which need no second wait.
 
-The second look waits for rows that may still arrive. An audit that comes again every few seconds meets the same broken
+The second look waits for rows that may still arrive. An audit that repeats every few seconds meets the same broken
 message every time, and of some no time is known (an orphan without a producer's row), so that they would be young for
-ever and hold every round for a grace time. What was broken by these rows a grace time ago has been waited for; another
-row of the gid, or another class, makes it as new.
+ever and hold every round for a grace time. A message that was broken by the very same rows a grace time ago has been
+waited for; another row of the gid, or another class, makes it new.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ SEEN_SCHEMA = StructType().add("gid", "string").add(_SEEN, "long")
 
 
 def digest() -> Column:
-    """Of a classified row: everything that is known of the gid, whatever its order, and the promises it breaks.
+    """Return the digest of a classified row.
 
-    Through JSON, which names its fields: a hash of the columns passes over nulls.
+    It covers everything that is known of the gid, in any order, and the promises it breaks. It is made through JSON,
+    which names its fields: a hash of the columns skips nulls.
     """
     violations = F.array(*[F.lit(flag.value) for flag in VIOLATIONS])
     sides = [F.sort_array(name).alias(name) for name in ("producers", "barriers", "ledger")]
@@ -31,7 +32,10 @@ def digest() -> Column:
 
 
 def with_remembered(findings: DataFrame, seen: DataFrame | None) -> DataFrame:
-    """Add the column `remembered`: whether `seen` (see `SEEN_SCHEMA`, a gid once) has the gid with the same digest."""
+    """Add the column `remembered`: True when `seen` has the gid with the same digest.
+
+    `seen` is as `SEEN_SCHEMA`, a gid once.
+    """
     if seen is None:
         return findings.withColumn(REMEMBERED, F.lit(False))
     joined = findings.join(seen, "gid", "left")

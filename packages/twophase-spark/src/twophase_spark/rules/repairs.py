@@ -1,6 +1,7 @@
-"""The command that repairs a class, for one message. The audit only reads: it prints commands, and runs none.
+"""The command that repairs a class, for one message.
 
-Every text that stands in a command is quoted for the shell or for SQL, because gids and addresses come from elsewhere.
+The audit only reads: it prints commands, and runs none. Every text that stands in a command is quoted for the shell or
+for SQL, because gids and addresses come from elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _TURNED_AWAY = (
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """One step. `command` is for a shell, unless it begins with `--`: then it is SQL for the database named there."""
+    """One step.
+
+    `command` is for a shell, unless it begins with `--`: then it is SQL for the database named there.
+    """
 
     flag: str
     why: str
@@ -30,7 +34,7 @@ class Repair(msgspec.Struct, frozen=True):
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """What is to be repaired, and where.
+    """The parts of a message that need a repair.
 
     `missing`: branches of a message that succeeded which have no effect at all; `unbooked`, `unguarded`: (service,
     branch) of effects that only its barrier or only its ledger has; `effects`: services that have rows of the gid;
@@ -44,7 +48,10 @@ class Evidence(msgspec.Struct, frozen=True):
     services: tuple[ServiceScope, ...] = ()
 
     def service(self, name: str) -> ServiceScope:
-        """The service of this name; one of which nothing is known has a placeholder for its ledger."""
+        """Return the service of this name.
+
+        An unknown one has a placeholder for its ledger.
+        """
         unknown = ServiceScope(name, ledger=Table("LEDGER"))
         return next((one for one in self.services if one.name == name), unknown)
 
@@ -55,7 +62,9 @@ _NO_EVIDENCE = Evidence()
 def repairs_of(
     gid: str, flags: Sequence[str], message: Mapping[str, Any] | None, evidence: Evidence = _NO_EVIDENCE
 ) -> tuple[Repair, ...]:
-    """What to run, in this order, once a person has looked: each class' own step.
+    """Return the steps of repair, in this order; a person must have looked first.
+
+    Each class has its own step.
 
     >>> [step.command for step in repairs_of("order-17", ["parked"], {})]
     ['twophase messages redrive order-17']
@@ -107,7 +116,7 @@ def _steps(flag: Flag, gid: str, message: Mapping[str, Any], evidence: Evidence)
 def _calls(
     why: str, gid: str, message: Mapping[str, Any], wanted: Sequence[str] | None = None
 ) -> list[tuple[str, str]]:
-    """Calls of these branches; None for all."""
+    """Return calls of these branches; None for all."""
     steps: list[tuple[str, str]] = []
     for branch in message.get("branches") or ():
         url = branch["url"]
@@ -130,7 +139,10 @@ def _unbooked(gid: str, message: Mapping[str, Any], evidence: Evidence) -> list[
 
 
 def _rows(gid: str, evidence: Evidence) -> list[str]:
-    """Look at what a service has of it: in its ledger, or in its barrier when no ledger of it was given."""
+    """Return queries for a service's rows of the gid.
+
+    They read its ledger, or its barrier when no ledger of it was given.
+    """
     statements: list[str] = []
     for name in filter(str.isprintable, evidence.effects):
         service = evidence.service(name)

@@ -1,4 +1,7 @@
-"""Some messages of every class, with what each side says about them: a bounded number, whatever was found."""
+"""Some messages of every class, with the rows of each side.
+
+Their number is bounded, however many were found.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from twophase_spark.rules.taxonomy import Flag
 
 SAMPLES_PER_FLAG = 20
 ROWS_PER_SIDE = 50
-"""A gid that was booked a million times is a finding; its millionth row is none."""
+"""Rows shown of a gid and side: a million bookings need not all be shown."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One message that is not in order, with what each side says about it, and what to do."""
+    """One message that is not in order, with the rows of each side, and the repairs."""
 
     gid: str
     flags: tuple[str, ...]
@@ -33,11 +36,11 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def chosen(counted: list[Any]) -> set[str]:
-    """The first gids of every class that occurs, in flight excepted.
+    """Return the first gids of every class that occurs, in flight excepted.
 
     Arguments:
         counted: for each combination of `flags`, the first of its `gids`, at least SAMPLES_PER_FLAG of them if it has
-            so many. The first ones of a class are among the first ones of the combinations it occurs in.
+            that many. The first ones of a class are among the first ones of the combinations it occurs in.
     """
     found: set[str] = set()
     for flag in Flag:
@@ -48,7 +51,7 @@ def chosen(counted: list[Any]) -> set[str]:
 
 
 def sample(findings: DataFrame, gids: set[str], scope: Scope) -> tuple[Finding, ...]:
-    """What each side says about these.
+    """Return the findings of these gids, with the rows of each side.
 
     Arguments:
         findings: as `classify` and `settle` make them.

@@ -1,4 +1,7 @@
-"""What a suspect is after both looks, as columns: violations that both saw count; what only one saw is still moving."""
+"""A suspect after both looks, as columns.
+
+Violations that both saw count; one that only one saw is still moving.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,13 @@ _EXPECTED = "was_expected"
 
 
 def with_the_vanished(gids: DataFrame, looked: DataFrame, expected: DataFrame | None = None) -> DataFrame:
-    """A row for every gid that was asked for: one whose rows have gone since cannot be checked any more.
+    """Return a row for every gid that was asked for.
+
+    A gid whose rows have gone since cannot be checked any more.
 
     Arguments:
         gids: what was asked for.
-        looked: what was found, classified. A ledger's rows for no branch tell nothing of a message.
+        looked: what was found, classified. A ledger's rows for no branch prove nothing about a message.
         expected: gids that were open or broken before. Of one without its message, what is left may look in order.
     """
     found = gids.join(looked, "gid", "left")
@@ -39,7 +44,7 @@ def with_the_vanished(gids: DataFrame, looked: DataFrame, expected: DataFrame | 
 
 
 def settle(first: DataFrame, second: DataFrame) -> DataFrame:
-    """`second` with the flags that hold after both looks.
+    """Return `second` with the flags that hold after both looks.
 
     Arguments:
         first: (gid, flags) of every suspect.

@@ -1,7 +1,8 @@
-"""The classes of the audit: what each means, why it matters, and what to do. One table for code, report and docs.
+"""The classes of the audit: meaning, importance and remedy of each.
 
-A message carries a *set* of classes, because it can be lost and contrary at once; the first of its set in the order
-below is its primary one. The exact conditions are columns in `classify`; `docs/reference/audit.md` states them.
+One table serves code, report and docs. A message carries a *set* of classes, because it can be lost and contrary at
+once; the first of its set in the order below is its primary one. The exact conditions are columns in `classify`;
+`docs/reference/audit.md` states them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 
 
 class Flag(enum.StrEnum):
-    """What the audit says about one gid; the order is the precedence."""
+    """The classes of a gid; the order is the precedence."""
 
     LOST = "lost"
     GHOST = "ghost"
@@ -122,11 +123,11 @@ MEANINGS: tuple[Meaning, ...] = (
 
 VIOLATIONS: tuple[Flag, ...] = tuple(meaning.flag for meaning in MEANINGS if meaning.violation)
 OPEN: tuple[Flag, ...] = (Flag.PARKED, Flag.LATE, Flag.IN_FLIGHT)
-"""Not final yet."""
+"""Classes of messages that are not final yet."""
 
 
 def meaning_of(flag: Flag) -> Meaning:
-    """The words for a class.
+    """Return the words for a class.
 
     >>> meaning_of(Flag.LOST).violation, meaning_of(Flag.LATE).violation
     (True, False)
@@ -135,7 +136,7 @@ def meaning_of(flag: Flag) -> Meaning:
 
 
 def primary_of(flags: frozenset[Flag]) -> Flag | None:
-    """The first of a set in the order of precedence; None for a message without any.
+    """Return the first of a set in the order of precedence; None for an empty set.
 
     >>> primary_of(frozenset({Flag.CONTRARY_VERDICT, Flag.LOST})).value
     'lost'

@@ -1,7 +1,8 @@
-"""What the driver does when all tasks have written: decide the batch, then submit what the decision names.
+"""The driver's work when all tasks have written: decide the batch, then submit.
 
-Everything here may be cut off and repeated. A batch whose decision stands is never decided again; a batch whose
-messages were not all submitted is finished by whoever comes next, by this function or by the check-back.
+It submits the messages that the decision names. Everything here may be cut off and repeated. A batch that is decided is
+never decided again; a batch whose messages were not all submitted is finished by the next call of this function, or by
+the check-back.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def publish(publishing: Publishing, messages: Sequence[WriterCommitMessage | Non
 
     Raises:
         RowRefused: two partitions hold the same key; nothing is published.
-        ContraryDecision: messages had failed before, by an operator's hand; all others are published. Told once.
+        ContraryDecision: messages had failed before, by an operator's act; all others are published. Raised once.
         LedgerUnavailable, CoordinatorUnreachable: to be run again.
     """
     written = [one for one in messages if isinstance(one, Written)]

@@ -1,8 +1,8 @@
-"""Many messages at once to one coordinator: some keep-alive connections, each with a thread and a request under way.
+"""Many messages at once to one coordinator.
 
-Keeps one promise: it returns when every message has been answered for good. What the coordinator cannot take now
-(overload, a restart, a cut connection) is sent again until patience ends, which is safe because every request is
-idempotent (I7).
+It has some keep-alive connections, each with a thread and a request under way. Promise: it returns when every message
+has been answered for good. Messages that the coordinator cannot take now (overload, a restart, a cut connection) are
+sent again until the timeout, which is safe because every request is idempotent (I7).
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ REQUEST_TIMEOUT_S: Final = 60.0
 PATIENCE_S: Final = 120.0
 BYTES_PER_REQUEST_MAX: Final = 2 * 1024 * 1024
 _AHEAD: Final = 2
-"""Requests for each connection, under way or ready to be sent: to make them may take a while."""
+"""Requests for each connection, under way or ready to be sent.
+
+Making them may take some time.
+"""
 _BACKOFF: Final = Schedule(first_ms=50, cap_ms=2_000)
 _LATER: Final = frozenset({"TP-3000", "TP-3001", "TP-3002"})
 _decode = msgspec.json.Decoder(ManyReply).decode
 _encode = msgspec.json.Encoder().encode
 Settled = Callable[[str, OneResult], None]
-"""Called with a gid and its outcome, on the thread that asked for it."""
+"""Called with a gid and its outcome, on the caller's thread."""
 
 
 class BulkClient:
-    """A context manager; for one thread, which its own threads work for.
+    """Sends messages for one thread, by threads of its own; a context manager.
 
     Arguments:
         coordinator: `http://host:port` or `https://…`.
@@ -78,7 +81,7 @@ class BulkClient:
         """Prepare messages, given as gid and request.
 
         Raises:
-            CoordinatorUnreachable: patience has ended. PublishError: no coordinator of ours answers.
+            CoordinatorUnreachable: the timeout has passed. PublishError: no twophase coordinator answers.
             Whatever `settled` raises, after which no further request begins.
         """
         self._all(PREPARE_PATH, _portions(messages, per_request), _prepare_body, settled)
@@ -109,7 +112,7 @@ class BulkClient:
     def _settle(
         self, path: str, portion: dict[str, bytes], body: Callable[[dict[str, bytes]], bytes]
     ) -> dict[str, OneResult]:
-        """Send one portion until each of its messages has an outcome that lasts."""
+        """Send one portion until each of its messages has a lasting outcome."""
         ends_s = time.monotonic() + self._patience_s
         settled: dict[str, OneResult] = {}
         attempt = 0

@@ -1,8 +1,9 @@
-"""Answers the coordinator's question about a row's message: published, given up, or neither yet.
+"""Answers the coordinator's question about a row's message.
 
-It looks and never writes. The barrier of other producers bars a transaction that has not begun by writing; here a
-batch that nobody decided is in progress for as long as it takes, because Spark brings it back after any crash, and
-a message that was rolled back meanwhile would turn that into a contrary verdict. Only giving up rolls back.
+The answer is published, given up, or neither yet. It looks and never writes. The barrier of other producers bars a
+transaction that has not begun by writing; here a batch that is not decided is in progress without a limit, because
+Spark brings it back after any crash, and a message that was rolled back meanwhile would turn that into a contrary
+verdict. Only giving up rolls back.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _log = logging.getLogger("twophase.spark")
 
 
 def answer(engine: Engine, parameters: Mapping[str, Any]) -> HttpReply:
-    """The reply to a check-back: for a route of one's own, in any framework.
+    """Return the reply to a check-back, for a route in any framework.
 
     Arguments:
         engine: the ledger's database.
@@ -66,7 +67,7 @@ def answer(engine: Engine, parameters: Mapping[str, Any]) -> HttpReply:
 
 
 def _probed(engine: Engine, identity: str | None) -> ProbeReport:
-    """Look for the ledger, and compare its name with the one that the check address gives."""
+    """Look for the ledger, and compare its identity with the one in the check address."""
     try:
         found = Ledger(engine).identity()
     except LedgerUnavailable as error:
@@ -78,7 +79,7 @@ def _probed(engine: Engine, identity: str | None) -> ProbeReport:
 
 
 class CheckBackServer(http.server.ThreadingHTTPServer):
-    """A small server for nothing but this route; several may run beside each other.
+    """A small server for this route alone; several may run beside each other.
 
     Arguments:
         engine: the ledger's database.
@@ -94,7 +95,7 @@ class CheckBackServer(http.server.ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """For option `checkUrl`."""
+        """The address for option `checkUrl`."""
         host, port = self.server_address[0], self.server_address[1]
         return f"http://{host!s}:{port}{PATH}"
 
@@ -120,4 +121,4 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(reply.body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the library's name
-        """Silent: a question a message would fill the log."""
+        """Log nothing: a question a message would fill the log."""

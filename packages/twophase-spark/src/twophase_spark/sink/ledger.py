@@ -1,9 +1,9 @@
-"""The publisher's ledger: which messages a batch holds, whether it is decided, and what is left to do.
+"""The publisher's ledger: the messages of a batch, its decision, the open work.
 
-Keeps the sink's promise by an order. A task writes down its messages, commits, and only then prepares them. When all
-tasks have written, one transaction marks the runs of tasks that count and writes one row of the barrier: that row is
-the batch's decision, unique and final, and what is submitted afterwards is read from here. So whoever comes back after
-a crash finds all of it: nothing prepared is unknown here, and nothing is submitted that a decision does not name.
+Keeps the sink's promise by an order. A task records its messages, commits, and only then prepares them. When all tasks
+have written, one transaction marks the runs of tasks that count and writes one row of the barrier: that row is the
+batch's decision, unique and final, and the messages to submit afterwards are read from here. So after a crash the next
+run finds all of it: nothing prepared is unknown here, and nothing is submitted that a decision does not name.
 
 A message may stand in several batches, when a checkpoint was lost: published in one, it is published.
 """
@@ -34,7 +34,7 @@ ROWS_SHOWN = 50
 
 
 class Decision(enum.Enum):
-    """What became of a batch."""
+    """The outcome of a batch."""
 
     OPEN = "undecided"
     PUBLISHED = "published"
@@ -47,7 +47,7 @@ _OF_REASON = {"msg": Decision.PUBLISHED, "rollback": Decision.GIVEN_UP}
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """A batch as Spark knows it; `number` is -1 where it is one `write` of a DataFrame."""
+    """A batch as Spark knows it; `number` is -1 for one `write` of a DataFrame."""
 
     group: str
     publisher: str
@@ -56,7 +56,10 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class ListedBatch(msgspec.Struct, frozen=True):
-    """A batch as the ledger knows it. Times in milliseconds since 1970, None where it has not happened."""
+    """A batch as the ledger knows it.
+
+    Times in milliseconds since 1970, None where it has not happened.
+    """
 
     publisher: str
     group: str
@@ -70,7 +73,10 @@ class ListedBatch(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """Of a task's messages those that stand in another batch: `published` there, or `given_up` for ever."""
+    """Messages of a task that stand in another batch.
+
+    They are `published` there, or `given_up` for ever.
+    """
 
     published: tuple[str, ...]
     given_up: tuple[str, ...]
@@ -86,7 +92,7 @@ class Ledger:
         self._engine = engine
 
     def begin(self, batch: Batch, key_columns: str) -> Decision:
-        """Write the batch down, unless it stands here; says how it stands."""
+        """Record the batch, unless the ledger has it; return its decision."""
         with speaking(), self._engine.begin() as connection:
             run(
                 connection,
@@ -101,14 +107,14 @@ class Ledger:
             return _decision(connection, batch.group)
 
     def begin_run(self, group: str) -> int:
-        """The random number of one run of a task."""
+        """Return the random number of one run of a task."""
         writer = secrets.randbits(62) + 1
         with speaking(), self._engine.begin() as connection:
             run(connection, "insert_writer", writer=writer, group_id=group)
         return writer
 
     def write_down(self, writer: int, gids: Sequence[str]) -> None:
-        """Remember messages, durably, before they are prepared.
+        """Record messages, durably, before they are prepared.
 
         Raises:
             RowRefused: a key came twice.
@@ -123,7 +129,7 @@ class Ledger:
             raise RowRefused("Two rows of one batch have the same key.") from None
 
     def known_elsewhere(self, writer: int, gids: Sequence[str]) -> Known:
-        """What of these messages, which a run has written down, is decided already, by other batches."""
+        """Return which of a run's messages other batches have decided already."""
         with speaking(), self._engine.connect() as connection:
             if self._engine.dialect.name == "postgresql":
                 rows = run(connection, "read_others_postgresql", writer=writer, gids=list(gids))
@@ -134,19 +140,21 @@ class Ledger:
         )
 
     def strike_out(self, writer: int, gids: Sequence[str]) -> None:
-        """Take messages out of a run again: none of them was prepared by it."""
+        """Remove messages from a run again: it has prepared none of them."""
         if gids:
             with speaking(), self._engine.begin() as connection:
                 run_many(connection, "delete_message", [{"writer": writer, "gid": gid} for gid in gids])
 
     def key_columns(self, publisher: str) -> str | None:
-        """The key columns of the publisher's latest batch; None when there was none."""
+        """Return the key columns of the publisher's latest batch; None without one."""
         with speaking(), self._engine.connect() as connection:
             rows = run(connection, "read_key_columns", publisher=publisher)
         return str(rows[0][0]) if rows else None
 
     def decide(self, group: str, winners: Sequence[int], messages: int) -> Decision:
-        """Publish a batch: one transaction, one row of the barrier. What was decided before stays.
+        """Publish a batch: one transaction, one row of the barrier.
+
+        An earlier decision stays.
 
         Arguments:
             winners: the runs of tasks that count.
@@ -178,17 +186,17 @@ class Ledger:
             return self.decision(group)
 
     def decision(self, group: str) -> Decision:
-        """How a batch stands."""
+        """Return the decision on a batch."""
         with speaking(), self._engine.connect() as connection:
             return _decision(connection, group)
 
     def unpublished(self, publisher: str) -> list[str]:
-        """Batches that are decided, and not all of whose messages have been submitted: oldest first."""
+        """Return decided batches whose messages have not all been submitted: oldest first."""
         with speaking(), self._engine.connect() as connection:
             return [str(group) for (group,) in run(connection, "read_unpublished", publisher=publisher)]
 
     def messages(self, group: str) -> Iterator[list[str]]:
-        """The messages of a decided batch, page by page."""
+        """Yield the messages of a decided batch, page by page."""
         with speaking(), self._engine.connect() as connection:
             for (writer,) in run(connection, "read_winners", group_id=group):
                 after = ""
@@ -200,12 +208,18 @@ class Ledger:
                     yield [gid for (gid,) in rows]
 
     def set_published(self, group: str, contrary: int) -> None:
-        """All messages of a batch have been submitted, but `contrary` many that had failed before."""
+        """Note that all messages of a batch have been submitted.
+
+        `contrary` is the number of those that had failed before.
+        """
         with speaking(), self._engine.begin() as connection:
             run(connection, "set_published", group_id=group, now_ms=_now_ms(), contrary_count=contrary)
 
     def give_up(self, group: str) -> Decision:
-        """Roll an undecided batch back, for ever; of a published one give up what it prepared and did not publish."""
+        """Roll an undecided batch back, for ever.
+
+        Of a published one, give up the messages that it prepared and did not publish.
+        """
         answer = check_back(self._engine, group, lasting=True, lock_timeout_ms=10_000)
         decision = {Verdict.COMMITTED: Decision.PUBLISHED, Verdict.ROLLED_BACK: Decision.GIVEN_UP}.get(answer.verdict)
         if decision is None:
@@ -215,27 +229,33 @@ class Ledger:
         return decision
 
     def batches(self, publisher: str | None, rows_max: int = ROWS_SHOWN) -> list[ListedBatch]:
-        """The latest batches of a publisher, None for all publishers: undecided ones first."""
+        """Return the latest batches of a publisher: undecided ones first.
+
+        None stands for all publishers.
+        """
         with speaking(), self._engine.connect() as connection:
             if publisher is None:
                 return _listed(run(connection, "list_all_batches", rows_max=rows_max))
             return _listed(run(connection, "list_batches", publisher=publisher, rows_max=rows_max))
 
     def find(self, publisher: str, wanted: str, rows_max: int = ROWS_SHOWN) -> list[ListedBatch]:
-        """A publisher's batches with this id or number, however old, undecided ones first."""
+        """Return a publisher's batches with this id or number, undecided ones first.
+
+        They may be of any age.
+        """
         with speaking(), self._engine.connect() as connection:
             return _listed(run(connection, "find_batches", publisher=publisher, wanted=wanted, rows_max=rows_max))
 
     def identity(self) -> str:
-        """The name of this database, which a check-back must give."""
+        """Return the identity of this database, which a check-back must give."""
         with speaking(), self._engine.connect() as connection:
             return str(run(connection, "read_identity")[0][0])
 
     def verdict(self, gid: str) -> Verdict:
-        """The fate of one message, from all batches it stands in.
+        """Return the fate of one message, from all batches it stands in.
 
-        Published in one of them: committed. Else, as long as one of them may still publish it, in progress. Rolled
-        back only when each was given up. A message that never stood here was prepared by somebody else: unknown.
+        Published in one of them: committed. Else, as long as one of them may still publish it, in progress. Rolled back
+        only when each was given up. A message that never stood here was prepared by another producer: unknown.
         """
         with speaking(), self._engine.connect() as connection:
             rows = run(connection, "read_gid", gid=gid)

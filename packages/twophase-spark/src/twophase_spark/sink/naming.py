@@ -1,8 +1,9 @@
-"""The names that make a publication exactly once: the gid of a row, and the id of a batch. Pure.
+"""The names that make a publication exactly once. Pure.
 
-A row's gid hangs on the publisher and the values of its key columns, and on nothing else: not on the batch, the
-partition, the order of rows or the time. So whatever Spark repeats, also after a lost checkpoint, names the same
-message. It has none of the form of gids that carry their birth time (`core.gid`), which a coordinator judges by it.
+They are the gid of a row, and the id of a batch. A row's gid depends on the publisher and the values of its key
+columns, and on nothing else: not on the batch, the partition, the order of rows or the time. So every repetition by
+Spark, also after a lost checkpoint, names the same message. It does not have the form of gids that carry their birth
+time (`core.gid`), by which a coordinator judges them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 _DIGEST_BYTES: Final = 20
-"""Of the digest, which are 32 characters of base 32."""
+"""Bytes of the digest, which are 32 characters of base 32."""
 _SHIFTS: Final = range(8 * _DIGEST_BYTES - 10, -10, -10)
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
 # Two characters at a time, because it is done for every row: a third of the time of the library's base32.
@@ -26,7 +27,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def gid_of(publisher: str, key: Sequence[Any]) -> str:
-    """The gid of the row with this key.
+    """Return the gid of the row with this key.
 
     Arguments:
         publisher: the stable name that the user gave.
@@ -39,7 +40,7 @@ def gid_of(publisher: str, key: Sequence[Any]) -> str:
 
 
 def stream_batch(publisher: str, query_id: str, number: int) -> str:
-    """The id of a streaming batch: the same whenever Spark repeats it.
+    """Return the id of a streaming batch: the same at every repetition by Spark.
 
     >>> stream_batch("orders", "q", 3) == stream_batch("orders", "q", 3)
     True
@@ -48,7 +49,7 @@ def stream_batch(publisher: str, query_id: str, number: int) -> str:
 
 
 def run_batch(publisher: str, randomness: bytes) -> str:
-    """The id of one `write` of a DataFrame; Spark never repeats one as a whole."""
+    """Return the id of one `write` of a DataFrame; Spark never repeats one as a whole."""
     return f"batch-{_digest(['run', publisher, randomness])}"
 
 
@@ -58,7 +59,10 @@ def _digest(value: list[Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value by what it means: an instant whatever its zone, a number whatever its scale."""
+    """Return a value by its meaning.
+
+    An instant is the same in every zone, a number at every scale.
+    """
     if type(value) is str or type(value) is int:
         return value
     if isinstance(value, datetime):
@@ -74,6 +78,9 @@ def _plain(value: Any) -> Any:
 
 
 def _digits(value: Decimal) -> str:
-    """All digits, however many: `normalize` would round to the context's 28, and two keys would be one."""
+    """Return all digits of a number.
+
+    `normalize` would round to the context's 28, and two keys would be one.
+    """
     text = format(value, "f")
     return "0" if not value else text.rstrip("0").rstrip(".") if "." in text else text

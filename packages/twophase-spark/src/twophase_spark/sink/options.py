@@ -1,7 +1,7 @@
-"""The options of the sink, checked once on the driver: what cannot work is refused before a row is read.
+"""The options of the sink, checked once on the driver.
 
-What comes out travels to every executor in Spark's plan, so it holds no secret: those are named, and looked up where
-they are used.
+A request that cannot work is refused before a row is read. The result travels to every executor in Spark's plan, so it
+holds no secret: secrets are named, and looked up where they are used.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ _REQUIRED: Final = {
 
 
 class Publishing(msgspec.Struct, frozen=True):
-    """What is to be done with each row. Names of columns, templates and references; empty where nothing was said."""
+    """The treatment of each row.
+
+    The fields are names of columns, templates and references; empty where an option was not given.
+    """
 
     coordinator: str
     ledger: str
@@ -77,7 +80,7 @@ class Publishing(msgspec.Struct, frozen=True):
 
 
 def parse(options: Mapping[str, str], *, streaming: bool = False) -> Publishing:
-    """The options of `write` or `writeStream`; their names in any case.
+    """Parse the options of `write` or `writeStream`; their names in any case.
 
     Raises:
         ConfigurationError: naming the option and what it may be; never its value where that may be a secret.
@@ -193,7 +196,7 @@ def _headers(text: str) -> tuple[tuple[str, str], ...]:
         raise ConfigurationError('Option branchHeaders is a JSON object of texts: {"x-tenant":"7"}.') from None
     for name, value in headers.items():
         require_no_secret_header(name, value)
-        # A reference stands for a value that is looked up on the executors; its text is as good as any here.
+        # A reference stands for a value that is looked up on the executors; its text may stand here.
         why_not = why_no_header(name, value)
         if why_not:
             raise ConfigurationError(f"Option branchHeaders: {why_not}")
@@ -208,7 +211,7 @@ def _number(given: Mapping[str, str], option: str, default: int, most: int, *, l
 
 
 def _one_of(given: Mapping[str, str], option: str, usual: str, other: str) -> bool:
-    """Whether the other is wanted."""
+    """Return True when the other value is given."""
     word = (given.get(option) or usual).lower()
     if word not in {usual, other}:
         raise ConfigurationError(f"Option {option} is {usual} or {other}, not {word!r}.")

@@ -1,7 +1,7 @@
-"""Where the ledger is, and how its tables get there.
+"""The ledger's database, and the installation of its tables.
 
-The reference to the database travels in Spark's plan, so it never carries a password; it is resolved where a
-connection is opened, on the driver and on every executor.
+The reference to the database travels in Spark's plan, so it never carries a password; it is resolved where a connection
+is opened, on the driver and on every executor.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _TABLES = (
 
 @functools.cache
 def statement(name: str) -> TextClause:
-    """The statement in `sql/<name>.sql`."""
+    """Return the statement in `sql/<name>.sql`."""
     text = (importlib.resources.files("twophase_spark.sink") / "sql" / f"{name}.sql").read_text("utf-8")
     return sqlalchemy.text("\n".join(line for line in text.splitlines() if not line.startswith("--")))
 
 
 def checked_reference(reference: str) -> str:
-    """Option `ledger`, when it may stand in a plan.
+    """Return the value of option `ledger`, when it may stand in a plan.
 
     Raises:
-        ConfigurationError: it carries a password, or cannot be told not to.
+        ConfigurationError: it carries a password, or may carry one.
     """
     with _named_ledger():
         return require_no_secret(reference)
@@ -51,7 +51,7 @@ def checked_reference(reference: str) -> str:
 
 @functools.lru_cache(maxsize=8)
 def engine_of(reference: str) -> Engine:
-    """The engine for a ledger, one a process.
+    """Return the engine for a ledger, one a process.
 
     Raises:
         ConfigurationError: there is no such variable or file, or neither SQLite nor PostgreSQL is meant.
@@ -68,7 +68,9 @@ def engine_of(reference: str) -> Engine:
 
 
 def install_ledger(engine: Engine) -> None:
-    """Make the tables where they are missing; as often as one likes, by several processes at once.
+    """Make the tables where they are missing.
+
+    It may be called again, and by several processes at once.
 
     Raises:
         LedgerUnavailable: the database cannot be used.
@@ -87,17 +89,20 @@ def install_ledger(engine: Engine) -> None:
 
 @contextlib.contextmanager
 def speaking() -> Iterator[None]:
-    """What the database library raises becomes ours, without its text, which may carry values and addresses."""
+    """Turn errors of the database library into LedgerUnavailable, without their text.
+
+    It may carry values and addresses.
+    """
     try:
         yield
     except IntegrityError:
-        raise  # a key that comes twice is the rows' fault, and the caller's to tell
+        raise  # a key that comes twice is the rows' fault, and the caller reports it
     except SQLAlchemyError as error:
         raise LedgerUnavailable(f"The ledger's database failed: {code_of(error)}.") from _bare(error)
 
 
 def run(connection: Connection, name: str, **values: Any) -> list[Any]:
-    """Execute a statement; its rows, if it has some."""
+    """Execute a statement; return its rows, if it has some."""
     result = connection.execute(statement(name), values)
     return list(result.fetchall()) if result.returns_rows else []
 
@@ -114,7 +119,7 @@ def _is_installed(engine: Engine) -> bool:
             connection.execute(statement("exists"))
             return bool(run(connection, "read_identity"))
     except DBAPIError:
-        return False  # whatever it is, the installer meets it again and says it
+        return False  # the installer meets the error again and reports it
 
 
 def _bare(error: SQLAlchemyError) -> Exception | None:
@@ -123,7 +128,7 @@ def _bare(error: SQLAlchemyError) -> Exception | None:
 
 @contextlib.contextmanager
 def _named_ledger() -> Iterator[None]:
-    """The same reference rules as the source's option `url`, told under this option's name."""
+    """Apply the reference rules of the source's option `url` under this option's name."""
     try:
         yield
     except ConfigurationError as error:

@@ -1,6 +1,7 @@
-"""Rows become messages: key, address and payload of each, or an error that says which column is at fault.
+"""The conversion of rows to messages: key, address and payload of each.
 
-A whole Arrow batch is looked at before one message of it leaves, and no value of a row is ever part of an error.
+An error names the column at fault. A whole Arrow batch is checked before one message of it leaves, and no value of a
+row is ever part of an error.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class RowEncoder:
     """Makes the messages of one DataFrame.
 
     Arguments:
-        publishing: what is wanted.
+        publishing: the options.
         schema: the DataFrame's.
         check_url: where the coordinator asks, complete.
     """
@@ -113,7 +114,7 @@ class RowEncoder:
         self._parts = _parts_of_request(check_url, options)
 
     def encode(self, batch: pa.RecordBatch) -> list[Encoded]:
-        """The messages of a batch, in its order.
+        """Return the messages of a batch, in its order.
 
         Raises:
             RowRefused: a key or an address is null, or a row is no message.
@@ -159,7 +160,10 @@ class RowEncoder:
 
 
 def _parts_of_request(check_url: str, options: Options) -> tuple[bytes, bytes, bytes]:
-    """What stands between gid, address and payload in the request of every row: they differ in nothing else."""
+    """Return the text between gid, address and payload in the request of every row.
+
+    Requests differ in nothing else.
+    """
     gid, url, payload = "~gid~", "~url~", "~payload~"
     sample = encode_request(Message(gid, (Branch(url, payload.encode()),), check_url, options), Operation.PREPARE)
     begin, after_gid = sample.split(b'"~gid~', 1)
@@ -170,7 +174,10 @@ def _parts_of_request(check_url: str, options: Options) -> tuple[bytes, bytes, b
 
 
 def _taken(name: str, column: pa.Array) -> list[Any]:
-    """The values of a column as Python has them, which has no time after the year 9999 and no struct as a map's key."""
+    """Return the values of a column as Python has them.
+
+    Python has no time after the year 9999 and no struct as a map's key.
+    """
     try:
         return _values(column)
     except (TypeError, ValueError, OverflowError, KeyError, pa.ArrowException) as error:
@@ -181,7 +188,10 @@ def _taken(name: str, column: pa.Array) -> list[Any]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """The values of a column; of the usual types by NumPy, ten times as fast as one by one."""
+    """Return the values of a column.
+
+    Those of the usual types are read by NumPy, ten times as fast as one by one.
+    """
     kind = column.type
     plain = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind)
     if pa.types.is_string(kind) or (plain and not column.null_count):
@@ -262,7 +272,10 @@ def _contains_map_of_numbers(kind: DataType) -> bool:
 
 
 def _with_plain_keys(value: Any) -> Any:
-    """The same with maps whose keys are as JSON has them: a key is text there, and -0.0 is the 0.0 it is equal to."""
+    """Return the same with the keys of maps as JSON has them.
+
+    A key is text there, and -0.0 is the 0.0 it is equal to.
+    """
     if isinstance(value, dict):
         return {_plain_key(key): _with_plain_keys(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -277,7 +290,10 @@ def _plain_key(key: Any) -> Any:
 
 
 def _require_finite(name: str, value: Any) -> None:
-    """JSON has no NaN and no infinity, and null in their place would be another value. Nor is NaN a map's key."""
+    """Refuse a number that JSON does not have, NaN or infinity.
+
+    Null in its place would be another value. Nor may NaN be a map's key.
+    """
     if isinstance(value, float):
         if not math.isfinite(value):
             raise RowRefused(f"Column {name!r} is not a number, or infinite, in a row: JSON has neither.")

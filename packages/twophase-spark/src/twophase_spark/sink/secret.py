@@ -1,7 +1,8 @@
-"""Secrets by reference: `env:NAME` or `file:PATH` travels in Spark's plan, and is looked up where it is used.
+"""Secrets by reference: `env:NAME` or `file:PATH`.
 
-What looks like a secret itself is refused without being repeated. No more can be done: a secret under a name that says
-nothing of it looks like any other text.
+The reference travels in Spark's plan, and is looked up where it is used. A text that looks like a secret itself is
+refused without being repeated. No more can be done: a secret under a name that does not show it looks like any other
+text.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ _NAMED = re.compile(
 _KEY = re.compile(r"(?i)(?:basic|bearer|digest|negotiate)\s")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PLACEHOLDER = re.compile(r"\$\{[^{}]+\}")
-"""What stands there comes from a row."""
+"""A placeholder: its value comes from a row."""
 _EMPTY = re.compile(r"(?<=[?&;])[^?&;#=]*=(?=[&;#]|$)")
-"""A parameter that holds nothing, or nothing but what comes from a row."""
+"""A parameter without a value, or with placeholders alone."""
 _HEADER = "let a header carry it: branchHeaders takes env:NAME and file:PATH"
 
 
 def is_reference(text: str) -> bool:
-    """Whether `text` names a secret instead of being one."""
+    """Return True when `text` names a secret instead of being one."""
     return text.startswith(("env:", "file:"))
 
 
 def looked_up(option: str, text: str) -> str:
-    """What a reference stands for; any other text stands for itself.
+    """Return the value of a reference; any other text stands for itself.
 
     Raises:
         ConfigurationError: there is no such variable or file.

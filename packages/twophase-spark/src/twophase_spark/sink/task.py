@@ -1,8 +1,8 @@
-"""What one task does with its rows: look at them, write them down, prepare them. On executors.
+"""The work of one task, on executors: check, record and prepare its rows.
 
 The order is what keeps them safe: a message that is prepared stands in the ledger, so its check-back has an answer.
-Rows are looked at in portions of some megabytes, usually the whole task: a bad one is told before anything of its
-portion is prepared. Then some thousand at a time are written down, while those before them are being prepared.
+Rows are checked in portions of some megabytes, usually the whole task: a bad one is reported before anything of its
+portion is prepared. Then some thousand at a time are recorded, while those before them are being prepared.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ _NOT_VALID: Final = frozenset({InvalidRequest.code, LimitExceeded.code, "TP-1002
 
 
 class Written(WriterCommitMessage):
-    """What a task tells the driver: which batch, which run of it, how many messages. No messages: those are noted."""
+    """The result of a task for the driver: batch, run, and number of messages.
+
+    It has no messages: those are in the ledger.
+    """
 
     def __init__(self, group: str, writer: int, messages: int) -> None:
         self.group = group
@@ -61,7 +64,7 @@ def write(
     ledger = Ledger(engine_of(publishing.ledger))
     if ledger.begin(batch, ",".join(publishing.key_columns)) is not Decision.OPEN:
         for _ in rows:
-            pass  # a repetition of what is decided: Spark wants its rows taken, and nothing is to be done
+            pass  # a repetition of a decided batch: Spark wants its rows taken, and no work is left
         return Written(batch.group, 0, 0)
     task = TaskRun(ledger, ledger.begin_run(batch.group), skips=publishing.skips_abandoned)
     encoder = RowEncoder(publishing, schema, check_url)
@@ -76,7 +79,7 @@ def write(
 
 
 class TaskRun:
-    """One run of a task, and how many messages it has written down."""
+    """One run of a task, and the number of messages that it has recorded."""
 
     def __init__(self, ledger: Ledger, writer: int, *, skips: bool) -> None:
         self.writer = writer
@@ -85,9 +88,10 @@ class TaskRun:
         self._skips = skips
 
     def written_down(self, portion: list[Encoded]) -> Iterator[Encoded]:
-        """Note the messages of a portion, some at a time; those that are to be prepared, each when it stands there.
+        """Record the messages of a portion, some at a time, and yield those to prepare.
 
-        In the order of their gids: neighbours in the ledger's and the coordinator's indexes come together.
+        Each is yielded when the ledger has it, in the order of their gids: neighbours in the ledger's and the
+        coordinator's indexes come together.
         """
         portion.sort(key=_GID)
         gids = [gid for gid, _ in portion]
@@ -101,7 +105,7 @@ class TaskRun:
             yield from left
 
     def _noted(self, gids: list[str]) -> set[str]:
-        """Write down, durably; returns what is decided already, and so left out."""
+        """Record messages durably; return those that are decided already, and so left out."""
         ledger, writer = self._ledger, self.writer
         ledger.write_down(writer, gids)
         known = ledger.known_elsewhere(writer, gids)
@@ -128,7 +132,7 @@ def _portions(encoder: RowEncoder, rows: Iterator[pa.RecordBatch]) -> Iterator[l
 
 
 def _settled(gid: str, result: OneResult) -> None:
-    """The coordinator's word on one prepare."""
+    """Check the coordinator's result of one prepare."""
     if not result.code or result.state in _PUBLISHED_STATES:
         return
     if result.code == ContentConflict.code:

@@ -1,8 +1,8 @@
 """The sink as Spark knows it: one writer for `write`, one for `writeStream`.
 
-What Spark repeats, and when, is not symmetric (reference of this package's page): a `write` is never repeated as a
-whole, so each is a batch of its own; a streaming batch comes back with its number, also after `abort`, so `abort`
-says nothing there and nothing is ever rolled back by itself.
+Spark's repetitions are not symmetric (reference of this package's page): a `write` is never repeated as a whole, so
+each is a batch of its own; a streaming batch comes back with its number, also after `abort`, so `abort` decides nothing
+there and nothing is ever rolled back automatically.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _log = logging.getLogger("twophase.spark")
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """For `write`. Pickled once: what `__init__` sets, tasks and `commit` see."""
+    """The writer for `write`.
+
+    It is pickled once: tasks and `commit` see the values that `__init__` sets.
+    """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         """Check everything that can be checked, and make the ledger where it is missing.
@@ -48,15 +51,15 @@ class BatchWriter(DataSourceArrowWriter):
         self._batch = Batch(run_batch(publisher, os.urandom(_RUN_BYTES)), publisher)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """A task."""
+        """Run a task."""
         return write(self._publishing, self._schema, self._check_url, self._batch, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks have written."""
+        """Publish the batch: all tasks have written."""
         publish(self._publishing, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 -- Spark's signature
-        """A task has failed for good."""
+        """Handle the final failure of a task."""
         if self._publishing.abandons_failed:
             Ledger(engine_of(self._publishing.ledger)).give_up(self._batch.group)
         else:
@@ -64,16 +67,19 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """For `writeStream`. `commit` runs in another process, with another instance: it knows what messages tell it."""
+    """The writer for `writeStream`.
+
+    `commit` runs in another process, with another instance: it knows only the messages of the tasks.
+    """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        """As `BatchWriter`."""
+        """Check the options, and make the ledger; see `BatchWriter`."""
         self._publishing = parse(options, streaming=True)
         self._schema = schema
         self._check_url = _opened(self._publishing, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """A task."""
+        """Run a task."""
         context = TaskContext.get()
         assert context is not None, "Spark runs tasks"
         query, number = context.getLocalProperty(_QUERY) or "", context.getLocalProperty(_BATCH)
@@ -84,16 +90,19 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write(self._publishing, self._schema, self._check_url, batch, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 -- Spark's
-        """All tasks of a batch have written."""
+        """Publish the batch: all its tasks have written."""
         publish(self._publishing, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 -- Spark's
-        """A task has failed for good; the batch comes back when the query is started again."""
+        """Note the final failure of a task.
+
+        The batch comes back when the query is started again.
+        """
         _log.warning("batch %s of publisher %s failed, and will come back", batchId, self._publishing.publisher)
 
 
 def _opened(publishing: Publishing, schema: StructType) -> str:
-    """Look at columns and ledger; returns the whole check address."""
+    """Check columns and ledger; return the whole check address."""
     require_columns(publishing, schema)
     engine = engine_of(publishing.ledger)
     install_ledger(engine)

@@ -1,1 +1,4 @@
-"""What a read asks for: options, columns and filters, checked against the database."""
+"""The request of a read: options, columns and filters, checked.
+
+They are checked against the database.
+"""

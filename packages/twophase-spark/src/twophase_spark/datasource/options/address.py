@@ -1,10 +1,10 @@
-"""Which database the source reads, named so that no password ever enters Spark.
+"""The database that the source reads, named so that no password ever enters Spark.
 
-Spark keeps the options of a source in its plan, and whoever sees the plan, the UI or the event log may see them. So
+Spark keeps the options of a source in its plan, and every reader of the plan, the UI or the event log may see them. So
 the option `url` never carries a password: a URL that does is refused, unseen. It names an environment variable
-(`env:STORE_URL`) or a file (`file:/run/secrets/store`) that holds the whole URL, or it is a URL without password,
-which PostgreSQL completes from `~/.pgpass` or PGPASSWORD. The reference is resolved where a connection is opened, on
-the driver and on every executor, and only there; what travels between them is the reference.
+(`env:STORE_URL`) or a file (`file:/run/secrets/store`) that holds the whole URL, or it is a URL without password, which
+PostgreSQL completes from `~/.pgpass` or PGPASSWORD. The reference is resolved where a connection is opened, on the
+driver and on every executor, and only there; the reference travels between them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def require_no_secret(reference: str) -> str:
     ('env:STORE_URL', 'postgresql://audit@db/store')
 
     Raises:
-        ConfigurationError: it carries a password, or cannot be told not to. Its text shows nothing of it.
+        ConfigurationError: it carries a password, or may carry one. Its text shows nothing of it.
     """
     if reference.startswith((ENVIRONMENT, FILE)):
         return reference
@@ -49,11 +49,13 @@ def require_no_secret(reference: str) -> str:
 
 
 def locate(reference: str, name: str, environment: Mapping[str, str] = os.environ) -> Location:
-    """The database that `reference` stands for, with its password; for the moment of connecting only.
+    """Return the database that `reference` stands for, with its password.
+
+    It is for the moment of connecting only.
 
     Arguments:
         reference: the value of option `url`.
-        name: what the place is called in errors.
+        name: the database's name in errors.
         environment: where `env:` looks.
 
     Raises:
@@ -87,7 +89,10 @@ def _resolved(reference: str, environment: Mapping[str, str]) -> str:
 
 
 def _is_well_formed(url: str) -> bool:
-    """Whether user, password and host are told apart without doubt: a driver's complaint would repeat pieces."""
+    """Return True when user, password and host are separated without doubt.
+
+    Otherwise a driver's complaint would repeat pieces.
+    """
     try:
         parts = urlsplit(url)
         _ = parts.port

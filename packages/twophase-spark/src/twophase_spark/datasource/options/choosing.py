@@ -1,4 +1,7 @@
-"""Which columns a read has: the table's own, those that were named, or those of a schema the user gave."""
+"""The columns of a read.
+
+They are the table's own, those that were named, or those of a schema the user gave.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from twophase_spark.readers.database import open_database
 
 
 def schema_of(wanted: ReadOptions) -> StructType:
-    """The columns of this read, when the user gives no schema.
+    """Return the columns of this read, when the user gives no schema.
 
     Raises:
         ConfigurationError: a column that the table does not have.
@@ -39,7 +42,7 @@ def schema_of(wanted: ReadOptions) -> StructType:
 
 
 def target_of(wanted: ReadOptions, schema: StructType) -> pa.Schema:
-    """The columns as Arrow carries them, checked when the user gave the schema.
+    """Return the columns for Arrow, checked when the user gave the schema.
 
     Raises:
         ConfigurationError: a column that the table does not have, or of another type.

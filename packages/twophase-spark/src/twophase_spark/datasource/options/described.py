@@ -1,4 +1,7 @@
-"""The options of the source in words: for the reference page, for errors, and for what fits which read."""
+"""The options of the source in words, for the reference page and for errors.
+
+They also show which read an option fits.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import msgspec
 
 
 class Fits(enum.StrEnum):
-    """Which reads an option is for."""
+    """The reads that an option is for."""
 
     ANY = "any"
     BATCH = "read"
@@ -18,7 +21,7 @@ class Fits(enum.StrEnum):
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One option: which reads take it, what holds when it is not given, and what it does."""
+    """One option: the reads that take it, its default, and its effect."""
 
     name: str
     fits: Fits
@@ -84,7 +87,7 @@ KNOWN = tuple(option.name for option in OPTIONS)
 
 
 def names_of(*fits: Fits) -> tuple[str, ...]:
-    """The options that fit these reads only.
+    """Return the options that fit these reads only.
 
     >>> names_of(Fits.LEDGER)
     ('gidColumn', 'branchColumn')

@@ -1,6 +1,7 @@
-"""The filters among the options, twice: as SQL, so that less is read, and on the batches, where they are exact.
+"""The filters among the options, as SQL and on the batches.
 
-A database's collation may take two gids for one prefix; the batches are compared character by character.
+SQL reads fewer rows, and the batches are filtered exactly: a database's collation may take two gids for one prefix; the
+batches are compared character by character.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from twophase_spark.datasource.schema.tables import HAS_STATE, TIME_OF_CREATION,
 
 
 def columns_needed(wanted: ReadOptions) -> list[str]:
-    """What a read must take so that its batches can be filtered, beside what it was asked for."""
+    """Return the columns that the filters of a read need beside those asked for."""
     names = {"gid"} if wanted.gid_prefix else set()
     if wanted.states:
         names.add("state")
@@ -27,7 +28,10 @@ def columns_needed(wanted: ReadOptions) -> list[str]:
 
 
 def conditions(wanted: ReadOptions, engine: str) -> tuple[str, ...]:
-    """The filters on a coordinator's own table, for its SQL; its gids compare by bytes."""
+    """Return the filters on a coordinator's own table as SQL.
+
+    Its gids compare by bytes.
+    """
     found: list[str] = []
     if wanted.kind in HAS_STATE and wanted.states:
         found.append(f"state in ({', '.join(str(state) for state in sorted(wanted.states))})")
@@ -40,7 +44,9 @@ def conditions(wanted: ReadOptions, engine: str) -> tuple[str, ...]:
 
 
 def _behind(prefix: str) -> str | None:
-    """The least text behind all that begin with `prefix`, in order of code points; None when it is not plain.
+    """Return the least text behind all that begin with `prefix`.
+
+    The order is of code points; None when the text is not plain.
 
     >>> _behind("tp01"), _behind("\U0010ffff")
     ('tp02', None)
@@ -61,10 +67,13 @@ def _bounds(wanted: ReadOptions) -> list[tuple[str, str, int]]:
 
 
 def keep(batch: pa.RecordBatch, wanted: ReadOptions) -> pa.RecordBatch:
-    """The rows of a batch, as it came from the database, that were asked for. A time that is null is not."""
+    """Return the rows of a database's batch that were asked for.
+
+    A row whose time is null is not.
+    """
     if not wanted.filters:
         return batch
-    import pyarrow.compute  # noqa: PLC0415 -- slow to import, and who only plans a read compares nothing
+    import pyarrow.compute  # noqa: PLC0415 -- slow to import, and planning a read compares nothing
 
     compute: Any = pyarrow.compute  # its functions are made when it is imported; no type checker sees them
     compare = {">=": compute.greater_equal, "<": compute.less, "<=": compute.less_equal}

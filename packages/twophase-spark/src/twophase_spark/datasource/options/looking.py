@@ -1,4 +1,7 @@
-"""Looking into a database before it is read: that the table is there, with the columns it must have."""
+"""A look into a database before it is read.
+
+The table must exist, with the columns it must have.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _ROLES = {Kind.BARRIER: Role.PRODUCER, Kind.LEDGER: Role.LEDGER}
 
 
 def location_of(wanted: ReadOptions) -> Location:
-    """Where to connect to, with the password; not to be kept.
+    """Return the location to connect to, with the password; not to be kept.
 
     Raises:
         ConfigurationError: a snapshot is named of a database that lends none.
@@ -33,7 +36,9 @@ def location_of(wanted: ReadOptions) -> Location:
 
 @contextlib.contextmanager
 def looked_into(wanted: ReadOptions) -> Iterator[tuple[Database, str]]:
-    """The database, open, in the snapshot that was named if any, and its engine; its tables are as expected.
+    """Open the database, in the snapshot that was named if any, and check its tables.
+
+    Yields the database and its engine.
 
     Raises:
         CannotRead: no such database, table or column.
@@ -46,7 +51,7 @@ def looked_into(wanted: ReadOptions) -> Iterator[tuple[Database, str]]:
 
 
 def require_columns(database: Database, location: Location, table: str, wanted: frozenset[str]) -> None:
-    """Refuse a table that is not there or lacks a column."""
+    """Refuse a table that does not exist or lacks a column."""
     there = database.columns(table)
     if not there:
         remedy = "is this a coordinator's store?" if location.role is Role.COORDINATOR else "name it by tableName."

@@ -1,8 +1,8 @@
-"""The options of a read, checked once: what is unknown, contradictory or misspelt is refused before anything is read.
+"""The options of a read, checked once.
 
-Filters are options because Spark 4.3 does not hand a source's reader its filters without risk: what one use of a
-DataFrame pushes down sticks to its other uses, and an anti join then finds nothing. They save reading; what they do
-not say, `where` says on the DataFrame.
+Unknown, contradictory and misspelt ones are refused before anything is read. Filters are options because Spark 4.3 does
+not hand a source's reader its filters without risk: the filters that one use of a DataFrame pushes down stick to its
+other uses, and an anti join then finds nothing. They save reading; `where` on the DataFrame expresses what they cannot.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ STREAM_ONLY = names_of(Fits.STREAM)
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
-    """What is to be read. Times are milliseconds since 1970; empty or None where nothing was said.
+    """The request of a read.
 
-    `as_of_seqs`: the last seq of each node, instead of a time; `start_seqs`: where a stream begins, instead of a word.
+    Times are milliseconds since 1970; an option that was not given is empty or None. `as_of_seqs`: the last seq of each
+    node, instead of a time; `start_seqs`: where a stream begins, instead of a word.
     """
 
     url: str
@@ -63,14 +64,16 @@ class ReadOptions(msgspec.Struct, frozen=True):
 
     @property
     def filters(self) -> bool:
-        """Whether rows of the table may be left out."""
+        """True when rows of the table may be left out."""
         return bool(self.states or self.gid_prefix) or any(
             bound is not None for bound in (self.created_after_ms, self.created_before_ms, self.as_of_ms)
         )
 
 
 def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
-    """The options of `spark.read` or `spark.readStream`; their names in any case.
+    """Parse the options of `spark.read` or `spark.readStream`.
+
+    Their names may be in any case.
 
     >>> parse({"url": "sqlite:///tp.db", "table": "history", "states": "failed"}).states
     frozenset({5})
@@ -188,7 +191,10 @@ def _number(option: str, text: str, least: int, most: int) -> int:
 
 
 def _time(option: str, text: str | None) -> int | None:
-    """Milliseconds since 1970, or ISO 8601 (UTC where it names no zone)."""
+    """Return a time in milliseconds since 1970.
+
+    The text is that number, or ISO 8601 (UTC where it names no zone).
+    """
     if text is None:
         return None
     if text.isascii() and text.isdigit():
@@ -217,7 +223,7 @@ def _moment(given: Mapping[str, str], kind: Kind) -> tuple[int | None, dict[int,
 
 
 def now_ms() -> int:
-    """The time, by the driver's clock."""
+    """Return the time, by the driver's clock."""
     return time.time_ns() // 1_000_000
 
 

@@ -1,1 +1,1 @@
-"""How a read is cut into tasks, and what each does."""
+"""The division of a read into tasks, and the work of each."""

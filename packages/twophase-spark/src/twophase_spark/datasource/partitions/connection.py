@@ -1,7 +1,8 @@
-"""One snapshot of one database for one task, as Arrow batches: through ADBC where it is installed, else the driver.
+"""One snapshot of one database for one task, as Arrow batches.
 
-Both ways run the same statement in the same kind of transaction (read only, one snapshot from its first statement to
-its last) and give the same batches; ADBC fills Arrow's memory in C, a driver makes every value a Python object first.
+They come through ADBC where it is installed, else through the driver. Both ways run the same statement in the same kind
+of transaction (read only, one snapshot from its first statement to its last) and give the same batches; ADBC fills
+Arrow's memory in C, a driver makes every value a Python object first.
 """
 
 from __future__ import annotations
@@ -21,23 +22,26 @@ from twophase_spark.readers.database import BUSY_SECONDS_MAX, CONNECT_SECONDS_MA
 
 ROWS_PER_BATCH = 65_536
 BYTES_PER_BATCH = 1024 * 1024
-"""Of PostgreSQL, whose driver would wait for 16 MiB before it hands anything on."""
+"""Bytes of a batch of PostgreSQL, whose driver would otherwise collect 16 MiB."""
 ADBC_MODULES = {"sqlite": "adbc_driver_sqlite", "postgresql": "adbc_driver_postgresql"}
 
 Types = Mapping[str, pa.DataType]
 Run = Callable[[str, Types], Iterator[pa.RecordBatch]]
-"""Run a statement. `Types`: of the columns a driver's values cannot be trusted to tell (all null, for one)."""
+"""Runs a statement.
+
+`Types`: of columns whose type a driver's values may not show (all null, for one).
+"""
 
 
 def has_adbc(engine: str) -> bool:
-    """Whether the ADBC driver of an engine is installed here."""
+    """Return True when the ADBC driver of an engine is installed here."""
     module = ADBC_MODULES.get(engine)
     return module is not None and importlib.util.find_spec(module) is not None
 
 
 @contextlib.contextmanager
 def open_snapshot(location: Location, driver: str, snapshot: str = "", *, typed: bool = True) -> Iterator[Run]:
-    """A snapshot of the database at `location`, for the block's time.
+    """Open a snapshot of the database at `location`, for the block's time.
 
     Arguments:
         driver: auto, adbc or python.

@@ -1,8 +1,8 @@
-"""Rows of history that a stream should have read and that are gone: found for certain, never passed over.
+"""Rows of history that are gone before a stream has read them.
 
-A node's seqs have no holes when they are written, so a stretch of them has exactly as many rows as numbers. Fewer
-means that retention or an archive removed some: before the stream came there, or between the planning of a batch and
-its reading (also when a batch is read again after a crash).
+They are found for certain, never skipped. A node's seqs have no holes when they are written, so a stretch of them has
+exactly as many rows as numbers. Fewer means that retention or an archive removed some: before the stream came there, or
+between the planning of a batch and its reading (also when a batch is read again after a crash).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twophase_spark.datasource.schema.tables import GAP_ROWS
 
 
 def holes(stretch: Stretch, seqs: Iterable[int]) -> list[Stretch]:
-    """The parts of a stretch that have no rows. `seqs`: those that have, ascending.
+    """Return the parts of a stretch without rows. `seqs`: of its rows, ascending.
 
     >>> holes(Stretch(1, 3, 9), [3, 4, 7])
     [Stretch(node=1, first=5, last=6), Stretch(node=1, first=8, last=9)]
@@ -34,7 +34,7 @@ def holes(stretch: Stretch, seqs: Iterable[int]) -> list[Stretch]:
 
 
 def failure(found: list[Stretch]) -> HistoryGap:
-    """What to raise where gaps are not to be reported as rows."""
+    """Return the error for gaps that are not to be reported as rows."""
     rows = sum(hole.last - hole.first + 1 for hole in found)
     first = found[0]
     more = f" and {len(found) - 1} more places" if len(found) > 1 else ""
@@ -45,7 +45,10 @@ def failure(found: list[Stretch]) -> HistoryGap:
 
 
 def as_rows(found: list[Stretch], target: pa.Schema) -> pa.RecordBatch:
-    """One row a gap: (node, seq) of its last row, `gap_rows` how many are gone, all else null."""
+    """Return one row a gap: (node, seq) of its last row, all else null.
+
+    `gap_rows` is the number of rows that are gone.
+    """
     known = {
         "node": [hole.node for hole in found],
         "seq": [hole.last for hole in found],

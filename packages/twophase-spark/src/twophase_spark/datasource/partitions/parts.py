@@ -1,4 +1,7 @@
-"""What one Spark task reads: a list of ranges in one snapshot, ready as SQL conditions. Pickled to the executors."""
+"""The work of one Spark task: ranges in one snapshot, ready as SQL conditions.
+
+It is pickled to the executors.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,17 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class Follow(msgspec.Struct, frozen=True):
-    """History behind these places, also of nodes not named: what became final since a read was planned."""
+    """History behind these numbers, also of nodes not named.
+
+    Its rows became final since a read was planned.
+    """
 
     after: dict[int, int]
     conditions: tuple[str, ...] = ()
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """Of a stream: every row of `node` from `first` to `last`, none missing."""
+    """A part of a stream: every row of `node` from `first` to `last`, none missing."""
 
     node: int
     first: int
@@ -38,7 +44,7 @@ class Part(InputPartition):
         stretch: Stretch | None = None,
         absent: frozenset[str] = frozenset(),
     ) -> None:
-        """Name what is read: `ranges`, then what `follow` says; or a `stretch` of history.
+        """Name the rows to read: of `ranges`, then `follow`; or a `stretch` of history.
 
         Arguments:
             absent: columns that this table lacks and may lack; they are null.
@@ -50,5 +56,5 @@ class Part(InputPartition):
         self.absent = absent
 
     def __repr__(self) -> str:
-        """The ranges, for logs: conditions hold keys, no payload."""
+        """Return the ranges, for logs: conditions hold keys, no payload."""
         return f"Part({self.ranges!r}, {self.follow!r}, {self.stretch!r})"

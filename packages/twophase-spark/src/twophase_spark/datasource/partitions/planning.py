@@ -1,10 +1,11 @@
-"""Cutting a batch read into tasks, and fixing its cut: what belongs to it is decided here, once, on the driver.
+"""The plan of a batch read: its cut, and its tasks.
 
-History never changes and is numbered by (node, seq) in commit order, so "every row up to these numbers" is the same
-set of rows whenever a task reads it. Live rows do change. A journal (live and final together) is therefore cut so that
-no message can slip between the tables: history up to the frozen numbers is read by some tasks; each other task reads,
-in one snapshot of its own, a range of gids of the live rows *and* what history has gained since the numbers were
-frozen. A message that was live then is in exactly one of the two at that task's moment.
+The rows of the cut are decided here, once, on the driver. History never changes and is numbered by (node, seq) in
+commit order, so "every row up to these numbers" is the same set of rows whenever a task reads it. Live rows do change.
+A journal (live and final together) is therefore cut so that no message can slip between the tables: history up to the
+frozen numbers is read by some tasks; each other task reads, in one snapshot of its own, a range of gids of the live
+rows *and* the rows that history has gained since the numbers were frozen. A message that was live then is in exactly
+one of the two at that task's moment.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from twophase_spark.datasource.schema.tables import Kind
 from twophase_spark.readers.database import Database
 
 _MAY_LACK = {"id", "prepared_at", "create_time"}
-"""Of a barrier table that something else than `twophase barrier install` made."""
+"""Columns that a barrier table may lack.
+
+It may if `twophase barrier install` did not make it.
+"""
 
 
 def plan(wanted: ReadOptions) -> list[Part]:
-    """The tasks of a batch read; none for nothing to read.
+    """Return the tasks of a batch read; an empty list for nothing to read.
 
     Raises:
         CannotRead: no such database, table or column.
@@ -47,12 +51,15 @@ def plan(wanted: ReadOptions) -> list[Part]:
 
 
 def places(database: Database) -> dict[int, int]:
-    """The last seq of every node, as one statement sees them: all rows up to there are committed and visible."""
+    """Return the last seq of every node, as one statement sees them.
+
+    All rows up to there are committed and visible.
+    """
     return {int(node): int(seq) for node, seq in database.rows(select(["id", "seq"], "node"))}
 
 
 def frozen_seqs(wanted: ReadOptions, database: Database) -> dict[int, int]:
-    """Up to where each node's history belongs to this read."""
+    """Return the last seq of each node's history that belongs to this read."""
     tops = places(database)
     if wanted.as_of_seqs is None:
         return tops
@@ -63,7 +70,7 @@ def frozen_seqs(wanted: ReadOptions, database: Database) -> dict[int, int]:
 
 
 def lowest_seq(database: Database, node: int) -> int | None:
-    """The first row of a node that stands; None when none does."""
+    """Return the first present row of a node; None when it has none."""
     [(lowest,)] = database.rows(select(["min(seq)"], "history", [f"node = {node}"]))
     return None if lowest is None else int(lowest)
 
@@ -106,7 +113,10 @@ def _by_number(database: Database, table: str, key: str, parts_max: int) -> list
 
 
 class _Key(msgspec.Struct, frozen=True):
-    """A column with an index, by which a business table can be cut; without one it is one task."""
+    """An indexed column by which a business table can be cut.
+
+    A table without one is one task.
+    """
 
     name: str
     is_number: bool
@@ -148,7 +158,7 @@ def _key(wanted: ReadOptions, database: Database, engine: str) -> _Key | None:
 
 
 def _is_indexed_text(database: Database, engine: str, table: str, column: str) -> bool:
-    """Whether a text column leads an index that holds every row."""
+    """Return True when a text column leads an index that holds every row."""
     schema, _, name = table.rpartition(".")
     if engine == "postgresql":
         found = database.rows(

@@ -1,8 +1,8 @@
-"""Cutting a table into ranges of an indexed key, each read by one task, together every row once.
+"""The division of a table into ranges of an indexed key.
 
-Numbers are cut evenly. Texts (gids) are cut at keys that exist: a guess between the lowest and the highest is moved
-to the next key by the index, and the database itself says in which order these stand. So the ranges have no gap and
-no overlap under any collation; only their sizes depend on how good the guess was.
+Each is read by one task, together every row once. Numbers are cut evenly. Texts (gids) are cut at keys that exist: a
+guess between the lowest and the highest is moved to the next key by the index, and the database itself orders these. So
+the ranges have no gap and no overlap under any collation; only their sizes depend on how good the guess was.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Conditions = tuple[str, ...]
 
 
 def number_ranges(key: str, first: int, last: int, parts_max: int) -> list[Conditions]:
-    """`first` ≤ key ≤ `last` in at most `parts_max` parts of equal width.
+    """Return `first` ≤ key ≤ `last` in at most `parts_max` parts of equal width.
 
     >>> number_ranges("id", 1, 60_000, 2)
     [('id >= 1', 'id < 30001'), ('id >= 30001', 'id < 60001')]
@@ -35,7 +35,10 @@ def number_ranges(key: str, first: int, last: int, parts_max: int) -> list[Condi
 
 
 def text_ranges(database: Database, engine: str, table: str, key: str, parts_max: int) -> list[Conditions]:
-    """The whole table in at most `parts_max` parts by a text key that has an index; open at both ends."""
+    """Return the whole table in at most `parts_max` parts by an indexed text key.
+
+    It is open at both ends.
+    """
     counted = select(["count(*)"], f"(select 1 as one from {table} limit {ROWS_PER_PART_MIN + 1}) as few")  # noqa: S608 -- validated
     [(few,)] = database.rows(counted)
     if few <= ROWS_PER_PART_MIN or parts_max == 1:
@@ -56,7 +59,9 @@ def text_ranges(database: Database, engine: str, table: str, key: str, parts_max
 
 
 def guesses(lowest: str, highest: str, parts: int) -> list[str]:
-    """Texts that cut the range from `lowest` to `highest` into about equal `parts`.
+    """Return texts that cut the range into about equal `parts`.
+
+    The range is from `lowest` to `highest`.
 
     >>> guesses("tp10", "tp30", 2)
     ['tp200000']

@@ -1,4 +1,4 @@
-"""One task: its part of a table as Arrow batches of exactly the columns that Spark was told."""
+"""One task: its part of a table as Arrow batches of exactly the columns for Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NODES = select(["id"], "node")
 
 
 def read_part(wanted: ReadOptions, target: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
-    """The rows of one part, all in one snapshot."""
+    """Yield the rows of one part, all in one snapshot."""
     with snapshot_of(wanted) as (run, engine):
         reader = Reader(wanted, target, engine, part.absent)
         for one in part.ranges:
@@ -33,14 +33,17 @@ def read_part(wanted: ReadOptions, target: pa.Schema, part: Part) -> Iterator[pa
 
 @contextlib.contextmanager
 def snapshot_of(wanted: ReadOptions) -> Iterator[tuple[Run, str]]:
-    """The database of a read, open, and its engine."""
+    """Open the database of a read.
+
+    Yields a function that runs statements, and the engine.
+    """
     location = location_of(wanted)
     with open_snapshot(location, wanted.driver, wanted.snapshot, typed=wanted.kind is not Kind.LEDGER) as run:
         yield run, location.engine
 
 
 class Reader(msgspec.Struct, frozen=True):
-    """How rows of a table become batches of `target`."""
+    """The conversion of a table's rows to batches of `target`."""
 
     wanted: ReadOptions
     target: pa.Schema
@@ -48,22 +51,22 @@ class Reader(msgspec.Struct, frozen=True):
     absent: frozenset[str] = frozenset()
 
     def rows(self, run: Run, one: Range) -> Iterator[pa.RecordBatch]:
-        """The rows of a range."""
+        """Yield the rows of a range."""
         for raw in run(self.statement(one), self.types()):
             batch = filters.keep(raw, self.wanted)
             if batch.num_rows:
                 yield self.shaped(batch)
 
     def statement(self, one: Range) -> str:
-        """What selects the rows of a range."""
+        """Return the statement that selects the rows of a range."""
         return select(self._selected(one.table), one.table, one.conditions)
 
     def shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch of the database as one of `target`."""
+        """Return a batch of the database as one of `target`."""
         return shape(batch, self.target, MAY_LACK[self.wanted.kind])
 
     def followed(self, run: Run, follow: Follow) -> Iterator[pa.RecordBatch]:
-        """What history has gained behind `follow`, of every node that is there now."""
+        """Yield the rows that history has gained behind `follow`, of every present node."""
         nodes = [int(node) for batch in run(_NODES, {}) for node in batch.column("id").to_pylist()]
         for node in nodes:
             behind = f"seq > {follow.after.get(node, 0)}"
@@ -94,7 +97,7 @@ class Reader(msgspec.Struct, frozen=True):
         return ledger.expression(self.engine, name, self.target.field(name).type)
 
     def types(self) -> dict[str, pa.DataType]:
-        """As what a driver's values are taken."""
+        """Return the types of a driver's values."""
         if self.wanted.kind is Kind.LEDGER:
             return {field.name: ledger.carried(field.type) for field in self.target}
         return carried_types(self.wanted.kind)

@@ -1,1 +1,1 @@
-"""The tables there are: their columns, their SQL, and how a database's values become them."""
+"""The tables of the source: columns, SQL, and the conversion of values."""

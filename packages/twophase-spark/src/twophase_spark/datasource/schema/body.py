@@ -1,7 +1,7 @@
 """The columns that stand in a message's body, decoded a batch at a time.
 
-One decode a message and then whole columns: what Python does per row is kept to attribute reads, because this is
-where a read spends its time. A body that cannot be read (or is of a newer form) gives nulls, as the row itself stands.
+One decode a message and then whole columns: Python's work per row is kept to attribute reads, because a read spends its
+time here. A body that cannot be read (or is of a newer form) gives nulls, beside the columns of the row itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IN_BRANCHES = frozenset({"branches", "payloads"})
 
 
 def columns_of(bodies: pa.Array, names: Sequence[str]) -> dict[str, pa.Array]:
-    """The named columns of these bodies.
+    """Return the named columns of these bodies.
 
     >>> from twophase.core.message import Branch, encode
     >>> body = encode(Message("g", (Branch("http://b/in", b"{}"),)))
@@ -50,7 +50,7 @@ def _columns_of(bodies: pa.Array, wanted: Sequence[str]) -> dict[str, pa.Array]:
 
 
 def _has_topics(bodies: pa.Array) -> bool:
-    import pyarrow.compute  # noqa: PLC0415 -- slow to import, and who only plans a read has no bodies
+    import pyarrow.compute  # noqa: PLC0415 -- slow to import, and planning a read has no bodies
 
     compute: Any = pyarrow.compute  # its functions are made when it is imported; no type checker sees them
     return bool(compute.any(compute.match_substring(bodies, TOPIC_PREFIX)).as_py())
@@ -71,22 +71,24 @@ def _decoded_or_none(body: bytes) -> Message | None:
 
 
 class _Calls(msgspec.Struct):
-    """The calls of many messages end to end. `offsets`: where each message's begin, null for one that was unreadable;
-    a null offset makes the list null."""
+    """The calls of many messages end to end.
+
+    `offsets`: where each message's begin, null for one that was unreadable; a null offset makes the list null.
+    """
 
     offsets: list[int | None]
     ids: list[str]
     branches: list[Branch]
 
     def described(self) -> pa.Array:
-        """One list of structs a message."""
+        """Return one list of structs a message."""
         sizes = [len(branch.payload) for branch in self.branches]
         values = (self.ids, [branch.url for branch in self.branches], sizes)
         columns = [pa.array(column, field.type) for column, field in zip(values, BRANCH, strict=True)]
         return self._lists(pa.StructArray.from_arrays(columns, fields=list(BRANCH)), _TYPES["branches"])
 
     def payloads(self) -> pa.Array:
-        """One list of payloads a message."""
+        """Return one list of payloads a message."""
         return self._lists(pa.array([branch.payload for branch in self.branches], pa.binary()), _TYPES["payloads"])
 
     def _lists(self, flat: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -94,7 +96,10 @@ class _Calls(msgspec.Struct):
 
 
 def _calls(messages: list[Message | None], *, with_topics: bool) -> _Calls:
-    """A topic's branch is as many calls as it had subscribers, with the ids under which they are called."""
+    """Return the calls of messages.
+
+    A topic's branch is as many calls as it had subscribers, with the ids under which they are called.
+    """
     if not with_topics and None not in messages:
         return _plain_calls([message.branches for message in messages if message is not None])
     calls = _Calls([], [], [])
@@ -115,7 +120,10 @@ def _calls(messages: list[Message | None], *, with_topics: bool) -> _Calls:
 
 
 def _plain_calls(branches: list[tuple[Branch, ...]]) -> _Calls:
-    """The same for a batch without topics and unreadable bodies, as nearly all are; column by column."""
+    """Return the same for a batch without topics and unreadable bodies.
+
+    Nearly all batches are so; it works column by column.
+    """
     counts = list(map(len, branches))
     flat = list(itertools.chain.from_iterable(branches))
     one_each = len(flat) == len(branches) and all(counts)

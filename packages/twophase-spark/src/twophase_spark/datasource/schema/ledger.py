@@ -1,4 +1,4 @@
-"""The columns of a business table as Spark sees them, taken from the database's own catalogue."""
+"""The columns of a business table for Spark, from the database's own catalogue."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ _PLAIN: dict[str, dict[str, pa.DataType]] = {
 
 
 def declared_types(database: Database, engine: str, table: str) -> dict[str, str]:
-    """The declared type of every column, in lower case; empty when there is no such table."""
+    """Return the declared type of every column, in lower case.
+
+    It is empty when there is no such table.
+    """
     schema, _, name = table.rpartition(".")
     if engine == "sqlite":
         found = database.rows("select name, type from pragma_table_info(?)", (name,))
@@ -59,7 +62,7 @@ def declared_types(database: Database, engine: str, table: str) -> dict[str, str
 
 
 def arrow_type(engine: str, declared: str) -> pa.DataType:
-    """What a declared type becomes; text for everything that Spark has no equal of.
+    """Return the Arrow type of a declared type; text for a type unknown to Spark.
 
     >>> arrow_type("postgresql", "numeric(18,2)"), arrow_type("postgresql", "uuid"), arrow_type("mysql", "int(11)")
     (Decimal128Type(decimal128(18, 2)), DataType(string), DataType(int64))
@@ -78,7 +81,10 @@ def arrow_type(engine: str, declared: str) -> pa.DataType:
 
 
 def _by_affinity(declared: str) -> pa.DataType:
-    """SQLite's own rules of affinity; only its whole numbers, floats and blobs are more than text."""
+    """Return the type by SQLite's own rules of affinity.
+
+    Only its whole numbers, floats and blobs are more than text.
+    """
     if "int" in declared:
         return pa.int64()
     if any(word in declared for word in ("real", "floa", "doub")):
@@ -87,9 +93,10 @@ def _by_affinity(declared: str) -> pa.DataType:
 
 
 def expression(engine: str, name: str, kind: pa.DataType) -> str:
-    """How a column is selected so that every driver hands it over alike: exact numbers and unknown types as text.
+    """Return the SQL of a column, so that every driver gives equal values.
 
-    It is called as it was asked for: a database of its own accord answers with the name as the table spells it.
+    Exact numbers and unknown types are selected as text. The column's name is the one in the request: a database by
+    itself answers with the name as the table spells it.
     """
     taken = column(engine, name)
     if pa.types.is_decimal(kind) or pa.types.is_string(kind):
@@ -98,10 +105,10 @@ def expression(engine: str, name: str, kind: pa.DataType) -> str:
 
 
 def as_text(engine: str, taken: str) -> str:
-    """A value as text."""
+    """Return the SQL of a value as text."""
     return f"cast({taken} as {'char' if engine == 'mysql' else 'text'})"
 
 
 def carried(kind: pa.DataType) -> pa.DataType:
-    """The type in which `expression` brings a column of type `kind`."""
+    """Return the type in which `expression` brings a column of type `kind`."""
     return pa.string() if pa.types.is_decimal(kind) else kind

@@ -1,7 +1,8 @@
-"""The statements of the source, for three databases: names that were validated, values that cannot be anything else.
+"""The statements of the source, for three databases.
 
-Values stand in the text, because PostgreSQL's COPY, by which ADBC reads, takes no parameters. Numbers are written as
-digits and texts as hexadecimal digits, so no value can end a literal.
+Names in them were validated, and values cannot be anything else. Values stand in the text, because PostgreSQL's COPY,
+by which ADBC reads, takes no parameters. Numbers are written as digits and texts as hexadecimal digits, so no value can
+end a literal.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ BODY = "body"
 
 
 def literal(engine: str, value: object) -> str:
-    r"""A value in a statement of `engine`.
+    r"""Return a value in a statement of `engine`.
 
     >>> literal("sqlite", 7), literal("sqlite", "a'b"), literal("mysql", "é")
     ('7', "cast(x'612762' as text)", "_utf8mb4 x'c3a9'")
@@ -33,7 +34,7 @@ def literal(engine: str, value: object) -> str:
 
 
 def quoted(engine: str, name: str) -> str:
-    """A name exactly as it is spelt, whatever it holds.
+    """Return a name exactly as it is spelt, whatever it holds.
 
     >>> quoted("postgresql", "Amount"), quoted("sqlite", "a`b")
     ('"Amount"', '`a``b`')
@@ -43,7 +44,9 @@ def quoted(engine: str, name: str) -> str:
 
 
 def column(engine: str, name: str) -> str:
-    """A column that was named in any case, also one whose name means something else: PostgreSQL's `user` is a value.
+    """Return a column that was named in any case.
+
+    The name may mean something else, too: PostgreSQL's `user` is a value.
 
     >>> column("postgresql", "User"), column("mysql", "User")
     ('"user"', '`User`')
@@ -52,7 +55,7 @@ def column(engine: str, name: str) -> str:
 
 
 def select(columns: Iterable[str], table: str, conditions: Iterable[str] = (), order: str = "") -> str:
-    """One statement.
+    """Return one statement.
 
     >>> select(["gid", "seq"], "history", ["node = 1", "seq > 7"], "seq")
     'select gid, seq from history where node = 1 and seq > 7 order by seq'
@@ -63,7 +66,7 @@ def select(columns: Iterable[str], table: str, conditions: Iterable[str] = (), o
 
 
 def span(engine: str, key: str, first: object | None, end: object | None) -> list[str]:
-    """The conditions of `first` ≤ `key` < `end`, each None for open.
+    """Return the conditions of `first` ≤ `key` < `end`, each None for open.
 
     >>> span("sqlite", "seq", 1, 9), span("sqlite", "seq", None, None)
     (['seq >= 1', 'seq < 9'], [])
@@ -73,7 +76,7 @@ def span(engine: str, key: str, first: object | None, end: object | None) -> lis
 
 
 def milliseconds(engine: str, column: str) -> str:
-    """A time of dtm's barrier columns as milliseconds since 1970."""
+    """Return the SQL of a time of dtm's barrier columns as milliseconds since 1970."""
     if engine == "postgresql":
         return f"floor(extract(epoch from {column}) * 1000)::bigint"
     if engine == "mysql":
@@ -82,7 +85,9 @@ def milliseconds(engine: str, column: str) -> str:
 
 
 def stored_columns(table: str, wanted: Iterable[str], body_columns: frozenset[str]) -> list[str]:
-    """Which columns of a coordinator's table a read of these columns takes: themselves, and the body for its parts.
+    """Return the columns of a coordinator's table that a read of these columns takes.
+
+    They are the columns themselves, and the body for its parts.
 
     >>> stored_columns("message", ["gid", "seq", "branches"], frozenset({"branches"}))
     ['gid', 'body']

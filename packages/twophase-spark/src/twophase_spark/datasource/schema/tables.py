@@ -1,8 +1,8 @@
-"""The tables of the source and their columns: the one place, for Spark, for Arrow and for the SQL that fills them.
+"""The tables of the source and their columns.
 
-States are names, times are milliseconds since 1970 as the databases hold them. What is in a message's body (its
-branches, its check address) becomes columns of its own; payloads only when they are asked for by name, and headers
-never, because they carry credentials.
+They are defined only here, for Spark, for Arrow and for the SQL that fills them. States are names, times are
+milliseconds since 1970 as the databases hold them. The parts of a message's body (its branches, its check address) are
+columns of their own; payloads only when they are asked for by name, and headers never, because they carry credentials.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BRANCH = pa.struct([("branch_id", pa.string()), ("url", pa.string()), ("payload_
 
 
 class Kind(enum.StrEnum):
-    """What option `table` may be."""
+    """The values of option `table`."""
 
     MESSAGE = "message"
     HISTORY = "history"
@@ -52,7 +52,7 @@ IN_BODY = (
     ),
     Column("payloads", pa.list_(pa.field("element", pa.binary())), default=False),
 )
-"""Taken from a message's body; all null when the body cannot be read."""
+"""Columns taken from a message's body; all null when the body cannot be read."""
 
 _DECIDED = _columns(
     ("gid", _TEXT),
@@ -96,24 +96,33 @@ COLUMNS: dict[Kind, tuple[Column, ...]] = {
     ),
     Kind.LEDGER: _columns(("gid", _TEXT), ("branch_id", _TEXT)),
 }
-"""Of a ledger only these are known; others are taken with the types of the database."""
+"""Known columns of each table.
+
+A ledger's others are taken with the types of the database.
+"""
 
 GAP_ROWS = Column("gap_rows", _LONG)
-"""Of the stream with onGap=report: null in a row of history; in a row that stands for a gap, how many rows are gone,
-(node, seq) being the last of them."""
+"""Column of the stream with onGap=report.
+
+It is null in a row of history; in a row that stands for a gap, it is the number of rows that are gone, (node, seq)
+being the last of them.
+"""
 
 STORED: dict[str, frozenset[str]] = {
     "message": frozenset(column.name for column in COLUMNS[Kind.MESSAGE]) - {column.name for column in IN_BODY},
     "history": frozenset(column.name for column in COLUMNS[Kind.HISTORY]) - {column.name for column in IN_BODY},
     "attempt": frozenset(column.name for column in COLUMNS[Kind.ATTEMPT]),
 }
-"""The columns of a coordinator's own tables that are read as they are."""
+"""The columns of a coordinator's own tables that are read unchanged."""
 
 MAY_LACK: dict[Kind, frozenset[str]] = {kind: frozenset() for kind in Kind} | {
     Kind.HISTORY: frozenset({GAP_ROWS.name}),
     Kind.JOURNAL: STORED["message"] ^ STORED["history"],
 }
-"""What a batch of the database may be without, and is null then; of a barrier the select says so itself."""
+"""Columns that a batch of the database may lack, and that are null then.
+
+A barrier's are null in the select itself.
+"""
 
 TIME_OF_CREATION: dict[Kind, str] = {
     Kind.MESSAGE: "created_ms",
@@ -122,17 +131,17 @@ TIME_OF_CREATION: dict[Kind, str] = {
     Kind.ATTEMPT: "at_ms",
     Kind.BARRIER: "created_ms",
 }
-"""What createdAfter and createdBefore compare. A ledger's is not known."""
+"""Columns that createdAfter and createdBefore compare. A ledger's is not known."""
 
 TIME_OF_CUT: dict[Kind, str] = TIME_OF_CREATION | {Kind.HISTORY: "finished_ms"}
-"""What asOf compares."""
+"""Columns that asOf compares."""
 
 HAS_STATE = frozenset({Kind.MESSAGE, Kind.HISTORY, Kind.JOURNAL})
 OF_COORDINATOR = HAS_STATE | {Kind.ATTEMPT}
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """The columns for Arrow; all may be null, because Spark's own sources say so too.
+    """Return the columns for Arrow; all may be null, as in Spark's own sources.
 
     >>> arrow_schema(COLUMNS[Kind.LEDGER]).names
     ['gid', 'branch_id']
