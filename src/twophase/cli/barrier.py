@@ -61,7 +61,7 @@ def _install(text: str, table: str) -> None:
         executed = install_barrier(url.render_as_string(hide_password=False), table)
     except TwophaseError:
         raise
-    except Exception as error:  # noqa: BLE001 -- whatever a driver raises, told without the password
+    except Exception as error:  # noqa: BLE001 -- whatever a driver raises, reported without the password
         why = why_refused(error, url)
         typer.echo(f"{why[0].upper()}{why[1:]}\nNothing is half-installed: run it again.", err=True)
         raise typer.Exit(1) from None
@@ -137,7 +137,7 @@ def _clean(
         )
     except (TwophaseError, Frozen):
         raise
-    except Exception as error:  # noqa: BLE001 -- whatever a driver raises, told without the password
+    except Exception as error:  # noqa: BLE001 -- whatever a driver raises, reported without the password
         why = why_refused(error, url)
         typer.echo(f"{why[0].upper()}{why[1:]}\nWhat was removed before stays removed: run it again.", err=True)
         raise typer.Exit(1) from None

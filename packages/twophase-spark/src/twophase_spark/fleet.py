@@ -112,7 +112,7 @@ def read_fleet(path: Path, environment: Mapping[str, str] = os.environ) -> Fleet
 
     Raises:
         ConfigurationError: it is missing, no TOML, or something in it is unknown, of a wrong type, or refers to a
-            variable that is not set; the text names the place.
+            variable that is not set; the text names the position.
     """
     try:
         plain = tomllib.loads(path.read_text("utf-8"))

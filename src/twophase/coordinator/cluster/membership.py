@@ -222,7 +222,7 @@ class Membership:
         while not self._leaving:
             try:
                 await self._store.rejoin()
-            except Exception as cause:  # noqa: BLE001 -- whatever it is, a node without a place does nothing else
+            except Exception as cause:  # noqa: BLE001 -- whatever it is, a node without a slot does nothing else
                 failures += 1
                 error_code = cause.code if isinstance(cause, TwophaseError) else as_store_error(cause).code
                 self._observer.heartbeat_failed(error_code, log_text(cause))

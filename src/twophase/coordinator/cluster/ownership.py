@@ -93,7 +93,7 @@ class Ownership:
         if isinstance(error, StoreFenced):
             self._machine.fenced(error)
 
-    def _tell(self, active: ActiveMessage, version: int, moved: bool) -> bool:  # noqa: FBT001 -- what the store said
+    def _tell(self, active: ActiveMessage, version: int, moved: bool) -> bool:  # noqa: FBT001 -- the store's answer
         """Handle the store's answer for a message; True when it has left memory."""
         active.calls -= 1
         if active.detached:

@@ -81,7 +81,7 @@ class Calls:
             if wrong is not None:
                 return wrong
             found = destination, destination.key(url)
-        except Exception as error:  # noqa: BLE001 -- a destination may be anybody's; its fault must not lose a message
+        except Exception as error:  # noqa: BLE001 -- a user's own destination may fail, and must lose no message
             return _fault(error)
         if len(self._known) >= _ADDRESSES_REMEMBERED_MAX:
             self._known.clear()

@@ -241,7 +241,7 @@ class Probing:
             if destination is not None and wrong is None:
                 destination.call(call, on_answer)
                 return
-        except Exception as error:  # noqa: BLE001 -- a destination may be anybody's; its fault is an answer
+        except Exception as error:  # noqa: BLE001 -- a fault of a user's own destination is an answer
             wrong = f"the destination failed: {type(error).__name__}"
         asyncio.get_running_loop().call_soon(on_answer, Answer(0, error=wrong or ""))
 

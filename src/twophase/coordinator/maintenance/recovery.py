@@ -135,7 +135,7 @@ class Recovery:
                 everything = await self._read_pages(pages_max=1_000_000)
                 if everything:
                     everything = await self._read_far()
-            except Exception as error:  # noqa: BLE001 -- whatever it is, paging must go on: I2 hangs on it
+            except Exception as error:  # noqa: BLE001 -- whatever it is, paging must continue: I2 depends on it
                 self._observer.flush_failed(as_store_error(error).code, log_text(error))
                 self.fault()
                 continue

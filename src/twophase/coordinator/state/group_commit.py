@@ -73,7 +73,7 @@ class GroupCommit:
     Arguments:
         runtime: the surroundings.
         memory: the messages in memory; while they are small, no flush is weighed.
-        outcomes: goes on after each change.
+        outcomes: continues after each change.
     """
 
     def __init__(self, runtime: Runtime, memory: ActiveSet, outcomes: Outcomes) -> None:

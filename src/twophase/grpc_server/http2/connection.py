@@ -119,7 +119,7 @@ class Connection(Control, asyncio.Protocol):
             if other.is_http_1:
                 self.write(_PLAIN_WORDS)
             self._close()
-        except Exception as error:  # noqa: BLE001 -- one peer's fault, or ours, must not take the others along
+        except Exception as error:  # noqa: BLE001 -- one peer's fault, or the server's, must not take the others along
             self.port.crashed(error)
             self.give_up(INTERNAL_ERROR, "internal error")
         self._reading = False

@@ -60,7 +60,7 @@ class FrameReader(abc.ABC):
         """Take the bytes of one read.
 
         Raises:
-            ConnectionFault: the connection cannot go on. NotHttp2: it never began.
+            ConnectionFault: the connection cannot continue. NotHttp2: it never began.
         """
         if self._rest:
             data = self._rest + data

@@ -210,7 +210,7 @@ class Lake:
         """Return the path of a published file.
 
         Raises:
-            LakeDamaged: the manifest names a place outside the lake.
+            LakeDamaged: the manifest names a path outside the lake.
         """
         parts = Path(file.path).parts
         if len(parts) != 3 or parts[0] != file.table or ".." in parts:

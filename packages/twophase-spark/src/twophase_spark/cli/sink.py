@@ -48,7 +48,7 @@ def checkback(
 
     Looks into the ledger and changes nothing; several may run. Stop it with Ctrl-C.
     """
-    from twophase_spark.sink.checkback import CheckBackServer  # noqa: PLC0415 -- PySpark's room is slow to import
+    from twophase_spark.sink.checkback import CheckBackServer  # noqa: PLC0415 -- PySpark is slow to import
     from twophase_spark.sink.place import checked_reference, engine_of, install_ledger  # noqa: PLC0415 -- the same
 
     try:
@@ -89,7 +89,7 @@ def abandon(
 
     Exit code 0: done, or listed; 1: no such batch; 2: it could not be done.
     """
-    from twophase_spark.sink.ledger import ROWS_SHOWN, Ledger  # noqa: PLC0415 -- PySpark's room is slow to import
+    from twophase_spark.sink.ledger import ROWS_SHOWN, Ledger  # noqa: PLC0415 -- PySpark is slow to import
     from twophase_spark.sink.place import checked_reference, engine_of, install_ledger  # noqa: PLC0415 -- the same
 
     try:
@@ -112,7 +112,7 @@ def abandon(
 
 
 def _give_up(book: Ledger, publisher: str, wanted: str, shown: int) -> int:
-    from twophase_spark.sink.ledger import Decision  # noqa: PLC0415 -- PySpark's room is slow to import
+    from twophase_spark.sink.ledger import Decision  # noqa: PLC0415 -- PySpark is slow to import
 
     found = book.find(publisher, wanted, shown + 1)
     undecided = [one for one in found if one.decision is Decision.OPEN]

@@ -19,7 +19,10 @@ from twophase_spark.datasource.partitions.reading import read_part
 
 
 class BatchReader(DataSourceReader):
-    """Reads one table. `pushFilters` is not implemented on purpose: see `wanted`."""
+    """Reads one table.
+
+    `pushFilters` is not implemented on purpose: see `read_options`.
+    """
 
     def __init__(self, wanted: ReadOptions, schema: StructType) -> None:
         """Keep the options and the columns."""
