@@ -1,9 +1,9 @@
-"""A program that audits as history goes on, and stops for ever where `test_audit_follows.py` kills it.
+"""A program that audits as history grows, and stops where a test kills it.
 
     python -m tests.spark.auditor FOLDER COORDINATOR
 
-That is when a batch stands in the state and Spark has not noted it yet. COORDINATOR is its store's URL; the other
-databases are those of `plant.make_system` in FOLDER.
+`test_audit_follows.py` kills it where it stops for ever: when a batch stands in the state and Spark has not noted it
+yet. COORDINATOR is its store's URL; the other databases are those of `plant.make_system` in FOLDER.
 """
 
 from __future__ import annotations
@@ -23,11 +23,17 @@ from twophase_spark.session import SessionSettings, open_session
 
 POINT, SECONDS_WAITED_MAX = "verified", 60
 GO_ON = "go-on"
-"""The file that lets it go on behind its first report, when all that the next round is to find stands there."""
+"""The file that lets it continue after its first report.
+
+It is created when all that the next round is to find stands there.
+"""
 
 
 def plan_of(system: System, coordinator: str = "") -> Plan:
-    """The audit of a system, of another coordinator's store where one is named."""
+    """Return the audit of a system.
+
+    Where another coordinator's store is named, the audit reads that one.
+    """
     locations = (
         parse_coordinator(coordinator or f"sqlite:///{system.coordinator}"),
         parse_named(Role.PRODUCER, f"bank-a=sqlite:///{system.bank_a}"),

@@ -1,8 +1,9 @@
-"""`make bench-spark`: the audit of many messages a side, beside DuckDB on the same files, with equal results or none.
+"""`make bench-spark`: the audit of many messages a side, beside DuckDB.
 
-Prints and writes what it took: time, peak memory of all processes, and of Spark also shuffle and spill. All tables are
-Parquet, looked at once; no report is made. DuckDB counts the same classes with SQL of its own (`oracle.sql`), written
-to reach the answer another way: it is the judge, and this is no race of engines.
+Both read the same files, and their results must be equal. It prints and writes the costs: time, peak memory of all
+processes, and of Spark also shuffle and spill. All tables are Parquet, read once; no report is made. DuckDB counts the
+same classes with SQL of its own (`oracle.sql`), written to reach the answer another way: it is the judge, and this is
+no race of engines.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MESSAGES_OF_BAR, SECONDS_MAX, MEMORY_MB_MAX = 10_000_000, 90.0, 5_000
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """What one engine needed. Times in seconds, sizes in MiB; None is not measured."""
+    """The costs of one engine. Times in seconds, sizes in MiB; None is not measured."""
 
     engine: str
     seconds: tuple[float, ...]
@@ -44,7 +45,10 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 class Memory:
-    """The most that a process and all it started held at once, looked at five times a second."""
+    """The peak memory of a process and all that it started.
+
+    It is sampled five times a second.
+    """
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -86,7 +90,10 @@ def _resident_mb(root: int) -> int:
 
 
 def by_spark(folder: Path, messages: int, memory_mb: int, partitions: int, runs: int) -> Taken:
-    """The audit by Spark, `runs` times in one session, and what its event log says of shuffle and spill."""
+    """Run the audit by Spark `runs` times in one session.
+
+    Its event log reports shuffle and spill.
+    """
     log = folder / "events"
     log.mkdir(exist_ok=True)
     settings = SessionSettings(
@@ -121,7 +128,7 @@ def by_spark(folder: Path, messages: int, memory_mb: int, partitions: int, runs:
 
 
 def by_duckdb(folder: Path, memory_mb: int, runs: int) -> Taken:
-    """The same question to DuckDB, on two threads."""
+    """Ask DuckDB the same question, on two threads."""
     seconds: list[float] = []
     counts: dict[str, int] = {}
     with Memory(os.getpid()) as memory:
@@ -133,7 +140,7 @@ def by_duckdb(folder: Path, memory_mb: int, runs: int) -> Taken:
 
 
 def ask_duckdb(folder: Path, memory_mb: int) -> dict[str, int]:
-    """The oracle's counts by class, and how many messages there are."""
+    """Return the oracle's counts by class, and the number of messages."""
     sql = (Path(__file__).parent / "oracle.sql").read_text()
     sql = sql.format(folder=folder, as_of_ms=SCOPE.as_of_ms, late_ms=SCOPE.late_ms, identity=IDENTITY)
     with duckdb.connect(config={"threads": 2, "memory_limit": f"{memory_mb}MB"}) as connection:

@@ -1,4 +1,4 @@
-"""One message per case: what each side says about it, and what the audit must say."""
+"""One message per case: each side's rows about it, and the audit's verdict."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ SCOPE = Scope(
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A gid. `producer`: the reason of its row; `barriers`: (service, branch); `ledger`: branches booked in bank-b."""
+    """A gid with the rows of each side.
+
+    `producer`: the reason of its row; `barriers`: (service, branch); `ledger`: branches booked in bank-b.
+    """
 
     gid: str
     expected: str
@@ -47,19 +50,19 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def flags(self) -> list[str]:
-        """The expected flags as a list."""
+        """Return the expected flags as a list."""
         return self.expected.split()
 
 
 def inputs_of(spark: SparkSession, cases: list[Case]) -> Inputs:
-    """The four inputs that hold these cases."""
+    """Return the four inputs that hold these cases."""
     return Inputs(
         *(spark.createDataFrame(table, schema=spark_schema(table.schema)) for table in tables_of(cases).values())
     )
 
 
 def tables_of(cases: list[Case]) -> dict[str, pa.Table]:
-    """The same as Arrow tables, by the names of the inputs."""
+    """Return the same as Arrow tables, by the names of the inputs."""
     journal = [_message(case, case.state) for case in cases if case.state is not None]
     producers = [
         {"source": "bank-a", "gid": case.gid, "reason": case.producer, "prepared_ms": case.prepared_ms}

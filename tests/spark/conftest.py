@@ -1,4 +1,7 @@
-"""Every Java that a test of this folder starts finds its classes kept; the session they share is in `plugin`."""
+"""Every Java that a test of this folder starts maps the kept classes.
+
+The session that the tests share is in `plugin`.
+"""
 
 from __future__ import annotations
 

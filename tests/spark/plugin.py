@@ -1,4 +1,7 @@
-"""One Spark for all tests of a worker, the audit's own and the crash suite's, started when the first one asks."""
+"""One Spark for all tests of a worker, the audit's own and the crash suite's.
+
+It starts when the first test needs it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SharedSpark:
-    """A session that is there once somebody has asked for it.
+    """A session that starts at the first request for it.
 
     Arguments:
         folder: where a Java that is found in a package is made ready.
@@ -28,7 +31,7 @@ class SharedSpark:
         self._session: SparkSession | None = None
 
     def session(self) -> SparkSession:
-        """The session; ends the present test when there cannot be one here."""
+        """Return the session; end the present test when none can run here."""
         if self._session is None:
             from tests.spark import java_classes
             from twophase.core.errors import ConfigurationError
@@ -45,7 +48,7 @@ class SharedSpark:
         return self._session
 
     def stop(self) -> None:
-        """End it, if it was started."""
+        """Stop the session, if it was started."""
         self._open.close()
 
 

@@ -1,7 +1,7 @@
-"""The planted truth at any size, made by Spark itself: the kinds of `cases`, each repeated, as Parquet.
+"""The planted truth at any size, made by Spark itself.
 
-A template a kind stands in four small tables; the numbers 0 … n-1 are joined with them, so ten million messages a side
-take no more of the driver than ten.
+It holds the kinds of `cases`, each repeated, as Parquet. A template for each kind stands in four small tables; the
+numbers 0 … n-1 are joined with them, so ten million messages a side take no more of the driver than ten.
 """
 
 from __future__ import annotations
@@ -16,14 +16,20 @@ from tests.spark.cases import ALL, IN_ORDER, Case, inputs_of
 from twophase_spark.rules.facts import Inputs
 
 PLANTED_PER_CENT = 0.02
-"""So many of a hundred messages are odd: a system where much goes wrong, and the rest is in order."""
+"""Share of odd messages in per cent.
+
+They stand for a system where much fails; the rest is in order.
+"""
 DELIVERED = IN_ORDER[0]
 SHARE_OF_OTHER_GOOD = 50
 TABLES = ("journal", "producers", "consumers", "ledgers")
 
 
 def times_of(count: int) -> list[tuple[Case, int]]:
-    """Each kind, and how many messages are of it: different numbers, so that no class can stand in for another."""
+    """Return each kind with its number of messages.
+
+    The numbers differ, so that no class can stand in for another.
+    """
     odd = [case for case in ALL if case not in IN_ORDER]
     scale = max(1, int(count * PLANTED_PER_CENT / 100 / len(odd)))
     times = [(case, scale + place) for place, case in enumerate(odd)]
@@ -32,7 +38,7 @@ def times_of(count: int) -> list[tuple[Case, int]]:
 
 
 def expected_of(count: int) -> Counter[str]:
-    """Messages by class."""
+    """Return the number of messages by class."""
     found: Counter[str] = Counter()
     for case, times in times_of(count):
         for flag in case.flags:
@@ -51,7 +57,7 @@ def write(spark: SparkSession, folder: Path, count: int, files: int) -> None:
         bounds.append((end, case.gid))
     for bound, gid in reversed(bounds):
         template = F.when(F.col("id") < bound, F.lit(gid)).otherwise(template)
-    # Ours in form, 28 characters, in no order, as they lie in tables that other services filled.
+    # Like twophase's own in form, 28 characters, in no order, as in tables that other services filled.
     new_gid = F.concat(F.lit("tp01"), F.substring(F.md5(F.col("id").cast("string")), 1, 24))
     named = numbers.select(new_gid.alias("new_gid"), template.alias("gid"))
     for name, frame in zip(TABLES, inputs_of(spark, [case for case, _ in times_of(count)]), strict=True):
@@ -67,7 +73,7 @@ def write(spark: SparkSession, folder: Path, count: int, files: int) -> None:
 
 
 def read(spark: SparkSession, folder: Path) -> Inputs:
-    """The four tables as inputs of an audit."""
+    """Return the four tables as inputs of an audit."""
     return Inputs(*(_table(spark, folder / name) for name in TABLES))
 
 

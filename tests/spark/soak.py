@@ -1,8 +1,9 @@
-"""The long part of `make soak`: Spark's drivers killed at every point, on both engines, with a report for people.
+"""The long part of `make soak`: Spark's drivers killed at every point.
 
     python -m tests.spark.soak [--sink 21] [--stream 20] [--engines sqlite,postgres] [--report FILE]
 
-It runs the tests `make test` runs with few kills; exit code 1 when one of them failed, as its output then says.
+Both engines are tried, and a report for people is written. It runs the tests that `make test` runs with few kills; exit
+code 1 when one of them failed, as its output then shows.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ PROMISES = {
 
 
 class Played(msgspec.Struct, frozen=True):
-    """One test on one engine. `points`: where drivers were killed, and how often.
+    """One test on one engine.
 
-    `rows`: how many there were; `once`: how many of them were found exactly once; both None where the test did not
-    come so far. `database`: its program and version.
+    `points`: where drivers were killed, and how often. `rows`: their number; `once`: the number of rows found exactly
+    once; both None where the test did not get that far. `database`: its program and version.
     """
 
     what: str
@@ -56,7 +57,7 @@ class Played(msgspec.Struct, frozen=True):
 
 
 def main() -> int:
-    """Run, write the report, and say in one line how it went."""
+    """Run, write the report, and print the result in one line."""
     options = _options()
     with tempfile.TemporaryDirectory(prefix="twophase-soak-") as folder:
         results = Path(folder) / "results.xml"
@@ -92,7 +93,7 @@ def _run(options: argparse.Namespace, results: Path) -> int:
 
 
 def read(results: Path) -> list[Played]:
-    """What the tests noted of themselves."""
+    """Return the results that the tests noted."""
     return [_played(case) for case in ET.parse(results).getroot().iter("testcase")]
 
 
@@ -112,12 +113,18 @@ def _played(case: ET.Element) -> Played:
 
 
 def _job(name: str) -> str:
-    """Of a test; what is none of ours, as a module that cannot be imported, is told by its own name."""
+    """Return the job of a test.
+
+    A case that is not in the list, like a module that cannot be imported, keeps its own name.
+    """
     return next((what for what, test in TESTS.items() if name.startswith(test.rpartition("::")[2])), name)
 
 
 def database_version(url: str) -> str:
-    """Of `sqlite:///file` or `postgresql://…`: its program and version, for the report."""
+    """Return program and version of a database, for the report.
+
+    `url` is `sqlite:///file` or `postgresql://…`.
+    """
     if url.startswith("sqlite:"):
         return f"SQLite {sqlite3.sqlite_version}"
     return str(rows(url, "select version()")[0][0]).partition(" on ")[0]
@@ -132,7 +139,7 @@ def _versions(played: list[Played]) -> str:
 
 
 def report(played: list[Played], command: str) -> str:
-    """The report as a page."""
+    """Return the report as a page."""
     broken = [one for one in played if one.failed]
     verdict = "**A promise was broken, or a test could not be run:**" if broken else "Every promise was kept."
     lines = [
@@ -174,7 +181,7 @@ def report(played: list[Played], command: str) -> str:
 
 
 def _shorter(command: str) -> list[str]:
-    """What a run of fewer kills or engines leaves out."""
+    """Return a note about the kills or engines that a shorter run leaves out."""
     if command == _command(argparse.Namespace(sink=SINK_KILLS, stream=STREAM_KILLS, engines=ENGINES)):
         return []
     whole, engines = (SINK_KILLS + STREAM_KILLS) * len(ENGINES.split(",")), ENGINES.replace(",", " and ")

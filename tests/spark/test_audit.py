@@ -1,4 +1,4 @@
-"""Two passes over DataFrames: what counts, what settles, and when it waits."""
+"""Two passes over DataFrames: what counts, what resolves suspects, and the wait."""
 
 from __future__ import annotations
 
@@ -28,11 +28,14 @@ from twophase_spark.rules.taxonomy import Flag
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 NONE: tuple[tuple[str, str], ...] = ()
 GRACE_MS = 3_000
-"""The cases' messages are older: 5 s."""
+"""The grace time; the cases' messages are older: 5 s."""
 
 
 class Databases:
-    """What the databases say: at first `before`, and from the second time that suspects are read on, `after`."""
+    """The databases' rows: at first `before`, then `after`.
+
+    `after` holds from the second reading of suspects on.
+    """
 
     def __init__(self, spark: SparkSession, before: list[Case], after: list[Case]) -> None:
         self.spark = spark
@@ -125,7 +128,10 @@ def test_a_sample_names_the_branches_to_repair(spark: SparkSession) -> None:
 
 
 def test_no_branch_is_called_again_whose_barrier_may_have_been_cleaned(spark: SparkSession) -> None:
-    """Both services are asked for; one has its row and no booking, the other cleaned while it was looked at."""
+    """Both services are asked for.
+
+    One has its row and no booking, the other cleaned during the audit.
+    """
     cleaned_ms = NOW_MS - 60_000
     risen = msgspec.structs.replace(SCOPE, consumer_horizon_ms=cleaned_ms)
     two = (("01", "http://bank-b/in"), ("02", "http://bank-c/in"))
@@ -170,7 +176,7 @@ def test_a_clean_first_pass_needs_no_second(spark: SparkSession) -> None:
 
 
 def test_what_the_second_pass_finds_in_order_does_not_count(spark: SparkSession) -> None:
-    """The producer was read before its commit, the coordinator after it decided."""
+    """The producer was read before its commit, the coordinator after its decision."""
     skewed = Case("g", "", State.SUBMITTED, None, NONE, ())
     result = Databases(spark, [skewed], [Case("g", "", State.SUBMITTED, "msg", NONE, ())]).audit()
 
@@ -198,7 +204,7 @@ def test_a_class_only_the_second_pass_finds_is_still_moving(spark: SparkSession)
 
 
 def test_waits_before_reading_again_when_something_is_in_flight(spark: SparkSession) -> None:
-    """Also when the suspect was seen before, with other rows."""
+    """It waits also when the suspect was seen before, with other rows."""
     lost = Case("lost", "lost", None, "msg", NONE, ())
     databases = Databases(spark, [lost, MOVING[0]], [lost])
 
@@ -231,7 +237,10 @@ def test_does_not_wait_when_nothing_is_in_flight_and_all_suspects_are_old(spark:
     ids=lambda case: case.gid,
 )
 def test_a_young_suspect_is_waited_for_though_nothing_is_in_flight(spark: SparkSession, suspect: Case) -> None:
-    """What is missing stands in the database, and its replica lags. The first is young only by when it finished."""
+    """The missing row stands in the database, whose replica lags.
+
+    The first suspect is young only by the time when it finished.
+    """
     old = Case("old", "missing_effect", barriers=NONE, ledger=())
     databases = Databases(spark, [suspect, old, *IN_ORDER], [Case(suspect.gid, ""), old])
 
@@ -261,7 +270,10 @@ def test_a_suspect_whose_rows_are_cleaned_meanwhile_is_not_clean(spark: SparkSes
 
 
 def test_what_was_told_of_before_is_missed_when_nothing_is_told_of_it(spark: SparkSession) -> None:
-    """A booking for no branch tells nothing of a message, nor does a barred producer row: it may have been called."""
+    """A booking for no branch proves nothing about a message.
+
+    Nor does a barred producer row: the message may have been called.
+    """
     left = [Case("booked_for_no_branch", "", None, None, NONE, ("00",)), Case("barred", "", None, "rollback", NONE, ())]
     gids = ["gone", *(case.gid for case in (*left, IN_ORDER[0], BROKEN[0]))]
     expected = spark.createDataFrame([(gid,) for gid in gids], "gid string")
@@ -300,7 +312,7 @@ def test_rows_without_a_gid_are_refused(spark: SparkSession) -> None:
 
 
 def kept_by(spark: SparkSession) -> set[int]:
-    """The numbers of what Spark holds until it is let go."""
+    """Return the numbers of the data that Spark holds until they are released."""
     context: Any = spark.sparkContext._jsc
     return set(context.getPersistentRDDs().keySet())
 

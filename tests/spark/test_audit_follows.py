@@ -1,4 +1,7 @@
-"""The audit that stays: what history's stream brings is audited once, whatever is killed; a stop is clean."""
+"""The audit that follows history's stream.
+
+It audits once what the stream brings, whatever is killed, and stops cleanly.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ insert into history
     (node, seq, gid, state, created_ms, decided_ms, finished_ms, decided_by, reason, attempts, done, body)
 select %s, seq, %s, %s, %s, %s, %s, 'submit', '', 0, 1, %s from node where id = %s"""
 NOT_IN_TIME = "Python worker failed to connect back"
-"""Spark gives a source's Python 10 s to start, whatever the machine is doing; the audit then starts the stream anew."""
+"""The text of a late start of a source's Python.
+
+Spark gives it 10 s, whatever the machine is doing; the audit then starts the stream anew.
+"""
 
 
 def good(gid: str) -> Case:
@@ -57,7 +63,7 @@ def broken(gid: str) -> Case:
 
 
 def happen(system: System, *cases: Case) -> None:
-    """Messages end, as a flush of the coordinator would leave them."""
+    """Let messages end, as a flush of the coordinator leaves them."""
     plant(system, nowadays(list(cases)))
     system.execute(system.coordinator, "delete from node")
     system.execute(
@@ -66,7 +72,10 @@ def happen(system: System, *cases: Case) -> None:
 
 
 class SharedStore:
-    """Nodes write history into one PostgreSQL store; the other sides of their messages stand in a system's banks."""
+    """A PostgreSQL store into which nodes write history.
+
+    The other sides of their messages stand in a system's banks.
+    """
 
     def __init__(self, dsn: str, system: System) -> None:
         self._dsn = dsn
@@ -74,7 +83,7 @@ class SharedStore:
         asyncio.run(migrate_database(dsn))
 
     def happen(self, *ended: tuple[int, Case]) -> None:
-        """Messages end, given with their nodes, in one commit."""
+        """Let messages end, given with their nodes, in one commit."""
         cases = nowadays([case for _, case in ended])
         with psycopg.connect(self._dsn) as connection:
             for (node, _), case in zip(ended, cases, strict=True):
@@ -101,7 +110,10 @@ def state_of(plan: Plan) -> VerifiedPoint:
 
 
 def follow(spark: SparkSession, plan: Plan, *steps: Callable[[], None], through: int = 0) -> tuple[int, list[Report]]:
-    """Follow; behind each report that is shown the next step is taken, behind the last, and seq `through`, the stop."""
+    """Follow, and take the next step after each report.
+
+    The last report, with seq `through`, ends it.
+    """
     reports: list[Report] = []
     left = list(steps)
     stop = threading.Event()
@@ -164,7 +176,10 @@ def test_a_batch_that_is_in_the_verified_point_is_not_audited_again(spark: Spark
 
 
 def test_a_gap_in_what_is_verified_already_is_none(spark: SparkSession) -> None:
-    """Another audit of the same state went on while this one was stopped, and history was cleaned since."""
+    """Another audit of the same state ran while this one was stopped.
+
+    Since then history was cleaned.
+    """
     rows = [("bank", 1, 50, None, 10), ("bank", 1, 90, None, 5), ("bank", 1, 91, "g", None)]
     frame = spark.createDataFrame(rows, "coordinator string, node int, seq long, gid string, gap_rows long")
 
@@ -175,7 +190,7 @@ def test_a_gap_in_what_is_verified_already_is_none(spark: SparkSession) -> None:
 
 
 class _AtTheGraceTime(threading.Event):
-    """Stopped in the moment in which a round begins to wait."""
+    """A stop in the moment when a round begins to wait."""
 
     def wait(self, timeout: float | None = None) -> bool:
         if timeout == 600:
@@ -217,9 +232,10 @@ def test_a_stop_cuts_no_grace_time_short(spark: SparkSession, tmp_path: Path) ->
 def test_a_batch_that_was_killed_behind_the_state_is_not_reported_twice(
     tmp_path: Path, postgres_database: Database
 ) -> None:
-    """The driver dies by kill -9 between our state and Spark's note; the command goes on there, and ends by SIGTERM.
+    """The driver dies by kill -9 between the audit's state and Spark's note.
 
-    Two nodes share the store, whose URL has a password; the second one begins when the first batch is awaited.
+    The command continues there, and ends by SIGTERM. Two nodes share the store, whose URL has a password; the second
+    one begins when the first batch is awaited.
     """
     system, dsn = make_system(tmp_path), postgres_database.dsn
     plan, store = plan_of(system, dsn), SharedStore(dsn, system)
@@ -249,7 +265,10 @@ def test_a_batch_that_was_killed_behind_the_state_is_not_reported_twice(
 
 @contextlib.contextmanager
 def program(folder: Path, *module: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A module as a process, with all that it starts in a group of its own, killed at the end of the block."""
+    """Run a module as a process, in a group with all that it starts.
+
+    The group is killed at the end of the block.
+    """
     command = [sys.executable, "-m", *module]
     with (folder / "said").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -295,7 +314,7 @@ def test_a_password_goes_into_the_environment(monkeypatch: pytest.MonkeyPatch) -
     [
         ([], [], -1, True),  # a new one
         ([0], [], -1, True),  # killed before the state
-        ([0], [], 0, True),  # killed behind it
+        ([0], [], 0, True),  # killed after it
         ([0, 1], [0], 0, True),
         ([0, 1], [0, 1], 1, True),
         ([], [], 0, False),  # the checkpoint was lost: its batch 0 would be another

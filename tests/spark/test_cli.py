@@ -1,4 +1,7 @@
-"""`twophase spark` as machines use it: exit codes, files, and what it says when it cannot check."""
+"""`twophase spark` as machines use it: exit codes and files.
+
+It also reports when it cannot check.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def system(tmp_path: Path) -> System:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, which starts a Spark of its own."""
+    """Run the command in a process of its own, which starts a Spark of its own."""
     return subprocess.run(
         [sys.executable, "-m", "twophase", "spark", *arguments], capture_output=True, text=True, check=False
     )
@@ -68,7 +71,7 @@ def test_violations_end_with_1_and_stand_in_both_reports(system: System) -> None
 
 @pytest.fixture
 def tests_own_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands of this process take the tests' Spark instead of starting one."""
+    """Commands of this process use the tests' Spark instead of starting one."""
     monkeypatch.setattr("twophase_spark.session.open_session", lambda settings: contextlib.nullcontext(spark))
 
 

@@ -1,4 +1,4 @@
-"""The TOML of a fleet: what it means, and that whatever is wrong in it is named with its place."""
+"""The TOML of a fleet: its meaning, and its errors, each with its path."""
 
 from __future__ import annotations
 

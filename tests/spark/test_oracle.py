@@ -1,4 +1,7 @@
-"""DuckDB, with SQL written apart from the audit, says of every case what the case says of itself."""
+"""DuckDB agrees with every case's expected verdict.
+
+Its SQL is written apart from the audit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The first look may only pass over what the full one has nothing to say about, whatever was given to the audit."""
+"""The first look passes over messages about which the full one has no finding.
+
+It passes over no others, whatever was given to the audit.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def test_what_is_passed_over_has_no_flag(spark: SparkSession, scope: Scope) -> N
 
 
 def test_messages_in_order_are_passed_over(spark: SparkSession) -> None:
-    """Else the first look would save nothing."""
+    """Otherwise the first look would save nothing."""
     numbers = numbers_by_gid(inputs_of(spark, IN_ORDER), SCOPE).where("ordinary")
 
     assert {row["gid"] for row in numbers.select("gid").collect()} == {

@@ -1,4 +1,7 @@
-"""Ten thousand messages over five databases of three kinds: the audit finds exactly what was planted, gid by gid."""
+"""Ten thousand messages over five databases of three kinds.
+
+The audit finds exactly what was planted, gid by gid.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ ALLOWED = {
 
 
 def _imports(path: Path) -> Iterator[str]:
-    """The modules of twophase that a file imports."""
+    """Yield the modules of twophase that a file imports."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if _is_ours(alias.name))

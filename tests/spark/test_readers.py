@@ -1,4 +1,7 @@
-"""The readers on real databases: what is read, what is refused, that nothing is written and nothing torn."""
+"""The readers on real databases.
+
+The tests show what is read, what is refused, that nothing is written, and that nothing is torn.
+"""
 
 from __future__ import annotations
 
@@ -196,7 +199,7 @@ def test_one_snapshot_sees_no_later_commit(system: System) -> None:
 
 
 def test_a_store_whose_server_was_killed_is_read(system: System) -> None:
-    """Its last commits stand in the write-ahead log only."""
+    """Its last commits stand only in the write-ahead log."""
     writer = (
         "import sqlite3, sys, time\n"
         f"connection = sqlite3.connect({str(system.coordinator)!r})\n"
@@ -279,7 +282,7 @@ def _read_from_server(url: str) -> None:
     producer = probe(parse_named(Role.PRODUCER, f"bank={url}"), 4)
     consumer = probe(parse_named(Role.CONSUMER, f"bank={url}"), 4)
     ledger = probe(parse_named(Role.LEDGER, f"bank={url}#ledger"), 4)
-    unknown_ms = (time.monotonic() - began_s) * 1000  # the database said its time at any moment of this
+    unknown_ms = (time.monotonic() - began_s) * 1000  # the database read its clock at any moment of this time
     assert producer.identity
     skews_ms = [abs(source.skew_ms) for source in (producer, consumer, ledger)]
     assert max(skews_ms) < 2_000 + unknown_ms, "it runs on this machine"
@@ -298,7 +301,7 @@ def _read_from_server(url: str) -> None:
 
 
 def test_a_database_whose_clock_is_ahead_has_a_skew_above_0(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite, told to have a clock: one that is a minute ahead."""
+    """SQLite gets a clock that is a minute ahead."""
     assert business(Role.PRODUCER, system.bank_a).skew_ms == 0
     monkeypatch.setitem(probing._CLOCKS, "sqlite", "select (cast(strftime('%s', 'now') as integer) + 60) * 1000")
 

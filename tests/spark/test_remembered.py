@@ -1,4 +1,7 @@
-"""What a run notes of what is broken, and what of it the next run does not wait for again."""
+"""A run's notes about broken messages.
+
+The next run does not wait for them again.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ COLUMNS = (
 
 
 def audited(spark: SparkSession, prepared_ms: dict[str, int]) -> Audited:
-    """Lost messages, by gid. Of the columns of real findings those that are asked for."""
+    """Return lost messages, by gid, with the needed columns of real findings."""
     rows: list[tuple[Any, ...]] = [
         (gid, None, at_ms, ["msg"], [], [], [Flag.LOST.value], True) for gid, at_ms in prepared_ms.items()
     ]

@@ -1,4 +1,7 @@
-"""The report: what it says first, that both forms are whole, that nothing in it can break out."""
+"""The report: its beginning, both of its forms, and its escaping.
+
+Both forms are complete, and nothing in the report can break out.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,10 @@ LOST = Finding("<script>gid</script>", ("lost",), (), None, ({"source": "bank-a"
 
 
 class WellFormed(HTMLParser):
-    """Fails on an element that is not closed where it must be; collects the names of all."""
+    """A parser that fails on an element that is not closed where it must be.
+
+    It collects the names of all elements.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +158,7 @@ def test_clocks_that_differ_are_told_and_widen_the_horizon() -> None:
 
 
 def test_the_form_of_the_json_is_stable() -> None:
-    """Whoever changes this raises FORMAT when a reader could break."""
+    """A change of this form must raise FORMAT when a reader could break."""
     plain = json.loads(to_json(report_of(broken())))
 
     assert sorted(plain) == [
@@ -239,7 +245,7 @@ def test_only_the_branches_without_a_guard_are_given_one() -> None:
 
 
 def test_rows_are_looked_at_where_they_are() -> None:
-    """MySQL takes a backslash for the beginning of another character."""
+    """MySQL reads a backslash as the beginning of another character."""
     steps = repairs_of("g\\'", ["duplicate_effect"], None, Evidence(effects=("bank-b", "bank-c"), services=SERVICES))
 
     assert [step.command for step in steps] == [

@@ -1,4 +1,4 @@
-"""What an audit that stays shows: every finding by name, and nothing twice."""
+"""The reports of an audit that follows: every finding by name, and nothing twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from twophase_spark.rules.samples import Finding
 
 
 def found(*samples: Finding, messages: int = 9, remarks: tuple[Coverage, ...] = (), duration_s: float = 1) -> Report:
-    """The report of a round that found these, each a class of its own kind."""
+    """Return the report of a round with these findings, each a class of its own kind."""
     primary = {flags[0]: 1 for flags in (sample.flags for sample in samples)}
     result: AuditResult = msgspec.structs.replace(
         RESULT, messages=messages, violations=len(samples), primary=primary, samples=samples

@@ -1,4 +1,4 @@
-"""Which messages are shown: the first of every class, whatever else they are."""
+"""The messages that are shown: the first of every class, whatever else they are."""
 
 from __future__ import annotations
 

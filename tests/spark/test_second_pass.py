@@ -21,9 +21,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 def test_a_row_that_arrives_in_the_grace_time_settles_its_suspect(spark: SparkSession, tmp_path: Path) -> None:
-    """A message that just succeeded, nothing in flight, and the consumer's replica has its rows a moment later."""
+    """A message has just succeeded, and nothing is in flight.
+
+    The consumer's replica has its rows a moment later.
+    """
     system = make_system(tmp_path)
-    grace_s = 3_600.0  # nobody waits for it; the message is young however long the machine takes to read it
+    grace_s = 3_600.0  # the wait is not real; the message is young however long the machine takes to read it
     plan = msgspec.structs.replace(plan_of(system), grace_s=grace_s, state=None)
     succeeded = Case("just-now", "", State.SUCCEEDED, created_ms=time.time_ns() // 1_000_000)
     plant(system, nowadays([case for case in IN_ORDER if one_service(case)]))

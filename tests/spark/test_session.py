@@ -1,4 +1,4 @@
-"""Which Python Spark starts, and with which PySpark."""
+"""The Python that Spark starts, and its PySpark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from twophase_spark.session import SessionSettings, python_for
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_workers_take_the_pyspark_that_is_installed(spark: SparkSession) -> None:
-    """Not the zipped one that Spark puts in front, which Python compiles anew in each of them."""
+    """Spark itself puts its zipped PySpark first.
+
+    Python would compile that anew in each worker.
+    """
 
     def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import sys
@@ -40,7 +43,10 @@ def test_workers_take_the_pyspark_that_is_installed(spark: SparkSession) -> None
 def test_a_stranger_who_connects_first_disturbs_no_collect(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A port of Spark's may have been another server's a moment ago, whose clients still come."""
+    """A port of Spark's may have been another server's a moment ago.
+
+    That server's clients still connect.
+    """
     connect = pyspark.util.local_connect_and_auth
     places: list[str | int | None] = []
 
@@ -71,7 +77,10 @@ def test_a_path_of_ones_own_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_executors_elsewhere_are_told_a_python_that_is_there_too(tmp_path: Path) -> None:
-    """A cluster's executors start it by the same path, and none of our temporary files are there."""
+    """A cluster's executors start it by the same path.
+
+    The driver's temporary files are not there.
+    """
     settings = SessionSettings(extra=(("spark.master", "spark://127.0.0.1:7077"),))
 
     assert python_for(settings, tmp_path) == sys.executable

@@ -1,4 +1,7 @@
-"""Service levels: percentiles by group, what counts as late, and alerts with their exit code."""
+"""Service levels: percentiles by group, late messages, and alerts.
+
+The alerts have exit codes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ NOON_MS = 500_000 * HOUR_MS
 
 
 def message(number: int, **known: Any) -> dict[str, Any]:
-    """A message that was decided after `number` ms and delivered after twice that."""
+    """Return a message decided after `number` ms and delivered after twice that."""
     created = NOON_MS + known.pop("after_ms", 0)
     row = {
         "gid": f"g{number}",

@@ -1,4 +1,4 @@
-"""What the soak reads out of its tests' results. No Spark needed."""
+"""The soak reads its tests' results. No Spark needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""No file of an older success outlives a run that could not be made, whatever way it failed. No Spark needed."""
+"""No file of an older success outlives a run that failed.
+
+That holds whatever way it failed. No Spark needed.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def files(tmp_path: Path) -> ReportFiles:
 
 
 def require_not_made(files: ReportFiles, why: str) -> None:
-    """Each of them says that there is no verdict, and why."""
+    """Assert that each of them reports that there is no verdict, and why."""
     assert files.html is not None
     assert files.json is not None
     page, plain = files.html.read_text(), msgspec.json.decode(files.json.read_bytes())
@@ -137,7 +140,10 @@ def test_what_goes_wrong_after_the_reports_takes_nothing_back(
 
 
 def test_a_report_that_could_not_be_shown_stands(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many rounds: the verified point has moved, and no later round would tell of this one's messages again."""
+    """The report of one round must stand.
+
+    The verified point has moved, and no later round would report this one's messages again.
+    """
     stop: list[str] = []
     monkeypatch.setattr("twophase_spark.audit.run.run", lambda *_, **__: None)
     monkeypatch.setattr("twophase_spark.audit.run.look_into", lambda _: [])
@@ -207,7 +213,7 @@ def test_a_round_of_an_audit_that_follows(files: ReportFiles, monkeypatch: pytes
 
 
 def test_an_audit_that_follows_and_could_not_show_a_report(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That one's report stands; the failure of a later round is written."""
+    """The report of that round stands; the failure of a later round is written."""
 
     class Unheard:
         def __init__(self, _spark: object, _plan: Plan, following: Any) -> None:

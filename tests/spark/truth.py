@@ -1,7 +1,8 @@
-"""Planted truth: any number of messages over all stores, with exactly so many violations of every class.
+"""The planted truth: any number of messages over all stores.
 
-Each case of `cases` is a kind of message; `planted` repeats every kind a number of times of its own, so that no class
-can stand in for another, and fills up with messages in order. Several kinds have several classes on one gid.
+It has an exact number of violations of every class. Each case of `cases` is a kind of message; `planted` repeats every
+kind a number of times of its own, so that no class can stand in for another, and fills up with messages in order.
+Several kinds have several classes on one gid.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from twophase.stores.postgres.migrating import migrate_database
 from twophase.stores.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, schema
 
 TIME_SCALE = 1_000
-"""Ages are longer than in the cases, so that no message changes its class while a slow machine reads."""
+"""The factor by which ages are longer than in the cases.
+
+So no message changes its class while a slow machine reads.
+"""
 LATE_S = 60.0 * TIME_SCALE
 ODD = [case for case in (*MOVING, *BROKEN, *UNKNOWABLE) if case.gid != "submitted_at_the_bound"]
 _BARRIER = "insert into barrier (trans_type, gid, branch_id, op, barrier_id, reason, prepared_at) values "
@@ -35,7 +39,7 @@ _FINAL = "node, seq, gid, state, created_ms, decided_ms, finished_ms, decided_by
 
 
 def planted(count: int) -> list[Case]:
-    """`count` messages of now: each odd kind 3 to 13 times, the rest in order."""
+    """Return `count` messages of now: each odd kind 3 to 13 times, the rest in order."""
     repeated = [(case, 3 + place % 11) for place, case in enumerate(ODD)]
     rest = count - sum(times for _, times in repeated)
     assert rest > len(IN_ORDER), "there is room for messages in order"
@@ -47,13 +51,13 @@ def planted(count: int) -> list[Case]:
 
 
 def nowadays(cases: list[Case]) -> list[Case]:
-    """The cases as they would stand in databases of today."""
+    """Return the cases as they would stand in databases of today."""
     now_ms = time.time_ns() // 1_000_000
     return [_at(now_ms, case, case.gid) for case in cases]
 
 
 def counts_of(cases: list[Case]) -> Counter[str]:
-    """How many messages of each class there are."""
+    """Return the number of messages of each class."""
     return Counter(flag for case in cases for flag in case.flags)
 
 
@@ -79,7 +83,7 @@ def plant_coordinator(url: str, cases: list[Case]) -> None:
 
 
 def plant_bank(url: str, *, producer: list[Case], consumer: dict[str, list[Case]], identity: str = IDENTITY) -> None:
-    """Make a bank's barrier and ledger, and what they say of these cases.
+    """Make a bank's barrier and ledger, and its rows about these cases.
 
     Arguments:
         url: of an empty database, as SQLAlchemy takes it.

@@ -1,4 +1,7 @@
-"""A lake under test: small tasks, a clock of its own, and what any reader of its plain folders sees."""
+"""A lake under test: small tasks, a clock of its own, and its plain folders.
+
+The folders are read as any reader would.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ ROWS_PER_TASK = 10
 
 
 def fail_early(store: StoreUnderTest, gids: Sequence[str], apart_ms: int = 1) -> None:
-    """An attempt that failed, of each message, before the time at which PostgreSQL's own clock stands."""
+    """Insert a failed attempt of each message.
+
+    Its time lies before that of PostgreSQL's own clock.
+    """
     rows = [
         (gid, "branch", "01", "http://b/in", MADE_MS + n * apart_ms, 500, 7, "", "down") for n, gid in enumerate(gids)
     ]
@@ -30,7 +36,7 @@ def fail_early(store: StoreUnderTest, gids: Sequence[str], apart_ms: int = 1) ->
 
 
 class StoppedClock:
-    """Always the same time."""
+    """A clock that always shows the same time."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -40,7 +46,7 @@ class StoppedClock:
 
 
 class InProcess:
-    """Workers that are this process, or whoever is given."""
+    """Workers that are this process, or the given ones."""
 
     def __init__(self, spread: Spread = here) -> None:
         self._spread = spread
@@ -71,7 +77,7 @@ class Archive:
         return verify(self.folder, InProcess(), lambda _: None)
 
     def rows(self, table: str = "history") -> list[dict[str, Any]]:
-        """The rows of the plain folders, as any tool sees them, by their key."""
+        """Return the rows of the plain folders, as any tool sees them, by their key."""
         folder = self.folder / table
         if not folder.is_dir():
             return []
@@ -79,7 +85,7 @@ class Archive:
         return sorted(rows, key=lambda row: (row.get("node", 0), row.get("seq", row.get("id"))))
 
     def places(self) -> list[tuple[int, int]]:
-        """(node, seq) of all rows of history."""
+        """Return (node, seq) of all rows of history."""
         return [(row["node"], row["seq"]) for row in self.rows()]
 
     @property

@@ -1,4 +1,4 @@
-"""The stores of both engines, as the tests of the source have them, and the Spark of all."""
+"""The stores of both engines, as in the tests of the source, and the shared Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""History and attempts come into the lake whole, once, and go on from where the last run ended."""
+"""History and attempts reach the lake complete and once.
+
+Each run continues from the end of the last one.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ pytestmark = pytest.mark.spark
 
 
 def released_ms(store: StoreUnderTest) -> int | None:
-    """What the coordinator's cleaning reads."""
+    """Return the time up to which the coordinator's cleaning may delete."""
     import psycopg
 
     query = "select value from store_meta where name = 'archived_until_ms'"
@@ -94,7 +97,10 @@ def test_attempts_of_an_outage_are_many_files_and_each_is_in_one(store: StoreUnd
 
 
 def test_no_task_reads_all_attempts_of_a_sqlite_store(sqlite_store: SqliteUnderTest) -> None:
-    """There is no index by time: a span's rows are found by the ids between which they lie."""
+    """No index by time exists.
+
+    A span's rows are found by the ids between which they lie.
+    """
     fail_early(sqlite_store, [f"o-{number:02}" for number in range(35)], apart_ms=700)
     wanted = parse({"url": sqlite_store.url, "table": "attempt"})
     with looked_into(wanted) as (database, _):
@@ -187,12 +193,15 @@ def test_a_copy_that_differs_is_not_taken(
 
 
 def test_only_one_attempt_of_a_task_counts(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
-    """Spark may run a task twice, after a failure or to be quicker, and the other attempt may write on."""
+    """Spark may run a task twice, after a failure or to be quicker.
+
+    The other attempt may still write.
+    """
     finish(sqlite_store, 1, 1, 25)
 
     def spread(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         done = here(function, items)
-        if function is copy:  # the same stretches under the same names, and cut off behind their first row
+        if function is copy:  # the same stretches under the same names, cut off after their first row
             here(function, [msgspec.structs.replace(item, last=item.first, whole=False) for item in items])
         return done
 
@@ -296,7 +305,10 @@ def test_only_the_owner_reads_a_lake(sqlite_store: SqliteUnderTest, archive: Arc
 
 
 def test_facts_see_what_a_sum_would_not() -> None:
-    """A row that stands twice instead of another, and two rows whose values were exchanged."""
+    """The facts show a row that stands twice in place of another.
+
+    They also show two rows whose values were exchanged.
+    """
     import pyarrow as pa
 
     from twophase_spark.archive.facts import facts_of

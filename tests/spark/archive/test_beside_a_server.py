@@ -1,4 +1,7 @@
-"""An archive beside a store at work: neither disturbs the other, and the store forgets what the lake has, no more."""
+"""An archive beside a store at work: neither disturbs the other.
+
+The store deletes what the lake has, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,10 @@ async def test_nothing_is_forgotten_while_the_first_archive_is_at_work(
 
 
 def _later_row(seq: int) -> tuple[object, ...]:
-    """Finished three days later, so not released; in the order of the table's columns."""
+    """Return a row that finished three days later, so it is not released.
+
+    Its values are in the order of the table's columns.
+    """
     node, number, gid, state, born, decided, finished, decided_by, reason, attempts, done, body = history_row(1, seq)
     times = (born, decided, finished + 3 * DAY_MS)
     return (node, number, gid, state, *times, decided_by, reason, attempts, done, body)

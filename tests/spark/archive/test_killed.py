@@ -1,4 +1,7 @@
-"""Archives die by kill -9 at every point, and again, and the lake has every row once, whenever it is looked at."""
+"""Archives die by kill -9 at every point, and again.
+
+The lake has every row once, whenever it is read.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from twophase_spark.archive.lake import Lake
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.crash,
-    # A child that only archives and dies; a process started anew would take seconds to import all.
+    # A child that only archives and dies; a new process would take seconds to import all.
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
 ]
 POINTS = ("claimed", "taken", "copied", "checked", "linked", "committed", "moved", "published", "released")
@@ -28,7 +31,10 @@ PASSAGES = (1, 2)
 
 
 def killed(archive: Archive, store: SqliteUnderTest, point: str, passage: int) -> bool:
-    """Archive in a process of its own that kills itself there; False when it came to its end before."""
+    """Archive in a process of its own that kills itself at this point.
+
+    False when it ended before.
+    """
     child = os.fork()
     if child:
         _, status = os.waitpid(child, 0)
@@ -53,7 +59,10 @@ def killed(archive: Archive, store: SqliteUnderTest, point: str, passage: int) -
 
 
 def _cut_short(reached: Callable[[str], None]) -> None:
-    """Points inside a step of the lake: between link and unlink, and between two moves of files, either time."""
+    """Add points inside a step of the lake.
+
+    They lie between link and unlink, and between two moves of files, at either time.
+    """
     unlink, rename = Path.unlink, Path.rename
 
     def unlink_later(self: Path, missing_ok: bool = False) -> None:
@@ -71,7 +80,7 @@ def _cut_short(reached: Callable[[str], None]) -> None:
 
 
 def forget_released(store: SqliteUnderTest) -> None:
-    """What the coordinator's retention removes when it removes all it may."""
+    """Delete all that the coordinator's retention may delete."""
     with closing(sqlite3.connect(store.path)) as connection, connection:
         row = connection.execute("select value from store_meta where name = 'archived_until_ms'").fetchone()
         until_ms = 0 if row is None else row[0]

@@ -1,4 +1,7 @@
-"""What the lake has is removed from the store, and nothing else; the store says what it can no longer tell."""
+"""Rows that the lake has are deleted from the store, and no others.
+
+The store reports what it can no longer answer.
+"""
 
 from __future__ import annotations
 
@@ -36,18 +39,18 @@ from twophase_spark.archive.purging import Purged, PurgeSettings, _Purge, purge
 
 pytestmark = [
     pytest.mark.spark,
-    # A child that only purges and dies; a process started anew would take seconds to import all.
+    # A child that only purges and dies; a new process would take seconds to import all.
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
 ]
 HOUR_MS = 3_600_000
 NOW_MS = BORN_MS + DAY_MS + SETTLING_MS
 BEFORE_MS = BORN_MS + DAY_MS
-"""What ended before is in the lake, when a run ends at NOW_MS."""
+"""A message that ended before this time is in the lake after a run at NOW_MS."""
 
 
 @pytest.fixture(autouse=True)
 def _one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PostgreSQL's clock too stands at the time of the planted rows."""
+    """Set PostgreSQL's clock to the time of the planted rows, too."""
     for module in ("planning", "purging"):
         monkeypatch.setattr(f"twophase_spark.archive.{module}.store_now_ms", lambda *_: NOW_MS)
 
@@ -76,7 +79,7 @@ def horizon_ms(store: StoreUnderTest) -> int:
 
 
 def aged(seq: int, *, gid: str = "", later_ms: int = 0) -> tuple[Any, ...]:
-    """A planted row of node 1 that ended later, or has another gid."""
+    """Return a planted row of node 1 that ended later, or has another gid."""
     node, number, its_gid, state, born, decided, finished, *rest = history_row(1, seq)
     return (node, number, gid or its_gid, state, born, decided, finished + later_ms, *rest)
 
@@ -106,7 +109,7 @@ def test_what_the_lake_has_goes_and_what_is_young_or_live_stays(store: StoreUnde
 def test_attempts_are_looked_for_file_by_file(
     store: StoreUnderTest, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A day of an outage must not come to the driver as a whole."""
+    """The driver must never hold a whole day of an outage."""
     fail_early(store, [f"o-{number:02}" for number in range(35)], apart_ms=700)
     fail_early(store, ["an-id-out-of-time's-order"])
     archive.run(store)
@@ -159,7 +162,7 @@ def _postgres(store: StoreUnderTest) -> PostgresStore:
 
 
 def test_a_gid_that_says_it_was_made_later_stays(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
-    """Its producer's clock is ahead: below no horizon of today would it be refused."""
+    """Its producer's clock is ahead: no horizon of today would refuse it."""
     add_history(sqlite_store, aged(1, gid=make_gid(NOW_MS + DAY_MS, bytes(RANDOM_BYTES))))
     add_history(sqlite_store, aged(2))
     archive.run(sqlite_store)

@@ -38,7 +38,7 @@ def test_lake_and_store_are_one_history(spark: SparkSession, store: StoreUnderTe
     finish(store, 2, 1, 3)
     fail_early(store, [gid_of(1, 1), gid_of(1, 2)])
     archive.run(store, on(spark))
-    remove(store, 1, 1, 9)  # what retention does
+    remove(store, 1, 1, 9)  # as retention does
     finish(store, 1, 26, 27)
     live(store, ["x-1"])
 

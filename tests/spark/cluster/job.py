@@ -1,11 +1,12 @@
-"""A user's job on a cluster: reads history through the source, says where that was done, and publishes some orders.
+"""A user's job on a cluster: it reads history through the source and publishes.
 
 python job.py MASTER BUNDLE URL FOLDER SINK
 
-SINK: the sink's options as JSON. Publishing is one task, slow enough that Spark speculates: a second attempt of it runs
-on the other executor. Each waits until both have prepared everything, and both then want to be the one that counts.
-Their rows differ, as those of a source that says something else each time would. The session is the one that doctor
-looks at a cluster with; its executors run the Python that this program runs in.
+SINK: the sink's options as JSON. The job reports where the reading ran, and publishes some orders. Publishing is one
+task, slow enough that Spark speculates: a second attempt of it runs on the other executor. Each waits until both have
+prepared everything, and both then want to be the one that counts. Their rows differ, like those of a source that gives
+other rows each time. The session is the one with which doctor examines a cluster; its executors run the Python of this
+program.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from pyspark.sql import SparkSession
 
 ATTEMPTS = 2
 ORDERS, ORDERS_APART = 100, 50
-"""Orders of an attempt; and by how many each differs from the one before."""
+"""Number of orders of an attempt, and the difference from one attempt to the next."""
 MEETING_SECONDS_MAX = 120
 QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def where(batches: Iterator[Any]) -> Iterator[Any]:
-    """On an executor: in which folder it works, whence it has twophase, and how many rows came."""
+    """Report an executor's folder, its source of twophase, and its number of rows."""
     from pathlib import Path
 
     import pyarrow as pa
@@ -40,19 +41,19 @@ def where(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def attempt() -> int:
-    """Which attempt of its task this is, from 0."""
+    """Return the number of this attempt of its task, from 0."""
     context = TaskContext.get()
     assert context is not None
     return context.attemptNumber()
 
 
 def orders_of(number: int) -> range:
-    """The orders that an attempt has."""
+    """Return the orders of an attempt."""
     return range(number * ORDERS_APART, number * ORDERS_APART + ORDERS)
 
 
 def orders(batches: Iterator[Any]) -> Iterator[Any]:
-    """On an executor: the rows."""
+    """Yield the rows, on an executor."""
     import pyarrow as pa
 
     for _ in batches:
@@ -60,7 +61,7 @@ def orders(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def publish(spark: SparkSession, folder: str, options: dict[str, str]) -> None:
-    """One task, of which two attempts come to the end of `write` at the same time."""
+    """Publish in one task, of which two attempts end `write` at the same time."""
     from twophase_spark.datasource.source import TwophaseSource
     from twophase_spark.sink.writer import BatchWriter
 
@@ -84,21 +85,22 @@ def publish(spark: SparkSession, folder: str, options: dict[str, str]) -> None:
 
 
 def main(master: str, bundle: str, url: str, folder: str, sink: str) -> None:
-    """Run it, and print what it found."""
+    """Run the job, and print what it found."""
     sys.path.insert(0, bundle)  # the driver's Python has no twophase either
     from twophase_spark.cluster.reach import cluster_session, reach
 
     options = {
         "spark.cores.max": "2",
-        # A stage of one task is speculated about after some time; others never, as all of them must have ended first.
+        # A stage of one task may be speculated about after some time; others never are, as all their tasks must have
+        # ended first.
         "spark.speculation": "true",
         "spark.speculation.quantile": "1.0",
         "spark.speculation.task.duration.threshold": "1s",
-        # Both tasks would run on one executor, where the other one comes later than they end.
+        # Without this wait both tasks would run on one executor, and the other executor would register after they end.
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
-        # An attempt that waited in vain fails the job: the one that would come after it is no second one.
+        # An attempt that waited in vain fails the job: an attempt after it would not be a second one at the same time.
         "spark.task.maxFailures": "1",
-        # Each Java lives for a minute: what is compiled well pays later than that.
+        # Each Java lives for a minute, too short for thorough compilation to pay.
         "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.executor.extraJavaOptions": QUICK_JAVA,
     }

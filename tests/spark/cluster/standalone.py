@@ -1,4 +1,7 @@
-"""A standalone cluster of this machine: one master and two workers, on addresses and folders of their own; small."""
+"""A small standalone cluster on this machine: one master and two workers.
+
+They have addresses and folders of their own.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,13 @@ class Cluster:
     def __init__(self, master: str, python: Path, environment: Mapping[str, str]) -> None:
         self.master = master
         self.python = python
-        """The executors' Python: it has the packages that twophase needs, and not twophase."""
+        """The executors' Python: it has the packages that twophase needs, not twophase."""
         self.environment = dict(environment)
 
 
 @contextlib.contextmanager
 def standalone(folder: Path) -> Iterator[Cluster]:
-    """The cluster, for the block's time."""
+    """Run the cluster for the block's time."""
     java = find_java(_made(folder / "java"))
     home = Path(pyspark.__file__).parent
     environment = {
@@ -65,7 +68,7 @@ def standalone(folder: Path) -> Iterator[Cluster]:
         _wait_for(log, "New state: ALIVE")
         master = _address(log)
         for number in range(WORKERS):
-            # Hosts of their own: Spark runs no second attempt of a task where the first one is.
+            # Hosts of their own: Spark runs no second attempt of a task on the host of the first one.
             host = f"127.0.0.{1 + number}"
             start(
                 f"worker{number}",
@@ -80,8 +83,10 @@ def standalone(folder: Path) -> Iterator[Cluster]:
 
 
 def _bare_python(folder: Path) -> Path:
-    """A Python with our packages' dependencies only: a folder named by a .pth file is searched, its own .pth files,
-    by which twophase itself is installed here, are not."""
+    """Make a Python with the packages that twophase depends on, and no others.
+
+    A folder named by a .pth file is searched; its own .pth files, by which twophase itself is installed here, are not.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(folder)], check=True)
     [packages] = folder.glob("lib/python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
@@ -97,7 +102,10 @@ def _made(folder: Path) -> Path:
 
 
 def _address(log: Path) -> str:
-    """Of a master that chose its port itself: one chosen for it may be another's by the time it listens."""
+    """Return the address of a master that chose its port itself.
+
+    Another program might take a port chosen before the master listens.
+    """
     [address] = set(re.findall(r"Starting Spark master at (spark://127\.0\.0\.1:\d+)", log.read_text(errors="replace")))
     return str(address)
 

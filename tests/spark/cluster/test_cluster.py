@@ -1,4 +1,7 @@
-"""What `twophase spark bundle` writes is all of twophase that executors need: on a real master with two workers."""
+"""The bundle of `twophase spark bundle` holds all of twophase for executors.
+
+It is tried on a real master with two workers.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    """Where executors publish to."""
+    """A scene to which executors publish."""
     with staged(tmp_path, f"sqlite:///{tmp_path / 'store.db'}", f"sqlite:///{tmp_path / 'ledger.db'}") as found:
         yield found
 

@@ -1,4 +1,7 @@
-"""Doctor's questions to executors: can they read the store, and what is to be done when not."""
+"""Doctor's questions to executors: can they read the store?
+
+Where they cannot, doctor names a remedy.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def test_executors_say_whether_they_reach_a_store(spark: SparkSession, tmp_path:
 def test_doctor_looks_from_here_and_from_executors(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`cluster_session` itself is what `test_cluster.py` runs its job in."""
+    """`test_cluster.py` runs its job in `cluster_session` itself."""
     monkeypatch.setattr("twophase_spark.session.open_session", lambda *_: contextlib.nullcontext(spark))
     monkeypatch.setattr("twophase_spark.doctor._job", lambda: Finding("a small job", good=True, found="left out"))
     asked: list[tuple[str, bool]] = []

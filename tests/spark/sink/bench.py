@@ -1,12 +1,14 @@
-"""How many messages a second the sink publishes: `python -m tests.spark.sink.bench [MESSAGES] [postgres|sqlite]`.
+"""Measure the messages a second that the sink publishes.
+
+`python -m tests.spark.sink.bench [MESSAGES] [postgres|sqlite]`
 
 Coordinator, store, ledger, branch and Spark share this machine. `published` is the whole call of `write`: rows to the
 last submit that was acknowledged, Spark's own start of a job included; `prepared` and `submitted` are its two phases,
-by the store's own times; `delivered` ends when the last message has reached the branch, which goes on beside the
+by the store's own times; `delivered` ends when the last message has reached the branch, which continues beside the
 submits. `--later` publishes messages that are to be delivered an hour later, so that no branch call competes for the
-processors; it measures what it says as long as the coordinator holds all of them in memory (100 000). `--durability
-check-back` publishes with that option: the coordinator stores one change of a message less. A first small
-`write` starts Spark's workers; then as many rounds as are asked for, of new rows each.
+processors; its figures hold as long as the coordinator has all of them in memory (100 000). `--durability check-back`
+publishes with that option: the coordinator stores one change of a message less. A first small `write` starts Spark's
+workers; then the rounds follow, of new rows each.
 """
 
 from __future__ import annotations
@@ -43,7 +45,10 @@ _DONE = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
 
 class Branch(asyncio.Protocol):
-    """Answers each call at once and keeps its gid; a call comes whole in one read, as ours do."""
+    """A branch that answers each call at once and keeps its gid.
+
+    A call arrives complete in one read, like the coordinator's.
+    """
 
     gids: list[bytes]
 
@@ -61,7 +66,7 @@ class Branch(asyncio.Protocol):
 
 
 def serve(told: Connection) -> None:
-    """The branch, until somebody asks what came."""
+    """Run the branch until its gids are requested."""
 
     async def main() -> None:
         gids: list[bytes] = []
@@ -75,7 +80,7 @@ def serve(told: Connection) -> None:
 
 @contextlib.contextmanager
 def places(engine: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """Store and ledger, in two databases of one server."""
+    """Return store and ledger, in two databases of one server."""
     if engine == "sqlite":
         yield f"sqlite:///{folder / 'store.db'}", f"sqlite:///{folder / 'ledger.db'}"
         return
@@ -87,7 +92,10 @@ def places(engine: str, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def parts(scene: Scene) -> dict[str, int]:
-    """The processes to account: Java with its workers, the coordinator, the database server."""
+    """Return the processes to account.
+
+    They are Java with its workers, the coordinator and the database server.
+    """
     url = urlsplit(scene.store)
     database = {"database": listening(url.port) or 0} if url.port else {}
     java = next(pid for pid in tree(os.getpid()) if Path(f"/proc/{pid}/comm").read_text().strip() == "java")
@@ -95,7 +103,10 @@ def parts(scene: Scene) -> dict[str, int]:
 
 
 class Round(msgspec.Struct, frozen=True):
-    """One large `write`. Times in seconds; `cpu_s` of each part, and of all else on the machine."""
+    """One large `write`.
+
+    Times in seconds; `cpu_s` of each part, and of all else on the machine.
+    """
 
     published_s: float
     prepared_s: float
@@ -118,7 +129,7 @@ class Bench:
         self._last = 0
 
     def write(self, messages: int) -> float:
-        """Publish new rows; the seconds it took."""
+        """Publish new rows, and return the seconds it took."""
         first, self._last = self._last, self._last + messages
         frame = self._spark.range(first, self._last, numPartitions=2).selectExpr(
             "id", "concat('customer-', id % 1000) as customer", "id % 97 as amount"
@@ -128,7 +139,7 @@ class Bench:
         return time.perf_counter() - began
 
     def round(self, messages: int) -> Round:
-        """One large `write`, to its end."""
+        """Run one large `write`, to its end."""
         meter = Meter([Process(name, pid) for name, pid in parts(self._scene).items()])
         before, machine_s = {one.name: one.cpu_s for one in meter.read()}, machine_cpu_s()
         since_ms = time.time_ns() // 1_000_000
@@ -156,12 +167,12 @@ class Bench:
 
 
 def shown(name: str, values: list[float], unit: str = "") -> str:
-    """Least, middle and most."""
+    """Return the least, middle and greatest value."""
     return f"{name} {min(values):,.0f} / {statistics.median(values):,.0f} / {max(values):,.0f}{unit}"
 
 
 def report(found: list[Round], messages: int) -> None:
-    """What came of all rounds, least, middle and most."""
+    """Print the results of all rounds: least, middle and greatest."""
     count = len(found)
     print(f"messages a second, least / middle / most of {count} rounds of {messages}:")
     print("  " + shown("published", [messages / one.published_s for one in found]))
@@ -173,7 +184,7 @@ def report(found: list[Round], messages: int) -> None:
 
 
 def main() -> None:
-    """Measure."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.spark.sink.bench", description=__doc__)
     parser.add_argument("messages", type=int, nargs="?", default=50_000)
     parser.add_argument("engine", choices=("postgres", "sqlite"), nargs="?", default="postgres")

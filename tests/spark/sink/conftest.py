@@ -12,7 +12,7 @@ from tests.spark.sink.scene import Scene, staged
 
 
 def sqlite_places(folder: Path) -> tuple[str, str]:
-    """Store and ledger."""
+    """Return store and ledger."""
     return f"sqlite:///{folder / 'store.db'}", f"sqlite:///{folder / 'ledger.db'}"
 
 

@@ -1,6 +1,7 @@
-"""A Spark driver that publishes what stands in a folder, and stops where it is told to: `python -m … ORDER.json`.
+"""A Spark driver that publishes the rows in a folder: `python -m … ORDER.json`.
 
-It is killed there with Java and all workers, so it only has to say that it has come.
+It stops at the point of its order. It is killed there with Java and all workers, so it only has to report that it has
+reached the point.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ SECONDS_WAITED_MAX = 60
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What is to be done.
+    """The driver's task.
 
-    `point`: a failpoint's name, empty for none; `mark`: the file that says it was reached. `kills_worker`: the first
-    process that comes to the point dies there, and Spark tries its task again.
+    `point`: a failpoint's name, empty for none; `mark`: the file that is created when it is reached. `kills_worker`:
+    the first process that reaches the point dies there, and Spark tries its task again.
     """
 
     rows: str
@@ -43,13 +44,16 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def stop_at(point: str, mark: str, *, kills_worker: bool) -> None:
-    """Instead of dying, say so and wait for the one who kills everything."""
+    """Wait at a point instead of dying, until everything is killed.
+
+    The mark shows that the point is reached.
+    """
 
     def reach(name: str) -> None:
         if name != point:
             return
         try:
-            Path(mark).touch(exist_ok=not kills_worker)  # of two that come at once, one is the first
+            Path(mark).touch(exist_ok=not kills_worker)  # of two that arrive at once, one is the first
         except FileExistsError:
             return
         if kills_worker:
@@ -61,7 +65,7 @@ def stop_at(point: str, mark: str, *, kills_worker: bool) -> None:
 
 
 class StoppingWriter(StreamWriter):
-    """The product's writer, in whose processes a point is set."""
+    """The product's writer, with a point set in its processes."""
 
     def __init__(self, options: dict[str, str], schema: StructType, point: str, mark: str, worker: str) -> None:
         super().__init__(options, schema)
@@ -90,7 +94,7 @@ class StoppingSource(TwophaseSource):
 
 
 def main(order: Order) -> None:
-    """Publish everything that is there, or come to the point."""
+    """Publish everything in the folder, or stop at the point."""
     settings = SessionSettings(
         cores=2, memory_mb=512, name="publisher", short=True, extra=(("spark.master", "local[2,3]"),)
     )

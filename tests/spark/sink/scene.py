@@ -1,4 +1,7 @@
-"""A coordinator as a process, a branch that counts what reaches it, a check-back server, and the ledger."""
+"""A coordinator as a process, a counting branch, a check-back server, the ledger.
+
+The branch counts the calls that reach it.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +36,13 @@ QUICK = {
     "TWOPHASE_CHECK_BACK_CAP_MS": "1000",
     "TWOPHASE_RETRY_FIRST_MS": "100",
     "TWOPHASE_RETRY_CAP_MS": "500",
-    # A branch here has each call; one that is given up, because the machine is slow, would come a second time.
+    # A branch here keeps each call; a call given up because the machine is slow would arrive a second time.
     "TWOPHASE_REQUEST_TIMEOUT_MS": "60000",
 }
 
 
 class Receiver(http.server.ThreadingHTTPServer):
-    """A branch: remembers each call's gid and body."""
+    """A branch that keeps each call's gid and body."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -54,11 +57,11 @@ class Receiver(http.server.ThreadingHTTPServer):
 
     @property
     def counted(self) -> Counter[str]:
-        """How often each message came."""
+        """Return how often each message arrived."""
         return Counter(gid for gid, _, _ in self.calls)
 
     def bodies(self) -> list[Any]:
-        """What came, decoded, in the order of its text."""
+        """Return the payloads, decoded, in the order of their text."""
         return [msgspec.json.decode(body) for body in sorted(body for _, body, _ in self.calls)]
 
 
@@ -76,11 +79,14 @@ class _Branch(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the library's name
-        """Silent."""
+        """Log nothing."""
 
 
 class Scene:
-    """All of it. `store` is the coordinator's URL as it takes it; `ledger` a reference as the sink takes it."""
+    """The whole scene.
+
+    `store` is the coordinator's URL as it takes it; `ledger` a reference as the sink takes it.
+    """
 
     def __init__(self, folder: Path, store: str, ledger: str) -> None:
         self.folder = folder
@@ -99,7 +105,7 @@ class Scene:
             threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
 
     def start(self) -> None:
-        """Start the coordinator, on the port that is kept for it."""
+        """Start the coordinator, on the port that is reserved for it."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TWOPHASE_")} | QUICK
         command = [sys.executable, "-m", "twophase", "server", "--store", self.store, "--http-port"]
         command.append(str(self._port.number))
@@ -113,7 +119,7 @@ class Scene:
 
     @property
     def pid(self) -> int:
-        """The coordinator's process."""
+        """Return the coordinator's process."""
         assert self._server is not None
         return self._server.pid
 
@@ -133,7 +139,7 @@ class Scene:
         self._port.release()
 
     def options(self, **others: str) -> dict[str, str]:
-        """The sink's options, with everything that must be there."""
+        """Return the sink's options, with everything that must be there."""
         return {
             "coordinator": self.url,
             "ledger": self.ledger,
@@ -145,11 +151,11 @@ class Scene:
         }
 
     def until_delivered(self, count: int) -> None:
-        """Wait until so many messages came and nothing of them is on its way."""
+        """Wait until `count` messages have arrived, and none is left to deliver."""
         self.until(lambda: len(self.receiver.counted) >= count and not self.live(), f"{count} delivered")
 
     def live(self) -> dict[str, int]:
-        """How many messages are in which state, of those that are not final."""
+        """Return the number of messages in each state, final ones excepted."""
         return Counter(str(state) for (state,) in rows(self.store, "select state from message"))
 
     def until(self, holds: Any, what: str) -> None:
@@ -159,19 +165,25 @@ class Scene:
             time.sleep(0.05)
 
     def forget_history(self) -> None:
-        """What retention does after some weeks."""
+        """Delete history, as retention does after some weeks."""
         with contextlib.closing(sqlite3.connect(self.store.removeprefix("sqlite:///"))) as connection, connection:
             connection.execute("delete from history")
 
     def undo_published(self, group: str) -> None:
-        """As if the driver had died before it wrote down that all of a batch is submitted."""
+        """Undo the note that all of a batch is submitted.
+
+        The driver seems to have died before it wrote the note.
+        """
         with self.engine.begin() as connection:
             connection.execute(
                 text("update twophase_spark_batch set published_ms = null where group_id = :g"), {"g": group}
             )
 
     def stop_by_force(self, gid: str) -> None:
-        """An operator fails a message; a prepared one's producer is asked first, and says in progress."""
+        """Stop a message as an operator.
+
+        The producer of a prepared one is asked first, and answers "in progress".
+        """
         request = urllib.request.Request(f"{self.url}/api/twophase/messages/{gid}/stop", b"{}")
         urllib.request.urlopen(request, timeout=60).close()
 
@@ -183,7 +195,7 @@ class Scene:
         urllib.request.urlopen(request, timeout=60).close()
 
     def state(self, gid: str) -> str:
-        """Where a message stands; empty for an unknown one."""
+        """Return a message's state; empty for an unknown one."""
         with urllib.request.urlopen(f"{self.url}/api/dtmsvr/query?gid={gid}", timeout=60) as answer:
             found = msgspec.json.decode(answer.read())["transaction"]
         return "" if found is None else str(found["status"])
@@ -191,7 +203,7 @@ class Scene:
 
 @contextlib.contextmanager
 def staged(folder: Path, store: str, ledger: str) -> Iterator[Scene]:
-    """A scene that has begun."""
+    """Yield a scene that has begun."""
     scene = Scene(folder, store, ledger)
     try:
         scene.start()

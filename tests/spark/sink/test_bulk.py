@@ -1,4 +1,7 @@
-"""The bulk client: what is put off is sent again, what is answered for good is told once, and patience ends."""
+"""The bulk client.
+
+What is put off is sent again, a final answer is reported once, and the patience ends.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ Scripted = list[tuple[int, bytes]]
 
 
 class Scripting(http.server.ThreadingHTTPServer):
-    """Answers one request after the other as its script says, the last one again and again."""
+    """A server that answers one request after the other as its script says.
+
+    The last answer is repeated.
+    """
 
     daemon_threads = True
 
@@ -46,7 +52,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the library's name
-        """Silent."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -63,7 +69,7 @@ def results(*codes: str) -> bytes:
 
 
 def submit(coordinator: Scripting, script: Scripted, gids: list[str], **options: Any) -> dict[str, str]:
-    """The code of each gid."""
+    """Return the code of each gid."""
     coordinator.script = script
     told: dict[str, str] = {}
 
@@ -99,7 +105,7 @@ def test_patience_ends(coordinator: Scripting) -> None:
 
 
 class LastConnectionTaken(SimpleQueue[HTTPConnection]):
-    """There was one when it was looked at, and another thread has it by now."""
+    """A pool whose last connection another thread has taken after the look."""
 
     def empty(self) -> bool:
         return False

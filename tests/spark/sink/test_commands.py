@@ -1,4 +1,7 @@
-"""`twophase spark checkback` and `twophase spark abandon`, as a person runs them; and what a check-back is told."""
+"""`twophase spark checkback` and `twophase spark abandon`, as a person runs them.
+
+The answers to check-backs are shown, too.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def ledger(url: str) -> Ledger:
 
 
 def begun(ledger: Ledger, number: int = 7, query: str = "query", gids: list[str] = GIDS) -> tuple[str, int]:
-    """A streaming batch with messages, undecided; and the run of its one task."""
+    """Begin a streaming batch with undecided messages; return it and its task's run."""
     group = stream_batch("orders", query, number)
     assert ledger.begin(Batch(group, "orders", query, number), "id") is Decision.OPEN
     writer = ledger.begin_run(group)

@@ -1,7 +1,7 @@
-"""The driver is killed with -9, Java and all Python processes at once, wherever it hurts: each row arrives once.
+"""The driver is killed with -9, Java and all Python processes at once.
 
-Some milliseconds of the life of a batch decide how it goes on, so each of its points is met. At the end the
-checkpoint is lost as well, and everything is read and published anew under another query.
+Each row arrives once. Some milliseconds of a batch's life decide how it continues, so it is killed at each of its
+points. At the end the checkpoint is lost as well, and everything is read and published anew under another query.
 """
 
 from __future__ import annotations
@@ -37,16 +37,19 @@ POINTS = (
     "spark.after_written_down",
 )
 KILLS = int(os.environ.get("TWOPHASE_SINK_KILLS", "5"))
-"""Each costs a start of Spark, so there are few by default: the last two points differ least from the first, and a
-task's Python is killed at the last one below. `make soak` kills 21 times, at each point thrice."""
+"""Number of kills; each costs a start of Spark, so there are few by default.
+
+The last two points differ least from the first, and a task's Python is killed at the last one below. `make soak` kills
+21 times, at each point thrice.
+"""
 ENGINES = os.environ.get("TWOPHASE_SINK_ENGINES", "sqlite").split(",")
-"""Where store and ledger are: `make soak` names `sqlite,postgres`."""
+"""The engines of store and ledger: `make soak` names `sqlite,postgres`."""
 ROWS_PER_BATCH = 200
 START_SECONDS_MAX = 300
 
 
 class Publisher:
-    """The rows, the checkpoint, and drivers that come and go."""
+    """The rows, the checkpoint, and the drivers, one after another."""
 
     def __init__(self, scene: Scene, folder: Path) -> None:
         self._scene = scene
@@ -57,7 +60,7 @@ class Publisher:
         self.last = 0
 
     def add(self, count: int) -> None:
-        """One more file of rows, which is one more batch."""
+        """Add a file of rows, which is one more batch."""
         lines = [msgspec.json.encode({"id": number, "name": f"o{number}"}) for number in self._more(count)]
         unseen = self._folder / "unseen"
         unseen.write_bytes(b"\n".join(lines))
@@ -73,7 +76,7 @@ class Publisher:
 
     @contextlib.contextmanager
     def driver(self, point: str = "", *, kills_worker: bool = False) -> Iterator[subprocess.Popen[bytes]]:
-        """A driver; killed at the end of the block if it still runs, with all that it started."""
+        """Run a driver; at the end of the block it is killed with all that it started."""
         options = self._scene.options(rowsPerRequest="20", connections="1", checkAfter="5")
         order = Order(
             str(self._rows), str(self.checkpoint), options, point, str(self._folder / "at-point"), kills_worker
@@ -110,7 +113,7 @@ MARKS = {"postgres": [pytest.mark.postgres]}
 
 @pytest.fixture(params=[pytest.param(name, marks=MARKS.get(name, [])) for name in ENGINES])
 def chosen_scene(request: pytest.FixtureRequest) -> Scene:
-    """On each engine that was asked for."""
+    """A scene on each engine that was asked for."""
     found: Scene = request.getfixturevalue(f"{request.param}_scene")
     return found
 

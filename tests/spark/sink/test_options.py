@@ -1,4 +1,4 @@
-"""What may stand in the options, which Spark shows: references to secrets, no secrets."""
+"""The sink's options, which Spark shows: references to secrets, no secrets."""
 
 from __future__ import annotations
 

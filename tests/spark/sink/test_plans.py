@@ -1,4 +1,7 @@
-"""Every statement of the ledger that grows with it is served by an index, as its file says."""
+"""Every statement over a growing table of the ledger is served by an index.
+
+Its file says which one.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ def seeded(reference: str) -> Engine:
 
 @pytest.fixture(scope="module")
 def sqlite_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """For all statements: what they are asked is their plan, which changes nothing."""
+    """The ledger for all statements: they are only explained, which changes nothing."""
     engine = seeded(f"sqlite:///{tmp_path_factory.mktemp('plans') / 'ledger.db'}")
     yield engine
     engine.dispose()
@@ -77,7 +80,7 @@ def postgres_ledger(tmp_path: Path, postgres_database: Database) -> Iterator[Eng
 OF_SQLITE = (*GROWING, "read_others")
 OF_POSTGRESQL = (*GROWING, "list_all_batches", "read_others_postgresql")
 GIVEN = "SCAN json_each"
-"""The gids that were handed over, not a table."""
+"""The gids that the statement was given, not a table."""
 
 
 def plan(engine: Engine, name: str, explain: str) -> str:

@@ -1,4 +1,7 @@
-"""What the driver does with a batch that is written, without Spark: what is submitted, and what is told."""
+"""The driver's work on a batch that is written, without Spark.
+
+The tests show what is submitted, and what is reported.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ GIDS = [gid_of("orders", [number]) for number in range(10)]
 
 
 def written(scene: Scene, gids: list[str], *, prepared: bool = True) -> Written:
-    """One run of a task, as it leaves things."""
+    """Return one run of a task, in the state that it leaves."""
     scene.book.begin(Batch(GROUP, "orders", "query", 1), "id")
     writer = scene.book.begin_run(GROUP)
     scene.book.write_down(writer, gids)
@@ -79,7 +82,8 @@ def test_a_coordinator_that_knows_nothing_of_it_is_told(sqlite_scene: Scene) -> 
     [batch] = sqlite_scene.book.batches("orders")
     assert (batch.decision, batch.published_ms) == (Decision.PUBLISHED, None)
 
-    # What delivered it has forgotten it, say: an operator says so, and the publisher goes on.
+    # The batch was delivered, and the coordinator has forgotten it; an operator abandons it, and the publisher
+    # continues.
     command = re.search(r"`twophase spark (abandon [^`]+)`", refused.value.remedy)
     assert command is not None
     done = CliRunner().invoke(app, [*command[1].split(), "--ledger", sqlite_scene.ledger])

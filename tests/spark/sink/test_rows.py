@@ -1,4 +1,4 @@
-"""What a row's request is, put together from parts: the very one that the client sends of the same message."""
+"""A row's request, built from parts, is the client's request for the same message."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def encoder(batch: pa.RecordBatch = BATCH, **options: str) -> RowEncoder:
 
 
 def said(row: dict[str, Any], url: str, payload: bytes, **options: Any) -> tuple[str, bytes]:
-    """As the client would say it."""
+    """Return the request as the client would make it."""
     gid = gid_of("orders", [row["id"]])
     wanted = Options(explicit_verdict=True, strict=True, **{"timeout_to_fail_ms": 60_000, **options})
     return gid, encode_request(Message(gid, (Branch(url, payload),), CHECK, wanted), Operation.PREPARE)

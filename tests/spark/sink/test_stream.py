@@ -1,4 +1,7 @@
-"""A streaming batch that cannot be published comes back until its rows are right, or until it is given up."""
+"""A streaming batch that cannot be published returns until its rows are right.
+
+It may also be given up.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class Stream:
         self.rows.mkdir()
 
     def run(self) -> None:
-        """To the end of what is there."""
+        """Run the query to the end of the files."""
         frame = self._spark.readStream.schema("id long").option("maxFilesPerTrigger", "1").json(str(self.rows))
         query = (
             frame.writeStream.format("twophase")

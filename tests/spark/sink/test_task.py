@@ -1,4 +1,7 @@
-"""What a task writes down before it prepares, without Spark and coordinator: some thousand messages at a time."""
+"""A task's notes before it prepares, without Spark and coordinator.
+
+It handles some thousand messages at a time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`df.write.format("twophase")`: one message a row, once a key, and nothing of a batch that has a bad row."""
+"""`df.write.format("twophase")`: one message a row, once a key.
+
+A batch with a bad row publishes nothing.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def orders(spark: SparkSession, first: int, last: int, name: str = "concat('o', 
 
 
 def refused(frame: DataFrame, scene: Scene, code: str, **options: str) -> str:
-    """What Spark says of a `write` that must fail with this code."""
+    """Return Spark's text about a `write` that must fail with this code."""
     with pytest.raises(PySparkException) as caught:
         save(frame, scene, **options)
     assert code in str(caught.value)
@@ -101,7 +104,7 @@ def test_nothing_is_published_of_a_batch_with_a_bad_row(
 
 
 def _split(columns: str) -> Iterator[str]:
-    """The expressions of a list in which commas stand in brackets too."""
+    """Yield the expressions of a list in which brackets may contain commas."""
     depth, start = 0, 0
     for place, character in enumerate(columns):
         depth += {"(": 1, ")": -1}.get(character, 0)
@@ -114,7 +117,10 @@ def _split(columns: str) -> Iterator[str]:
 def _last_name_missing_once_prepared(
     store: Path, count: int
 ) -> Callable[[Iterator[RecordBatch]], Iterator[RecordBatch]]:
-    """Spoil order 30, but only when so many are prepared: a task that fails stops the others, wherever they are."""
+    """Spoil order 30, but only after `count` messages are prepared.
+
+    A task that fails stops the others, wherever they are.
+    """
 
     def spoiled(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
         for batch in batches:
@@ -253,7 +259,10 @@ def test_another_key_of_the_same_publisher_is_refused(spark: SparkSession, sqlit
 def test_submits_that_died_with_the_coordinator_are_found_in_the_ledger(
     spark: SparkSession, sqlite_scene: Scene
 ) -> None:
-    """With check-back durability a submit may be in memory only, and the batch counts as published all the same."""
+    """With check-back durability a submit may be in memory only.
+
+    The batch counts as published all the same.
+    """
     scene = sqlite_scene
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes calls, and answers none
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/in"

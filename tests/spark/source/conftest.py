@@ -12,14 +12,14 @@ from tests.spark.source.stores import BORN_MS, PostgresUnderTest, SqliteUnderTes
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables of a few hundred rows are cut as those of millions are."""
+    """Cut tables of a few hundred rows as those of millions are cut."""
     for module in ("tasks.ranges", "tasks.planning", "stream"):
         monkeypatch.setattr(f"twophase_spark.datasource.{module}.ROWS_PER_PART_MIN", 20)
 
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that the stores hold has happened, and `asOf` may name its times."""
+    """Let all that the stores hold lie in the past, so that `asOf` may name its times."""
     monkeypatch.setattr("twophase_spark.datasource.options.read_options.now_ms", lambda: BORN_MS + 3_600_000)
 
 

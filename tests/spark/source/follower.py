@@ -1,10 +1,10 @@
-"""A program that follows a store into a folder, one file a batch; killed by `test_killed.py` at the point it names.
+"""A program that follows a store into a folder, one file a batch.
 
     python -m tests.spark.source.follower URL FOLDER POINT BATCH
 
-It waits at POINT of batch BATCH, having said so on standard output, until it is killed; with POINT `none` it ends by
-itself. Points: `before` the batch is read, `reading` in a worker in the middle of a read, `written` when the file
-stands and Spark has not yet noted the batch.
+`test_killed.py` kills it at the point that it names. It waits at POINT of batch BATCH, after a note on standard output,
+until it is killed; with POINT `none` it ends by itself. Points: `before` the batch is read, `reading` in a worker in
+the middle of a read, `written` when the file stands and Spark has not yet noted the batch.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ from twophase_spark.session import SessionSettings, open_session
 ROWS_PER_BATCH = 1_000
 SECONDS_WAITED_MAX = 60
 NOT_IN_TIME, STARTS_MAX = "Python worker failed to connect back", 5
-"""Spark gives a source's Python 10 s to start, whatever the machine is doing: then whoever runs a stream starts it
-again, as this program does."""
+"""The text of a late start of Python, and the bound on starts of a stream.
+
+Spark gives a source's Python 10 s to start, whatever the machine is doing. The program that runs the stream then starts
+it again, as this one does.
+"""
 
 
 def main(url: str, folder: Path, point: str, batch: int) -> None:

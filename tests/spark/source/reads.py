@@ -10,12 +10,12 @@ from twophase_spark.datasource.stream import Offset, StreamReader
 
 
 def batch(**options: object) -> list[dict[str, Any]]:
-    """The rows of a batch read; parts travel as Spark sends them."""
+    """Return the rows of a batch read; parts travel as Spark sends them."""
     return [row for part in parts(**options) for row in part]
 
 
 def parts(**options: object) -> list[list[dict[str, Any]]]:
-    """The rows of each part."""
+    """Return the rows of each part."""
     source = TwophaseSource({name: str(value) for name, value in options.items()})
     reader = source.reader(source.schema())
     planned = reader.partitions()
@@ -24,23 +24,23 @@ def parts(**options: object) -> list[list[dict[str, Any]]]:
 
 
 def stream(**options: object) -> StreamReader:
-    """A stream's reader."""
+    """Return a stream's reader."""
     source = TwophaseSource({name: str(value) for name, value in options.items()})
     return source.streamReader(source.schema())
 
 
 def rows_of(reader: Any, part: Any) -> list[dict[str, Any]]:
-    """What a task reads."""
+    """Return the rows that a task reads."""
     return [row for one in reader.read(part) for row in one.to_pylist()]
 
 
 def between(reader: StreamReader, start: Offset, end: Offset) -> list[dict[str, Any]]:
-    """The rows of one batch of a stream."""
+    """Return the rows of one batch of a stream."""
     return [row for part in reader.partitions(start, end) for row in rows_of(reader, part)]
 
 
 def planned(**options: object) -> tuple[Any, list[Any]]:
-    """A reader and its parts, not yet read."""
+    """Return a reader and its parts, not yet read."""
     source = TwophaseSource({name: str(value) for name, value in options.items()})
     reader = source.reader(source.schema())
     return reader, list(reader.partitions())

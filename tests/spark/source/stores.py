@@ -1,4 +1,7 @@
-"""Stores with history in them, of both engines, as the source reads them: real schemas, real rows."""
+"""Stores with history in them, of both engines, as the source reads them.
+
+Their schemas and rows are real.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,11 @@ _ATTEMPT = "(gid, kind, branch_id, target, at_ms, status, latency_ms, result, er
 
 
 class StoreUnderTest(Protocol):
-    """What a test does to a store."""
+    """The changes that a test makes to a store."""
 
     @property
     def url(self) -> str:
-        """For option `url`, without secrets."""
+        """Return the URL for option `url`, without secrets."""
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         """Run a statement with `?` for each row, in one commit."""
@@ -72,17 +75,20 @@ class PostgresUnderTest:
 
 
 def gid_of(node: int, seq: int) -> str:
-    """The gid of a planted message."""
+    """Return the gid of a planted message."""
     return f"n{node}-{seq:07}"
 
 
 def body_of(gid: str, branches: Sequence[Branch] = (Branch("http://b/in", b'{"amount":30}'),)) -> bytes:
-    """A stored message."""
+    """Return a stored message."""
     return encode(Message(gid, tuple(branches), "http://a/check?barrier=id"))
 
 
 def history_row(node: int, seq: int, *, state: State = State.SUCCEEDED, body: bytes | None = None) -> tuple[Any, ...]:
-    """A final message: born a millisecond a seq, decided 10 ms and finished 20 ms later."""
+    """Return a final message.
+
+    It is born a millisecond a seq, decided 10 ms and finished 20 ms later.
+    """
     gid = gid_of(node, seq)
     born = BORN_MS + seq
     known = (node, seq, gid, int(state), born, born + 10, born + 20, "submit", "", 0, 1)
@@ -90,14 +96,14 @@ def history_row(node: int, seq: int, *, state: State = State.SUCCEEDED, body: by
 
 
 def finish(store: StoreUnderTest, node: int, first: int, last: int) -> None:
-    """Rows of history from `first` to `last`, as flushes of a node would leave them."""
+    """Insert rows of history from `first` to `last`, as flushes of a node leave them."""
     rows = [history_row(node, seq) for seq in range(first, last + 1)]
     store.many(f"insert into history {_HISTORY} values ({', '.join('?' * 12)})", rows)
     reach(store, node, last)
 
 
 def add_history(store: StoreUnderTest, row: tuple[Any, ...]) -> None:
-    """One row of one's own."""
+    """Insert one given row."""
     store.many(f"insert into history {_HISTORY} values ({', '.join('?' * 12)})", [row])
     reach(store, row[0], row[1])
 
@@ -112,7 +118,7 @@ def reach(store: StoreUnderTest, node: int, seq: int) -> None:
 
 
 def live(store: StoreUnderTest, gids: Sequence[str], *, state: State = State.SUBMITTED, node: int = 1) -> None:
-    """Live messages."""
+    """Insert live messages."""
     parked: Any = False if isinstance(store, PostgresUnderTest) else 0
     rows = [
         (gid, int(state), node, 1, 1, 0, BORN_MS + number, 0, "", 0, parked, 0, body_of(gid))
@@ -122,11 +128,11 @@ def live(store: StoreUnderTest, gids: Sequence[str], *, state: State = State.SUB
 
 
 def fail(store: StoreUnderTest, gids: Sequence[str]) -> None:
-    """An attempt that failed, of each message."""
+    """Insert a failed attempt of each message."""
     rows = [(gid, "branch", "01", "http://b/in", BORN_MS + n, 500, 7, "", "down") for n, gid in enumerate(gids)]
     store.many(f"insert into attempt {_ATTEMPT} values ({', '.join('?' * 9)})", rows)
 
 
 def remove(store: StoreUnderTest, node: int, first: int, last: int) -> None:
-    """What retention does."""
+    """Delete rows as retention does."""
     store.many("delete from history where node = ? and seq between ? and ?", [(node, first, last)])

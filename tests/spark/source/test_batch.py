@@ -1,4 +1,7 @@
-"""Batch reads of a coordinator's tables: every row once, exactly the columns, filters, partitions. No Spark needed."""
+"""Batch reads of a coordinator's tables, without Spark.
+
+Every row comes once, with exactly the columns asked for; filters and partitions work.
+"""
 
 from __future__ import annotations
 
@@ -246,7 +249,10 @@ def test_what_ends_while_history_is_read_does_not_belong_to_it(store: StoreUnder
 
 
 def test_in_a_journal_no_message_is_missed_or_read_twice_when_it_ends_meanwhile(store: StoreUnderTest) -> None:
-    """Messages end at every moment between the planning and the last task, also on a node that appears."""
+    """Messages end at every moment between the planning and the last task.
+
+    Some end on a node that appears meanwhile.
+    """
     gids = [gid_of(node, seq) for node in (1, 3) for seq in range(1, 7)]
     live(store, gids)
     finish(store, 2, 1, 2)

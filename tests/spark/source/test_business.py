@@ -76,7 +76,7 @@ def test_a_barrier(bank: Bank) -> None:
 
 @pytest.mark.parametrize("driver", ["python", "auto"])
 def test_filters_of_a_barrier(bank: Bank, driver: str) -> None:
-    """Times are compared with what is read of them, as MySQL's have no zone."""
+    """Times are compared in the form in which they are read, as MySQL's have no zone."""
     url, engine = bank
     zone = "" if engine.name == "mysql" else "+00:00"
     execute(
@@ -130,7 +130,7 @@ def test_a_ledger_with_the_types_of_its_database(bank: Bank) -> None:
     rows = reads.batch(**options, columns="gid,branch_id,amount,count,at")
 
     assert [(row["gid"], row["branch_id"]) for row in rows] == [("g", "01"), ("h", None)]
-    if engine.name == "sqlite":  # which has no exact numbers and no dates
+    if engine.name == "sqlite":  # it has no exact numbers and no dates
         assert (rows[0]["amount"], rows[0]["count"], rows[0]["at"]) == ("30.25", 3, "2026-11-21")
     else:
         assert (rows[0]["amount"], rows[0]["count"], rows[0]["at"]) == (
@@ -144,7 +144,10 @@ def test_a_ledger_with_the_types_of_its_database(bank: Bank) -> None:
 
 @pytest.mark.parametrize("driver", ["python", "auto"])
 def test_a_ledgers_columns_are_read_as_they_were_named(bank: Bank, driver: str) -> None:
-    """In any case; also a name that means something else in SQL, and one that a coordinator's table has too."""
+    """Names may be in any case, and may mean something else in SQL.
+
+    One is also the name of a coordinator's column.
+    """
     url, engine = bank
     user = '"user"' if engine.name == "postgresql" else "user"
     execute(
@@ -225,7 +228,7 @@ def test_a_ledger_of_another_shape_is_refused(bank: Bank, options: dict[str, str
 def test_text_keys_are_cut_right_under_a_collation_that_is_not_by_bytes(
     postgres_database: Database, tmp_path: Path
 ) -> None:
-    """Case and punctuation order otherwise than bytes do; the database's order decides."""
+    """Case and punctuation sort otherwise than bytes; the database's order decides."""
     url = postgres_database.sqlalchemy_url("psycopg")
     engine = create_engine(url)
     execute(engine, "create collation odd (provider = icu, locale = 'und', deterministic = true)")

@@ -1,4 +1,7 @@
-"""One cut over several tables and tasks: rows change between any two of them, and none shows it. No Spark needed."""
+"""One cut over several tables and tasks, without Spark.
+
+Rows change between any two of them, and no read shows it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ DONE = [gid_of(1, seq) for seq in range(1, MANY + 1)]
 
 @pytest.mark.usefixtures("small_parts")
 def test_all_tasks_see_one_moment_while_rows_change(store: StoreUnderTest) -> None:
-    """Messages end, are born, and are removed by retention before every task, and before the planning."""
+    """Messages end, are born, and are removed by retention.
+
+    They do so before every task, and before the planning.
+    """
     live(store, LIVE)
     finish(store, 1, 1, MANY)
     fail(store, LIVE)

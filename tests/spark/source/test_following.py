@@ -1,4 +1,7 @@
-"""The stream's reader: offsets, limits, the frozen end, new nodes, gaps. No Spark needed."""
+"""The stream's reader, without Spark.
+
+The tests cover offsets, limits, the frozen end, new nodes and gaps.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,7 @@ def test_the_first_batch_begins_where_it_was_planned(store: StoreUnderTest, star
     finish(store, 1, 6, 9)
     end = reader.latestOffset(begun, ALL)
 
-    remove(store, 1, 1, 7)  # while nobody reads: the driver was killed before the batch was committed
+    remove(store, 1, 1, 7)  # while no driver reads: it was killed before the batch was committed
     finish(store, 1, 10, 12)
     again = reads.stream(url=store.url, start=start, columns="seq", onGap="report")
 

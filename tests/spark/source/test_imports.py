@@ -1,4 +1,7 @@
-"""What a process that only plans a read, or a write, must not import: Spark starts a new one for each."""
+"""The modules that a process that only plans must not import.
+
+Spark starts a new process for each planning of a read or a write.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The stream survives kill -9 of its driver, Java and Python both: every row of history once, whatever was cut off.
+"""The stream survives kill -9 of its driver, Java and Python both.
 
-The sink is the one Spark's guide recommends: a batch overwrites the folder of its own number. So a batch that is
-repeated must hold the very rows it held before, although the store has grown meanwhile.
+Every row of history arrives once, whatever was cut off. The sink is the one that Spark's guide recommends: a batch
+overwrites the folder of its own number. So a batch that is repeated must hold the very rows that it held before,
+although the store has grown meanwhile.
 """
 
 from __future__ import annotations
@@ -28,14 +29,17 @@ POINTS = ("reading", "written", "before")
 GONE = 100
 """Rows that retention removes after the first kill."""
 KILLS = int(os.environ.get("TWOPHASE_STREAM_KILLS", "3"))
-"""Each costs a start of Spark, so there are few by default; `make soak` kills 20 times."""
+"""Number of kills; each costs a start of Spark, so there are few by default.
+
+`make soak` kills 20 times.
+"""
 ENGINES = os.environ.get("TWOPHASE_STREAM_ENGINES", "sqlite").split(",")
-"""Where the store is: `make soak` names `sqlite,postgres`."""
+"""The engines of the store: `make soak` names `sqlite,postgres`."""
 MARKS = {"postgres": [pytest.mark.postgres]}
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below `pid`, which Spark partly puts into groups of their own."""
+    """Return the processes below `pid`; Spark puts some into groups of their own."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -54,7 +58,7 @@ def descendants(pid: int) -> list[int]:
 
 @contextlib.contextmanager
 def follower(store: StoreUnderTest, folder: Path, point: str, batch: int) -> Iterator[subprocess.Popen[bytes]]:
-    """The program, killed at the end of the block if it still runs, with all that it started."""
+    """Run the program; at the end of the block it is killed with all that it started."""
     command = [sys.executable, "-m", "tests.spark.source.follower", store.url, str(folder), point, str(batch)]
     with (folder / "stderr").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
@@ -67,7 +71,7 @@ def follower(store: StoreUnderTest, folder: Path, point: str, batch: int) -> Ite
 
 
 def run_until_killed(store: StoreUnderTest, folder: Path, point: str, batch: int) -> None:
-    """Let it come to the point, then kill all of it at once."""
+    """Let it reach the point, then kill all of it at once."""
     mark = folder / "at-point"
     mark.unlink(missing_ok=True)
     with follower(store, folder, point, batch) as process:
@@ -80,7 +84,7 @@ def run_until_killed(store: StoreUnderTest, folder: Path, point: str, batch: int
 
 @pytest.fixture(params=[pytest.param(name, marks=MARKS.get(name, [])) for name in ENGINES])
 def chosen_store(request: pytest.FixtureRequest) -> StoreUnderTest:
-    """On each engine that was asked for."""
+    """A store on each engine that was asked for."""
     found: StoreUnderTest = request.getfixturevalue(f"{request.param}_store")
     return found
 
@@ -99,7 +103,7 @@ def test_every_row_once_whatever_is_killed(
         finish(chosen_store, 1, last + 1, last + 1_000)  # a batch that is read again must not take these in
         last += 1_000
         if number == 0:
-            remove(chosen_store, 1, 1, GONE)  # nor may the first one begin behind what is gone now
+            remove(chosen_store, 1, 1, GONE)  # nor may the first one begin after what is gone now
     finish(chosen_store, 2, 1, 300)
 
     with follower(chosen_store, tmp_path, "none", -1) as process:

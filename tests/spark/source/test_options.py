@@ -1,4 +1,4 @@
-"""The options: what they mean, and what is refused before anything is read."""
+"""The options: their meaning, and what is refused before anything is read."""
 
 from __future__ import annotations
 

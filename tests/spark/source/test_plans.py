@@ -1,4 +1,7 @@
-"""A task reads its range by an index, not the whole table once a task: SQLite's plans of the very statements."""
+"""A task reads its range by an index, not the whole table once a task.
+
+SQLite gives the plans of the very statements.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def full(sqlite_store: SqliteUnderTest) -> SqliteUnderTest:
 
 
 def statements(parts: list[Part], reader: Reader) -> Iterator[str]:
-    """What the tasks run."""
+    """Yield the statements that the tasks run."""
     for part in parts:
         yield from (reader.statement(one) for one in part.ranges)
         if part.follow is not None:

@@ -1,4 +1,7 @@
-"""A secret is nowhere but in the file that holds it: not in plans, the event log, Spark's own log, or errors."""
+"""A secret is nowhere but in the file that holds it.
+
+It is not in plans, the event log, Spark's own log, or errors.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ with ours.open_session(settings) as spark:
 
 
 class Coordinator(http.server.ThreadingHTTPServer):
-    """Takes everything, and remembers it."""
+    """A coordinator that accepts everything and keeps it."""
 
     daemon_threads = True
 
@@ -103,7 +106,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the library's name
-        """Silent."""
+        """Log nothing."""
 
 
 @pytest.fixture

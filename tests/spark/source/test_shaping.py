@@ -1,4 +1,7 @@
-"""What a database answered becomes what Spark was told, or is refused: no column is null because it got lost."""
+"""A database's answer takes the shape that Spark expects, or is refused.
+
+No column is null because it got lost.
+"""
 
 from __future__ import annotations
 

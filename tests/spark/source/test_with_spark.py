@@ -1,4 +1,7 @@
-"""The source inside Spark: load, schema, SQL, streams with checkpoints, one cut over tables."""
+"""The source inside Spark.
+
+The tests cover load, schema, SQL, streams with checkpoints, and one cut over tables.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,10 @@ def test_history_is_a_dataframe(with_source: SparkSession, store: StoreUnderTest
 
 
 def test_one_dataframe_may_be_used_twice(with_source: SparkSession, store: StoreUnderTest) -> None:
-    """Filters pushed into one use of a Python source leak into its others in Spark 4.3: this one takes none."""
+    """In Spark 4.3 filters pushed into one use of a Python source leak into others.
+
+    This source accepts no filters.
+    """
     finish(store, 1, 1, 10)
     frame = history(with_source, store, columns="gid,seq")
 
@@ -90,7 +96,10 @@ def test_one_cut_over_two_tables(with_source: SparkSession, store: StoreUnderTes
 
 
 def ended_by_itself(stream: DataStreamWriter) -> None:
-    """Run it to its end, begun anew where the machine was too slow for Spark to begin it."""
+    """Run it to its end.
+
+    It is started anew where the machine was too slow for Spark to begin it.
+    """
     for left in reversed(range(STARTS_MAX)):
         try:
             assert stream.start().awaitTermination(120)
@@ -102,7 +111,7 @@ def ended_by_itself(stream: DataStreamWriter) -> None:
 
 
 def follow(spark: SparkSession, store: StoreUnderTest, folder: Path, **options: object) -> list[Any]:
-    """Run the stream to its end into a Parquet folder; what stands there afterwards, by seq."""
+    """Run the stream to its end into a Parquet folder; return its rows by seq."""
     reader = spark.readStream.format("twophase").option("url", store.url)
     for name, value in options.items():
         reader = reader.option(name, str(value))
