@@ -1,1 +1,1 @@
-"""What every store engine must do, told once; an engine joins by adding itself to `engines.py`."""
+"""The requirements on every store engine; a new one adds itself to `engines.py`."""

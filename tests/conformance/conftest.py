@@ -21,7 +21,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 @pytest.fixture(autouse=True)
 def _server(request: pytest.FixtureRequest) -> None:
-    """What the engine of this test needs, wherever the test got the engine from."""
+    """Start the server that the test's engine needs, wherever the engine comes from."""
     callspec = getattr(request.node, "callspec", None)
     engine = callspec.params.get("engine") if callspec else None
     if engine is not None and engine.server:

@@ -1,4 +1,7 @@
-"""The victim of `test_crash`: flushes until it is killed, and says what was acknowledged after each flush."""
+"""The victim of `test_crash`: it flushes until it is killed.
+
+After each flush it reports what was acknowledged.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ class _Clock:
 
 
 def write_until_killed(engine_name: str, folder: Path, life: int, speaks: Connection) -> None:
-    """Insert some, finish those of the flush before, say what is durable: (gid, is it finished), and again."""
+    """Insert some, finish those of the last flush, report what is durable, and repeat.
+
+    A report is (gid, is it finished).
+    """
     asyncio.run(_write(engine_name, folder, life, speaks))
 
 

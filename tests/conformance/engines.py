@@ -1,4 +1,7 @@
-"""The engines the suite runs against. A new one appends itself to `ENGINES`; nothing else changes."""
+"""The engines against which the suite runs.
+
+A new one appends itself to `ENGINES`; nothing else changes.
+"""
 
 from __future__ import annotations
 
@@ -21,30 +24,42 @@ from twophase.stores.sqlite import SqliteStore
 
 
 class Engine(Protocol):
-    """What the suite asks of an engine beyond the store itself."""
+    """The suite's needs of an engine beyond the store itself."""
 
     name: str
     server: str
     """The fixture that starts what the engine needs; empty for nothing."""
 
     def make(self, folder: Path, clock: Clock) -> Store:
-        """A store, not started; two made for one folder share their data."""
+        """Return a store, not started; two made for one folder share their data."""
         ...
 
     def usurp(self, folder: Path) -> None:
-        """Take the place of the node that runs, as a process that believes it dead would."""
+        """Take the node slot of the running node.
+
+        A process that believes the node dead would do so.
+        """
         ...
 
     def bury(self, folder: Path) -> None:
-        """The process at work was killed: make its place free, as others do when its lease is over."""
+        """Free the node slot of a process that was killed.
+
+        Other nodes do this when its lease is over.
+        """
         ...
 
     def finished(self, folder: Path, after_seq: int) -> list[tuple[int, str]]:
-        """What a reader that follows history sees behind `after_seq`: (seq, gid) in order, by its own connection."""
+        """Return history after `after_seq`, (seq, gid) in order.
+
+        The reader follows history, and has a connection of its own.
+        """
         ...
 
     def archived(self, folder: Path, until_ms: int) -> None:
-        """An archive has taken history up to here; write it where `purge` looks (`store_meta`)."""
+        """Write the time up to which an archive has history, where `purge` reads it.
+
+        It stands in `store_meta`.
+        """
         ...
 
 
@@ -83,7 +98,7 @@ class SqliteEngine:
 
 
 class PostgresEngine:
-    """The shared engine: a schema a folder, on the run's server."""
+    """The shared engine: a schema for each folder, on the run's server."""
 
     name = "postgres"
     server = "postgres_server"
@@ -112,11 +127,17 @@ class PostgresEngine:
             connection.execute("insert into store_meta (name, value) values ('archived_until_ms', %s)", (until_ms,))
 
     def connect(self, folder: Path) -> psycopg.Connection[Any]:
-        """A connection of the test's own, without a transaction around every statement."""
+        """Open a connection of the test's own.
+
+        It has no transaction around every statement.
+        """
         return psycopg.connect(self.url(folder), autocommit=True)
 
     def url(self, folder: Path) -> str:
-        """The store's URL; the processes that a test starts find the run's server by its environment."""
+        """Return the store's URL.
+
+        The processes that a test starts find the run's server by its environment.
+        """
         address = (Path(os.environ[RUN_VARIABLE]) / "postgresql.address").read_bytes()
         server = msgspec.json.decode(address, type=Address)
         return f"{Database(server, server.own_database).dsn}?options=-csearch_path%3D{_schema(folder)}"

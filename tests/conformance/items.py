@@ -1,4 +1,4 @@
-"""Short ways to write batches, and a clock that stands where a test sets it."""
+"""Short ways to write batches, and a clock that a test sets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONE_SURROGATE = "\ud800"
 
 
 class SetClock:
-    """Time as the test says."""
+    """A clock that shows the test's time."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.time_ms = now_ms
@@ -32,39 +32,39 @@ class SetClock:
 
 
 def prepare(gid: str, *, due_in_ms: int = 35_000, body: bytes = b"body") -> Insert:
-    """A new prepared message."""
+    """Return a new prepared message."""
     return Insert(gid, State.PREPARED, due_in_ms, body)
 
 
 def plain(gid: str, *, due_in_ms: int = 0, body: bytes = b"body") -> Insert:
-    """A new message that is submitted at once."""
+    """Return a new message that is submitted at once."""
     return Insert(gid, State.SUBMITTED, due_in_ms, body)
 
 
 def abort(gid: str, version: int = 1) -> Finish:
-    """The end of a prepared message."""
+    """Return the end of a prepared message."""
     return Finish(gid, version, State.FAILED, reason="aborted", decided_by=DecidedBy.ABORT)
 
 
 def failed_call(gid: str, at_ms: int = 0, error: str = "refused") -> Attempt:
-    """A branch call that went wrong."""
+    """Return a failed branch call."""
     return Attempt(gid, AttemptKind.BRANCH, "01", "http://b/in", at_ms, 500, 12, "failure", error)
 
 
 async def flush(store: Store, *items: Item) -> FlushResult:
-    """One flush of these items."""
+    """Flush these items."""
     return await store.flush(Batch(list(items), []))
 
 
 async def live(store: Store, gid: str) -> LiveRow:
-    """The live row of a gid."""
+    """Return the live row of a gid."""
     row = await store.get(gid)
     assert isinstance(row, LiveRow)
     return row
 
 
 async def final(store: Store, gid: str) -> HistoryRow:
-    """The history row of a gid."""
+    """Return the history row of a gid."""
     row = await store.get(gid)
     assert isinstance(row, HistoryRow)
     return row

@@ -1,4 +1,4 @@
-"""What each item does when it applies."""
+"""The effect of each item that applies."""
 
 from __future__ import annotations
 

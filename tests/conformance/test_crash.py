@@ -1,4 +1,7 @@
-"""kill -9 in the middle of flushes, over and over, on one store: what was acknowledged is there, in order, once."""
+"""kill -9 in the middle of flushes, over and over, on one store.
+
+What was acknowledged is there, in order, once.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def _write_and_die(engine: Engine, folder: Path, life: int, chance: random.Rando
     process = FORKS.Process(target=write_until_killed, args=(engine.name, folder, life, speaks))
     process.start()
     speaks.close()
-    # It goes on writing while these lines are read, so the signal meets it anywhere in a flush.
+    # It still writes while these lines are read, so the signal meets it anywhere in a flush.
     said: list[tuple[str, bool]] = []
     flushes = chance.randrange(1, 60)
     try:
@@ -63,7 +66,10 @@ def test_what_was_acknowledged_survives_kill_9(engine: Engine, tmp_path: Path) -
 
 
 async def _check(engine: Engine, folder: Path, said: list[tuple[str, bool]], begin: int) -> None:
-    """All of history, and the rows of what was said from `begin` on: what is lost once is missing at the end, too."""
+    """Check all of history, and the acknowledged rows from `begin` on.
+
+    A row that is lost once is missing at the end, too.
+    """
     store = engine.make(folder, SetClock())
     await store.start()
     finished = [gid for gid, is_finished in said if is_finished]

@@ -1,4 +1,7 @@
-"""A reader that follows (node, seq) while the coordinator writes sees every final message once, in commit order."""
+"""A reader that follows (node, seq) while the coordinator writes.
+
+It sees every final message once, in commit order.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every released schema becomes the newest, with messages in it that go on, and is then no other than a new one."""
+"""Every released schema becomes the newest, with unfinished messages in it.
+
+It is then the same as a new one.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,10 @@ POSTGRES_NODE = {"id": 1, "epoch": 1, "fence": 1, "owner": "", "seq": 9, "flushe
 
 
 class Old(Protocol):
-    """Makes a store of an older version, with a prepared, a submitted and a final message."""
+    """A function that makes a store of an older version.
+
+    The store has a prepared, a submitted and a final message.
+    """
 
     def __call__(self, version: int, folder: Path) -> None: ...
 
@@ -170,7 +176,10 @@ async def test_an_older_store_becomes_what_a_new_one_is(
 async def test_nodes_of_the_version_before_go_on_while_one_has_migrated(
     postgres_server: object, tmp_path: Path, clock: SetClock
 ) -> None:
-    """What a running node sends, it sends to the functions and tables as they were: their like is still there."""
+    """A running node uses the functions and tables of its version.
+
+    So the newer schema must still have them.
+    """
     _postgres(NEWEST["postgres"] - 1, tmp_path)
     engine = PostgresEngine()
     old, new = engine.make(tmp_path, clock), engine.make(tmp_path, clock)
@@ -190,7 +199,7 @@ async def test_nodes_of_the_version_before_go_on_while_one_has_migrated(
 
 
 def _nothing(folder: Path) -> None:
-    """A new store makes itself."""
+    """Do nothing: a new store makes itself."""
 
 
 def _functions(connection: psycopg.Connection[Any]) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""Random batches against a store and against a model of a few lines: the same rows, the same refusals."""
+"""Random batches against a store and against a model of a few lines.
+
+Both give the same rows and the same refusals.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ _gids = st.sampled_from([*GIDS, POISON])
 _times = st.integers(0, 1_000)
 _counts = st.integers(0, 5)
 _versions = st.integers(0, 1)
-"""0: what the row has; 1: one too few."""
+"""0: the row's version; 1: one less."""
 _bodies = st.binary(max_size=8)
 _items = st.one_of(
     st.builds(Insert, _gids, st.sampled_from([State.PREPARED, State.SUBMITTED]), _times, _bodies),
@@ -67,7 +70,7 @@ class Model:
         self.seq = 0
 
     def apply(self, item: Item, now_ms: int) -> bool:
-        """Whether it applied."""
+        """Return True when it applied."""
         row = self.rows.get(item.gid)
         if isinstance(item, Insert):
             if row is None:
@@ -144,7 +147,7 @@ def _poisoned(item: Item) -> bool:
 
 
 class StoreAgainstModel(RuleBasedStateMachine):
-    """Subclassed for each engine."""
+    """The state machine, subclassed for each engine."""
 
     engine: Engine
 
@@ -175,7 +178,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
             if isinstance(told, Rejected):
                 assert _poisoned(item), told
             elif _poisoned(item):
-                # A poisoned change of a row it does not meet may be refused as either.
+                # A poisoned change of a missing row may be refused for either cause.
                 assert told == before.get(item.gid)
             else:
                 applied = self.model.apply(item, self.clock.time_ms)

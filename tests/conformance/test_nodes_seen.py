@@ -1,4 +1,4 @@
-"""The places of a store, as a person is shown them."""
+"""The node slots of a store, as a person is shown them."""
 
 from __future__ import annotations
 

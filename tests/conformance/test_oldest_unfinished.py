@@ -1,4 +1,7 @@
-"""What holds the cleaning of receivers' barrier rows up, and what does not, over every engine (I10, rule 16)."""
+"""The messages that hold back the cleaning of receivers' barrier rows.
+
+The tests run over every engine (I10, rule 16).
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,10 @@ async def test_a_message_that_waits_for_its_next_try_counts_from_its_birth(
 async def test_a_far_time_that_a_wrong_clock_has_set_counts_from_birth(
     store: Store, clock: SetClock, attempts: int, done: int, delay_ms: int
 ) -> None:
-    """A branch may have been called, and its answer lost, before the clock was set right."""
+    """A branch may have been called, and its answer lost, under the wrong clock.
+
+    Then the clock was set right.
+    """
     born_ms = clock.time_ms
     await flush(store, plain("tried", due_in_ms=delay_ms, body=body("tried", delay_ms=delay_ms)))
     a_year_ahead_ms = born_ms + 365 * DAY_MS

@@ -1,4 +1,7 @@
-"""What is forgotten, what is not, and that a forgotten gid gets no second life (correctness 14, 15; I10)."""
+"""The rows that are deleted, and those that are kept.
+
+A forgotten gid gets no second life (correctness 14, 15; I10).
+"""
 
 from __future__ import annotations
 
@@ -25,18 +28,18 @@ from twophase.stores.base import (
 
 
 def born(at_ms: int, number: int = 0) -> str:
-    """One of our own gids."""
+    """Return one of twophase's own gids."""
     return make_gid(at_ms, number.to_bytes(10))
 
 
 async def ended(store: Store, *gids: str) -> None:
-    """These messages, aborted."""
+    """Abort these messages."""
     await flush(store, *(prepare(gid) for gid in gids))
     await flush(store, *(abort(gid) for gid in gids))
 
 
 async def purge_all(store: Store, before_ms: int, limit: int = 100) -> list[Purged]:
-    """Step by step until nothing is left to remove."""
+    """Purge step by step until nothing is left to remove."""
     steps = [await store.purge(before_ms, limit)]
     while steps[-1].more:
         steps.append(await store.purge(before_ms, limit))
@@ -44,7 +47,7 @@ async def purge_all(store: Store, before_ms: int, limit: int = 100) -> list[Purg
 
 
 async def cleaned_up_to_now(store: Store, clock: SetClock) -> None:
-    """History is cleaned: what was born before now may be forgotten."""
+    """Clean history: messages born before now may be forgotten."""
     clock.time_ms -= 1
     await ended(store, "cleaned")
     clock.time_ms += 1
@@ -77,7 +80,10 @@ async def test_the_horizon_is_what_purge_said_and_never_falls(store: Store, cloc
 
 
 async def test_a_cleaning_that_removes_nothing_raises_no_horizon(store: Store, clock: SetClock) -> None:
-    """As under a clock that is months ahead, whose bound would refuse every new gid until then."""
+    """Under a clock that is months ahead, the bound would refuse every new gid.
+
+    It would do so until that time.
+    """
     await ended(store, "kept")
 
     assert (await store.purge(clock.time_ms, 10)).horizon_ms == 0
@@ -230,7 +236,7 @@ async def test_a_gid_older_than_the_horizon_gets_no_second_life(store: Store, cl
 
 
 async def test_the_horizon_counts_as_it_stands_in_the_same_commit(store: Store, clock: SetClock) -> None:
-    """Even for a gid that was never seen here: whether it was cannot be told."""
+    """The gid may never have been seen here: the store cannot know that any more."""
     await cleaned_up_to_now(store, clock)
 
     for first, second in ((born(clock.time_ms - 1), born(clock.time_ms - 2)),):
@@ -279,7 +285,10 @@ async def test_an_old_message_that_is_live_is_decided_like_any_other(store: Stor
 async def test_a_gid_born_by_a_clock_that_is_ahead_is_kept_until_the_horizon_has_passed_it(
     store: Store, clock: SetClock
 ) -> None:
-    """Were its history removed at its end, the gid would be younger than the horizon, and free again."""
+    """If its history were removed at its end, the gid would be free again.
+
+    It would be younger than the horizon.
+    """
     ahead_ms = clock.time_ms + 3_600_000
     gid = born(ahead_ms)
     await ended(store, gid, "beside")
@@ -375,7 +384,7 @@ async def test_any_number_may_be_asked_about(store: Store, count: int) -> None:
 
 
 async def test_a_duplicate_that_races_with_the_cleaner_gets_no_second_life(store: Store, clock: SetClock) -> None:
-    """Whatever the moment: its row still stands, or the horizon does."""
+    """At any moment either its row stands, or the horizon does."""
     gids = [born(clock.time_ms, number) for number in range(400)]
     await ended(store, *gids)
     clock.time_ms += 1

@@ -61,7 +61,7 @@ async def test_due_pages_join_without_gap_or_repeat(store: Store, clock: SetCloc
 
 
 async def test_a_page_of_large_bodies_is_a_short_one(store: Store, clock: SetClock) -> None:
-    """Else a page of a thousand would be gigabytes."""
+    """A page of a thousand would otherwise hold gigabytes."""
     body = bytes(DUE_BYTES_MAX // 4 - 1)
     await flush(store, *(prepare(gid, due_in_ms=0, body=body) for gid in "abcdefg"))
 

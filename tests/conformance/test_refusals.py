@@ -1,4 +1,4 @@
-"""What is refused, that it changes nothing, and that the caller learns what stands there instead."""
+"""Refused items: they change nothing, and the caller learns what stands there."""
 
 from __future__ import annotations
 
@@ -108,7 +108,10 @@ async def test_neighbours_of_refused_items_are_applied(store: Store) -> None:
 
 
 async def test_a_refused_row_is_told_as_it_is_after_the_flush(store: Store) -> None:
-    """The refused item and the change that beat it may come in one after the other: what is told is the later."""
+    """The refused item and the winning change may come in either order.
+
+    The answer shows the row after both.
+    """
     await flush(store, prepare("g"))
     await flush(store, Decide("g", 1, 0, DecidedBy.SUBMIT))
 

@@ -1,4 +1,7 @@
-"""What a person looks for among all messages, page by page, and what is due later than it should be."""
+"""A person's search among all messages, page by page.
+
+The overview of messages due later than they should be is tested, too.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ DONE = frozenset({State.SUCCEEDED})
 
 
 def calling(gid: str, *urls: str, payload: bytes = b"") -> Insert:
-    """A prepared message with a branch for each address."""
+    """Return a prepared message with a branch for each address."""
     return prepare(gid, body=encode(Message(gid, tuple(Branch(url, payload) for url in urls))))
 
 
 async def finished(store: Store, clock: SetClock, *gids: str) -> None:
-    """Messages that end one after the other."""
+    """Finish messages one after the other."""
     for gid in gids:
         clock.time_ms += 10
         await flush(store, prepare(gid))
@@ -29,7 +32,7 @@ async def finished(store: Store, clock: SetClock, *gids: str) -> None:
 
 
 async def gids(store: Store, wanted: Search | None = None, limit: int = 100) -> list[str]:
-    """Every gid that is found, over all pages."""
+    """Return every gid found, over all pages."""
     found: list[str] = []
     position = ""
     for _ in range(200):

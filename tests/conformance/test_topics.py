@@ -1,4 +1,7 @@
-"""Topics: one revision over all of them, changes that are compared and set, durable, and read as of one moment."""
+"""Topics: one revision over all of them.
+
+Changes compare and set, are durable, and are read as of one moment.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +111,7 @@ async def test_a_node_whose_place_was_taken_changes_no_file(
 ) -> None:
     engine.usurp(tmp_path)
 
-    if store.shared:  # a topic is no node's own, and the revision says all
+    if store.shared:  # a topic belongs to no node, and the revision covers all
         assert await store.change_topic(0, "rates", [ONE])
     else:
         with pytest.raises(StoreFenced):

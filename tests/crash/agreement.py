@@ -1,7 +1,8 @@
-"""The audit held against the independent checker: over the same databases both name the same messages, for the same.
+"""The comparison of the audit with the independent checker.
 
-Message by message and in numbers: what one finds and the other does not is a fault of one of them, on a run that kept
-every promise as on one with a bug planted. The audit is the one an operator runs, over databases at rest.
+Over the same databases both must name the same messages for the same faults, message by message and in numbers: a
+difference is a fault of one of them, on a run that kept every promise as on one with a bug planted. The audit is the
+one that an operator runs, over databases at rest.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _OPEN = ("in_flight", "late", "parked")
 
 
 def assert_agree(spark: SparkSession, locations: Sequence[Location], findings: Findings) -> AuditResult:
-    """Audit, and compare with what the checker found; what the audit came to.
+    """Audit, compare with the checker's findings, and return the audit's result.
 
     Arguments:
         spark: any session.
@@ -55,7 +56,7 @@ def assert_agree(spark: SparkSession, locations: Sequence[Location], findings: F
 
 
 def _difference(named: dict[str, frozenset[str]], expected: dict[str, frozenset[str]]) -> str:
-    """Some messages of which the two say different things."""
+    """Return some messages about which the two differ."""
     gids = [gid for gid in sorted(named.keys() | expected.keys()) if named.get(gid) != expected.get(gid)]
     said = [f"{gid}: audit {sorted(named.get(gid, ()))}, checker {sorted(expected.get(gid, ()))}" for gid in gids[:5]]
     return f"they differ on {len(gids)} messages: {said}"

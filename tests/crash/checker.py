@@ -1,6 +1,7 @@
-"""The independent checker: reads the databases and what the clients saw acknowledged, and nothing else.
+"""The independent checker of the databases and the clients' acknowledgements.
 
-It shares no code with twophase: plain SQL, its own numbers for states, its own idea of the promises.
+It reads nothing else, and shares no code with twophase: plain SQL, its own numbers for states, its own idea of the
+promises.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Rows = Sequence[tuple[Any, ...]]
 
 
 def rows(database: str, statement: str) -> Rows:
-    """The rows of a statement, from `sqlite:///file` or `postgresql+psycopg://…`."""
+    """Return a statement's rows, from `sqlite:///file` or `postgresql+psycopg://…`."""
     if database.startswith("sqlite:///"):
         with closing(sqlite3.connect(f"file:{database.removeprefix('sqlite:///')}?mode=ro", uri=True)) as connection:
             return connection.execute(statement).fetchall()
@@ -30,7 +31,7 @@ def rows(database: str, statement: str) -> Rows:
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """What one customer of bank A was told. `outcome` empty: no answer came."""
+    """The answer to one customer of bank A. `outcome` empty: no answer came."""
 
     transfer_id: str
     gid: str
@@ -41,9 +42,9 @@ class Acknowledged:
 class Findings:
     """Violated promises, as sentences; empty when all were kept.
 
-    `messages`: of how many messages any database knows; `unfinished`: how many the coordinator has not ended;
-    `classes`: by gid, the classes an audit of the same databases must name; `unheard`: gids that were sent in vain, so
-    that no database knows them.
+    `messages`: the number of messages that any database knows; `unfinished`: the number that the coordinator has not
+    ended; `classes`: by gid, the classes that an audit of the same databases must name; `unheard`: gids that were sent
+    in vain, so that no database knows them.
     """
 
     violations: list[str] = field(default_factory=list)
@@ -63,7 +64,7 @@ class Findings:
         self.expect(not found, f"{len(found)} {sentence}: {found[:5]}")
 
     def classify(self, seen: Iterable[tuple[str, Seen]], unfinished: int) -> None:
-        """Note what the sides say of each message (gid, what was seen of it): every gid that any of them knows."""
+        """Note the classes of each gid that any side knows, as (gid, what was seen of it)."""
         self.unfinished = unfinished
         for gid, one in seen:
             self.messages += 1
@@ -73,23 +74,26 @@ class Findings:
         self.none(broken, "messages of which the sides say different things")
 
     def expect_classes(self, broken: Iterable[str]) -> None:
-        """Every message that was found broken, and of which a database still knows enough, is in some class."""
+        """Check that every message that was found broken is in some class.
+
+        Only those count of which a database still knows enough.
+        """
         self.none((gid for gid in broken if gid not in self.classes), "messages are broken, and in no class")
 
 
 def live(coordinator: str) -> Rows:
-    """(gid, state, parked, due_ms) of every unfinished message."""
+    """Return (gid, state, parked, due_ms) of every unfinished message."""
     return rows(coordinator, "select gid, state, parked, due_ms from message")
 
 
 def check(*, coordinator: str, bank_a: str, bank_b: str, total: int, acknowledged: Sequence[Acknowledged]) -> Findings:
-    """Assert every promise over databases that have come to rest.
+    """Assert every promise over databases at rest.
 
     Arguments:
         coordinator: URL of its store.
         bank_a, bank_b: URLs of the banks' databases.
         total: the money in both banks together at the start.
-        acknowledged: what customers were told.
+        acknowledged: the answers to customers.
     """
     found = Findings()
     out: dict[str, int] = dict(rows(bank_a, "select gid, amount from transfer_out"))
@@ -132,7 +136,10 @@ def check(*, coordinator: str, bank_a: str, bank_b: str, total: int, acknowledge
 
 
 def _sides(coordinator: str, bank_a: str, bank_b: str) -> tuple[list[tuple[str, Seen]], int]:
-    """What every side says of each gid that any of them knows, and how many messages have not ended."""
+    """Return every side's view of each known gid.
+
+    Returns the number of unfinished messages, too.
+    """
     unfinished = rows(coordinator, "select gid, state, decided_by from message")
     ended = rows(coordinator, "select gid, state, decided_by from history")
     known = {gid: (state, by) for gid, state, by in (*unfinished, *ended)}
@@ -160,7 +167,10 @@ def _sides(coordinator: str, bank_a: str, bank_b: str) -> tuple[list[tuple[str, 
 
 
 def check_store(found: Findings, coordinator: str) -> None:
-    """What holds of any store at rest: all is final, once, and numbered without a gap in the order of commits."""
+    """Check the rules for any store at rest.
+
+    All messages are final, once, and numbered without a gap in the order of commits.
+    """
     both = "select message.gid from message join history on history.gid = message.gid"
     found.none([row[0] for row in rows(coordinator, both)], "gids are both live and in history")
     unfinished = [row[0] for row in live(coordinator)]

@@ -1,7 +1,8 @@
-"""What an audit must say of a message at the end of a run: the classes of docs/reference/audit.md, told again.
+"""The classes that an audit must find for a message at the end of a run.
 
-No code of the audit's is used, and no Spark: the checkers hand over what they read by plain SQL, or what the run's
-own ledger knows, and this says in which classes a message is. `agreement` holds the audit against it.
+They are those of docs/reference/audit.md, written a second time. No code of the audit's is used, and no Spark: the
+checkers hand over what they read by plain SQL, or what the run's own ledger knows, and this module returns the classes
+of a message. `agreement` holds the audit against it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ BY_CHECK_BACK = "check-back"
 
 @dataclass(frozen=True)
 class Seen:
-    """What all sides say of one gid.
+    """The views of all sides on one gid.
 
     Arguments:
         state: as its coordinator has it; None when it knows nothing of the message.
@@ -36,7 +37,7 @@ class Seen:
     booked: tuple[str, ...] | None = None
 
     def classes(self) -> frozenset[str]:
-        """In which classes of broken promises it is; none when all sides agree.
+        """Return its classes of broken promises; empty when all sides agree.
 
         >>> one = frozenset({"01"})
         >>> sorted(Seen(SUCCEEDED, "submit", "msg", True, one, one, ("01",)).classes())

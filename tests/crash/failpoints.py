@@ -1,4 +1,4 @@
-"""Where each process may be killed, and the one test body that every business database shares."""
+"""The failpoints of each process, and the test body for every business database."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CASES: tuple[tuple[str, str, int], ...] = (
 
 
 def survives(scene: Scene, failpoint: str, process: str, passage: int) -> None:
-    """Kill `process` at `failpoint`, start it again, let everything come to rest, and check every promise."""
+    """Kill `process` at `failpoint`, start it again, and check every promise at rest."""
     service = next(one for one in scene.services if one.name == process)
     scene.start()
     service.kill()
@@ -50,5 +50,5 @@ def survives(scene: Scene, failpoint: str, process: str, passage: int) -> None:
 
 
 def databases(folder: Path) -> tuple[str, str]:
-    """Two SQLite databases in a folder, as URLs."""
+    """Return the URLs of two SQLite databases in a folder."""
     return f"sqlite:///{folder / 'bank-a.db'}", f"sqlite:///{folder / 'bank-b.db'}"

@@ -1,6 +1,7 @@
-"""Runs a service with one bug planted, to see the crash suite catch it: `python -m tests.crash.planted BUG MODULE …`.
+"""A service with one bug planted: `python -m tests.crash.planted BUG MODULE …`.
 
-Each bug breaks one line that a promise hangs on; nothing of this is reachable from the product.
+The crash suite must catch it. Each bug breaks one line on which a promise depends; nothing of this is reachable from
+the product.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 
 def barrier_insert_missing() -> None:
-    """The producer runs its business without the barrier row."""
+    """Let the producer run its business without the barrier row."""
     from twophase.barrier import producer
 
     def nothing(*_: Any, **__: Any) -> Any:
@@ -25,7 +26,7 @@ def barrier_insert_missing() -> None:
 
 
 def check_back_reads_only() -> None:
-    """The check-back answers from what it reads, and bars nothing."""
+    """Let the check-back answer from what it reads, and bar nothing."""
     from twophase.barrier.asking import CheckBackAnswer, check_back
     from twophase.core.verdict import Verdict
 
@@ -45,7 +46,10 @@ def check_back_reads_only() -> None:
 
 
 def acknowledged_before_flush() -> None:
-    """The coordinator answers a prepare or submit before it is durable, and flushes somewhat later."""
+    """Let the coordinator acknowledge a prepare or submit before it is durable.
+
+    It flushes somewhat later.
+    """
     from twophase.stores.postgres.store import PostgresStore
     from twophase.stores.sqlite.store import SqliteStore
 
@@ -74,7 +78,7 @@ def _early(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def effect_twice() -> None:
-    """The branch barrier lets every call through."""
+    """Let the branch barrier pass every call."""
     from twophase.barrier import branch
 
     original = branch.once
@@ -93,7 +97,10 @@ BUGS: dict[str, Callable[[], None]] = {
 
 
 def _replace_everywhere(original: object, replacement: object) -> None:
-    """Put the replacement wherever the original has been imported to, now that all of twophase is loaded."""
+    """Put the replacement into every module that has imported the original.
+
+    All of twophase is loaded by then.
+    """
 
     replaced = 0
     for name, module in list(sys.modules.items()):
@@ -106,7 +113,10 @@ def _replace_everywhere(original: object, replacement: object) -> None:
 
 
 def main() -> None:
-    """Plant the bug named first, then run the module named second with the rest as its arguments."""
+    """Plant the bug named first, then run the module named second.
+
+    The rest are the module's arguments.
+    """
     bug, module, *arguments = sys.argv[1:]
     BUGS[bug]()
     sys.argv = [module, *arguments]

@@ -1,4 +1,7 @@
-"""The scene of every crash test: a coordinator and two banks as processes, customers, and waiting for rest."""
+"""The scene of every crash test: a coordinator and two banks as processes.
+
+It also has customers, and waits for rest.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ def _request(url: str, body: object | None, timeout_s: float) -> tuple[int, byte
 
 @dataclass
 class Scene:
-    """The three processes, their databases, and what customers were told."""
+    """The three processes, their databases, and the answers to customers."""
 
     folder: Path
     database_a: str
@@ -59,32 +62,32 @@ class Scene:
     bank_b: processes.Service
     told: list[Acknowledged] = field(default_factory=list)
     _patience: threading.Event = field(default_factory=threading.Event)
-    """Never set: who gets no answer waits a moment before the next wish."""
+    """Never set: a customer without an answer waits a moment before the next transfer."""
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     @property
     def store(self) -> str:
-        """URL of the coordinator's store."""
+        """Return the URL of the coordinator's store."""
         return f"sqlite:///{self.folder / 'coordinator.db'}"
 
     @property
     def has_run(self) -> bool:
-        """Whether the coordinator ever made its store."""
+        """Return True when the coordinator ever made its store."""
         return (self.folder / "coordinator.db").exists()
 
     @property
     def services(self) -> tuple[processes.Service, ...]:
-        """All three."""
+        """Return all three services."""
         return (self.coordinator, self.bank_b, self.bank_a)
 
     @cached_property
     def _identity(self) -> str:
-        """The name of bank A's database, which a check-back must give."""
+        """Return the name of bank A's database, which a check-back must give."""
         [[identity]] = rows(self.database_a, "select value from twophase_meta where name = 'identity'")
         return str(identity)
 
     def start(self) -> None:
-        """Start whatever does not run."""
+        """Start every service that does not run."""
         processes.start_those_down(self.services)
 
     def stop(self) -> None:
@@ -93,7 +96,10 @@ class Scene:
             service.kill()
 
     def transfer(self, amount: int = 1, **hold: float) -> Acknowledged:
-        """One customer's wish; what they were told, an empty outcome when no answer came."""
+        """Make one customer's transfer, and return the answer.
+
+        Its outcome is empty when no answer came.
+        """
         transfer_id = f"t{next(self._numbers):06d}"
         wish = {"transfer_id": transfer_id, "amount": amount, **hold}
         try:
@@ -106,7 +112,7 @@ class Scene:
         return told
 
     def transfers(self, count: int, customers: int = 8) -> None:
-        """Many wishes, several at a time."""
+        """Make many transfers, several at a time."""
 
         def wish(_: int) -> None:
             if not self.transfer().outcome:
@@ -116,11 +122,11 @@ class Scene:
             list(pool.map(wish, range(count)))
 
     def transfer_begun_late(self) -> Acknowledged:
-        """A transfer that begins its local transaction only after the coordinator has asked about it."""
+        """Make a transfer whose local transaction begins only after the check-back."""
         return self.transfer(hold_before_begin_s=4.0)
 
     def orphan(self, number: int) -> bool:
-        """A message that was prepared by a producer who never began; whether it was acknowledged."""
+        """Prepare a message whose producer never begins; return True when acknowledged."""
         body = {
             "gid": f"orphan-{time.time_ns()}-{number}",
             "trans_type": "msg",
@@ -137,7 +143,10 @@ class Scene:
         return status == 200
 
     def wait_rest(self, timeout_s: float = 40.0) -> None:
-        """Return when the coordinator holds no unfinished message, or when time is up: the checker then says so."""
+        """Return when the coordinator has no unfinished message, or when time is up.
+
+        The checker then reports it.
+        """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if not live(self.store):
@@ -145,7 +154,7 @@ class Scene:
             time.sleep(0.05)
 
     def locations(self) -> list[Location]:
-        """Where an audit finds all sides."""
+        """Return the databases in which an audit finds all sides."""
         from twophase_spark.locations import Role, parse_coordinator, parse_named
 
         return [
@@ -156,7 +165,7 @@ class Scene:
         ]
 
     def check(self) -> Findings:
-        """The independent checker's findings."""
+        """Return the independent checker's findings."""
         return check(
             coordinator=self.store,
             bank_a=self.database_a,
@@ -167,7 +176,7 @@ class Scene:
 
 
 def build(folder: Path, database_a: str, database_b: str, planted: dict[str, str] | None = None) -> Scene:
-    """A scene with money in both banks; nothing runs yet.
+    """Make a scene with money in both banks; nothing runs yet.
 
     Arguments:
         folder: for files, logs and SQLite databases.
@@ -200,5 +209,5 @@ def build(folder: Path, database_a: str, database_b: str, planted: dict[str, str
 
 
 def redacted(url: str) -> str:
-    """The URL without its password, for messages."""
+    """Return the URL without its password, for messages."""
     return make_url(url).render_as_string(hide_password=True)

@@ -1,4 +1,7 @@
-"""SIGKILL at every failpoint, the banks on PostgreSQL: no promise breaks, and the audit finds none broken."""
+"""SIGKILL at every failpoint, with the banks on PostgreSQL.
+
+No promise breaks, and the audit finds none broken.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def scene(
     tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer, shared_spark: SharedSpark
 ) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("crash-postgres")
-    # The server is the whole run's: another worker that takes some of these tests makes its own two.
+    # The server is the whole run's: another worker that takes some of these tests makes its own two databases.
     names = [f"crash_{bank}_{secrets.token_hex(6)}" for bank in ("bank_a", "bank_b")]
     bank_a, bank_b = (postgres_server.create_database(name) for name in names)
     scene = build(folder, bank_a.sqlalchemy_url("psycopg"), bank_b.sqlalchemy_url("psycopg"))

@@ -1,4 +1,7 @@
-"""SIGKILL at every failpoint, the banks on SQLite: no promise breaks, and the audit finds none broken."""
+"""SIGKILL at every failpoint, with the banks on SQLite.
+
+No promise breaks, and the audit finds none broken.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The crash suite proves itself: with one line broken the independent checker finds the broken promise, and the audit
-names the same messages in the same classes.
+"""The crash suite proves itself with one line broken.
+
+The independent checker finds the broken promise, and the audit names the same messages in the same classes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ def _scene(folder: Path, planted: dict[str, str]) -> Iterator[Scene]:
 
 
 def _assert_found(scene: Scene, word: str, shared_spark: SharedSpark) -> Counter[str]:
-    """That the checker found it, and the audit the same; how many messages are in each class."""
+    """Assert that the checker found it, and the audit the same.
+
+    Returns the number of messages in each class.
+    """
     findings = scene.check()
     assert any(word in sentence for sentence in findings.violations), findings.violations
     assert_agree(shared_spark.session(), scene.locations(), findings)

@@ -1,6 +1,6 @@
-"""Random kill -9 of all three processes under load, for at least 2 000 transfers: no promise breaks.
+"""Random kill -9 of all three processes under load, for at least 2 000 transfers.
 
-The independent checker says so, and the audit.
+No promise breaks, by the independent checker and by the audit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CUSTOMERS = 8
 
 
 def _kill_at_random(scene: Scene, done: threading.Event, enough: threading.Event, chance: random.Random) -> int:
-    """Kill until the load is `done`, which goes on until there were `enough` kills."""
+    """Kill until the load is `done`, which continues until there were `enough` kills."""
     kills = 0
     while not done.wait(chance.uniform(0.8, 2.4)):
         victims = chance.sample(scene.services, chance.choice((1, 1, 1, 2, 3)))
@@ -61,7 +61,7 @@ def test_random_kills_under_load_keep_every_promise(tmp_path: Path, shared_spark
         scene.wait_rest(60)
         findings = scene.check()
     finally:
-        broken_off.set()  # or the customers would come for ever after a failure
+        broken_off.set()  # otherwise the customers would continue for ever after a failure
         done.set()
         scene.stop()
 

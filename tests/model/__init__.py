@@ -1,1 +1,4 @@
-"""An explicit-state check of the protocol: every interleaving of a small world, over the real lifecycle table."""
+"""An explicit-state check of the protocol over the real lifecycle table.
+
+It explores every interleaving of a small world.
+"""

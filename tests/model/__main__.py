@@ -1,8 +1,8 @@
-"""`python -m tests.model`: explore every world and tell the story of every planted mistake.
+"""`python -m tests.model`: explore every world, and show each planted mistake.
 
-`python -m tests.model --every-cell` leads each cell of the table into each wrong state instead (a minute or two) and
-names those that go unnoticed. One does: a submit "with other branches" of a gid nobody knows, which cannot happen,
-as there is nothing the branches could differ from.
+Each mistake is shown by its story. `python -m tests.model --every-cell` leads each cell of the table into each wrong
+state instead (a minute or two) and names those that go unnoticed. One does: a submit "with other branches" of an
+unknown gid, which cannot happen, as there is nothing from which the branches could differ.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ def every_cell() -> int:
 
 
 def main() -> int:
-    """Print the number of states of each world, then each mistake with its shortest counterexample."""
+    """Print the number of states of each world, then each mistake.
+
+    A mistake is shown with its shortest counterexample.
+    """
     broken = 0
     for name, size in WORLDS.items():
         began_s = time.perf_counter()

@@ -1,8 +1,9 @@
-"""The business database of the model: one barrier key, the transactions that write it, their locks. Pure.
+"""The business database of the model: one barrier key and its transactions. Pure.
 
-What the three databases of `dtm-wire.md` §5.4 have in common: an insert of the key waits for, or fails on, a row
-that another open transaction wrote; a row is seen by others once its transaction has committed; the database may
-end any transaction that has not committed; a COMMIT under way ends either way, whatever its client learns.
+The transactions write the key and hold locks. The model has what the three databases of `dtm-wire.md` §5.4 have in
+common: an insert of the key waits for, or fails on, a row that another open transaction wrote; a row is seen by others
+once its transaction has committed; the database may end any transaction that has not committed; a COMMIT under way ends
+either way, whatever its client learns.
 """
 
 from __future__ import annotations
@@ -21,9 +22,15 @@ class Transaction(enum.IntEnum):
     OPEN = 1
     """Its barrier row is written, not committed, and locked."""
     POISONED = 2
-    """A statement failed and the application swallowed it: COMMIT will roll back and say nothing (PostgreSQL)."""
+    """A statement failed and the application swallowed it.
+
+    COMMIT will roll back without an error (PostgreSQL).
+    """
     REBORN = 3
-    """A deadlock rolled everything back, and the application went on in a new transaction (MySQL 1213)."""
+    """A deadlock rolled everything back.
+
+    The application continued in a new transaction (MySQL 1213).
+    """
     COMMITTING = 4
     """COMMIT was sent; it ends either way."""
     COMMITTING_BARE = 5
@@ -35,7 +42,10 @@ class Transaction(enum.IntEnum):
     SILENTLY_GONE = 9
     """Rolled back, though COMMIT returned without an error."""
     COMMITTED_PART = 10
-    """Its block ended it: the row is committed; the rest, and branches that were added later, are not."""
+    """Its block ended it: the row is committed, the rest is not.
+
+    The rest includes branches that were added later.
+    """
 
 
 LOCKING = frozenset({Transaction.OPEN, Transaction.POISONED, Transaction.COMMITTING})
@@ -56,7 +66,7 @@ class Row(enum.IntEnum):
 
 
 class Verdict(enum.IntEnum):
-    """What an insert-then-read of the barrier found."""
+    """The result of an insert-then-read of the barrier."""
 
     COMMITTED = 0
     ROLLED_BACK = 1
@@ -65,8 +75,10 @@ class Verdict(enum.IntEnum):
 
 
 class Barrier(NamedTuple):
-    """The database: the row, which attempt's (from 1; its branches stand in it), whether it would survive a
-    power cut, the state of every attempt's transaction, and how far time and the cleaner have gone:
+    """The business database.
+
+    It has the row, the attempt that wrote it (from 1; its branches stand in it), whether it would survive a power cut,
+    the state of every attempt's transaction, and how far time and the cleaner have come:
 
     `late`: the begin deadline has passed, counted from prepare. `cleaned`: the cleaner has deleted a row of this gid.
     `horizon`: it stands above the time this message was prepared. `bare`: the row was committed without the branches
@@ -84,31 +96,34 @@ class Barrier(NamedTuple):
 
 
 def empty(attempts: int) -> Barrier:
-    """A database in which nothing was written yet."""
+    """Return a database in which nothing was written yet."""
     return Barrier(Row.NONE, 0, True, (Transaction.NONE,) * attempts)
 
 
 @functools.cache
 def is_committed(barrier: Barrier) -> bool:
-    """Whether any attempt's business rows are committed."""
+    """Return True when any attempt's business rows are committed."""
     return any(transaction in COMMITTED for transaction in barrier.transactions)
 
 
 @functools.cache
 def is_locked(barrier: Barrier) -> bool:
-    """Whether an insert of the key would have to wait."""
+    """Return True when an insert of the key would have to wait."""
     return any(transaction in LOCKING for transaction in barrier.transactions)
 
 
 @functools.cache
 def become(barrier: Barrier, attempt: int, transaction: Transaction) -> Barrier:
-    """The transaction of `attempt` (from 1) goes into another state, the row stays."""
+    """Change the state of the transaction of `attempt` (from 1); the row stays."""
     before = barrier.transactions
     return barrier._replace(transactions=(*before[: attempt - 1], transaction, *before[attempt:]))
 
 
 def commit(barrier: Barrier, attempt: int, rules: Rules) -> Barrier:
-    """The COMMIT of `attempt` happens: its row is seen by everybody, durable at once by the rules."""
+    """Perform the COMMIT of `attempt`.
+
+    Its row is visible to all, and durable at once by the rules.
+    """
     before = barrier.transactions[attempt - 1]
     after = become(barrier, attempt, IN_COMMIT[before])
     if before is Transaction.COMMITTING_BARE:
@@ -117,7 +132,10 @@ def commit(barrier: Barrier, attempt: int, rules: Rules) -> Barrier:
 
 
 def ask(barrier: Barrier, rules: Rules) -> tuple[Barrier, Verdict]:
-    """Insert, then read: the check-back's question, and the SDK's own after an exception (correctness 1, 7)."""
+    """Insert, then read: the check-back's question.
+
+    It is the SDK's own question after an exception, too (correctness 1, 7).
+    """
     if not rules.check_back_asks_written_table:
         return barrier, Verdict.ROLLED_BACK
     if is_locked(barrier):
@@ -134,7 +152,10 @@ def ask(barrier: Barrier, rules: Rules) -> tuple[Barrier, Verdict]:
 
 
 def lose_power(barrier: Barrier) -> Barrier:
-    """The database server dies and comes back: what has not committed is gone, and so is what was not durable."""
+    """Let the database server die and start again.
+
+    What has not committed is gone, and so is what was not durable.
+    """
     kept = tuple(
         Transaction.GONE if one in UNENDED or one in IN_COMMIT or (one in COMMITTED and not barrier.durable) else one
         for one in barrier.transactions
@@ -145,7 +166,10 @@ def lose_power(barrier: Barrier) -> Barrier:
 
 
 def clean(barrier: Barrier, rules: Rules) -> Barrier:
-    """The cleaner deletes the row, if there is one, and raises the horizon in the same transaction (correctness 13)."""
+    """Let the cleaner delete the row, if there is one.
+
+    It raises the horizon in the same transaction (correctness 13).
+    """
     return barrier._replace(
         row=Row.NONE,
         owner=0,

@@ -1,9 +1,10 @@
-"""The branch's side of the model: one branch, its barrier row, calls that repeat, and a cleaner (I2, I6, I10, C16).
+"""The branch's side of the model: calls that repeat, and a cleaner.
 
-As in the rest of the model, a call that was sent may arrive any number of times. Only the retention ends that: what
-has not arrived days after the last answer does not arrive any more. So the cleaner must count from the message's end,
-and what it is told must count every message that may have been called: also a prepared one that chose check-back
-durability, and one whose next call is a year away, if it is not the first.
+It checks I2, I6, I10 and C16. There is one branch with its barrier row. As in the rest of the model, a call that was
+sent may arrive any number of times. Only the retention ends that: a call that has not arrived days after the last
+answer does not arrive any more. So the cleaner must count from the message's end, and its horizon must count every
+message that may have been called: also a prepared one that chose check-back durability, and one whose next call is a
+year away, if it is not the first.
 """
 
 from __future__ import annotations
@@ -15,41 +16,80 @@ import msgspec
 
 
 class ConsumerRules(msgspec.Struct, frozen=True):
-    """All on is the protocol; one off is a plausible mistake."""
+    """The rules as switches: all on is the protocol; one off is a plausible mistake."""
 
     inserts_row_with_effect: bool = True
     """Row and effect commit together (I6)."""
     waits_for_the_end: bool = True
-    """A row goes when its message is finished, as the coordinators say; off: when the message is old (C16)."""
+    """A row is deleted when its message is finished, as the coordinators report (C16).
+
+    Off: when the message is old.
+    """
     keeps_after_the_end: bool = True
-    """And the retention has passed since, in which the last calls die; off: at once."""
+    """The retention has also passed since, in which the last calls die; off: at once."""
     counts_what_was_called_early: bool = True
-    """A prepared message that may be called holds a row, too (C25); off: only what is decided does."""
+    """A prepared message that may be called holds its row, too (C25).
+
+    Off: only a decided message does.
+    """
     counts_what_is_tried_again: bool = True
-    """A message is left out for its far due time if that is its first call; off: also between two tries."""
+    """A message is left out for its far due time if that is of its first call.
+
+    Off: also between two tries.
+    """
     far_means_never_called: bool = True
-    """A far time that a later submit brings makes no far row of a message that may have been called; off: it does."""
+    """A far time of a later submit makes no far row of a message already called.
+
+    The message may have been called. Off: it does.
+    """
     header_is_as_old_as_its_question: bool = True
-    """The header names the time before the store was asked; off: the time at which it is carried."""
+    """The header names the time before the store was asked.
+
+    Off: the time at which it is carried.
+    """
     takes_old_calls: bool = True
-    """A call is taken however old its message; off: refused below the horizon, as if its row had been cleaned (C16)."""
+    """A call is accepted however old its message (C16).
+
+    Off: it is refused below the horizon, as if its row had been cleaned.
+    """
     reads_done_before: bool = True
-    """Done before is read from the branch's row; off: inferred from an error, such as another key that is taken."""
+    """"Done before" is read from the branch's row.
+
+    Off: inferred from an error, such as another key that is taken.
+    """
     confirms_durably: bool = True
-    """A repeated call writes the row and flushes before it answers; off: it answers from a commit it merely sees."""
+    """A repeated call writes the row and flushes before it answers.
+
+    Off: it answers from a commit that it merely sees.
+    """
     imported_message_keeps_birth: bool = True
-    """A message that is taken over is as old as where it was made; off: it is born now, after its branch's row."""
+    """A message that is taken over keeps its birth.
+
+    Off: it is born now, after its branch's row.
+    """
     cleaner_names_row_by_key: bool = True
-    """A DELETE names the gid; off: an id that was read long before, which another row may have by now."""
+    """A DELETE names the gid.
+
+    Off: an id that was read long before, which another row may have by now.
+    """
     remembers_lost_transactions: bool = True
-    """A row whose block ended its transaction is refused ever after; off: it looks like a whole effect."""
+    """A row whose block ended its transaction is refused ever after.
+
+    Off: it looks like a whole effect.
+    """
 
 
 class Moment(NamedTuple):
-    """Everything that can differ. `effects` is counted up to two: more breaks nothing new."""
+    """One state of the consumer's side.
+
+    `effects` is counted up to two: more breaks nothing new.
+    """
 
     early: bool = False
-    """It chose check-back durability: its branches are called before its decision is stored."""
+    """It chose check-back durability.
+
+    Its branches are called before its decision is stored.
+    """
     decided: bool = False
     waits: bool = False
     """Its time has not come: nothing calls it."""
@@ -63,22 +103,28 @@ class Moment(NamedTuple):
     visible_only: bool = False
     """Row and effect are committed, and seen by others, but not on disk yet."""
     half: bool = False
-    """The row stands for a block that ended its transaction: the effect is there in part."""
+    """The row stands for a block that ended its transaction; the effect is partial."""
     effects: int = 0
     """Whole effects."""
     answered: bool = False
     """A success is in the network."""
     finished: bool = False
     told: bool = False
-    """A header does not count the message, and names a time at which the row stood; the cleaner has it for ever."""
+    """A header does not count the message, and names a time at which the row stood.
+
+    The cleaner has it for ever.
+    """
     carried: bool = False
-    """A header does not count the message, and is carried yet; its time is the carrying's, under that mistake."""
+    """A header does not count the message, and is still carried.
+
+    Its time is that of the carrying, under that mistake.
+    """
     kept: bool = False
     """The retention has passed since that time."""
 
 
 class Found(msgspec.Struct, frozen=True):
-    """How many moments there are, and the shortest story of a broken promise, if there is one."""
+    """The number of moments, and the shortest story of a broken promise, if any."""
 
     moments: int
     promise: str = ""
@@ -119,7 +165,7 @@ def _steps(here: Moment, rules: ConsumerRules) -> dict[str, Moment]:
     if here.half:
         steps["a person completes the effect"] = _completed(here)
     if here.told and not here.kept:
-        # What was sent before the end dies in this time; what is sent for a message that goes on does not.
+        # A call sent before the end dies in this time; a call for an unfinished message does not.
         dies = {"calls": False, "answered": False} if here.finished else {}
         steps["the retention passes since the time told"] = here._replace(old=True, kept=True, **dies)
     if not rules.header_is_as_old_as_its_question and here.carried and here.row:
@@ -140,14 +186,14 @@ def _coordinator_steps(here: Moment, rules: ConsumerRules) -> dict[str, Moment]:
     if here.waits:
         steps["its time comes"] = here._replace(waits=False, far=False)
     if not here.finished and not here.waits and (here.decided or here.early):
-        # Early also before the decision is stored: the submit is heard, and then forgotten.
+        # Early also before the decision is stored: the submit is received, and then forgotten.
         steps["coordinator: calls the branch"] = here._replace(calls=True)
     if not here.finished and here.decided and not here.waits and here.calls and not rules.counts_what_is_tried_again:
         steps["a failed try is followed by a long pause"] = here._replace(far=True)
     if here.answered and not here.finished:
         steps["coordinator: hears success, finishes"] = here._replace(decided=True, finished=True, far=False)
     if not here.finished and not rules.imported_message_keeps_birth:
-        # The oldest that is unfinished is this one, and the header names its birth: the row is older.
+        # This message is the oldest unfinished one, and the header names its birth: the row is older.
         steps["coordinator: the message is taken over, as born now"] = here._replace(told=here.told or here.row)
     if _is_left_out(here, rules):
         steps["coordinator: asks the store, does not count it"] = here._replace(
@@ -157,7 +203,7 @@ def _coordinator_steps(here: Moment, rules: ConsumerRules) -> dict[str, Moment]:
 
 
 def _is_left_out(here: Moment, rules: ConsumerRules) -> bool:
-    """Whether what the store is asked for the header would not count the message."""
+    """Return True when the store's answer for the header would not count the message."""
     if here.finished or here.far:
         return True
     return not here.decided and not (here.early and rules.counts_what_was_called_early)
@@ -180,7 +226,7 @@ def _arrive(here: Moment, rules: ConsumerRules) -> Moment:
 
 
 def _other_arrivals(here: Moment, rules: ConsumerRules) -> dict[str, Moment]:
-    """What else than a whole effect, or the answer to it, a call may meet."""
+    """Return the arrivals that are neither a whole effect nor the answer to it."""
     if here.row or (here.old and not rules.takes_old_calls):
         return {}
     whole = here._replace(row=rules.inserts_row_with_effect, effects=min(2, here.effects + 1))
@@ -202,7 +248,10 @@ def _completed(here: Moment) -> Moment:
 
 
 def _can_finish(here: Moment, rules: ConsumerRules) -> bool:
-    """When faults stop, and a person has completed what is half done: one more call, one more answer."""
+    """Return True when the message can finish after the faults.
+
+    A person has completed what is half done; then come one more call and one more answer.
+    """
     if here.half:
         here = _completed(here)
     return here.finished or here.answered or _arrive(here, rules).answered

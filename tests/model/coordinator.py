@@ -1,7 +1,8 @@
-"""What coordinators may do next: receive a letter, flush, ask, call, crash. Every decision is the lifecycle table's.
+"""The next steps of coordinators: receive a letter, flush, ask, call, crash.
 
-A node decides on what it *believes* is stored. The change waits in memory, where a crash loses it, until a flush
-writes it by compare-and-set; a lost one takes the stored row and applies the table again (correctness 21).
+Every decision is the lifecycle table's. A node decides on what it *believes* is stored. The change waits in memory,
+where a crash loses it, until a flush writes it by compare-and-set; a node that loses takes the stored row and applies
+the table again (correctness 21).
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ class Nodes:
         self._operators = self._set_of(_OPERATOR) if size.operator else 0
 
     def steps(self, world: Moment) -> Steps:
-        """All that may happen next on the coordinators' side. Two nodes in the same condition are one case."""
+        """Yield all that may happen next on the coordinators' side.
+
+        Two nodes in the same condition are one case.
+        """
         seen: set[Node] = set()
         for place, node in enumerate(world.nodes):
             if node in seen:
@@ -94,7 +98,7 @@ class Nodes:
             yield from self.call(world, place)
 
     def _arriving(self, world: Moment, known: Stored) -> tuple[int, ...]:
-        """The letters that may arrive at a node that knows this, in their order."""
+        """Return the letters that may arrive at a node that knows this, in their order."""
         if not world.is_ours:
             return self._indexes(self._mail | self._not_done | self._operators)
         arriving = world.network & (self._mail if known.state >= State.SUBMITTED else self._early_mail)
@@ -106,15 +110,15 @@ class Nodes:
         return sum(1 << index for index, letter in enumerate(self._post.letters) if letter.event in events)
 
     def load(self, world: Moment, place: int) -> Steps:
-        """A node starts, or looks again: it reads the row."""
+        """Let a node read the row, at its start or again."""
         yield "coordinator: starts, reads the store", self._become(world, place, Node(world.stored, -1))
 
     def ask(self, world: Moment) -> Moment:
-        """A check-back joins the network."""
+        """Add a check-back to the network."""
         return world.with_fact(Fact.CHECK_BACK_SENT)
 
     def call(self, world: Moment, place: int) -> Steps:
-        """All branches are called, and succeed; their results may arrive at any time later."""
+        """Call all branches, which succeed; their results may arrive at any time later."""
         known = world.nodes[place].known
         assert known is not None, "only a node that runs calls"
         label = f"{_who(known)}: calls the branches"
@@ -124,7 +128,7 @@ class Nodes:
             yield label, world.with_letter(done)
 
     def receive(self, world: Moment, place: int, index: int) -> Steps:
-        """A letter arrives: the table says what it does to what the node believes."""
+        """Let a letter arrive: the table decides what it does to the node's belief."""
         known, letter = world.nodes[place].known, self._post.letters[index]
         assert known is not None, "only a node that runs receives"
         event = self._classify(known, letter)
@@ -145,7 +149,10 @@ class Nodes:
         yield label, self._reply(world, letter, step.reply)
 
     def _check_back_first(self, world: Moment, place: int) -> Steps:
-        """Force stop asks the producer; with a verdict, that is what happened. Without, the operator's word counts."""
+        """Ask the producer before a force stop.
+
+        A verdict counts as what happened. Without one, the operator's request counts.
+        """
         after, verdict = barrier.ask(world.barrier, self._rules)
         asked = world.with_barrier(after)
         if verdict is Verdict.COMMITTED:
@@ -155,7 +162,10 @@ class Nodes:
             yield from self.receive(asked, place, self._post.index(Event.CHECK_ROLLED_BACK))
 
     def flush(self, world: Moment, place: int) -> Steps:
-        """The change under way meets the store: it is written, or it lost its compare-and-set."""
+        """Let the change under way meet the store.
+
+        It is written, or it has lost its compare-and-set.
+        """
         node, stored = world.nodes[place], world.stored
         known, letter = node.known, self._post.letters[node.pending]
         assert known is not None, "a change is planned on something known"
@@ -206,7 +216,10 @@ class Nodes:
             self._repeatable.add((state, event))
 
     def _apply(self, world: Moment, known: Stored, state: State, content: int) -> Stored:
-        """The row as the change leaves it: a decision takes the branches that come with it, and unparks."""
+        """Return the row as the change leaves it.
+
+        A decision takes the branches that come with it, and unparks.
+        """
         version = world.stored.version + 1
         if state is known.state:
             return Stored(state, version, known.content, known.parked)

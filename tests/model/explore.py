@@ -1,4 +1,7 @@
-"""Breadth-first through everything that can happen: the first breach found is one with the shortest story."""
+"""The breadth-first exploration of everything that can happen.
+
+So the first breach found is one with the shortest story.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +33,16 @@ class Breach(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """What an exploration saw."""
+    """The results of an exploration."""
 
     states: int
     steps: int
     breach: Breach | None
     seen: frozenset[str] = frozenset()
-    """The stored states that were met, by name: an exploration that reaches nothing proves nothing."""
+    """The stored states that were met, by name.
+
+    An exploration that reaches nothing proves nothing.
+    """
 
 
 class Model:
@@ -51,13 +57,17 @@ class Model:
         self.symmetry = Symmetry(size.attempts, post)
 
     def steps(self, world: Moment) -> Iterator[tuple[str, Moment]]:
-        """Everything that may happen next."""
+        """Yield everything that may happen next."""
         yield from self._producers.steps(world)
         yield from self._nodes.steps(world)
 
     def explore(self) -> Findings:
-        """Visit every reachable state, of those alike the typical one, or stop at the first breach."""
-        # Hundreds of thousands of worlds, none in a cycle: looking for cycles among them is an eighth of the time.
+        """Visit every reachable state, or stop at the first breach.
+
+        Of states that are alike only the typical one is visited.
+        """
+        # Hundreds of thousands of worlds, none in a cycle: the search for cycles among them would take an eighth of the
+        # time.
         collects = gc.isenabled()
         gc.disable()
         try:
@@ -92,7 +102,7 @@ class Model:
         path = [end]
         while (before := origin[path[-1]]) is not None:
             path.append(before)
-        # The worlds on the path are typical ones; the story keeps the names that it began with.
+        # The worlds on the path are typical ones; the story keeps the names of its beginning.
         here, story = path.pop(), list[str]()
         for met in reversed(path):
             label, here = next(step for step in self.steps(here) if self.symmetry.typical(step[1]) == met)
@@ -105,7 +115,7 @@ class Model:
         return Breach(broken.promise, broken.how, tuple(story))
 
     def _broken(self, world: Moment) -> BrokenPromise | None:
-        """The promise that does not hold in this world, or in a step from it."""
+        """Return the promise that does not hold in this world, or in a step from it."""
         try:
             self._recovery.prove(world)
             for _ in self.steps(world):

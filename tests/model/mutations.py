@@ -1,4 +1,7 @@
-"""Plausible mistakes, each one cell of the lifecycle table or one rule of the protocol, and the promise it breaks."""
+"""Plausible mistakes, each with the promise that it breaks.
+
+A mistake is one cell of the lifecycle table or one rule of the protocol.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ _SHARED = Size(attempts=1, nodes=2)
 
 
 class Mutation(msgspec.Struct, frozen=True):
-    """One mistake; `promise` is the first that the model sees broken, in a world that is big enough to show it."""
+    """One mistake.
+
+    `promise` is the first that the model sees broken, in a world that is big enough to show it.
+    """
 
     name: str
     promise: str
@@ -34,7 +40,10 @@ _STORING = {
 
 
 def every_wrong_next_state() -> Iterator[tuple[str, Rules]]:
-    """Each cell of the table, led into each stored state that it does not lead to; some 250 mistakes."""
+    """Yield each cell of the table, led into each wrong stored state.
+
+    These are some 250 mistakes.
+    """
     for state, event, wrong in itertools.product(State, Event, _STORING):
         if wrong not in (state, transition(state, event).next_state):
             name = f"{event.name} on {state.name} leads to {wrong.name}"
@@ -44,7 +53,7 @@ def every_wrong_next_state() -> Iterator[tuple[str, Rules]]:
 def cell(
     state: State, event: Event, next_state: State, action: Action = Action.NOTHING, reply: ReplyKind = ReplyKind.OK
 ) -> Rules:
-    """The protocol with one cell of the table changed."""
+    """Return the protocol with one cell of the table changed."""
     changed = Transition(next_state, action, reply)
 
     def table(at: State, happened: Event) -> Transition:
@@ -111,7 +120,7 @@ TABLE_MUTATIONS = (
     Mutation("retry now delivers a failed message", "I3", cell(_F, Event.HURRY, _S, _GO), _OPERATED),
     Mutation("redirect submits a prepared message", "I5", cell(_P, Event.REDIRECT, _S, _GO), _OPERATED),
     Mutation("redirect ends a submitted message", "I2", cell(_S, Event.REDIRECT, _D, _STOP), _OPERATED),
-    # The second line of defence: our SDK never says the contrary of a decision, a foreign one may.
+    # The second line of defence: twophase's SDK never contradicts a decision, but a foreign one may.
     Mutation("abort on a submitted message fails it", "I3", cell(_S, Event.ABORT, _F, _STOP), _FOREIGN),
     Mutation("abort on a submitted message passes in silence", "I3", cell(_S, Event.ABORT, _S), _FOREIGN),
     Mutation("other branches submit a prepared message", "I1", cell(_P, Event.SUBMIT_OTHER, _S, _GO), _FOREIGN),

@@ -1,9 +1,11 @@
-"""What producers and their database may do next: the SDK's flow (correctness 1 to 4), one step at a time.
+"""The next steps of producers and their database: the SDK's flow, step by step.
+
+The flow is that of correctness 1 to 4.
 
     prepare ─ acknowledged ─ begin, insert the row ─ work ─ verify ─ COMMIT ─ returned ─ submit
                   └ refused: end        └─────────── exception ──────────┘
                                                      roll back, ask the barrier
-                             committed: submit · rolled back: abort · anything else: say nothing
+                             committed: submit · rolled back: abort · anything else: send nothing
 
 A crash is the step to `ENDED` from anywhere; the database then ends the transaction by itself, at once or late.
 """
@@ -26,14 +28,14 @@ _UNDECIDED = frozenset({State.ABSENT, State.PREPARED})
 
 
 def move(world: Moment, attempt: int, doing: Doing, content: int | None = None) -> Moment:
-    """The flow of `attempt` goes on to `doing`."""
+    """Move the flow of `attempt` to `doing`."""
     before = world.producers
     known = before[attempt - 1].content if content is None else content
     return world.with_producers((*before[: attempt - 1], Producer(doing, known), *before[attempt:]))
 
 
 def transact(world: Moment, attempt: int, transaction: Transaction) -> Moment:
-    """The transaction of `attempt` goes into another state."""
+    """Change the state of the transaction of `attempt`."""
     return world.with_barrier(barrier.become(world.barrier, attempt, transaction))
 
 
@@ -59,7 +61,7 @@ class Producers:
         )
 
     def steps(self, world: Moment) -> Steps:
-        """All that may happen next on the producers' side."""
+        """Yield all that may happen next on the producers' side."""
         for attempt in self._each:
             doing = world.producers[attempt - 1].doing
             if doing is Doing.ENDED:
@@ -81,7 +83,7 @@ class Producers:
             yield from mistake(world)
 
     def send(self, world: Moment, event: Event, which: int = 0) -> Moment:
-        """A letter joins the network, for ever."""
+        """Add a letter to the network, for ever."""
         return world.with_letter(self._post.index(event, which))
 
     def _flow(self, world: Moment, attempt: int, doing: Doing) -> Steps:
@@ -110,7 +112,7 @@ class Producers:
             yield f"{who}: sends abort", self.send(move(world, attempt, Doing.ENDED, 0), Event.ABORT)
 
     def _hears(self, world: Moment, attempt: int, doing: Doing) -> Moment:
-        """The flow goes on, or dies, and waits for no reply to prepare any more."""
+        """Let the flow continue or die; it no longer waits for a reply to prepare."""
         waited_for = prepare_acknowledged(attempt) | prepare_refused(attempt)
         return move(world, attempt, doing, 0)._replace(replies=world.replies & ~waited_for)
 
@@ -196,7 +198,10 @@ class Producers:
             yield f"{who}: asks the barrier: not decided, aborts anyway", move(asked, attempt, Doing.ABORTING)
 
     def cleaner(self, world: Moment) -> Steps:
-        """Time goes by, and the cleaner passes: over what is decided, as far as the coordinators say."""
+        """Let time pass, and the cleaner delete rows of decided messages.
+
+        The coordinators report which are decided.
+        """
         known = world.barrier
         if not known.late:
             if world.stored.state is not State.ABSENT:
@@ -210,7 +215,10 @@ class Producers:
             yield "cleaner: raises the horizon, afterwards", world.with_barrier(known._replace(horizon=True))
 
     def database(self, world: Moment) -> Steps:
-        """The database ends transactions: COMMIT happens, a lost connection's transaction is rolled back."""
+        """Let the database end transactions.
+
+        COMMIT happens, and a lost connection's transaction is rolled back.
+        """
         yield from self.endings(world)
         for attempt in self._each:
             if world.barrier.transactions[attempt - 1] in barrier.IN_COMMIT:
@@ -219,7 +227,7 @@ class Producers:
             yield "database: loses power, restarts", world.with_barrier(barrier.lose_power(world.barrier))
 
     def endings(self, world: Moment) -> Steps:
-        """How transactions end when their clients are gone."""
+        """Yield the ends of transactions whose clients are gone."""
         for attempt in self._each:
             transaction = world.barrier.transactions[attempt - 1]
             if transaction in barrier.IN_COMMIT:
@@ -230,13 +238,19 @@ class Producers:
                 yield f"database: loses the connection of attempt {attempt}, rolls back", gone
 
     def check_back(self, world: Moment) -> Steps:
-        """A check-back that was sent once arrives, perhaps again; its answer may arrive at any time later."""
+        """Let a check-back that was sent once arrive, perhaps again.
+
+        Its answer may arrive at any time later.
+        """
         answered, index = self.answer(world)
         yield f"check-back route: {self._post.letters[index].name}", answered
         yield "check-back route: not reached", self.send(world, Event.CHECK_UNDECIDED)
 
     def answer(self, world: Moment) -> tuple[Moment, int]:
-        """The check-back route asks the barrier and answers; the index is that of the answer's letter."""
+        """Let the check-back route ask the barrier and answer.
+
+        Returns the index of the answer's letter, too.
+        """
         after, verdict = self._ask(world.barrier)
         asked = world.with_barrier(after)
         if verdict is Verdict.COMMITTED:
@@ -268,13 +282,19 @@ class Producers:
             yield label, self.send(spoken, Event.CHECK_ROLLED_BACK)
 
     def _clean_behind_an_import(self, world: Moment) -> Steps:
-        """The cleaner is told that all is younger than the row; so the horizon, above the row, is below the birth."""
+        """Let the cleaner assume that all messages are younger than the row.
+
+        So the horizon, above the row, is below the birth.
+        """
         if world.barrier.late and world.stored.state is State.PREPARED and world.barrier.row is not Row.NONE:
             after = barrier.clean(world.barrier, self._rules)._replace(horizon=False)
             yield "the message is taken over as born now; cleaner: deletes its row", world.with_barrier(after)
 
     def _delete_by_an_old_id(self, world: Moment) -> Steps:
-        """Two cleaners read an id; one deletes that row, this message's row gets the id, the other one goes on."""
+        """Let two cleaners read an id, of which one deletes that row.
+
+        This message's row gets the id, and the other cleaner continues.
+        """
         if world.barrier.row is not Row.NONE:
             after = world.barrier._replace(row=Row.NONE, owner=0, cleaned=True)
             yield "cleaner: goes on after days, deletes by an id that is this row's now", world.with_barrier(after)

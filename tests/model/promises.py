@@ -1,4 +1,7 @@
-"""The promises of design §1 as checks over the model's states and steps; each breach names the promise."""
+"""The promises of design §1 as checks over the model's states and steps.
+
+Each breach names the promise.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ _WORDS: dict[Event, State] = {
     Event.CHECK_ROLLED_BACK: State.FAILED,
     Event.FORCE_STOP: State.FAILED,
 }
-"""Whose word leads to which decision: the producer's, the barrier's, the operator's. Nobody else decides (I5)."""
+"""The event that leads to each decision: the producer's, barrier's or operator's.
+
+No other event decides (I5).
+"""
 
 _DECIDING = frozenset({Action.INSERT, Action.DECIDE_SUBMIT, Action.FINISH})
 _CONTRARY: dict[State, frozenset[Event]] = {
@@ -32,19 +38,22 @@ _ANSWERED = frozenset({Event.PREPARE, Event.SUBMIT, Event.ABORT})
 
 
 class BrokenPromise(AssertionError):
-    """A promise does not hold; `promise` is its number in design §1, `how` says what happened, `step` in which step."""
+    """A promise that does not hold.
+
+    `promise` is its number in design §1, `how` describes what happened, `step` in which step.
+    """
 
     def __init__(self, promise: str, how: str, step: str = "") -> None:
         self.promise = promise
         self.how = how
         self.step = step
         self.aftermath: tuple[str, ...] = ()
-        """What a healthy system did after the faults had stopped, when that is where the promise broke."""
+        """The steps of a healthy system after the faults, when the promise broke there."""
         super().__init__(f"{promise}: {how}")
 
 
 def check_state(world: Moment) -> None:
-    """The promises that every state must keep.
+    """Check the promises that every state must keep.
 
     Raises:
         BrokenPromise: I2, I4 or I8 does not hold.
@@ -68,7 +77,7 @@ def check_state(world: Moment) -> None:
 
 
 def check_return(transaction: Transaction, step: str) -> None:
-    """Success is said only of a transaction that is whole.
+    """Check that success is returned only for a transaction that is whole.
 
     Raises:
         BrokenPromise: I2.
@@ -79,7 +88,7 @@ def check_return(transaction: Transaction, step: str) -> None:
 
 
 def check_call(world: Moment, called: Stored, step: str) -> None:
-    """The promises when branches are called.
+    """Check the promises when branches are called.
 
     Raises:
         BrokenPromise: I1; I2 when some are left out; I8 when the decision is not durable yet.
@@ -103,7 +112,7 @@ def check_call(world: Moment, called: Stored, step: str) -> None:
 
 
 def check_write(world: Moment, after: Stored, event: Event, step: str) -> None:
-    """The promises when a row of the store changes.
+    """Check the promises when a row of the store changes.
 
     Raises:
         BrokenPromise: I1, I2, I3, I5 or I10 does not hold.
@@ -128,7 +137,9 @@ def check_write(world: Moment, after: Stored, event: Event, step: str) -> None:
 
 
 def check_incident(world: Moment, state: State, event: Event, action: Action, step: str) -> None:
-    """Whoever says the contrary of a decision is recorded; and our SDK never does, unless an operator overrode.
+    """Check that the contrary of a decision is recorded.
+
+    twophase's SDK never reports a contrary, unless an operator overrode.
 
     Raises:
         BrokenPromise: I3.
@@ -140,7 +151,9 @@ def check_incident(world: Moment, state: State, event: Event, action: Action, st
 
 
 def check_repetition(rules: Rules, state: State, event: Event, step: str) -> None:
-    """An event that comes again at once changes nothing and is answered alike.
+    """Check that an event that comes again at once changes nothing.
+
+    It has the same answer.
 
     Raises:
         BrokenPromise: I7.

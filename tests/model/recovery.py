@@ -1,7 +1,8 @@
-"""When faults stop: from a reachable state, with every producer dead, does the message come to its right end? (I2, I9)
+"""Recovery: every reachable message reaches its right end after the faults.
 
-Only what a healthy system does by itself is used: the database ends open transactions, one coordinator reads
-the store, flushes, checks back, calls, and an operator redrives what is parked. No request is repeated.
+It checks I2 and I9. Every producer is dead. Only what a healthy system does by itself is used: the database ends open
+transactions, one coordinator reads the store, flushes, checks back, calls, and an operator redrives what is parked. No
+request is repeated.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _ENDS = frozenset({State.SUCCEEDED, State.FAILED, State.FORGOTTEN})
 
 
 class Recovery:
-    """Proves, state by state, that the right end can be reached; remembers what it has proved."""
+    """The proof, state by state, that the right end can be reached.
+
+    It remembers the states that it has proved.
+    """
 
     def __init__(self, producers: Producers, nodes: Nodes, post: Post) -> None:
         self._producers = producers
@@ -29,7 +33,7 @@ class Recovery:
         self._proved: set[Moment] = set()
 
     def prove(self, world: Moment) -> None:
-        """Raises BrokenPromise (I2 or I9) when the message of `world` cannot come to its right end."""
+        """Raise BrokenPromise (I2 or I9) when the message has no way to its right end."""
         path: list[Moment] = []
         labels: list[str] = []
         try:
@@ -50,7 +54,7 @@ class Recovery:
     def _is_at_its_end(self, world: Moment) -> bool:
         state = world.stored.state
         if world.barrier.bare:
-            return state is State.PREPARED  # a person knows which branches were added, and nobody else
+            return state is State.PREPARED  # only a person knows which branches were added
         if barrier.is_committed(world.barrier) and not world.replies & Fact.FORCED:
             return state is State.SUCCEEDED or state is State.FORGOTTEN
         return state in _ENDS or state is State.ABSENT

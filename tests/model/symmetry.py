@@ -1,7 +1,8 @@
-"""Worlds that differ only in names are one case: of attempts that swap numbers, and of nodes that swap places.
+"""Worlds that differ only in names are one case.
 
-Nothing in the model depends on the number of an attempt, so what follows from a renamed world is what follows from the
-world, renamed; `test_symmetry` holds the model to that. So of each family of such worlds one is explored: the typical.
+The names are the numbers of attempts and the order of nodes. Nothing in the model depends on the number of an attempt,
+so what follows from a renamed world is what follows from the world, renamed; `test_symmetry` holds the model to that.
+So of each family of such worlds one is explored: the typical.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from .world import Moment, Node, Post, Producer, Stored, prepare_acknowledged, p
 
 
 class Renaming:
-    """New numbers for the attempts, in every part of a world; remembers the parts it has seen.
+    """New numbers for the attempts, in every part of a world.
 
-    `order`: the old numbers, in the order of the new ones.
+    It remembers the parts that it has seen. `order`: the old numbers, in the order of the new ones.
     """
 
     def __init__(self, order: tuple[int, ...], post: Post) -> None:
@@ -31,7 +32,7 @@ class Renaming:
         self._replies_again = functools.cache(self._replies)
 
     def of(self, world: Moment) -> Moment:
-        """The same world by the new numbers."""
+        """Return the same world by the new numbers."""
         stored, database, producers, nodes, network, replies, pauses = world
         return Moment(
             self._stored_again(stored),
@@ -81,7 +82,7 @@ class Renaming:
 
 
 class Symmetry:
-    """Finds the typical one among the worlds that are alike."""
+    """The choice of the typical one among the worlds that are alike."""
 
     def __init__(self, attempts: int, post: Post) -> None:
         numbers = range(1, attempts + 1)
@@ -96,7 +97,7 @@ class Symmetry:
         self._even = self.renamings[tuple(numbers)]
 
     def typical(self, world: Moment) -> Moment:
-        """The attempts by how far they are, then the nodes by what they know."""
+        """Sort the attempts by their progress, then the nodes by what they know."""
         if len(self._numbers) > 1:
             world = self._by_progress(world)
         ordered = self._in_order(world.nodes)
@@ -116,7 +117,10 @@ class Symmetry:
         return world if renaming is None else renaming.of(world)
 
     def _renaming(self, progress: tuple[int, ...]) -> Renaming | None:
-        """What puts the attempts in order; None when they are, and `_even` when some are equally far."""
+        """Return the renaming that sorts the attempts.
+
+        None when they are sorted, and `_even` when some have the same progress.
+        """
         keys = [progress[number - 1 :: len(self._numbers)] for number in self._numbers]
         return self._even if len(set(keys)) < len(keys) else self._sorting(keys)
 
@@ -130,7 +134,7 @@ class Symmetry:
         return None if order == tuple(self._numbers) else self.renamings[order]
 
     def _named(self, world: Moment, number: int) -> tuple[int, ...]:
-        """Who names this attempt."""
+        """Return the parts of the world that name this attempt, as sortable values."""
         letters = self._post.letters
         return (
             world.producers[number - 1].content == number,
@@ -144,7 +148,7 @@ class Symmetry:
         )
 
     def _letters(self, network: int) -> tuple[int, ...]:
-        """Of each attempt, which letters that name it are in the network."""
+        """Return, for each attempt, the letters in the network that name it."""
         found = [0] * (len(self._numbers) + 1)
         for index, letter in enumerate(self._post.letters):
             found[letter.attempt] |= network & 1 << index and 1 << letter.event

@@ -1,7 +1,8 @@
-"""The nodes' side of the model: one unfinished row; two nodes call, plan, flush, are fenced and come back (I2, I9).
+"""The nodes' side of the model: one unfinished row and two nodes (I2, I9).
 
-Whose the row is says who must see to it. So at every moment its owner knows it, or is about to read it; or the owner's
-tenure has ended, and whoever lives adopts it. What may break this is a change that outlives the memory it came from.
+The nodes call, plan, flush, are fenced and return. The row's owner must drive it. So at every moment the owner knows
+the row, or is about to read it; or the owner's epoch has ended, and a live node adopts the row. A change that outlives
+the memory from which it came may break this.
 """
 
 from __future__ import annotations
@@ -17,29 +18,41 @@ _UNKNOWN = -1
 
 
 class TenureRules(msgspec.Struct, frozen=True):
-    """All on is the protocol; one off is a plausible mistake."""
+    """The rules as switches: all on is the protocol; one off is a plausible mistake."""
 
     forgets_at_once: bool = True
-    """A fenced node gives up what it planned and what it knows in one step; off: an answer may come in between."""
+    """A fenced node discards its plans and its knowledge in one step.
+
+    Off: an answer may come in between.
+    """
     keeps_what_is_with_the_store: bool = True
-    """Another node's message stays in memory while a change of it is with the store; off: lacking a place it goes."""
+    """Another node's message stays in memory while the store has a change of it.
+
+    Off: without a permit it is evicted.
+    """
     reads_what_it_adopts: bool = True
-    """Whoever adopts rows reads what is due from the beginning; off: from where it stood."""
+    """A node that adopts rows reads what is due from the beginning.
+
+    Off: from where it stood.
+    """
 
 
 class Phase(enum.IntEnum):
-    """Where a node stands."""
+    """A node's phase."""
 
     WORKS = 0
     HALTED = 1
-    """It has heard that its tenure has ended."""
+    """It has learnt that its epoch has ended."""
     EMPTIED = 2
-    """It has given up what it planned, and not yet what it knows."""
+    """It has discarded its plans, and not yet its knowledge."""
     AWAY = 3
 
 
 class Node(NamedTuple):
-    """One node. `knows` is the version it holds in memory, `plans` the one its change under way was decided on."""
+    """One node.
+
+    `knows` is the version that it holds in memory, `plans` the one on which its change under way was decided.
+    """
 
     tenure: int = 0
     holds: bool = True
@@ -51,7 +64,7 @@ class Node(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """Everything that can differ. `owner` is (node, tenure)."""
+    """One state of the nodes' side. `owner` is (node, epoch)."""
 
     version: int
     owner: tuple[int, int]
@@ -60,7 +73,10 @@ class Moment(NamedTuple):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """How many moments there are, and the shortest story to one in which nobody sees to the row, if there is one."""
+    """The number of moments, and the shortest story of an abandoned row, if any.
+
+    A row is abandoned when no node drives it.
+    """
 
     moments: int
     story: tuple[str, ...] = ()
@@ -92,7 +108,7 @@ def _is_seen_to(here: Moment) -> bool:
 
 
 def _stands(here: Moment) -> bool:
-    """Whether the tenure that owns the row has not ended."""
+    """Return True when the epoch that owns the row has not ended."""
     place, tenure = here.owner
     return here.nodes[place].holds and here.nodes[place].tenure == tenure
 
@@ -125,7 +141,7 @@ def _steps(here: Moment, place: int, rules: TenureRules) -> Steps:
 
 
 def _sharing(here: Moment, place: int, rules: TenureRules) -> Steps:
-    """What a node that holds its place does with the rows and the tenures of others."""
+    """Return the steps of a node that holds its slot with others' rows and epochs."""
     steps: Steps = {}
     node, other = here.nodes[place], here.nodes[1 - place]
     if other.holds and other.tenure == 0:
@@ -141,7 +157,7 @@ def _sharing(here: Moment, place: int, rules: TenureRules) -> Steps:
 
 
 def _ending(here: Moment, place: int, rules: TenureRules) -> Steps:
-    """A node hears that its tenure has ended, forgets, and takes a place anew."""
+    """Let a node learn that its epoch has ended, forget, and join anew."""
     node = here.nodes[place]
     forgotten = node._replace(knows=_UNKNOWN, will_read=False, phase=Phase.AWAY)
     if node.phase is Phase.WORKS and not node.holds:
@@ -161,7 +177,10 @@ def _ending(here: Moment, place: int, rules: TenureRules) -> Steps:
 
 
 def _flush(here: Moment, place: int) -> Steps:
-    """The change meets the fence, then the row: written it makes the row this node's, by compare-and-set."""
+    """Let the change meet the fence, then the row.
+
+    Written, it makes the row this node's, by compare-and-set.
+    """
     node = here.nodes[place]._replace(plans=_UNKNOWN)
     if not node.holds:
         fenced = node._replace(knows=_UNKNOWN, phase=Phase.HALTED)

@@ -1,4 +1,7 @@
-"""The model's business database does what `dtm-wire.md` §5.4 measured on the real ones."""
+"""The model's business database behaves as the real ones.
+
+`dtm-wire.md` §5.4 has the measurements.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The branch barrier may be cleaned, and each branch still takes effect once (I6, I10, C16)."""
+"""The branch barrier may be cleaned, and each branch takes effect once.
+
+The promises are I6 and I10, the rule is C16.
+"""
 
 from __future__ import annotations
 

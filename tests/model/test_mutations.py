@@ -1,4 +1,7 @@
-"""Each planted mistake, in the table or in the rules, is caught, and the promise it breaks is the one expected."""
+"""Each planted mistake, in the table or in the rules, is caught.
+
+The promise that it breaks is the one expected.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The protocol keeps its promises in every interleaving of every world; how many there are is printed."""
+"""The protocol keeps its promises in every interleaving of every world.
+
+The number of interleavings is printed.
+"""
 
 from __future__ import annotations
 

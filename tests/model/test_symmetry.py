@@ -1,4 +1,7 @@
-"""One world of each family is enough: what follows from a renamed world is what follows from the world, renamed."""
+"""One world of each family is enough.
+
+What follows from a renamed world is what follows from the world, renamed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ MET = 2_000
 
 
 def _reachable(model: Model, size: Size) -> Iterator[Moment]:
-    """Every world there is, by whatever names; the first come first."""
+    """Yield every world, under any names; the earliest come first."""
     met = {beginning(size): None}
     waiting = [beginning(size)]
     for world in waiting:

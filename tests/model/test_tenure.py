@@ -1,4 +1,7 @@
-"""Somebody always sees to an unfinished row, whoever is fenced and comes back meanwhile (I2, I9)."""
+"""An unfinished row always has a node that drives it (I2, I9).
+
+That holds whichever node is fenced and returns meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""One state of the model: everything durable, everything volatile, everything ever sent. Immutable and hashable.
+"""One state of the model: everything durable, volatile, and ever sent.
 
-The network is a set that only grows: whatever was sent once may arrive at any coordinator, at any time, any
-number of times, in any order, or never. Losing, repeating, delaying and reordering need no steps of their own.
+A state is immutable and hashable. The network is a set that only grows: what was sent once may arrive at any
+coordinator, at any time, any number of times, in any order, or never. Losing, repeating, delaying and reordering need
+no steps of their own.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from .rules import Size
 
 
 class Stored(NamedTuple):
-    """The row in the coordinators' store; `content` names the attempt whose branches it holds, 0 before that is known.
+    """The row in the coordinators' store.
 
-    A change applies when (state, version) are the expected ones.
+    `content` names the attempt whose branches it holds, 0 before that is known. A change applies when (state, version)
+    are the expected ones.
     """
 
     state: State
@@ -29,7 +31,10 @@ class Stored(NamedTuple):
 
 
 class Node(NamedTuple):
-    """One coordinator's memory: what it believes is stored (None: it just started), and its change under way."""
+    """One coordinator's memory.
+
+    It holds what the node believes is stored (None: it just started), and its change under way.
+    """
 
     known: Stored | None
     pending: int
@@ -37,7 +42,7 @@ class Node(NamedTuple):
 
 
 class Doing(enum.IntEnum):
-    """Where a producer's flow stands (the SDK's, correctness 1 to 4)."""
+    """The step of a producer's flow (the SDK's, correctness 1 to 4)."""
 
     START = 0
     PREPARING = 1
@@ -71,52 +76,58 @@ class Moment(NamedTuple):
     replies: int
     """A set of replies and other remembered facts, see `Fact`."""
     pauses: int
-    """How many changes of version without a change of state are left."""
+    """Number of changes of version without a change of state that are left."""
 
     @property
     def is_ours(self) -> bool:
-        """Whether the producers keep our SDK's rules; else every letter was sent before the beginning."""
+        """Return True when the producers keep the rules of twophase's SDK.
+
+        Otherwise every letter was sent before the beginning.
+        """
         return self.network >= 0
 
-    # The exploration spends its time here: written out, these take a third of what `_replace` takes.
+    # The exploration spends its time here: written out, these take a third of the time of `_replace`.
 
     def with_barrier(self, changed: Barrier) -> Moment:
-        """The same moment with another business database."""
+        """Return the same moment with another business database."""
         stored, _, producers, nodes, network, replies, pauses = self
         return Moment(stored, changed, producers, nodes, network, replies, pauses)
 
     def with_producers(self, changed: tuple[Producer, ...]) -> Moment:
-        """The same moment with other flows."""
+        """Return the same moment with other flows."""
         stored, database, _, nodes, network, replies, pauses = self
         return Moment(stored, database, changed, nodes, network, replies, pauses)
 
     def with_nodes(self, changed: tuple[Node, ...]) -> Moment:
-        """The same moment with other coordinators."""
+        """Return the same moment with other coordinators."""
         stored, database, producers, _, network, replies, pauses = self
         return Moment(stored, database, producers, changed, network, replies, pauses)
 
     def with_letter(self, place: int) -> Moment:
-        """The same moment with one more letter in the network, for ever."""
+        """Return the same moment with one more letter in the network, for ever."""
         stored, database, producers, nodes, network, replies, pauses = self
         return Moment(stored, database, producers, nodes, network | 1 << place, replies, pauses)
 
     def with_fact(self, fact: int) -> Moment:
-        """The same moment with one more fact, for ever."""
+        """Return the same moment with one more fact, for ever."""
         stored, database, producers, nodes, network, replies, pauses = self
         return Moment(stored, database, producers, nodes, network, replies | fact, pauses)
 
 
 class Letter(NamedTuple):
-    """Something that may arrive at a coordinator: a request, a verdict, a branch's result, an operator's word."""
+    """A letter that may arrive at a coordinator.
+
+    It is a request, a verdict, a branch's result or an operator's request.
+    """
 
     name: str
     event: Event
     attempt: int = 0
-    """Whose prepare, or whose branches; 0: it does not say."""
+    """The attempt whose prepare or branches it carries; 0 where it names no attempt."""
 
 
 class Fact(enum.IntEnum):
-    """What was said and cannot be taken back."""
+    """A fact that cannot be undone."""
 
     SUBMIT_ACKNOWLEDGED = 1
     ABORT_ACKNOWLEDGED = 2
@@ -126,11 +137,14 @@ class Fact(enum.IntEnum):
     """An operator overrode: the one stated exception to I2 and I3."""
     PREPARE_ACKNOWLEDGED = 32
     FIRST_ATTEMPT = 64
-    """From here on two bits an attempt, kept while it waits for them: prepare acknowledged, prepare refused."""
+    """The first of two bits an attempt, kept while the attempt waits for them.
+
+    They are: prepare acknowledged, prepare refused.
+    """
 
 
 class Post:
-    """Every letter there can be in a world with that many attempts, and how to find it."""
+    """Every letter that can exist in a world with that many attempts, with an index."""
 
     def __init__(self, attempts: int) -> None:
         each = range(1, attempts + 1)
@@ -155,17 +169,20 @@ class Post:
         self._places = {(letter.event, letter.attempt): place for place, letter in enumerate(self.letters)}
 
     def index(self, event: Event, attempt: int = 0) -> int:
-        """The index of the letter with that event and attempt, 0 where it does not belong to one."""
+        """Return the index of the letter with that event and attempt.
+
+        `attempt` is 0 where the letter does not belong to one.
+        """
         return self._places[event, attempt]
 
 
 def prepare_acknowledged(attempt: int) -> int:
-    """The reply that `attempt` waits for: its prepare was acknowledged."""
+    """Return the reply that `attempt` waits for: its prepare was acknowledged."""
     return Fact.FIRST_ATTEMPT << 2 * (attempt - 1)
 
 
 def prepare_refused(attempt: int) -> int:
-    """The other reply that `attempt` may get."""
+    """Return the other reply that `attempt` may get."""
     return Fact.FIRST_ATTEMPT << 2 * (attempt - 1) + 1
 
 
@@ -174,7 +191,7 @@ DOWN = Node(None, -1)
 
 
 def beginning(size: Size) -> Moment:
-    """Nothing has happened yet; the coordinators have not looked into the store."""
+    """Return the first moment: the coordinators have not looked into the store."""
     return Moment(
         stored=NEW,
         barrier=barrier.empty(size.attempts),

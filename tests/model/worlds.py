@@ -1,4 +1,7 @@
-"""The worlds that are explored in full. The first is the one the protocol is judged by; each other adds one trouble."""
+"""The worlds that are explored in full.
+
+The protocol is judged by the first; each other adds one trouble.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""What PostgreSQL has and SQLite has not: several nodes, a network in between, other people's rights."""
+"""The features that PostgreSQL has and SQLite has not.
+
+They are several nodes, a network in between, and other people's rights.
+"""

@@ -1,4 +1,7 @@
-"""A schema of its own for every test, nodes on it, and connections that behave as no store does."""
+"""A schema of its own for every test, with nodes on it.
+
+Some connections behave as no store does.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def url(postgres_server: PostgresServer, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def join(url: str, clock: SetClock) -> AsyncIterator[Join]:
-    """Starts one node more, by the clock of the test."""
+    """A function that starts one node more, by the clock of the test."""
     nodes: list[PostgresStore] = []
 
     async def start(**arguments: Any) -> PostgresStore:
@@ -48,13 +51,13 @@ async def join(url: str, clock: SetClock) -> AsyncIterator[Join]:
 
 @pytest.fixture
 def raw(url: str) -> Iterator[Raw]:
-    """A connection whose transactions end when the test says so."""
+    """A connection whose transactions end when the test ends them."""
     with psycopg.connect(url, autocommit=True) as connection:
         yield connection
 
 
 async def somebody_waits_for(raw: Raw) -> None:
-    """Return as soon as another session waits for a lock that this connection's open transaction holds."""
+    """Return when another session waits for a lock of this connection's transaction."""
     async with asyncio.timeout(20):
         while not raw.execute(
             "select from pg_locks where not granted and pg_backend_pid() = any (pg_blocking_pids(pid))"
@@ -64,7 +67,10 @@ async def somebody_waits_for(raw: Raw) -> None:
 
 @contextlib.asynccontextmanager
 async def asked(store: PostgresStore) -> AsyncIterator[list[str]]:
-    """What the store says to the database meanwhile on the connection that writes, one entry a round trip."""
+    """Collect the statements of the store's writing connection.
+
+    There is one for each round trip.
+    """
     statements: list[str] = []
     connection = store._reconnecting._connection
     assert connection is not None
@@ -74,5 +80,5 @@ async def asked(store: PostgresStore) -> AsyncIterator[list[str]]:
 
     connection.add_query_logger(note)
     yield statements
-    await asyncio.sleep(0)  # the driver tells with the next turn of the loop
+    await asyncio.sleep(0)  # the driver logs with the next turn of the loop
     connection.remove_query_logger(note)

@@ -1,4 +1,4 @@
-"""A batch as arrays: what travels, in which order it is answered for, and whose birth is the oldest."""
+"""A batch as arrays: its content, the order of its answers, and the oldest birth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How a session is opened: durable whatever the database's default, its plans by index, the rest as the URL says."""
+"""The opening of a session.
+
+It is durable whatever the database's default, its plans use indexes, and the rest is as the URL says.
+"""
 
 from __future__ import annotations
 

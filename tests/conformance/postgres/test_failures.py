@@ -1,4 +1,7 @@
-"""What the database says, as an operator reads it: the code, and whether waiting helps."""
+"""The database's errors as an operator reads them.
+
+They show the code, and whether waiting helps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The first statement of a flush is the fence: what comes after it is written by the holder of the place (19)."""
+"""The first statement of a flush is the fence.
+
+The holder of the node slot writes what comes after it (19).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A flush is right under READ COMMITTED only (correctness 18, 19), whatever isolation the database has by default."""
+"""A flush is right under READ COMMITTED only (correctness 18, 19).
+
+It uses that, whatever isolation the database has by default.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ from twophase.stores.postgres import PostgresStore, connection
 
 @pytest.fixture
 def repeatable(postgres_database: Database) -> Database:
-    """A database whose transactions see one snapshot from end to end, unless they say otherwise."""
+    """A database whose transactions see one snapshot from end to end.
+
+    That is its default.
+    """
     with psycopg.connect(postgres_database.dsn, autocommit=True) as raw:
         raw.execute(
             f"alter database {postgres_database.name} set default_transaction_isolation = 'repeatable read'".encode()
@@ -42,7 +48,7 @@ async def test_a_gid_that_ends_while_it_comes_again_has_no_second_life(repeatabl
 async def test_a_session_that_does_not_take_it_is_refused(
     repeatable: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As behind a pooler, which takes no settings: the database must say it."""
+    """Behind a pooler, which takes no settings, the database's default must be right."""
     monkeypatch.setattr(connection, "_SETTINGS", {})
 
     with pytest.raises(ConfigurationError, match=r"repeatable read.*alter database") as caught:

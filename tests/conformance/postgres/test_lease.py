@@ -1,4 +1,7 @@
-"""Nodes judge each other by a lease of their own, so those of one database have the same or do not work together."""
+"""Nodes judge each other by their own lease.
+
+So the nodes of one database have the same lease, or do not work together.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ async def test_a_node_with_another_lease_is_refused_and_takes_nothing(join: Join
 
 
 async def test_who_is_refused_marks_no_place(join: Join, raw: Raw) -> None:
-    """Whoever sees the other lease before it takes a place moves no epoch on, and leaves no row behind."""
+    """A node that reads another lease before it takes a slot raises no epoch.
+
+    It leaves no row behind.
+    """
     await join()
     await (await join()).stop()
     before = raw.execute("select id, epoch, fence, owner from node order by id").fetchall()
@@ -75,7 +81,7 @@ async def test_a_fenced_node_with_another_lease_does_not_come_back_beside_the_ot
 
 
 async def test_a_holder_that_does_not_say_its_lease_is_let_be(join: Join, raw: Raw) -> None:
-    """As a process of a version that did not write it."""
+    """A process of a version that did not write its lease is such a holder."""
     await join()
     raw.execute("update node set owner = 'secret'")
 

@@ -1,4 +1,7 @@
-"""The connection is lost in the middle of a flush: its fate is found out by fence and count, never guessed (20)."""
+"""The connection is lost in the middle of a flush.
+
+The fence and the count of flushes show its fate, which is never guessed (20).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ from twophase.stores.postgres.connection import Connection, connect
 SHORT_MS = 2_000
 MARK = b"cut-here"
 WAIT_MS = 4_000
-"""More than a busy machine needs to start a backend; tests whose database stays away wait as long."""
+"""More than a busy machine needs to start a backend.
+
+Tests whose database stays away wait as long.
+"""
 
 
 @pytest.fixture
@@ -36,7 +42,10 @@ def proxy(url: str) -> Iterator[Proxy]:
 
 @pytest.fixture
 async def store(join: Join, url: str, proxy: Proxy) -> AsyncIterator[PostgresStore]:
-    """A node behind that network, with a row to change; the network is still there when it leaves."""
+    """A node behind that network, with a row to change.
+
+    The network still works when the node stops.
+    """
     parts = urlsplit(url)
     made = await join(url=url.replace(f":{parts.port}/", f":{proxy.port}/"), outage_wait_ms=WAIT_MS)
     await flush(made, prepare("old"))
@@ -71,13 +80,16 @@ async def test_a_cut_flush_is_done_exactly_once(store: PostgresStore, proxy: Pro
 async def test_a_flush_that_is_still_being_committed_is_waited_for(
     store: PostgresStore, proxy: Proxy, raw: Raw
 ) -> None:
-    """The old backend may commit after the connection is gone: reading alone would find nothing and send it again."""
+    """The old backend may commit after the connection is lost.
+
+    A plain reading would find nothing, and the flush would be sent again.
+    """
     with raw.transaction():
         raw.execute("select from message where gid = 'old' for update")
         flushing = asyncio.create_task(flush(store, abort("old"), prepare("new")))
         await somebody_waits_for(raw)
         proxy.cut()
-        # Now the new connection waits for the old flush, which waits for us.
+        # Now the new connection waits for the old flush, which waits for this test.
         async with asyncio.timeout(20):
             while raw.execute("select count(*) from pg_locks where not granted").fetchone() == (1,):
                 await asyncio.sleep(0.01)
@@ -107,7 +119,10 @@ async def test_no_answer_within_the_bound_is_unavailable_and_the_next_call_settl
 async def test_a_flush_without_an_answer_is_unknown_whatever_went_wrong_before_it(
     join: Join, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What refused a connection says that nothing happened: of its own call, not of the one that was begun later."""
+    """An error that refused a connection says that nothing happened.
+
+    That is true of its own call, not of a call that was begun later.
+    """
     store = await join(outage_wait_ms=SHORT_MS)
     await flush(store, prepare("old"))
     refusals = [asyncpg.TooManyConnectionsError("sorry, too many clients already")]
@@ -115,7 +130,7 @@ async def test_a_flush_without_an_answer_is_unknown_whatever_went_wrong_before_i
     async def crowded_once(url: str, wait_ms: int, timeout_s: float) -> Connection:
         if refusals:
             raise refusals.pop()
-        return await connect(url, 10 * wait_ms, timeout_s)  # so that it is the caller who gives up first
+        return await connect(url, 10 * wait_ms, timeout_s)  # so that the caller gives up first
 
     monkeypatch.setattr(reconnecting, "connect", crowded_once)
     store._reconnecting.drop()
@@ -163,7 +178,7 @@ async def test_a_node_whose_place_was_taken_during_the_outage_learns_it(
 async def test_a_database_that_has_forgotten_flushes_is_noticed(
     store: PostgresStore, proxy: Proxy, raw: Raw, in_the_middle: bool
 ) -> None:
-    """As after a failover to a standby that was behind: what this node remembers is no longer so."""
+    """After a failover to a standby that was behind, this node's memory is wrong."""
     await flush(store, prepare("a"))
     raw.execute("update node set flushes = flushes - 1")
     if in_the_middle:
@@ -193,7 +208,7 @@ async def test_a_cancelled_flush_is_settled_before_anything_else(store: Postgres
 
 
 async def test_reading_after_a_cancelled_flush_settles_it_first(store: PostgresStore, raw: Raw) -> None:
-    """Else it would be read as it was, and committed a moment later."""
+    """Otherwise it would be read as it was, and committed a moment later."""
     fence, _, _ = _node(raw)
     with raw.transaction():
         raw.execute("select from message where gid = 'old' for update")
@@ -236,7 +251,10 @@ async def test_a_deadlock_is_tried_again(join: Join, raw: Raw) -> None:
 async def test_one_answer_ends_the_outage_for_every_reader(
     url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever connection it came by: else those who come by another one would be hurried for good."""
+    """The answer may come by any connection.
+
+    Otherwise readers by another connection would keep the short timeout for good.
+    """
     parts = urlsplit(url)
     store = PostgresStore(url.replace(f":{parts.port}/", f":{proxy.port}/"), outage_wait_ms=WAIT_MS)
     await store.start()

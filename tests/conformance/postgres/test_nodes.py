@@ -1,4 +1,4 @@
-"""Several nodes on one database: who owns a row, who may take it over, and when."""
+"""Several nodes on one database: a row's owner, and the adoption of its rows."""
 
 from __future__ import annotations
 
@@ -150,7 +150,10 @@ async def test_heartbeat_flush_and_adoption_renew_the_lease(join: Join, clock: S
 
 
 async def test_a_clock_that_falls_back_keeps_a_dead_node_alive_for_one_lease_only(join: Join, clock: SetClock) -> None:
-    """As with a failover to a host whose clock is behind: else it would be dead only when that one has caught up."""
+    """A failover may lead to a host whose clock is behind.
+
+    Otherwise the node would count as dead only when that clock has caught up.
+    """
     one, two, three = await join(), await join(), await join()
     await flush(one, prepare("a"))
     await flush(three, prepare("c"))
@@ -216,7 +219,7 @@ async def test_processes_that_are_killed_and_started_again_do_not_add_places_for
 ) -> None:
     other = await join()
     for _ in range(5):
-        await join()  # the process before it was killed, and says nothing any more
+        await join()  # the process before it was killed, and its heartbeat is silent
         clock.time_ms += LEASE_MS + 1
         await other.heartbeat()
         await other.adopt(ALL)
@@ -296,7 +299,7 @@ async def test_a_row_that_was_only_locked_for_a_moment_is_adopted_in_the_same_st
 async def test_who_has_adopted_rows_does_not_wait_for_those_of_another_who_adopts(
     join: Join, clock: SetClock, raw: Raw
 ) -> None:
-    """Each would wait for what the other has taken, until the database ends one of them."""
+    """Each would wait for the other's rows, until the database ends one of them."""
     one, two, three = await join(), await join(), await join()
     await flush(one, prepare("a"), prepare("due"), prepare("parked"))
     await flush(one, Park("parked", 1, parked=True, due_ms=0))
@@ -311,7 +314,7 @@ async def test_who_has_adopted_rows_does_not_wait_for_those_of_another_who_adopt
     with raw.transaction():
         raw.execute("select pg_advisory_xact_lock(44)")
         adopting = asyncio.create_task(two.adopt(ALL))
-        await somebody_waits_for(raw)  # with the one that is due in its hands
+        await somebody_waits_for(raw)  # with the due one in its hands
 
         assert await asyncio.wait_for(three.adopt(ALL), 20) == 1
     assert await adopting == 1

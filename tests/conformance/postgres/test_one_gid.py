@@ -1,4 +1,7 @@
-"""A gid stands once over live rows and history together, whoever writes or reads it (correctness 18, 21)."""
+"""A gid stands once over live rows and history together.
+
+That holds whichever node writes or reads it (correctness 18, 21).
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,10 @@ async def test_refused_items_are_read_in_one_statement(join: Join) -> None:
 
 
 async def _hammer(store: PostgresStore, until: float) -> None:
-    """Insert and end the same few gids over and over; so often at least, however slow the disk is."""
+    """Insert and end the same few gids over and over.
+
+    The number of rounds has a minimum, however slow the disk is.
+    """
     loop = asyncio.get_running_loop()
     flushes = 0
     while loop.time() < until or flushes < FLUSHES:

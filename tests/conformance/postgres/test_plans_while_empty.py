@@ -1,4 +1,7 @@
-"""A plan made while the tables are empty, as they often are, is kept: it must be right when they are not, too."""
+"""A plan made while the tables are empty, as they often are, is kept.
+
+It must also be right when they are not empty.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from twophase.stores.base import Decide, DecidedBy, Park, Reschedule
 COUNT = 4_000
 HALF = COUNT // 2
 SECONDS = 20
-"""A walk over all items for each row takes minutes; by the index it is a second or less."""
+"""Bound on a large batch.
+
+A walk over all items for each row takes minutes; by the index it is a second or less.
+"""
 
 
 async def test_large_batches_are_fast_after_statistics_of_empty_tables(join: Join, raw: Raw, clock: SetClock) -> None:

@@ -1,4 +1,7 @@
-"""Several nodes on one store forget at once, while others write: nothing twice, nothing too much (I10)."""
+"""Several nodes on one store delete old rows at once, while others write.
+
+No row is deleted twice, and none too early (I10).
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ async def test_nodes_that_forget_at_once_remove_everything_old_and_nothing_else(
 
 
 async def test_a_node_that_has_not_heard_of_the_horizon_gives_no_second_life(join: Join, clock: SetClock) -> None:
-    """One node forgets; the other hears of a gid it has never seen, and must find out in its own commit."""
+    """One node deletes rows; the other gets a gid that it has never seen.
+
+    It must learn the horizon in its own commit.
+    """
     cleaner, other = await join(), await join()
     gids = [born(clock.time_ms, number) for number in range(200)]
     await _ended(cleaner, gids)

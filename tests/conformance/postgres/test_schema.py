@@ -1,4 +1,7 @@
-"""Versions go forward, each step whole or not at all, one process at a time, with rows in the tables."""
+"""Schema versions only rise, with rows in the tables.
+
+Each step is complete or not done, by one process at a time.
+"""
 
 from __future__ import annotations
 

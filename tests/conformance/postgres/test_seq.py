@@ -1,4 +1,7 @@
-"""Every node numbers its history by itself: without gaps, in the order of its commits, whatever the others do."""
+"""Every node numbers its history by itself.
+
+The numbers have no gaps and follow the order of its commits, whatever the others do.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ NODES, ROUNDS, A_ROUND = 3, 15, 8
 
 
 async def _write(store: PostgresStore) -> list[str]:
-    """The gids this node has finished, in the order of its flushes; some ends are refused on the way."""
+    """Return the gids that this node has finished, in the order of its flushes.
+
+    Some ends are refused on the way.
+    """
     ended: list[str] = []
     for number in range(ROUNDS):
         gids = [f"{store.place[0]}-{number}-{place}" for place in range(A_ROUND)]

@@ -1,4 +1,7 @@
-"""Topics on a database that nodes share and may lose: compared and set between them, and never done twice."""
+"""Topics on a database that nodes share and may lose.
+
+Changes compare and set between the nodes, and are never done twice.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def proxy(url: str) -> Iterator[Proxy]:
 
 @pytest.fixture
 async def far(join: Join, url: str, proxy: Proxy) -> AsyncIterator[PostgresStore]:
-    """A node behind that network, which is still there when it leaves."""
+    """A node behind that network, which still works when the node stops."""
     node = await _behind(proxy, join, url, wait_ms=30_000)
     yield node
     await node.stop()
@@ -93,7 +96,10 @@ async def test_a_change_whose_connection_is_cut_is_done_once(far: PostgresStore,
 async def test_a_cut_change_that_is_committed_later_is_no_refusal(
     far: PostgresStore, join: Join, proxy: Proxy, raw: Raw
 ) -> None:
-    """It waits behind another node's change when its connection is cut, and comes through after that one."""
+    """It waits behind another node's change when its connection is cut.
+
+    It comes through after that change.
+    """
     topics, near = _topics(far), await join()
     with raw.transaction():
         raw.execute("select from store_meta where name = 'topics_revision' for update")

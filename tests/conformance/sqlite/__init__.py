@@ -1,1 +1,1 @@
-"""What only the embedded engine must do: its file, its lock, its disk."""
+"""The requirements on the embedded engine alone: its file, its lock, its disk."""

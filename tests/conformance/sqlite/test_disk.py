@@ -1,4 +1,7 @@
-"""A full disk, a disk that fails, a disk nobody may write: an error that says so, nothing acknowledged lost."""
+"""A full disk, a disk that fails, and a disk without the right to write.
+
+The error names the cause, and nothing acknowledged is lost.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def _fill(store: SqliteStore, name: str) -> tuple[list[str], StoreFull]:
-    """Flush until the disk is full; what was acknowledged, and the error."""
+    """Flush until the disk is full; return what was acknowledged, and the error."""
     acknowledged: list[str] = []
     for number in range(2 * DISK_BYTES // len(BODY)):
         gid = f"{name}{number}"
@@ -136,7 +139,7 @@ else:
 
 @pytest.fixture
 def everybodys_folder() -> Iterator[Path]:
-    """A folder that other users reach too; pytest's own are closed to them."""
+    """A folder that other users reach; pytest's own are closed to them."""
     with tempfile.TemporaryDirectory() as made:
         yield Path(made)
 

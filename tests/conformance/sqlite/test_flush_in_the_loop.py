@@ -1,4 +1,7 @@
-"""The event loop's own thread writes a flush where that can neither block the loop nor meet the writing thread."""
+"""The event loop's own thread writes a flush where that is safe.
+
+It is safe where the flush can neither block the loop nor meet the writing thread.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ async def test_a_flush_waits_for_another_programs_transaction_without_stopping_t
 
 
 class _Faulty:
-    """The writer's connection, except that statements which begin so fail, once."""
+    """The writer's connection, on which statements with a given beginning fail once."""
 
     def __init__(self, connection: sqlite3.Connection, fails: str, code: int) -> None:
         self._connection, self._fails, self._code = connection, fails, code

@@ -1,4 +1,7 @@
-"""Which files are opened, which are refused, and that a refused file stays as it was."""
+"""The files that are opened, and those that are refused.
+
+A refused file stays as it was.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +168,7 @@ async def test_a_start_without_durable_commits_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pragma: str, told: str
 ) -> None:
     class Deaf(sqlite3.Connection):
-        """A library that does not do what one pragma asks for."""
+        """A library that ignores one pragma."""
 
         def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
             if sql == f"pragma {pragma}":
@@ -210,7 +213,7 @@ async def test_the_check_of_the_largest_file_that_is_read_whole_takes_less_than_
         await flush(store, *(prepare(f"g{number:06}", body=bytes(1000)) for number in range(start, start + 5_000)))
     await store.stop()
     raw = connection.open_writer(path)
-    wall, began = time.monotonic(), time.thread_time()  # what others on this machine take of it does not count
+    wall, began = time.monotonic(), time.thread_time()  # other processes' use of this machine does not count
 
     connection.check_damage(raw, path)
 

@@ -1,4 +1,7 @@
-"""Every statement is served by the index its file names, on a table of 50 000 rows and more."""
+"""Every statement is served by the index that its file names.
+
+The tables have 50 000 rows and more.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ from twophase.stores.sqlite.statements import RowsStatement
 TABLES = {"message", "history", "attempt", "node", "store_meta"}
 ROWS, A_BATCH = 50_000, 10_000
 WALL_S_MAX = 20
-"""Far more than a busy machine adds to a start, and less than an fsync for each of its rows takes."""
+"""Bound on a start: far more than a busy machine adds to it.
+
+It is less than an fsync for each of its rows takes.
+"""
 
 HOT = {
     statements.INSERT: {"history_gid", "message"},
@@ -168,7 +174,7 @@ async def test_a_start_over_100_000_live_rows_takes_less_than_three_seconds(tmp_
     await store.stop()
 
     again = SqliteStore(tmp_path / "store.db", clock=SetClock())
-    wall, began = time.monotonic(), time.process_time()  # what others on this machine take of it does not count
+    wall, began = time.monotonic(), time.process_time()  # other processes' use of this machine does not count
     await again.start()
     took, wall_took = time.process_time() - began, time.monotonic() - wall
     assert (await again.overview()).prepared == 100_000

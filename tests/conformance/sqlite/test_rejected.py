@@ -1,4 +1,7 @@
-"""Rows SQLite itself finds too big: refused one by one, in whatever kind of change they come."""
+"""Rows that SQLite itself finds too big.
+
+They are refused one by one, in every kind of change.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from twophase.stores.sqlite import SqliteStore, connection
 
 LIMIT = 20_000
 SLIGHTLY_LESS = bytes(LIMIT - 20)
-"""Passes the limit on a value, and fails that on a row: found in the middle of a statement, not when it is bound."""
+"""A body within the limit on a value, beyond that on a row.
+
+The fault is found in the middle of a statement, not when the value is bound.
+"""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Versions go forward, each whole or not at all."""
+"""Schema versions only rise, each step complete or not done."""
 
 from __future__ import annotations
 

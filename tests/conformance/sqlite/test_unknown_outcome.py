@@ -1,4 +1,7 @@
-"""A COMMIT that fails: the epoch is bumped, then the file is read, and nothing is guessed (correctness rule 20)."""
+"""A COMMIT that fails: the epoch is raised, then the file is read.
+
+Nothing is guessed (correctness rule 20).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from twophase.stores.sqlite.writer import Writer
 
 
 class Fault(enum.Enum):
-    """What becomes of the next statements of a connection."""
+    """The fault of a connection's next statements."""
 
     COMMIT_LOST = "commit raises and has not happened"
     COMMIT_DONE = "commit raises and has happened"
@@ -26,7 +29,7 @@ class Fault(enum.Enum):
 
 
 class Faulty(sqlite3.Connection):
-    """A real connection whose COMMIT fails as told; the one thing no real disk does on demand."""
+    """A real connection whose COMMIT fails on request, which no real disk does."""
 
     faults: ClassVar[list[Fault]] = []
 

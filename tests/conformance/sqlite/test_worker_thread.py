@@ -1,4 +1,4 @@
-"""The thread a connection lives in."""
+"""The thread of a connection."""
 
 from __future__ import annotations
 

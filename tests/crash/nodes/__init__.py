@@ -1,1 +1,4 @@
-"""Three real server processes on one real PostgreSQL, under load, while each of them fails in turn."""
+"""Three real server processes on one real PostgreSQL, under load.
+
+Each of them fails in turn.
+"""

@@ -1,6 +1,7 @@
-"""The independent checker for several nodes: the store's tables against the ledger, by plain SQL and no other code.
+"""The independent checker for several nodes.
 
-It shares the findings and the numbers of states with `tests.crash.checker`, and nothing with twophase.
+It compares the store's tables with the ledger, by plain SQL and no other code. It shares the findings and the numbers
+of states with `tests.crash.checker`, and nothing with twophase.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ _STATES = {Fate.COMMITTED: SUCCEEDED, Fate.ROLLED_BACK: FAILED}
 
 
 def check_nodes(dsn: str, ledger: Ledger) -> Findings:
-    """Assert every promise over a store that has come to rest.
+    """Assert every promise over a store at rest.
 
     Arguments:
         dsn: the store's database.
-        ledger: what producers decided, were told, and whom they heard of.
+        ledger: the producers' decisions, the answers to them, and the calls.
     """
     found = Findings()
-    # Before history: what ends in between stands in both, and is not taken for lost.
+    # Before history: a message that ends in between stands in both, and does not count as lost.
     unfinished = rows(dsn, "select gid, state, decided_by from message")
     ended = rows(dsn, "select gid, state, decided_by from history")
     history: dict[str, int] = {gid: state for gid, state, _ in ended}
-    # Behind history, and at once, as the load may still be running; a list of the items would be made one by one.
+    # After history, and in one step, as the load may still be running; a list of the items would be made one by one.
     records = ledger.records.copy()
     check_store(found, dsn)
     left = "select gid, state, parked, version, node, epoch, to_timestamp(due_ms / 1000.0)::text from message"
@@ -71,7 +72,10 @@ def check_nodes(dsn: str, ledger: Ledger) -> Findings:
 
 
 def _seen(known: dict[str, tuple[int, str]], records: dict[str, Record]) -> Iterator[tuple[str, Seen]]:
-    """What all sides say of each message that any of them knows; who never began and was never called knows none."""
+    """Yield every side's view of each known message.
+
+    A producer that never began and was never called knows none.
+    """
     for gid in known.keys() | {gid for gid, record in records.items() if record.verdict or record.done}:
         record = records.get(gid) or Record(0, plain=True)
         state, decided_by = known.get(gid, (None, ""))

@@ -1,4 +1,7 @@
-"""Three server processes on one PostgreSQL, each with a network of its own to it; and what an operator can see."""
+"""Three server processes on one PostgreSQL, and an operator's view of them.
+
+Each has a network of its own to the database.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ SETTINGS = {
     "TWOPHASE_RETRY_FIRST_MS": "100",
     "TWOPHASE_RETRY_CAP_MS": "500",
     "TWOPHASE_GRPC_PORT": "off",
-    # Behind its horizon an audit cannot tell what was lost from what was cleaned, and gids here tell no birth.
+    # Below its horizon an audit cannot tell a lost message from a cleaned one, and gids here carry no birth.
     "TWOPHASE_RETENTION_MS": "0",
 }
 _PAUSE = threading.Event()
@@ -45,7 +48,7 @@ def pause(seconds: float) -> None:
 
 
 class Node:
-    """One server process and its way to the database."""
+    """One server process and its network to the database."""
 
     def __init__(self, number: int, service: processes.Service, proxy: Proxy) -> None:
         self.number = number
@@ -57,7 +60,7 @@ class Node:
         return self.service.port
 
     def start(self) -> None:
-        """Start, again while the database is not there yet."""
+        """Start the process, again and again while the database is not there yet."""
         for _ in range(20):
             try:
                 self.service.start()
@@ -76,7 +79,7 @@ class Node:
         os.kill(self.service.pid, signal.SIGCONT)
 
     def metrics(self) -> dict[str, float]:
-        """Unlabelled metrics by name; empty when it does not answer."""
+        """Return unlabelled metrics by name; empty when it does not answer."""
         try:
             with urllib.request.urlopen(f"{self.service.url}/metrics", timeout=3) as answer:
                 text = answer.read().decode()
@@ -90,7 +93,10 @@ class Node:
         }
 
     def shown(self, timeout_s: float = 60.0) -> dict[str, float]:
-        """The metrics of a node that runs, however long it takes to answer after what it went through before."""
+        """Return the metrics of a running node, however long its answer takes.
+
+        It may be slow after what it went through before.
+        """
         deadline = time.monotonic() + timeout_s
         while not (found := self.metrics()):
             assert time.monotonic() < deadline, f"node {self.number} does not answer:\n{self.service.log_end()}"
@@ -98,7 +104,7 @@ class Node:
         return found
 
     def wait_until(self, metric: str, value: float, timeout_s: float = 60.0) -> bool:
-        """Whether a metric reaches a value in time."""
+        """Wait for a metric; return True when it reaches the value in time."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self.metrics().get(metric, -1.0) >= value:
@@ -124,12 +130,12 @@ class Cluster:
         processes.start_those_down([node.service for node in self.nodes])
 
     def place_of(self, node: Node) -> tuple[int, int]:
-        """(place, epoch) of a node that runs."""
+        """Return (slot, epoch) of a running node."""
         shown = node.shown()
         return int(shown["twophase_node"]), int(shown["twophase_node_epoch"])
 
     def wait_taken(self, place: tuple[int, int], timeout_s: float = 30.0) -> bool:
-        """Whether the tenure of a place is ended in time."""
+        """Wait until the epoch of a slot is ended; return True when it is in time."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self.ask("select epoch from node where id = %s", place[0])[0][0] != place[1]:
@@ -138,30 +144,33 @@ class Cluster:
         return False
 
     def ask(self, statement: str, *values: object) -> list[tuple[int, ...]]:
-        """Rows, from the database itself."""
+        """Return rows from the database itself."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             return connection.execute(statement.encode(), values).fetchall()
 
     def ask_text(self, statement: str) -> str:
-        """The one value of a question."""
+        """Return the one value of a query."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             row = connection.execute(statement.encode()).fetchone()
         assert row is not None, "there is an answer"
         return str(row[0])
 
     def unfinished(self) -> int:
-        """Messages that are not final."""
+        """Return the number of messages that are not final."""
         return self.ask("select count(*) from message")[0][0]
 
     def wait_left(self, timeout_s: float = 30.0) -> None:
-        """Return when PostgreSQL has ended what killed nodes had asked of it."""
+        """Return when PostgreSQL has ended the statements of killed nodes."""
         deadline = time.monotonic() + timeout_s
         while self.ask("select count(*) from pg_stat_activity where usename like 'node\\_%%'")[0][0]:
             assert time.monotonic() < deadline, "it ends"
             pause(0.05)
 
     def wait_rest(self, timeout_s: float) -> None:
-        """Return when nothing is unfinished, or when time is up: the checker then says so."""
+        """Return when nothing is unfinished, or when time is up.
+
+        The checker then reports what is left.
+        """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline and self.unfinished():
             pause(0.1)
@@ -169,7 +178,9 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(folder: Path, server: PostgresServer, planted: str | None = None) -> Iterator[Cluster]:
-    """A cluster on a fresh database with its witnesses; no node runs yet. Everything is killed at the end.
+    """Yield a cluster on a fresh database with its witnesses; no node runs yet.
+
+    Everything is killed at the end.
 
     Arguments:
         planted: a bug for every node (see `tests.crash.planted`).

@@ -1,4 +1,4 @@
-"""What goes wrong in a run: every kind of fault, on any node, one after the other, while load goes on."""
+"""The faults of a run: every kind, on any node, one after the other, under load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LEASE_S = LEASE_MS / 1000
 
 
 class Faults:
-    """Makes them, and notes what a node did wrong in one.
+    """The maker of faults; it notes a node's mistakes during one.
 
     Arguments:
         cluster: all nodes run, and are left so.
@@ -36,7 +36,10 @@ class Faults:
         ]
 
     def round(self, peace_s: float) -> None:
-        """One of each, in any order, with about so much peace after each."""
+        """Make one fault of each kind, in any order, with rest after each.
+
+        The rest is about `peace_s`.
+        """
         for fault in self._chance.sample(self._kinds, len(self._kinds)):
             fault()
             self.counts[fault.__name__] += 1
@@ -44,14 +47,14 @@ class Faults:
             pause(self._chance.uniform(0.5, 1.5) * peace_s)
 
     def kill_a_node(self) -> None:
-        """kill -9; it comes back soon, or when others have taken what it had."""
+        """Kill a node by kill -9; it starts again soon, or after others adopted its rows."""
         node = self._any()
         node.service.kill()
         pause(self._chance.choice((0.2, 2 * _LEASE_S)))
         node.start()
 
     def kill_two_nodes(self) -> None:
-        """kill -9 of two; the third serves alone."""
+        """Kill two nodes by kill -9; the third serves alone."""
         victims = self._chance.sample(self._cluster.nodes, 2)
         for node in victims:
             node.service.kill()
@@ -59,7 +62,10 @@ class Faults:
         self._cluster.start()
 
     def freeze_a_node(self) -> None:
-        """SIGSTOP until others have taken its place, then SIGCONT: it must notice, and take a new one."""
+        """Stop a node by SIGSTOP until others have adopted its rows, then continue it.
+
+        It must notice that, and join with a new epoch.
+        """
         node = self._any()
         place = self._cluster.place_of(node)
         before = node.shown()
@@ -70,7 +76,10 @@ class Faults:
         self._expect_rejoin(node, before, taken, "frozen")
 
     def partition_a_node(self) -> None:
-        """Its packets to the database get lost until others have taken its place, then arrive, late."""
+        """Drop a node's packets to the database until others have adopted its rows.
+
+        Then the packets arrive, late.
+        """
         node = self._any()
         place = self._cluster.place_of(node)
         before = node.shown()
@@ -80,13 +89,13 @@ class Faults:
         self._expect_rejoin(node, before, taken, "partitioned")
 
     def cut_connections(self) -> None:
-        """Every node's connections are reset, a few times: outcomes of flushes get lost."""
+        """Reset every node's connections, a few times: outcomes of flushes get lost."""
         for _ in range(10):
             self._any().proxy.cut()
             pause(self._chance.uniform(0.02, 0.3))
 
     def kill_the_database(self) -> None:
-        """kill -9 of PostgreSQL; it recovers by itself, and so do the nodes."""
+        """Kill PostgreSQL by kill -9; it recovers by itself, and so do the nodes."""
         self._cluster.server.crash()
         pause(self._chance.choice((0.1, 1.5 * _LEASE_S)))
         self._cluster.server.restart()

@@ -1,7 +1,8 @@
-"""What producers decided, what they were told, and whom the coordinator called: the truth a run is checked against.
+"""The ledger: the truth against which a run is checked.
 
-It stands in memory, in the one process of a run that nobody kills, and knows nothing of twophase. A producer's local
-transaction is a fate here: it begins unless a check-back came first, and is then committed or rolled back.
+It has the producers' decisions, the answers to them, and the coordinator's calls. It stands in memory, in the one
+process of a run that is never killed, and knows nothing of twophase. A producer's local transaction is a fate here: it
+begins unless a check-back came first, and is then committed or rolled back.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import Counter
 
 
 class Fate(enum.Enum):
-    """Of a local transaction."""
+    """The fate of a local transaction."""
 
     NOT_BEGUN = "not begun"
     BEGUN = "begun"
@@ -30,23 +31,23 @@ class Record:
     def __init__(self, branches: int, *, plain: bool) -> None:
         self.branches = branches
         self.plain = plain
-        """It has no local transaction: it is meant from the beginning."""
+        """It has no local transaction: it is decided from the beginning."""
         self.fate = Fate.COMMITTED if plain else Fate.NOT_BEGUN
         self.prepared = False
         """Its prepare was acknowledged."""
         self.settled = False
         """Its submit or abort was acknowledged."""
         self.calls = [0] * branches
-        """How often each branch was called and said that it is done."""
+        """Number of calls of each branch that were answered as done."""
 
     @property
     def verdict(self) -> str | None:
-        """What a producer's barrier says of its local transaction; None when there is no row."""
+        """Return the state of the producer's barrier row; None when there is no row."""
         return None if self.plain else _VERDICTS.get(self.fate)
 
     @property
     def done(self) -> list[str]:
-        """The branches that took effect."""
+        """Return the branches that took effect."""
         return [f"{branch:02}" for branch, calls in enumerate(self.calls, 1) if calls > 0]
 
     @property
@@ -55,21 +56,21 @@ class Record:
 
 
 class Ledger:
-    """All messages of a run, by gid. Used in one event loop."""
+    """All messages of a run, by gid, used in one event loop."""
 
     def __init__(self) -> None:
         self.records: dict[str, Record] = {}
         self.wrong: list[str] = []
-        """Promises broken in plain sight, as sentences."""
+        """Promises broken during the run, as sentences."""
         self.counts: Counter[str] = Counter()
 
     def open(self, gid: str, branches: int, *, plain: bool) -> Record:
-        """A new message."""
+        """Add a new message."""
         record = self.records[gid] = Record(branches, plain=plain)
         return record
 
     def begin(self, gid: str) -> bool:
-        """The local transaction begins; False when a check-back has barred it."""
+        """Begin the local transaction; return False when a check-back has barred it."""
         record = self.records[gid]
         if record.fate is not Fate.NOT_BEGUN:
             return False
@@ -77,13 +78,13 @@ class Ledger:
         return True
 
     def end(self, gid: str, fate: Fate) -> None:
-        """The local transaction ends."""
+        """End the local transaction."""
         record = self.records[gid]
         assert record.fate is Fate.BEGUN, "it began, and ends once"
         record.fate = fate
 
     def check(self, gid: str) -> int:
-        """A check-back: the status to answer. Who has not begun may not begin any more."""
+        """Answer a check-back by a status; a transaction that has not begun is barred."""
         self.counts["check-backs"] += 1
         record = self.records[gid]
         if record.fate is Fate.BEGUN:
@@ -93,7 +94,7 @@ class Ledger:
         return 200 if record.fate is Fate.COMMITTED else 409
 
     def called(self, gid: str, branch: int, *, refuses_first: int | None) -> int:
-        """A branch call: the status to answer.
+        """Answer a branch call by a status.
 
         Arguments:
             branch: from 0.

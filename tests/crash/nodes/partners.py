@@ -1,4 +1,7 @@
-"""Whom the coordinators call: the producers' check-back and the branches, both answered from the ledger."""
+"""The services that the coordinators call: check-back and branches.
+
+The ledger answers for both.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,14 @@ from tests.crash.nodes.ledger import Ledger
 from tests.servers.ports import KeptPort
 
 _REFUSES_FIRST = {0: 500, 1: 425}
-"""Of twenty messages, one finds its branch in trouble at first, and one finds it busy."""
+"""The first answers of some branches, by the message's number modulo twenty.
+
+One of twenty messages finds its branch in trouble at first, and one finds it busy.
+"""
 
 
 def number_of(gid: str) -> int:
-    """The number of a message, which decides how it fares."""
+    """Return the number of a message, which decides its fate."""
     return int(gid.rpartition("-")[2])
 
 
@@ -59,7 +65,7 @@ class _Connection(asyncio.Protocol):
 
 
 class Partners:
-    """One port for all of them."""
+    """One port for all services."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

@@ -1,7 +1,8 @@
-"""Producers of every kind, as many at a time as wanted: who commits, who rolls back, who dies, who is late.
+"""Producers of every kind: they commit, roll back, die, or are late.
 
-They speak the public wire through the round-robin, each request on whatever connection is free, so that the prepare
-and the submit of one message mostly reach different nodes. What was not answered is repeated with the same gid.
+Any number runs at a time. They speak the public wire through the round-robin, each request on any free connection, so
+that the prepare and the submit of one message mostly reach different nodes. A request without an answer is repeated
+with the same gid.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _REQUESTS_A_CONNECTION = 100
 
 
 class Kind(enum.Enum):
-    """How a producer behaves."""
+    """The behaviour of a producer."""
 
     COMMITS = "commits and submits"
     ROLLS_BACK = "rolls back and aborts"
@@ -50,7 +51,7 @@ _EARLY = {Kind.EARLY, Kind.EARLY_DIES}
 
 
 class _Unanswered(Exception):
-    """No answer: whether the request was heard is anybody's guess."""
+    """No answer: whether the request arrived is unknown."""
 
 
 class Wire:
@@ -62,7 +63,7 @@ class Wire:
         self._free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter, int]] = []
 
     async def ask(self, what: str, body: bytes) -> tuple[int, bytes]:
-        """Status and body of the answer.
+        """Return status and body of the answer.
 
         Raises:
             _Unanswered: none came.
@@ -91,7 +92,7 @@ class Wire:
         return int(answer.split(b" ", 2)[1]), text
 
     def close(self) -> None:
-        """Close what is free."""
+        """Close the free connections."""
         for _, writer, _ in self._free:
             writer.transport.abort()
         self._free.clear()
@@ -120,7 +121,7 @@ class Producers:
         self.enough = asyncio.Event()
 
     async def run(self, at_a_time: int) -> None:
-        """Send until there is enough; then bring to its end what was begun."""
+        """Send until there is enough; then complete what was begun."""
         async with asyncio.TaskGroup() as group:
             for _ in range(at_a_time):
                 group.create_task(self._work())
@@ -167,7 +168,10 @@ class Producers:
             ledger.counts["check-back submits acknowledged"] += record.settled and kind in _EARLY
 
     async def _insist(self, what: str, body: bytes, gid: str, tries: int = _TRIES_MAX) -> bool:
-        """Send until it is acknowledged, or patience ends; whether it was acknowledged."""
+        """Send until it is acknowledged or the tries are used up.
+
+        Returns True when it was acknowledged.
+        """
         counts = self._ledger.counts
         for _ in range(tries):
             with contextlib.suppress(_Unanswered):
@@ -176,7 +180,7 @@ class Producers:
                 if status == 200 or (what == "submit" and status == 409 and _state(text) == "succeed"):
                     return True
                 if what == "prepare" and status == 409:
-                    # The first try was heard, and its check-back has been answered since: never begin.
+                    # The first try was received, and its check-back has been answered since: never begin.
                     return False
                 if status != 503:
                     self._ledger.wrong.append(f"{gid}: {what} was answered {status}: {text.decode()[:200]}")

@@ -1,4 +1,7 @@
-"""A plain round-robin of TCP connections, as a load balancer without health checks: the next node, whoever it is."""
+"""A plain round-robin of TCP connections: a load balancer without health checks.
+
+It takes the next node, whatever its state.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import cast
 
 
 class _Half(asyncio.Protocol):
-    """One side of a connection; whatever arrives goes to the other."""
+    """One side of a connection; what arrives is sent to the other."""
 
     def __init__(self, halves: set[_Half]) -> None:
         self._halves = halves
@@ -46,7 +49,7 @@ class _Half(asyncio.Protocol):
 
 
 class RoundRobin:
-    """Listens on a port of its own.
+    """A round-robin that listens on a port of its own.
 
     Arguments:
         ports: of the nodes, on this machine. One that refuses is passed over.

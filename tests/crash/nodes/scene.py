@@ -1,4 +1,7 @@
-"""A run: load through the round-robin in a thread of its own, faults in this one, then rest, then the checker."""
+"""A run: load through the round-robin, and faults; then rest, and the checker.
+
+The load has a thread of its own.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ from tests.crash.nodes.witness import Follower
 AT_A_TIME = 32
 _REST_S = 60.0
 _PRODUCERS_END_S = 150.0
-"""A producer insists on its prepare and then on its submit, each request for as long as it waits for an answer."""
+"""Bound on the end of a producer.
+
+It insists on its prepare and then on its submit, each request for as long as it waits for an answer.
+"""
 
 
 class Load:
@@ -53,7 +59,7 @@ class Load:
 
     @property
     def messages(self) -> int:
-        """How many have been begun."""
+        """Return the number of messages begun."""
         return len(self.ledger.records)
 
     @property
@@ -61,16 +67,16 @@ class Load:
         return self._thread.is_alive()
 
     def enough(self) -> None:
-        """Begin no more messages, and return when the last producer has ended; partners answer until `stop`.
+        """Begin no more messages, and return when the last producer has ended.
 
-        A message that a producer sends later than its partners answer can never become final.
+        The partners answer until `stop`: a message that a producer sends later can never become final.
         """
         if self._producers is not None:
             self._tell(self._producers.enough.set)
             assert self._all_sent.wait(_PRODUCERS_END_S), "every producer comes to its end"
 
     def stop(self) -> None:
-        """End, when everything has come to rest."""
+        """End the load, when everything is at rest."""
         self.enough()
         self._tell(self._rest.set)
         self._thread.join(90)
@@ -112,7 +118,7 @@ class Load:
 
 @dataclass
 class Outcome:
-    """What a run came to."""
+    """The result of a run."""
 
     seed: int
     findings: Findings
@@ -128,7 +134,7 @@ class Outcome:
     ledger: Ledger
 
     def summary(self) -> str:
-        """A few lines for a person."""
+        """Return a few lines for a person."""
         faults = ", ".join(f"{count} × {name.replace('_', ' ')}" for name, count in sorted(self.faults.items()))
         counts = ", ".join(f"{count} {name}" for name, count in sorted(self.counts.items()))
         return (
@@ -141,7 +147,7 @@ class Outcome:
 
 @contextlib.contextmanager
 def under_load(cluster: Cluster, seed: int, at_a_time: int = AT_A_TIME) -> Iterator[Load]:
-    """All nodes run, and load with them, until the block ends."""
+    """Run all nodes, and load with them, until the block ends."""
     cluster.start()
     load = Load(cluster.ports, seed, at_a_time)
     load.start()
@@ -163,12 +169,14 @@ def run(
     peace_s: float = 0.6,
     progress: Callable[[int, int], None] = lambda messages, faults: None,
 ) -> Outcome:
-    """Send until so many messages have ended, through at least so many rounds of faults, and check every promise.
+    """Send until enough messages have ended, and check every promise.
+
+    At least `messages` end, and at least `rounds` of faults pass.
 
     Arguments:
         at_a_time: producers.
         peace_s: about how long nothing goes wrong after each fault.
-        progress: told how many messages have ended, and how many faults there were, after each fault.
+        progress: called after each fault with the number of ended messages and of faults.
     """
     seed = random.randrange(2**32) if seed is None else seed
     chance = random.Random(seed)

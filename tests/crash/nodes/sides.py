@@ -1,4 +1,7 @@
-"""The ledger of a run as databases, as producers and consumers would have left them, for the audit to read."""
+"""The ledger of a run as databases, for the audit to read.
+
+Producers and consumers would have left them so.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ _ROW = "insert into barrier (trans_type, gid, branch_id, op, barrier_id, reason)
 
 
 def written(folder: Path, dsn: str, ledger: Ledger) -> list[Location]:
-    """Write what the producers decided and which branches took effect; where an audit finds all sides.
+    """Write the producers' decisions and the branches' effects.
+
+    Returns the databases in which an audit finds all sides.
 
     Arguments:
         folder: for the two files.

@@ -1,9 +1,10 @@
-"""`make soak`: the scene of `test_nodes`, for as many messages as wanted, with a report for people.
+"""`make soak`: the scene of `test_nodes`, for any number of messages.
 
     python -m tests.crash.nodes.soak [--messages 500000] [--seed N] [--report docs/soak-report.md]
 
-Exit code 1 when a promise was broken; the report then says which, and the seed repeats the faults. The audit on Spark
-must come to the same, message by message; when it cannot be made, the report says so, and the exit code is 2.
+It writes a report for people. Exit code 1 when a promise was broken; the report then names it, and the seed repeats the
+faults. The audit on Spark must find the same, message by message; when it cannot be made, the report says so, and the
+exit code is 2.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ REPORT = Path("docs/soak-report.md")
 
 
 def main() -> int:
-    """Run, write the report, and say in one line how it went."""
+    """Run, write the report, and print the result in one line."""
     options = _options()
     console = Console()
     console.print(f"seed {options.seed}", highlight=False)
@@ -87,8 +88,9 @@ def _run(nodes: Cluster, messages: int, seed: int, console: Console) -> Outcome:
 
 
 def _audit(nodes: Cluster, outcome: Outcome, folder: Path, console: Console) -> tuple[str, bool]:
-    """What the audit came to, as words, and whether it could be made; where it differs from the checker, that is a
-    violation.
+    """Return the audit's result as words, and whether it could be made.
+
+    A difference from the checker is a violation.
     """
     console.print("auditing the same databases")
     began_s = time.monotonic()
@@ -107,7 +109,7 @@ def _audit(nodes: Cluster, outcome: Outcome, folder: Path, console: Console) -> 
 
 
 def report(outcome: Outcome, audited: str, database: str) -> str:
-    """The report as a page."""
+    """Return the report as a page."""
     violations = outcome.findings.violations
     rate = outcome.messages / outcome.seconds
     ends = (

@@ -1,4 +1,7 @@
-"""Everything that is known of a message that did not become final: for the person who must find out why."""
+"""The story of a message that did not become final.
+
+It holds everything that is known of the message, and is for the person who must find the cause.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,9 @@ from pg_stat_activity where usename like 'node\\_%%' and xact_start is not null
 
 
 def stories(cluster: Cluster, ledger: Ledger) -> list[str]:
-    """A text for each of the first unfinished messages, and one of the nodes; empty when all are final.
+    """Return a text for each of the first unfinished messages, and one of the nodes.
 
-    Asked while the nodes run: their metrics and logs are part of it.
+    It is empty when all are final. The nodes must run: their metrics and logs are part of it.
     """
     live = _rows(cluster, _LIVE, STORIES_MAX)
     if not live:

@@ -1,4 +1,4 @@
-"""The load of a run: how it ends."""
+"""The end of a run's load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_enough_returns_when_the_last_producer_has_ended_and_partners_still_answ
         enough = ending.submit(load.enough)
         with asked, pytest.raises(TimeoutError):
             enough.result(0.2)
-        node.close()  # nobody answers the producer any more: it gives up
+        node.close()  # the producer gets no answer any more: it gives up
         enough.result(20)
         assert load.alive, "partners answer"
         load.stop()

@@ -1,4 +1,7 @@
-"""Three nodes on one PostgreSQL behind a round-robin; nodes, network and database fail in turn, under load."""
+"""Three nodes on one PostgreSQL behind a round-robin.
+
+Nodes, network and database fail in turn, under load.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def test_no_fault_of_nodes_network_or_database_breaks_a_promise(
 
 
 REST_S = 30
-"""For everything to come to its end after the last outage."""
+"""Bound on the time from the last outage to the end of every message."""
 
 
 @pytest.mark.long

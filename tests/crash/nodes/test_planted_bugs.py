@@ -1,7 +1,7 @@
-"""The suite proves itself: with one line of the fencing broken, or durability given up, the checker says so.
+"""The suite proves itself: the checker reports a planted bug.
 
-The audit sees the databases at the end: of what the witness saw while it went on it knows nothing, of what is left it
-must say the same.
+One line of the fencing is broken, or durability is given up. The audit reads the databases at the end: it knows nothing
+of what the witness saw during the run, and must report the same of what is left.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def _found(findings: Findings, word: str) -> bool:
 
 
 def _assert_agree(nodes: Cluster, load: Load, folder: Path, shared_spark: SharedSpark) -> Findings:
-    """That the audit says of what is left what the checker says; the checker's findings. The nodes are stopped."""
+    """Assert that the audit reports of what is left what the checker reports.
+
+    Returns the checker's findings. The nodes are stopped.
+    """
     for node in nodes.nodes:
         node.service.kill()
     nodes.wait_left()

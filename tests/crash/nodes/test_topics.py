@@ -1,4 +1,7 @@
-"""Topics on three nodes: a change at one is used at all within the bound, and kill -9 leaves no half of a change."""
+"""Topics on three nodes.
+
+A change at one node is used at all within the bound, and kill -9 leaves no half of a change.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,11 @@ pytestmark = [pytest.mark.crash, pytest.mark.postgres, pytest.mark.timeout(240)]
 
 BOUND_S = CoordinatorSettings().topics_interval_ms / 1000
 BUSY_S = 1.5
-"""What a busy machine may add, most of the time."""
+"""Time that a busy machine may add, most of the time."""
 AT_MOST_S = BOUND_S + AGE_MS_MAX / 1000
-"""Whoever has not looked for so long refuses messages to topics."""
+"""Age of the last reading after which a node refuses messages to topics."""
 ASK_S, PAUSE_S = 0.05, 0.02
-"""What asking once takes a machine that is not busy, and how long is waited before asking again."""
+"""The time of one request on a free machine, and the pause before the next."""
 KILLS = 6
 TOPICS = 8
 SUBSCRIBERS = 50
@@ -48,11 +51,11 @@ class _Called(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class Subscriber:
-    """Somebody who is called, and remembers it."""
+    """A service that keeps the calls it receives."""
 
     def __init__(self) -> None:
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Called)
@@ -63,7 +66,7 @@ class Subscriber:
         self._thread.start()
 
     def wait_called(self, path: str, timeout_s: float = 20.0) -> str:
-        """The first call of a path."""
+        """Return the first call of a path."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             for call in list(self.calls):
@@ -93,7 +96,7 @@ def subscriber() -> Iterator[Subscriber]:
 
 
 def _ask(node: Node, path: str, body: object = None) -> tuple[int, Any]:
-    """Status and JSON; (0, None) when nobody answered: it may have happened."""
+    """Return status and JSON; (0, None) without an answer: it may have happened."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"content-type": "application/json"}
     request = urllib.request.Request(f"{node.service.url}{path}", data, headers)
@@ -118,14 +121,17 @@ def _submit(node: Node, gid: str, topic: str) -> int:
 
 
 class Took(NamedTuple):
-    """Seconds until something was so. `prompt_s`: without what asking, and waiting to ask, took beyond its due."""
+    """Seconds until something held.
+
+    `prompt_s`: without the excess time of requests, and of the pauses between them.
+    """
 
     whole_s: float
     prompt_s: float
 
 
 def _until(node: Node, topic: str, status: int) -> Took:
-    """Ask until a message to the topic is answered with `status` at a node."""
+    """Ask until a node answers `status` to a message to the topic."""
     began_s = asked_s = time.monotonic()
     prompt_s = 0.0
     for number in itertools.count():
@@ -142,9 +148,10 @@ def _until(node: Node, topic: str, status: int) -> Took:
 
 
 def test_what_one_node_changes_the_others_use_within_the_bound(nodes: Cluster, subscriber: Subscriber) -> None:
-    """Most of them in any case; nine in ten when what the machine was late does not count.
+    """Most changes are in time in any case; nine in ten without the machine's delays.
 
-    Never all: a look that was due may wait for a processor in a node or in the database, which nobody outside sees.
+    Never all: a reading that was due may wait for a processor in a node or in the database, which is not visible from
+    outside.
     """
     took: list[Took] = []
     for number, (first, *others) in enumerate(itertools.islice(itertools.permutations(nodes.nodes), 6)):

@@ -1,4 +1,7 @@
-"""Who watches while a run lasts: triggers in the database, and a reader that follows history as it grows."""
+"""The witnesses of a run: triggers in the database, and a reader of history.
+
+The reader follows history as it grows.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,15 @@ _PERIOD_S = 0.2
 
 
 def user_of(number: int) -> str:
-    """The database user of a node."""
+    """Return the database user of a node."""
     return f"node_{number}"
 
 
 def install(dsn: str, lease_ms: int, nodes: int, password: str) -> None:
-    """Put the triggers on a store whose schema is there and that nobody uses yet, and make the nodes' users."""
+    """Put the triggers on a store that is not used yet, and make the nodes' users.
+
+    The store's schema must exist.
+    """
     text = (Path(__file__).parent / "witness.sql").read_text().replace("{lease_ms}", str(lease_ms))
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(text.encode())
@@ -28,9 +34,10 @@ def install(dsn: str, lease_ms: int, nodes: int, password: str) -> None:
 
 
 class Follower:
-    """Reads history behind the last number seen of each node, over and over, as a streaming reader does.
+    """A reader of history after the last number of each node, again and again.
 
-    What it finds must go on exactly where it stopped: a gap means that numbers are not given in commit order.
+    It reads as a streaming reader does. New rows must continue exactly where it stopped: a gap means that numbers are
+    not given in commit order.
     """
 
     def __init__(self, dsn: str) -> None:

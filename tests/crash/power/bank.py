@@ -1,4 +1,7 @@
-"""A bank on a database server: one account, and a transaction whose power goes when its submit arrives."""
+"""A bank on a database server, whose power is lost when its submit arrives.
+
+It has one account.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from twophase import TwoPhase
 from twophase.barrier.installing import install
 
 _PATIENCE_S = 60.0
-"""For the answer to the submit: a server starts again meanwhile."""
+"""Timeout of the answer to the submit: a server starts again meanwhile."""
 
 
 class Server(Protocol):
     """A database server whose disk can lose its power."""
 
     def lose_power(self) -> None:
-        """Lose what was not synced; returns when the server answers again."""
+        """Lose what was not synced; return when the server answers again."""
 
 
 class Bank:
@@ -34,7 +37,10 @@ class Bank:
             connection.execute(text("insert into account values (100)"))
 
     def transfer(self, *before: str) -> None:
-        """Take 30 in a message's transaction; `before` comes first in the block. The power goes at the submit."""
+        """Take 30 in a message's transaction; `before` comes first in the block.
+
+        The power is lost at the submit.
+        """
         with RecordingCoordinator().running() as coordinator:
 
             def on_request(request: Request) -> None:
@@ -49,7 +55,7 @@ class Bank:
                     connection.execute(text(statement))
 
     def found(self) -> Sequence[int]:
-        """The balance, and how many rows the barrier has."""
+        """Return the balance, and the number of rows in the barrier."""
         self.engine.dispose()
         with self.engine.connect() as connection:
             row = connection.execute(text("select (select balance from account), count(*) from barrier")).one()

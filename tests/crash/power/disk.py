@@ -1,7 +1,8 @@
-"""A directory on a disk that can lose its power, and then holds what was synced and nothing else.
+"""A directory on a disk that can lose its power.
 
-`disk.c` is loaded into the processes that write there. Killed alone, a process loses nothing: the system still has what
-it wrote. Here that goes as well, so a test sees a commit that was acknowledged before it was synced.
+It then holds what was synced and nothing else. `disk.c` is loaded into the processes that write there. Killed alone, a
+process loses nothing: the system still has what it wrote. Here that is lost as well, so a test notices a commit that
+was acknowledged before it was synced.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _FLAGS = ("-shared", "-fPIC", "-O2", "-Wno-format-truncation")
 
 
 class Disk:
-    """Below one directory; what is there at first is durable.
+    """A disk below one directory; its first content is durable.
 
     Arguments:
         root: the directory, made before; without symbolic links in its path.
@@ -35,7 +36,7 @@ class Disk:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For the processes that write on this disk."""
+        """Return the environment of the processes that write on this disk."""
         return {
             "LD_PRELOAD": str(self._library),
             "POWER_ROOT": str(self.root),
@@ -43,7 +44,10 @@ class Disk:
         }
 
     def lose_power(self, kill: Callable[[], None]) -> None:
-        """Leave in the directory what was synced; `kill` ends, by SIGKILL, every process that writes there."""
+        """Leave in the directory what was synced.
+
+        `kill` ends, by SIGKILL, every process that writes there.
+        """
         with (self._shadow / "power").open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # nothing is synced from now on, and nothing is half synced
             kill()

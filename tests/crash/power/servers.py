@@ -13,7 +13,10 @@ from tests.servers.postgres import PostgresServer
 
 
 def _with_disk(directory: Path, disk: Disk, command: list[str], kind: str) -> list[str]:
-    """The command, started by a script that loads the disk: the guardian gives servers an environment of its own."""
+    """Return the command, started by a script that loads the disk.
+
+    The guardian gives servers an environment of its own.
+    """
     script = directory / kind
     settings = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in disk.environment.items())
     script.write_text(f'#!/bin/sh\n{settings}exec "$@"\n')
@@ -34,7 +37,10 @@ class PowerlessPostgres(PostgresServer):
         return _with_disk(directory, self.disk, super().command(directory, address), self.kind)
 
     def lose_power(self, kill: Callable[[], None] = lambda: None) -> None:
-        """Lose what was not synced; returns when the server answers again. `kill` ends who else is to end then."""
+        """Lose what was not synced; return when the server answers again.
+
+        `kill` ends the other processes that must end then.
+        """
 
         def end() -> None:
             kill()
@@ -63,12 +69,12 @@ class PowerlessMariadb(MariadbServer):
 
     def command(self, directory: Path, address: Address) -> list[str]:
         binary_log = ["--log-bin=binary", "--server-id=1", f"--sync-binlog={self._sync_binlog}"]
-        # What bypasses the C library's calls would bypass the disk.
+        # Code that bypasses the C library's calls would bypass the disk.
         plain = ["--innodb-use-native-aio=0", "--innodb-flush-method=fsync"]
         command = [*super().command(directory, address), *binary_log, *plain]
         return _with_disk(directory, self.disk, command, self.kind)
 
     def lose_power(self) -> None:
-        """Lose what was not synced; returns when the server answers again."""
+        """Lose what was not synced; return when the server answers again."""
         self.disk.lose_power(self.crash)
         self.restart()

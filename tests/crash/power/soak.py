@@ -1,7 +1,7 @@
-"""The power goes at any moment of a flush, over and over: `make soak PARTS=power`.
+"""Loss of power at any moment of a flush, over and over: `make soak PARTS=power`.
 
-A process writes to a store as fast as it can and says what was acknowledged. The power goes in the middle, and all that
-was said must be there. The store goes on with what is left, so a loss meets the traces of those before it.
+A process writes to a store as fast as it can and prints what was acknowledged. The power is lost in the middle, and
+everything printed must be there. The store continues with what is left, so a loss meets the traces of those before it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def open_store(place: str) -> Store:
 
 
 async def write(place: str, life: int) -> None:
-    """Insert some, finish those of the flush before, say what is durable, and again, until the power goes."""
+    """Insert some, finish those of the last flush, print what is durable, and repeat.
+
+    It ends with the power.
+    """
     store = open_store(place)
     await store.start()
     before: list[str] = []
@@ -55,7 +58,7 @@ async def missing(place: str, said: Iterable[str]) -> list[str]:
     """Return the acknowledged lines that the store does not hold."""
     if place.startswith("postgresql"):
         return await _missing(place, said)
-    with tempfile.TemporaryDirectory() as folder:  # the next life begins with what the power left, untouched
+    with tempfile.TemporaryDirectory() as folder:  # the next life begins with what the loss left, untouched
         copied = shutil.copytree(Path(place).parent, Path(folder) / "data")
         return await _missing(str(copied / Path(place).name), said)
 
@@ -80,7 +83,7 @@ def live(
     lose_power: Callable[[Callable[[], None]], None],
     environment: Mapping[str, str],
 ) -> list[str]:
-    """Write until the power goes after so many lines; return all that was said until then."""
+    """Write until the power is lost after `lines` lines; return the printed lines."""
     command = [sys.executable, "-m", "tests.crash.power.soak", "--writer", place, "--life", str(number)]
     with subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, **environment, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True
@@ -100,7 +103,7 @@ def lose_often(
     lose_power: Callable[[Callable[[], None]], None],
     environment: Mapping[str, str],
 ) -> list[str]:
-    """Return what was lost, of all lives together; empty when the store keeps its promise."""
+    """Return what was lost over all lives; empty when the store keeps its promise."""
     all_said: list[str] = []
     wrong: list[str] = []
     for number in range(losses):

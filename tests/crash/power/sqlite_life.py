@@ -1,7 +1,7 @@
-"""The victim of `test_sqlite`: writes to each database below a folder, says that all was acknowledged, and waits.
+"""The victim of `test_sqlite`: it writes to each database below a folder.
 
-`python -m tests.crash.power.sqlite_life FOLDER COORDINATOR`, with the disk of `disk.py` loaded. Connections stay open:
-the last one that closes would write what is missing.
+`python -m tests.crash.power.sqlite_life FOLDER COORDINATOR`, with the disk of `disk.py` loaded. It reports that all was
+acknowledged, and waits. Connections stay open: the last one that closes would write what is missing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ LIVES: dict[str, Callable[[Path, str, str], None]] = {
 
 
 def place(folder: Path, life: str, journal_mode: str) -> Path:
-    """Return the database of one life, in a directory of its own: any other's sync of it would count for this one."""
+    """Return the database of one life, in a directory of its own.
+
+    Another life's sync of the same directory would count for this one.
+    """
     return folder / f"{life}-{journal_mode}" / "bank.db"
 
 
@@ -81,7 +84,7 @@ async def _store(folder: Path) -> None:
 
 
 def main(folder: Path, coordinator: str) -> None:
-    """Live every life; whoever reads our output may then take the power."""
+    """Run every life; after the output the power may be lost."""
     for journal_mode in JOURNAL_MODES:
         for name, life in LIVES.items():
             life(place(folder, name, journal_mode), journal_mode, coordinator)

@@ -1,4 +1,4 @@
-"""The disk itself: what is there after a loss of power, and what is not."""
+"""The disk itself: the content after a loss of power."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_after_a_loss_of_power_there_is_what_was_synced_and_nothing_else(tmp_pat
         "from_before": "1",
         "synced": "1",
         "written_again": "1",
-        "only_written": "",  # the directory was synced, and it was not
+        "only_written": "",  # the directory was synced, and the file was not
         "removed": "1",
         "moved": "1",
         "moved_here": "1",

@@ -1,4 +1,7 @@
-"""An acknowledged commit of MariaDB with a binary log is on the disk, or the transaction is refused."""
+"""An acknowledged commit of MariaDB with a binary log is on the disk.
+
+Otherwise the transaction is refused.
+"""
 
 from __future__ import annotations
 

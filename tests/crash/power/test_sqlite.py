@@ -1,4 +1,7 @@
-"""An acknowledged commit of SQLite is on the disk, in each journal mode and in the coordinator's own store."""
+"""An acknowledged commit of SQLite is on the disk, in each journal mode.
+
+The coordinator's own store is tested, too.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ pytestmark = pytest.mark.crash
 
 @pytest.fixture(scope="module")
 def survived(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The rest of all databases when the power went after the last acknowledgement."""
+    """The files of all databases after a loss of power at the last acknowledgement."""
     folder = tmp_path_factory.mktemp("disk").resolve() / "data"
     (folder / "store").mkdir(parents=True)
     for journal_mode in JOURNAL_MODES:
