@@ -1,4 +1,7 @@
-"""What the Python banks have in common: a branch that refuses or waits as its payload says, and talking to a test."""
+"""The common part of the Python banks: a branch, and the lines for a test.
+
+The branch refuses or waits as its payload says.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ MEETS_WITHIN_S = 2.0
 
 
 class Refused(Exception):
-    """This call is refused."""
+    """A refusal of this call."""
 
 
 class Behaviour:
-    """Counts calls of each message; for several threads."""
+    """A count of the calls of each message, for several threads."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -26,7 +29,7 @@ class Behaviour:
         self._present: Counter[str] = Counter()
 
     def follow(self, gid: str, branch_id: str, payload: Payload) -> None:
-        """Refuse, wait for the others, or go on.
+        """Refuse, wait for the others, or continue.
 
         Raises:
             Refused: as the payload wants it.
@@ -46,11 +49,14 @@ class Behaviour:
 
 
 def say(line: msgspec.Struct) -> None:
-    """One line that the test reads."""
+    """Print one line that the test reads."""
     sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
     sys.stdout.flush()
 
 
 def end_with_the_test() -> None:
-    """Return when whoever started this process is gone: our standard input is a pipe from there."""
+    """Return when the process that started this one has ended.
+
+    Standard input is a pipe from there.
+    """
     sys.stdin.read()

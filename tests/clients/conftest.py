@@ -1,4 +1,7 @@
-"""The room's scene, made once a worker; whatever this machine lacks is told by name."""
+"""The scene of this package, made once a worker.
+
+A part that this machine lacks is reported by name.
+"""
 
 from __future__ import annotations
 

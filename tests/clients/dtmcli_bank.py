@@ -1,4 +1,6 @@
-"""The bank by Python's published dtmcli: its message, its barrier, its check-back; on MariaDB, all that it can do.
+"""The bank by Python's published dtmcli: its message, barrier and check-back.
+
+MariaDB is the only database that it can use.
 
 `python -m tests.clients.dtmcli_bank serve | transfer WISH`; the database is in `BANK_MYSQL_URL`.
 """
@@ -29,7 +31,7 @@ _INSERT = "insert into movement(gid, account, amount) values (%s, %s, %s)"
 
 @contextmanager
 def cursor() -> Iterator[Cursor]:
-    """A connection of its own; dtmcli commits it."""
+    """Open a connection of its own; dtmcli commits it."""
     at = urlsplit(os.environ["BANK_MYSQL_URL"])
     connection = pymysql.connect(
         host=at.hostname,
@@ -46,7 +48,7 @@ def cursor() -> Iterator[Cursor]:
 
 
 def transfer(wish: Wish) -> Told:
-    """One transfer, and how it ended."""
+    """Make one transfer, and return how it ended."""
     if not wish.gid:
         wish = msgspec.structs.replace(wish, gid=gen_gid(wish.server))
     message = Msg(wish.server, wish.gid)
@@ -69,7 +71,7 @@ def transfer(wish: Wish) -> Told:
 
 
 def _pay(own: Cursor, barrier: BranchBarrier, wish: Wish) -> None:
-    """The local transaction: it takes the money, and goes wrong where the wish says so."""
+    """Run the local transaction: it takes the money, and fails where the wish says so."""
     if wish.ending == "asked first":
         try:
             barrier.query_prepared(own)
@@ -110,7 +112,7 @@ def _sever(inside: Cursor) -> None:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """`/mysql/in` and `/mysql/check`."""
+    """The routes `/mysql/in` and `/mysql/check`."""
 
     protocol_version = "HTTP/1.1"
     behaviour = Behaviour()
@@ -130,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, work: Any) -> None:
         said = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
         barrier = BranchBarrier(said["trans_type"], said["gid"], said["branch_id"], said["op"])
-        # A check-back of twophase's own client is answered in a header too: status and body could be a proxy's.
+        # A check-back of twophase's own client is answered by a header too: status and body could be a proxy's.
         explicit = "barrier" in said
         try:
             with cursor() as own:
@@ -151,11 +153,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class's name
-        """Tests speak for themselves."""
+        """Log nothing."""
 
 
 def serve() -> None:
-    """Answer until the test is gone."""
+    """Answer until the test has ended."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -164,7 +166,7 @@ def serve() -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     if sys.argv[1] == "serve":
         serve()
     else:

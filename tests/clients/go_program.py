@@ -1,7 +1,7 @@
-"""Programs in Go, the bank above all: built once for a state of their sources, and kept in `.clients/` of the checkout.
+"""Programs in Go, the bank above all, built once for a state of their sources.
 
-The Go toolchain is the machine's, or the one in the virtual environment, which `scripts/setup` puts there where the
-machine has none. Where modules come from is the environment's affair.
+They are kept in `.clients/` of the checkout. The Go toolchain is the machine's, or the one in the virtual environment,
+which `scripts/setup` puts there where the machine has none. The environment decides the source of modules.
 
 `python -m tests.clients.go_program` builds ahead of the tests, as `scripts/test` does, so that none waits for it.
 """
@@ -27,14 +27,14 @@ _BUILD_SECONDS = 540
 
 
 class CannotBuild(Exception):
-    """A Go program cannot be had here; the text says why and what to do."""
+    """A Go program cannot be built here; the text names the cause and the remedy."""
 
 
 def toolchain() -> str:
-    """A Go compiler that is new enough.
+    """Return a Go compiler that is new enough.
 
     Raises:
-        CannotBuild: there is none.
+        CannotBuild: no compiler is found, or it is too old.
     """
     packaged = str(Path(sysconfig.get_path("purelib")) / "go" / "bin")
     for place in (os.environ.get("PATH", os.defpath), packaged, "/usr/local/go/bin"):
@@ -51,12 +51,12 @@ def _version(go: str) -> tuple[int, ...]:
 
 
 def _environment() -> dict[str, str]:
-    # No C compiler is asked for, no other toolchain downloaded; where modules come from is not our affair.
+    # No C compiler is needed, and no other toolchain is downloaded; the environment decides the source of modules.
     return {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
 def program() -> Path:
-    """The built program; builds it when its sources have changed since.
+    """Return the built program; build it when its sources have changed since.
 
     Raises:
         CannotBuild: no toolchain, no modules, or it does not compile.
@@ -65,7 +65,7 @@ def program() -> Path:
 
 
 def built(name: str, folder: Path, decisive: Sequence[Path], package: str, seconds_max: float = _BUILD_SECONDS) -> Path:
-    """A Go program of a module; built when one of the decisive files has changed since.
+    """Return a Go program of a module, built when a decisive file has changed since.
 
     Arguments:
         name: what it is called in `BUILT`.
@@ -114,7 +114,7 @@ def _build(go: str, folder: Path, package: str, wanted: Path, seconds_max: float
 
 
 def main() -> None:
-    """Build, and say what was done."""
+    """Build, and print what was done."""
     try:
         print(f"clients: the Go bank is built: {program().name}")
     except CannotBuild as error:

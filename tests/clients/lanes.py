@@ -1,4 +1,4 @@
-"""Which published clients are driven, in which protocols, over which databases, in which scenarios.
+"""The published clients that are driven: protocols, databases and scenarios.
 
 The tests take their parameters from here, and `docs/reference/dtm-clients.md` its tables (`make docs`), so the page
 claims what the tests do and nothing else.
@@ -35,11 +35,14 @@ SHARED: Final = (
     (Lane("sdk", "http", "mysql"), "dtmcli"),
     (Lane("dtmcli", "http", "mysql"), "sdk"),
 )
-"""A producer's lane, and whose service answers its check-backs and branches on the same barrier table."""
+"""A producer's combination, and the client whose service answers for it.
+
+That service answers its check-backs and branches on the same barrier table.
+"""
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """What is driven in `test_NAME`, for people, and in which lanes."""
+    """The title of `test_NAME` for people, and the combinations that it drives."""
 
     title: str
     lanes: tuple[Lane, ...] = LANES
@@ -67,20 +70,23 @@ SCENARIOS: Final = {
 
 
 def driven(test: Callable[..., Any]) -> Any:
-    """The test, once for each lane of its scenario."""
+    """Run the test once for each combination of its scenario."""
     lanes = SCENARIOS[test.__name__.removeprefix("test_")].lanes
     return pytest.mark.parametrize("lane", lanes, ids=[lane.name for lane in lanes])(test)
 
 
 def versions() -> list[tuple[str, str, str]]:
-    """Language, package and version of each client that is driven."""
+    """Return language, package and version of each client that is driven."""
     lines = (Path(__file__).parent / "go" / "go.mod").read_text().splitlines()
     go = next(line.split()[1] for line in lines if line.strip().startswith(_GO_MODULE))
     return [("Go", f"`{_GO_MODULE}`", go.removeprefix("v")), ("Python", "`dtmcli`", version("dtmcli"))]
 
 
 def scenarios_table() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Heads and rows: the databases in which each scenario was driven, a column for each client and protocol."""
+    """Return heads and rows: the databases of each scenario.
+
+    Each client and protocol has a column.
+    """
     ways = list(dict.fromkeys((lane.client, lane.protocol) for lane in LANES))
     heads = ("Scenario", *(f"{_CLIENTS[client]}, {_PROTOCOLS[protocol]}" for client, protocol in ways))
     rows = []
@@ -93,7 +99,7 @@ def scenarios_table() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 
 
 def shared_table() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Heads and rows: who was driven together on one barrier table."""
+    """Return heads and rows: the clients driven together on one barrier table."""
     pairs: dict[tuple[str, str, str], list[str]] = {}
     for lane, service in SHARED:
         pairs.setdefault((lane.client, service, lane.protocol), []).append(_STORES[lane.store])

@@ -1,4 +1,4 @@
-"""Where the banks keep their accounts, and what a test finds there: the sum of each account's movements for one gid."""
+"""The banks' accounts: the sum of each account's movements for one gid."""
 
 from __future__ import annotations
 
@@ -61,18 +61,24 @@ class Ledger(abc.ABC):
 
     @abc.abstractmethod
     def environment(self) -> dict[str, str]:
-        """What tells the programs where it is."""
+        """Return the environment that gives the programs its address."""
 
     def open(self, gid: str) -> None:  # noqa: B027 -- not abstract: most need nothing
-        """Make ready for a message; most need nothing."""
+        """Prepare for a message; most ledgers need nothing."""
 
     @abc.abstractmethod
     def moved(self, gid: str) -> dict[str, int]:
-        """What was moved on each account in the name of this message; accounts left alone are not named."""
+        """Return the movements on each account for this message.
+
+        Accounts without a movement are not named.
+        """
 
 
 class MariadbLedger(Ledger):
-    """MariaDB; its barrier table lies in a database of its own, as dtm's users have it."""
+    """MariaDB with its barrier table in a database of its own.
+
+    dtm's users have it so.
+    """
 
     def environment(self) -> dict[str, str]:
         at = self.database
@@ -80,7 +86,7 @@ class MariadbLedger(Ledger):
         return {"BANK_MYSQL": go, "BANK_MYSQL_URL": at.sqlalchemy_url("pymysql")}
 
     def make(self) -> None:
-        """Lay its tables; another worker of the run may have made the barrier's."""
+        """Create its tables; another worker of the run may have created the barrier's."""
         with self._cursor() as cursor:
             cursor.execute(f"create database if not exists {_SCHEMA}")
             cursor.execute("select get_lock('tests.clients', 60)")
@@ -106,7 +112,7 @@ class MariadbLedger(Ledger):
 
 
 class PostgresLedger(Ledger):
-    """PostgreSQL; its barrier table lies in a schema of its own."""
+    """PostgreSQL with its barrier table in a schema of its own."""
 
     def environment(self) -> dict[str, str]:
         return {
@@ -115,7 +121,7 @@ class PostgresLedger(Ledger):
         }
 
     def make(self) -> None:
-        """Lay its tables."""
+        """Create its tables."""
         with psycopg.connect(self.database.dsn, autocommit=True) as connection:
             connection.execute(f"create schema {_SCHEMA}")
             connection.execute(_DTM_TABLE_POSTGRES)
@@ -128,7 +134,10 @@ class PostgresLedger(Ledger):
 
 
 class RedisLedger(Ledger):
-    """Redis; an account is a number under `gid:account`, with money in it to begin with."""
+    """Redis; an account is a number under `gid:account`.
+
+    It has money in it to begin with.
+    """
 
     def environment(self) -> dict[str, str]:
         at = self.database

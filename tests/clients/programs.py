@@ -1,7 +1,7 @@
-"""Starting the banks: services that live as long as a block, producers that end or are killed where they hold.
+"""The start of the banks: services for a block, producers that end or are killed.
 
-What a program says to a test is one line of JSON on its standard output; whatever else its client's library prints
-there is passed over. Each holds the other end of a pipe of ours, so none outlives the tests.
+A program reports to a test by one line of JSON on its standard output; other output of its client's library is ignored.
+Each holds the other end of a pipe of the test's, so none outlives the tests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Program(msgspec.Struct, frozen=True):
-    """One client's bank, and the databases it is given."""
+    """One client's bank, with its databases."""
 
     name: str
     command: tuple[str, ...]
@@ -36,7 +36,7 @@ class Program(msgspec.Struct, frozen=True):
 
     @classmethod
     def python(cls, name: str, environment: Mapping[str, str]) -> Program:
-        """A bank in Python."""
+        """Return a bank in Python."""
         return cls(name, (sys.executable, "-m", PYTHON_BANKS[name]), environment)
 
     def start(self, *arguments: str, also: Mapping[str, str] | None = None) -> _Started:
@@ -56,7 +56,7 @@ class Program(msgspec.Struct, frozen=True):
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[Addresses]:
-        """It answers check-backs and branches for the block's time."""
+        """Run it, answering check-backs and branches, for the block's time."""
         started = self.start("serve")
         try:
             yield started.hear(Addresses)
@@ -64,7 +64,7 @@ class Program(msgspec.Struct, frozen=True):
             started.kill()
 
     def transfer(self, wish: Wish) -> Told:
-        """One transfer, to its end."""
+        """Make one transfer, to its end."""
         started = self.start("transfer", msgspec.json.encode(wish).decode())
         try:
             return started.hear(Told)
@@ -72,7 +72,7 @@ class Program(msgspec.Struct, frozen=True):
             started.kill()
 
     def kill_where_it_holds(self, wish: Wish) -> None:
-        """One transfer, whose process is killed (SIGKILL) where the wish lets it hold."""
+        """Kill (SIGKILL) the process of one transfer at the hold of its wish."""
         started = self.start("transfer", msgspec.json.encode(wish).decode())
         try:
             held = started.hear(Holds)
@@ -82,13 +82,16 @@ class Program(msgspec.Struct, frozen=True):
         assert code == -signal.SIGKILL
 
     def dies_at(self, failpoint: str, wish: Wish) -> None:
-        """One transfer by twophase's own client, which kills itself (SIGKILL) at one of its failpoints."""
+        """Make one transfer by twophase's own client, which kills itself at a failpoint.
+
+        It does so by SIGKILL.
+        """
         started = self.start("transfer", msgspec.json.encode(wish).decode(), also={"TWOPHASE_FAILPOINT": failpoint})
         assert started.end() == -signal.SIGKILL
 
 
 class _Started:
-    """A running program, and what it says."""
+    """A running program, and its output."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
@@ -101,10 +104,10 @@ class _Started:
         self._reader.start()
 
     def hear(self, kind: type[S]) -> S:
-        """The first line of this kind.
+        """Return the first line of this kind.
 
         Raises:
-            AssertionError: the program ended, or said nothing of the kind in time; with the end of its log.
+            AssertionError: no such line came in time, or the program ended; with the end of its log.
         """
         impatient = threading.Timer(PATIENCE_S, self._process.kill)
         impatient.start()
@@ -118,12 +121,12 @@ class _Started:
         raise AssertionError(f"{self._name} did not say {kind.__name__} (exit code {code}):\n{self._log()}")
 
     def kill(self) -> int:
-        """SIGKILL, and its exit code."""
+        """Kill it by SIGKILL, and return its exit code."""
         self._process.kill()
         return self.end()
 
     def end(self) -> int:
-        """Wait for its end; its exit code, negative for a signal."""
+        """Wait for its end, and return its exit code, negative for a signal."""
         code = self._process.wait(PATIENCE_S)
         self._reader.join()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):

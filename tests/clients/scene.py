@@ -1,7 +1,8 @@
-"""The scene of the room: a real `twophase server` process, the banks of all clients, and their ledgers.
+"""The scene of this package: a server, the clients' banks, and their ledgers.
 
-A *lane* is one client speaking one protocol with its barrier in one database. `Scene.wish` makes a transfer of a lane;
-check-backs and branches are answered by the same client's service, or by another's.
+The server is a real `twophase server` process. A `Lane` is one client speaking one protocol with its barrier in one
+database. `Scene.wish` makes a transfer by it; check-backs and branches are answered by the same client's service, or by
+another's.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ PATIENCE_S = 30.0
 MOVED = {PAYER: -AMOUNT, PAYEE: AMOUNT}
 NOTHING: dict[str, int] = {}
 KILLED_IS_ASKED_AFTER_S = 2
-"""When a killed producer's message is checked back: long enough for a slow machine to reach the commit before."""
-# Check-backs wait for those who are still alive; what failed is tried again soon.
+"""The time until the check-back of a killed producer's message.
+
+It is long enough for a slow machine to reach the commit before.
+"""
+# Check-backs leave time for producers that are still alive; a failed call is tried again soon.
 _SETTINGS = {
     "TWOPHASE_CHECK_BACK_FIRST_MS": "100",
     "TWOPHASE_CHECK_BACK_CAP_MS": "500",
@@ -52,7 +56,7 @@ class Lane(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """For test ids."""
+        """Return the name for test ids."""
         return f"{self.client}-{self.protocol}-{self.store}"
 
 
@@ -64,7 +68,7 @@ class Coordinator(msgspec.Struct, frozen=True):
     """Host and port."""
 
     def address(self, lane: Lane) -> str:
-        """What the lane's client is told to use as its server."""
+        """Return the server's address for the combination's client."""
         if lane.client == "sdk":
             return f"grpc://{self.grpc}" if lane.protocol == "grpc" else self.http
         if lane.protocol == "grpc":
@@ -72,7 +76,7 @@ class Coordinator(msgspec.Struct, frozen=True):
         return f"{self.http}/api/{'json-rpc' if lane.protocol == 'json-rpc' else 'dtmsvr'}"
 
     def get(self, path: str) -> tuple[int, Any]:
-        """Status and decoded body."""
+        """Return status and decoded body."""
         try:
             with urllib.request.urlopen(f"{self.http}{path}", timeout=20) as answer:
                 return answer.status, json.load(answer)
@@ -81,11 +85,11 @@ class Coordinator(msgspec.Struct, frozen=True):
                 return error.code, json.load(error)
 
     def subscribe(self, topic: str, url: str) -> int:
-        """Put a subscriber to a topic; the status of the answer."""
+        """Add a subscriber to a topic; return the status of the answer."""
         return self.get(f"/api/dtmsvr/subscribe?{urllib.parse.urlencode({'topic': topic, 'url': url})}")[0]
 
     def state(self, gid: str) -> str | None:
-        """What a query shows; None for an unknown gid."""
+        """Return the state that a query shows; None for an unknown gid."""
         _, found = self.get(f"/api/dtmsvr/query?gid={gid}")
         return None if found["transaction"] is None else str(found["transaction"]["status"])
 
@@ -99,7 +103,7 @@ class Coordinator(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def coordinating(folder: Path) -> Iterator[Coordinator]:
-    """A server process of its own, with its store in `folder`, for the block's time."""
+    """Run a server process with its store in `folder`, for the block's time."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TWOPHASE_")}
     command = [sys.executable, "-m", "twophase", "server", "--store", f"sqlite:///{folder / 'coordinator.db'}"]
     with (folder / "server.log").open("wb") as log:
@@ -123,7 +127,7 @@ def coordinating(folder: Path) -> Iterator[Coordinator]:
 
 
 class Scene:
-    """What a test drives."""
+    """The services and databases that a test drives."""
 
     def __init__(
         self,
@@ -132,7 +136,7 @@ class Scene:
         go_bank: Callable[[], str],
         stack: contextlib.ExitStack,
     ) -> None:
-        """Put it together; a program is found, and its service started, when one is needed.
+        """Put it together; programs are found and services started when they are needed.
 
         Arguments:
             go_bank: finds the bank in Go, or ends the test.
@@ -146,20 +150,23 @@ class Scene:
         self._numbers = itertools.count()
 
     def program(self, client: str) -> Program:
-        """One client's bank."""
+        """Return one client's bank."""
         environment = {name: value for ledger in self._ledgers.values() for name, value in ledger.environment().items()}
         if client in PYTHON_BANKS:
             return Program.python(client, environment)
         return Program(client, (self._go_bank(),), environment)
 
     def service(self, client: str) -> Addresses:
-        """Where its service is."""
+        """Return the addresses of its service."""
         if client not in self._services:
             self._services[client] = self._stack.enter_context(self.program(client).serving())
         return self._services[client]
 
     def address(self, lane: Lane, what: str, service: str | None = None) -> str:
-        """Where a service (the lane's own client's, if not another is named) answers `in` or `check`."""
+        """Return the address by which a service answers `in` or `check`.
+
+        It is the service of the combination's own client, if not another is named.
+        """
         found = self.service(service or lane.client)
         if lane.protocol == "grpc":
             scheme = "grpc://" if lane.client == "sdk" else ""
@@ -169,7 +176,10 @@ class Scene:
         return f"{found.http}/{lane.store}/{what}"
 
     def wish(self, lane: Lane, *payloads: Payload, service: str | None = None, topic: str = "", **others: Any) -> Wish:
-        """A transfer with one branch for each payload, one with the usual payload if none is given."""
+        """Return a transfer with one branch for each payload.
+
+        Without payloads it has one branch with the usual payload.
+        """
         action = "" if topic else self.address(lane, "in", service)
         wish = Wish(
             server=self.coordinator.address(lane),
@@ -184,11 +194,11 @@ class Scene:
         return wish
 
     def transfer(self, lane: Lane, wish: Wish) -> Told:
-        """Let the lane's client make it."""
+        """Let the combination's client make the transfer."""
         return self.program(lane.client).transfer(wish)
 
     def moved(self, wish: Wish) -> dict[str, int]:
-        """What it has moved by now."""
+        """Return the movements of a transfer so far."""
         return self._ledgers[wish.store].moved(wish.gid)
 
     def until(self, wish: Wish, state: str) -> None:

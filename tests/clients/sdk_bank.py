@@ -1,7 +1,9 @@
-"""The bank by twophase's own client and barrier, beside services that use dtm's: on their barrier table.
+"""The bank by twophase's own client and barrier.
 
-`python -m tests.clients.sdk_bank serve | transfer WISH`; databases are in `BANK_MYSQL_URL` and `BANK_POSTGRES_URL`,
-for SQLAlchemy.
+It uses the barrier table of services that use dtm's clients.
+
+`python -m tests.clients.sdk_bank serve | transfer WISH`; databases are in `BANK_MYSQL_URL` and `BANK_POSTGRES_URL`, for
+SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ _behaviour = Behaviour()
 
 
 def engines() -> dict[str, Engine]:
-    """By the names that stand in addresses."""
+    """Return the engines by their names in addresses."""
     found = {name: os.environ.get(f"BANK_{name.upper()}_URL") for name in ("mysql", "postgres")}
     return {name: create_engine(url) for name, url in found.items() if url}
 
 
 def transfer(wish: Wish) -> Told:
-    """One transfer, and how it ended."""
+    """Make one transfer, and return how it ended."""
     message = Message(
         wish.server,
         wish.gid,
@@ -78,7 +80,7 @@ def _take(connection: Any, gid: str, branch_id: str, payload: Payload) -> None:
 
 
 def application(databases: dict[str, Engine]) -> Flask:
-    """`/STORE/in` and `/STORE/check`."""
+    """Make the routes `/STORE/in` and `/STORE/check`."""
     app = Flask("bank")
     for name, engine in databases.items():
         check = over_http.check_blueprint(engine, f"/{name}/check", table=TABLE, require_identity=False)
@@ -96,7 +98,7 @@ def application(databases: dict[str, Engine]) -> Flask:
 
 
 class _Branch(grpc.GenericRpcHandler):
-    """`/STORE.Bank/In`."""
+    """The method `/STORE.Bank/In`."""
 
     def __init__(self, databases: dict[str, Engine]) -> None:
         self._methods = {f"/{name}.Bank/In": engine for name, engine in databases.items()}
@@ -119,7 +121,7 @@ class _Branch(grpc.GenericRpcHandler):
 
 
 def serve() -> None:
-    """Answer until the test is gone."""
+    """Answer until the test has ended."""
     databases = engines()
     web = make_server("127.0.0.1", 0, application(databases), threaded=True)
     threading.Thread(target=web.serve_forever, daemon=True).start()
@@ -137,7 +139,7 @@ def serve() -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     if sys.argv[1] == "serve":
         serve()
     else:

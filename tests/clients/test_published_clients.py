@@ -1,6 +1,7 @@
-"""dtm's published clients, unchanged, against a real server: what happens to the money, and what the producer hears.
+"""dtm's published clients, unchanged, against a real server.
 
-The scenarios are those of dtm's own tests of its clients (correctness rows 12 to 16 and 26 of dtm-wire §7).
+The tests check the money, and what the producer learns. The scenarios are those of dtm's own tests of its clients
+(correctness rows 12 to 16 and 26 of dtm-wire §7).
 """
 
 from __future__ import annotations
@@ -152,6 +153,9 @@ def test_unknown_topic_stops_the_business(scene: Scene, lane: Lane) -> None:
 
 
 def _by_http(lane: Lane, service: str) -> Lane:
-    """The lane itself; where a service does not speak JSON-RPC, which a message may mix with HTTP, the one by HTTP."""
+    """Return the combination itself, or the one by HTTP.
+
+    The latter is used where a service does not speak JSON-RPC, which a message may mix with HTTP.
+    """
     plain = lane.protocol == "json-rpc" and service == "sdk"
     return Lane(lane.client, "http", lane.store) if plain else lane

@@ -1,7 +1,8 @@
-"""Services of several clients on one barrier table: what one prepares, another answers for.
+"""Services of several clients on one barrier table.
 
-The table is dtm's, completed by `twophase barrier install`. A Go service answers check-backs and branches for a
-producer of twophase's SDK and the reverse, over HTTP and gRPC; Python's dtmcli takes part on MariaDB.
+A message that one prepares, another answers for. The table is dtm's, completed by `twophase barrier install`. A Go
+service answers check-backs and branches for a producer of twophase's SDK and the reverse, over HTTP and gRPC; Python's
+dtmcli takes part on MariaDB.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page of driven clients claims every scenario that is driven, and none that is not."""
+"""The page of driven clients claims every driven scenario, and no other."""
 
 from __future__ import annotations
 

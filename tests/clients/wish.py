@@ -1,7 +1,8 @@
-"""What the tests ask of a client's program, and what it answers; one vocabulary for the programs of all languages.
+"""The wishes of the tests to a client's program, and its answers.
 
-Every program is a bank: `serve` answers check-backs and branches, `transfer WISH` makes one transfer as a producer.
-`go/` speaks it in Go, `dtmcli_bank` and `sdk_bank` in Python.
+The vocabulary is one for the programs of all languages. Every program is a bank: `serve` answers check-backs and
+branches, `transfer WISH` makes one transfer as a producer. `go/` speaks it in Go, `dtmcli_bank` and `sdk_bank` in
+Python.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ TABLE = "dtm_barrier.barrier"
 
 
 class Payload(msgspec.Struct, frozen=True):
-    """What a branch is called with."""
+    """The payload of a branch's call."""
 
     amount: int = AMOUNT
     refusals: int = 0
-    """The branch refuses so many calls before it takes the money."""
+    """Number of calls that the branch refuses before it takes the money."""
     meet: int = 0
-    """The branch answers only when so many calls of this message are there at once."""
+    """Number of calls of this message that must be there before the branch answers.
+
+    They are there at the same time.
+    """
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -34,7 +38,7 @@ class Step(msgspec.Struct, frozen=True):
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """One transfer.
 
-    `ending` is how the producer goes on: "" as it should; "business error", "failure", "asked first", "commit fails",
+    `ending` is the producer's behaviour: "" as it should; "business error", "failure", "asked first", "commit fails",
     "error after commit"; "hold before commit" and "hold after commit" wait there to be killed.
     """
 
@@ -42,7 +46,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     store: str
     gid: str
-    """Empty: the server makes one."""
+    """The gid; when it is empty, the server makes one."""
     check: str
     steps: list[Step]
     amount: int = AMOUNT
@@ -55,20 +59,23 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """How a transfer ended for the producer; `error` is empty when it did not hear of one."""
+    """The end of a transfer for the producer; `error` is empty when it received none."""
 
     gid: str
     error: str = ""
 
 
 class Holds(msgspec.Struct, frozen=True):
-    """The producer waits where the wish says."""
+    """The note that the producer waits at the point of the wish."""
 
     holds: str
 
 
 class Addresses(msgspec.Struct, frozen=True):
-    """Where a started program is reached; `grpc` without a scheme, as dtm writes it, empty where it has none."""
+    """The addresses of a started program.
+
+    `grpc` is without a scheme, as dtm writes it, and empty where it has none.
+    """
 
     http: str
     grpc: str = ""

@@ -1,4 +1,6 @@
-"""A Django project around the page's `shop` app: one order, the check-back's question about it, its branch twice.
+"""A Django project around the page's `shop` app.
+
+It sends one order, the check-back's question about it, and its branch twice.
 
 python -m tests.docs.django_project DATABASE COORDINATOR        with the folder of `shop` on PYTHONPATH
 """
@@ -31,7 +33,7 @@ def _configure(database: str, coordinator: str) -> None:
 
 
 def _define_models() -> None:
-    """`shop.models`, on the tables that are there."""
+    """Define `shop.models`, on the tables that exist."""
     from django.db import models
 
     class Order(models.Model):

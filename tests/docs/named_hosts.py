@@ -1,7 +1,9 @@
-"""Runs a module with a name service of its own, so that documentation is executed exactly as it is printed.
+"""A runner of a module with a name service of its own.
 
-`NAMED_HOSTS='{"bank-b:80": 40123}' python -m tests.docs.named_hosts MODULE ARGUMENTS…`: who connects to host `bank-b`,
-port 80, reaches port 40123 of this machine. Each host gets a loopback address that nobody listens on, so a program
+So documentation is executed exactly as it is printed.
+
+`NAMED_HOSTS='{"bank-b:80": 40123}' python -m tests.docs.named_hosts MODULE ARGUMENTS…`: a connection to host `bank-b`,
+port 80, reaches port 40123 of this machine. Each host gets a loopback address on which no server listens, so a program
 that resolves first and connects to the address later is led there too. No fixed port is needed.
 """
 

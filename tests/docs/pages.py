@@ -15,34 +15,37 @@ _ANCHOR = re.compile(r'<a id="([\w.-]+)"></a>')
 
 
 def tracked_files() -> list[Path]:
-    """Every file of the repository as it would be committed; empty outside a git checkout."""
+    """Return every file of the repository as it would be committed.
+
+    The result is empty outside a git checkout.
+    """
     command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return [path for name in listing.stdout.split("\0") if name and (path := ROOT / name).is_file()]
 
 
 def pages() -> list[Path]:
-    """Every page written for people."""
+    """Return every page written for people."""
     return [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("packages/*/*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def links(page: Path) -> list[str]:
-    """Where a page's links lead, code blocks aside."""
+    """Return the targets of a page's links, code blocks aside."""
     return _LINK.findall(_FENCE.sub("", page.read_text()))
 
 
 def fences(text: str) -> list[str]:
-    """The code blocks of a page."""
+    """Return the code blocks of a page."""
     return _FENCE.findall(text)
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that a page's headings make, and those that it names."""
+    """Return the anchors that a page's headings make, and those that it names."""
     text = page.read_text()
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(text))
     return {heading.strip().replace(" ", "-") for heading in plain} | set(_ANCHOR.findall(text))
 
 
 def examples(page: Path) -> dict[str, str]:
-    """Named examples of a page, exactly as a reader copies them."""
+    """Return named examples of a page, exactly as a reader copies them."""
     return dict(_EXAMPLE.findall(page.read_text()))

@@ -1,4 +1,7 @@
-"""The pages on adding twophase to a service, exactly as a reader copies them: their routes do what the pages say."""
+"""The pages on adding twophase to a service, exactly as a reader copies them.
+
+Their routes do what the pages say.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +36,17 @@ _WISH = {"article": 7, "pieces": 2}
 
 
 class Wish(BaseModel):
-    """A model of the reader's."""
+    """A model of the reader's application."""
 
     article: int
     pieces: int
 
 
 class Shop:
-    """The database of a service that is producer and consumer in one, and the names that the pages suppose."""
+    """The database of a service that is producer and consumer in one.
+
+    It has the names that the pages suppose.
+    """
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -53,12 +59,12 @@ class Shop:
         install(self.engine)
 
     def query(self, sql: str) -> list[Any]:
-        """What stands there, seen from outside."""
+        """Return rows, read from outside."""
         with contextlib.closing(sqlite3.connect(self.file)) as connection:
             return connection.execute(sql).fetchall()
 
     def played(self, page: str, *names: str, **known: Any) -> dict[str, Any]:
-        """The names that a page's examples have made, in the order that they stand in."""
+        """Return the names that a page's examples have made, in the examples' order."""
         found = examples(ROOT / "docs" / "how-to" / page)
         space = {"engine": self.engine, **known}
         for name in names:
@@ -68,7 +74,7 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
-    """With ten pieces of article 7."""
+    """A shop with ten pieces of article 7."""
     shop = Shop(tmp_path / "shop.db")
     yield shop
     shop.engine.dispose()
@@ -76,7 +82,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 
 @pytest.fixture
 def coordinator() -> Iterator[RecordingCoordinator]:
-    """What the producers talk to."""
+    """The coordinator of the producers."""
     with RecordingCoordinator().running() as coordinator:
         yield coordinator
 
@@ -88,7 +94,7 @@ def test_every_example_of_these_pages_is_run(page: Path) -> None:
 
 @pytest.fixture
 def settings(shop: Shop, coordinator: RecordingCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment that the complete files read."""
+    """Set the environment that the complete files read."""
     monkeypatch.setenv("DATABASE", f"sqlite:///{shop.file}")
     monkeypatch.setenv("COORDINATOR", coordinator.url)
     monkeypatch.setenv("STOCK", "http://stock")
@@ -176,7 +182,7 @@ def test_grpc(shop: Shop) -> None:
 
 
 def _question(coordinator: RecordingCoordinator, gid: str) -> dict[str, str]:
-    """What the coordinator would ask, by the check address it was given."""
+    """Return the coordinator's question, by the check address of the prepare."""
     identity = coordinator.last("prepare")["query_prepared"].partition("barrier=")[2]
     return {"gid": gid, "trans_type": "msg", "branch_id": "00", "op": "msg", "barrier": identity}
 
@@ -189,7 +195,7 @@ def _expect_order(shop: Shop, coordinator: RecordingCoordinator, *, free: int) -
 
 
 def _protoc() -> dict[str, Any]:
-    """The messages that the page's services would bring, without protoc."""
+    """Return the messages that the page's services would bring, without protoc."""
     file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
     fields = {"OrderRequest": "item", "OrderReply": "gid", "ReserveRequest": "item"}
     for name, field in fields.items():
@@ -201,7 +207,7 @@ def _protoc() -> dict[str, Any]:
 
 
 def _add_orders(made: dict[str, Any]) -> Any:
-    """What protoc makes to register the servicer of `shop.Orders`."""
+    """Return protoc's function that registers the servicer of `shop.Orders`."""
 
     def add(servicer: Any, server: grpc.Server) -> None:
         server.add_generic_rpc_handlers((_service("shop.Orders", "Order", servicer.Order, made["OrderRequest"]),))

@@ -21,7 +21,10 @@ _MAKEFILE = (ROOT / "Makefile").read_text()
 
 
 def _commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """The leaves; told by shape, because typer has classes of click's in several places."""
+    """Yield the leaves of a group of commands.
+
+    A leaf is recognised by its shape, because typer has classes of click's in several modules.
+    """
     if not hasattr(group, "list_commands"):
         yield path, group
         return

@@ -58,7 +58,7 @@ def test_codes_named_in_prose_exist() -> None:
 
 
 def test_files_and_settings_named_in_prose_exist() -> None:
-    """Paths of tests in the pages on promises and on decisions."""
+    """Paths of tests in the pages on promises and on decisions must exist."""
     missing = [
         (page.name, path)
         for page in pages()
@@ -73,12 +73,12 @@ _FOREIGN = re.compile(r"[p]ypi\.org|[p]ythonhosted\.org|[r]egistry\.npm|[/]root/
 
 
 def test_no_registry_and_no_machine_is_named() -> None:
-    """Any package index, any machine: nothing in the repository may depend on ours."""
+    """Nothing in the repository may depend on one package index or one machine."""
     found = []
     for path in tracked_files():
         try:
             text = path.read_text()
-        except (UnicodeDecodeError, FileNotFoundError):  # no text; or gone since: others work in this folder, too
+        except (UnicodeDecodeError, FileNotFoundError):  # no text; or deleted since: others work in this folder, too
             continue
         found += [(str(path.relative_to(ROOT)), match[0]) for match in _FOREIGN.finditer(text)]
     assert found == []

@@ -1,4 +1,7 @@
-"""README's example, exactly as it stands there: a real coordinator, two real services, SQLite."""
+"""README's example, exactly as it stands there.
+
+A real coordinator, two real services and SQLite run it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ engine = create_engine({url!r})
 
 
 class Stage:
-    """The folder, the ports and the names of one performance. `ports`: by README's name, of what is ready."""
+    """The folder, the ports and the names of one run of the example.
+
+    `ports`: the ports of services that are ready, by README's names.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,7 +52,7 @@ class Stage:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of a process that knows everything that is ready by name."""
+        """Return the environment of a process that resolves all ready services by name."""
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(self.folder)]),
@@ -55,17 +61,17 @@ class Stage:
         }
 
     def database(self, name: str) -> str:
-        """The URL of a bank's database."""
+        """Return the URL of a bank's database."""
         return f"sqlite:///{self.folder / name}.db"
 
     def balance(self, name: str) -> int:
-        """What a bank's only account holds."""
+        """Return the balance of a bank's only account."""
         with contextlib.closing(sqlite3.connect(self.folder / f"{name}.db")) as connection:
             balance: int = connection.execute("select balance from account").fetchone()[0]
             return balance
 
     def open_bank(self, name: str, account: str, balance: int) -> None:
-        """Tables, one account, and the barrier."""
+        """Make tables, one account, and the barrier."""
         with contextlib.closing(sqlite3.connect(self.folder / f"{name}.db")) as connection, connection:
             connection.execute("create table account (id text primary key, balance integer not null)")
             connection.execute("insert into account values (?, ?)", (account, balance))
@@ -73,7 +79,10 @@ class Stage:
 
     @contextlib.contextmanager
     def running(self, place: str, *command: str) -> Iterator[None]:
-        """A process that prints its address when it is ready; from then on `place` leads there."""
+        """Run a process that prints its address when it is ready.
+
+        From then on the name `place` leads there.
+        """
         with (
             (self.folder / "log").open("ab") as log,
             subprocess.Popen(

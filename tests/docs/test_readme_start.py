@@ -1,4 +1,7 @@
-"""README's first message, exactly as it stands there: a database file, a coordinator, and no service yet."""
+"""README's first message, exactly as it stands there.
+
+It needs a database file and a coordinator, and no service yet.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page on testing one's own service, exactly as a reader copies it: its tests pass."""
+"""The page on testing a service, exactly as a reader copies it: its tests pass."""
 
 from __future__ import annotations
 

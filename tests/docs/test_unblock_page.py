@@ -1,4 +1,7 @@
-"""The explanation in docs/how-to/unblock-a-message.md is what the command prints for such a message."""
+"""The explanation in docs/how-to/unblock-a-message.md.
+
+The command prints the same for such a message.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What nobody should send, sent: to a real server process, and to the parsers behind it.
+"""Input that no client should send, to a real server process and to its parsers.
 
-`make test` plays a few examples of each target; `make fuzz` plays them for as long as it is told, and writes
+`make test` plays a few examples of each target; `make fuzz` plays them for the time that it is given, and writes
 docs/fuzz-report.md.
 """

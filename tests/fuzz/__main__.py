@@ -1,4 +1,7 @@
-"""`python -m tests.fuzz --seconds 600`: play every target in turn, and write what was found to docs/fuzz-report.md."""
+"""`python -m tests.fuzz --seconds 600`: play every target in turn.
+
+The findings are written to docs/fuzz-report.md.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,10 @@ def main() -> None:
 
 
 def _at_the_end(server: Fuzzed) -> Tally:
-    """Whether the server is well after everything, and what a failed round has left in its log."""
+    """Check the server after everything, and the rest of its log.
+
+    A failed round may have left faults there.
+    """
     tally = Tally("the server, at the end", cases=1)
     try:
         server.check()

@@ -1,4 +1,7 @@
-"""schemathesis on the document that the server publishes: every operation, with requests that fit and that do not."""
+"""schemathesis on the document that the server publishes.
+
+It tries every operation, with requests that fit and with others.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _CHECKS: Final = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-Case = Any  # schemathesis.Case, whose parameters are its own affair
+Case = Any  # schemathesis.Case, with parameters that only schemathesis knows
 _TIMEOUT_S: Final = 60.0
 _ADDRESSES: Final = frozenset({"action", "query_prepared", "url"})
 
@@ -39,11 +42,11 @@ class Api:
         self._branches = branches
 
     def targets(self) -> list[Target]:
-        """One for requests that fit the document, one for requests that do not."""
+        """Return one target for requests that fit the document, one for others."""
         schema = schemathesis.openapi.from_url(f"{self._server.url}{OPENAPI_PATH}")
         found: list[Any] = list(schema.get_all_operations())
         operations = [one.ok() for one in found]
-        # What takes nothing has nothing to be wrong: one case in ten is enough for all of them.
+        # An operation without input has no wrong input: one case in ten is enough for all of them.
         taking = [one for one in operations if one.body or one.query or one.path_parameters]
         plain = [one for one in operations if one not in taking]
         chosen = st.integers(0, 9).flatmap(lambda drawn: st.sampled_from(taking if drawn else plain))
@@ -59,7 +62,7 @@ class Api:
         ]
 
     def check(self, case: tuple[Case, int]) -> None:
-        """The answer is one the document names, and no 5xx that is ours."""
+        """Check that the document names the answer, and that it is no 5xx of twophase's."""
         one, dice = case
         _keep_home(one, dice, self._branches)
         response = one.call(base_url=self._server.url, timeout=_TIMEOUT_S)
@@ -68,7 +71,10 @@ class Api:
 
 
 def _keep_home(case: Case, dice: int, branches: Branches) -> None:
-    """Few gids and topics, so that requests meet; addresses on this machine only."""
+    """Replace gids and topics by few ones, so that requests meet.
+
+    Addresses are on this machine only.
+    """
     for part in (case.body, case.query, case.path_parameters):
         _rewrite(part, dice, branches)
 

@@ -1,7 +1,7 @@
-"""Branches and check-backs that answer anything: proper results, garbage, halves, far too much, nothing.
+"""Branches and check-backs that answer anything.
 
-So the coordinator's own HTTP client is fuzzed too, over real sockets. Nobody is kept waiting: what does not answer
-closes.
+They give proper results, garbage, halves, far too much, and nothing. So the coordinator's own HTTP client is fuzzed
+too, over real sockets. No call waits for long: a branch that does not answer closes the connection.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ ANSWERS: Final = (
 
 
 class Branches:
-    """Listens on a free port; the number in a request's path says which answer it gets."""
+    """A listener on a free port.
+
+    The number in a request's path selects its answer.
+    """
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)
@@ -44,11 +47,11 @@ class Branches:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def url(self, number: int) -> str:
-        """An address whose calls get one of `ANSWERS`."""
+        """Return an address whose calls get one of `ANSWERS`."""
         return f"http://127.0.0.1:{self.port}/{number % len(ANSWERS)}?method=f"
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()

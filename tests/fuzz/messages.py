@@ -1,6 +1,7 @@
-"""Requests as hypothesis strategies: nearly right ones, which get far, and wrong ones in every field.
+"""Requests as hypothesis strategies: nearly right ones, and wrong ones.
 
-Addresses that could be called lead to `Branches` on this machine, whatever was drawn: a fuzzer must not call others.
+The nearly right ones get far; the wrong ones are wrong in every field. Addresses that could be called lead to
+`Branches` on this machine, whatever was drawn: a fuzzer must not call others.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from twophase.grpc_wire.messages import Request
 from twophase.server.codecs.wire import WireRequest
 
 GIDS: Final = tuple(f"fuzz-{number}" for number in range(12))
-"""Few, so that requests meet."""
+"""A few gids, so that requests meet."""
 
 TOPICS: Final = ("fuzz", "fuzz/2")
 
@@ -53,7 +54,7 @@ _payloads = st.sampled_from(["{}", '{"a":1}', "", "[]", "FAILURE", "x" * 70_000]
 
 
 def addresses(url: Callable[[int], str]) -> st.SearchStrategy[str]:
-    """Addresses of branches; what cannot be called besides."""
+    """Draw addresses of branches, some of which cannot be called."""
     return st.integers(0, 40).map(url) | st.sampled_from(
         ["", "http://127.0.0.1:1/closed", "http://[::1]:1/", "ftp://127.0.0.1/", "grpc://127.0.0.1:1/a.B/C",
          "127.0.0.1:1/a.B/C", "http://127.0.0.1:99999/", "http://user:pw@127.0.0.1:1/", "topic://none",
@@ -64,7 +65,7 @@ def addresses(url: Callable[[int], str]) -> st.SearchStrategy[str]:
 
 @st.composite
 def sensible(draw: st.DrawFn, url: Callable[[int], str]) -> dict[str, Any]:
-    """A request that may well be taken."""
+    """Draw a request that may well be accepted."""
     steps = draw(st.integers(0, 3))
     request: dict[str, Any] = {
         "gid": draw(st.sampled_from(GIDS)),
@@ -93,7 +94,10 @@ def sensible(draw: st.DrawFn, url: Callable[[int], str]) -> dict[str, Any]:
 
 @st.composite
 def hostile(draw: st.DrawFn, url: Callable[[int], str]) -> dict[str, Any]:
-    """A sensible request with some fields replaced by anything, keys in another case, keys nobody knows."""
+    """Draw a sensible request with some fields replaced by anything.
+
+    Keys may be in another case, or unknown.
+    """
     request = draw(sensible(url))
     names = st.sampled_from(_FIELDS) | st.sampled_from([name.upper() for name in _FIELDS]) | texts
     request.update(draw(st.dictionaries(names, values, max_size=4)))
@@ -102,7 +106,10 @@ def hostile(draw: st.DrawFn, url: Callable[[int], str]) -> dict[str, Any]:
 
 @st.composite
 def many(draw: st.DrawFn, url: Callable[[int], str]) -> tuple[str, bytes, int | None]:
-    """A path that takes many at once, a body for it, and how many outcomes it has; None where nobody can say."""
+    """Draw a path that takes many messages at once, a body, and the outcomes' number.
+
+    The number may be undefined; then it is `None`.
+    """
     path, field = draw(st.sampled_from([(PREPARE_PATH, "messages"), (SUBMIT_PATH, "gids")]))
     right: st.SearchStrategy[Any] = sensible(url) if path == PREPARE_PATH else st.sampled_from(GIDS)
     wrong: st.SearchStrategy[Any] = hostile(url) if path == PREPARE_PATH else gids
@@ -125,19 +132,22 @@ _about_the_most = st.integers(MESSAGES_MAX - 1, MESSAGES_MAX + 1).map(lambda cou
 
 @st.composite
 def topic_requests(draw: st.DrawFn, url: Callable[[int], str]) -> bytes:
-    """A `DtmTopicRequest`: three texts."""
+    """Draw a `DtmTopicRequest`: three texts."""
     texts_of = [draw(st.sampled_from(TOPICS) | texts), draw(addresses(url)), draw(texts)]
     encoded = [text.encode("utf-8", "surrogatepass")[:127] for text in texts_of]
     return b"".join(bytes([number << 3 | 2, len(one)]) + one for number, one in enumerate(encoded, 1))
 
 
 def as_json(value: object) -> bytes:
-    """JSON as other languages write it: also NaN, and lone surrogates by their escapes."""
+    """Return JSON as other languages write it.
+
+    It may have NaN, and lone surrogates by their escapes.
+    """
     return json.dumps(value).encode()
 
 
 def bodies(url: Callable[[int], str]) -> st.SearchStrategy[bytes]:
-    """Bodies of requests: JSON of all kinds, JSON cut or flipped, any bytes."""
+    """Draw bodies of requests: JSON of all kinds, JSON cut or flipped, any bytes."""
     whole = st.one_of(sensible(url), hostile(url), values).map(as_json)
     deep = st.integers(1, 3_000).map(lambda depth: b'{"steps":' + b"[" * depth)
     return st.one_of(whole, whole, damaged(whole), st.binary(max_size=200), deep)
@@ -145,7 +155,7 @@ def bodies(url: Callable[[int], str]) -> st.SearchStrategy[bytes]:
 
 @st.composite
 def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
-    """Bytes with some flipped, cut off, or doubled."""
+    """Draw bytes with some flipped, cut off, or doubled."""
     raw = bytearray(draw(whole))
     for _ in range(draw(st.integers(1, 3))):
         if raw:
@@ -156,7 +166,7 @@ def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
 
 @st.composite
 def grpc_requests(draw: st.DrawFn, url: Callable[[int], str]) -> Request:
-    """A `DtmRequest`; its steps are JSON text, right or wrong."""
+    """Draw a `DtmRequest`; its steps are JSON text, right or wrong."""
     steps = [{"action": draw(addresses(url))} for _ in range(draw(st.integers(0, 3)))]
     text = draw(st.sampled_from([json.dumps(steps), json.dumps(steps), "", "null", "[", '[{"ACTION":"x"}]', "{}"]))
     small = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 2)

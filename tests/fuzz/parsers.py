@@ -1,4 +1,7 @@
-"""The parsers by themselves: what they raise is theirs, and pieces read as the whole does."""
+"""The parsers alone: their errors are their own.
+
+Pieces are read as the whole is.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _responses = st.sampled_from(_RESPONSES)
 
 
 def parser_targets() -> list[Target]:
-    """Those that need no server."""
+    """Return the targets that need no server."""
     cuts = st.lists(st.integers(0, 400), max_size=8)
     whole = st.one_of(_responses, messages.damaged(_responses), st.binary(max_size=300))
     grpc = st.one_of(
@@ -56,7 +59,7 @@ def _nowhere(number: int) -> str:
 
 
 def _read(pieces: list[bytes]) -> tuple[Any, ...]:
-    """What a reader makes of these reads, the end of the stream after them."""
+    """Return a reader's result for these reads, with the end of the stream after them."""
     reader = ResponseReader(body_bytes_max=_ROOM, header_bytes_max=_ROOM)
     reader.begin()
     response: HttpResponse | None = None
@@ -87,7 +90,7 @@ def _decoder() -> Decoder:
 
 
 def _taken(message: Message) -> None:
-    """What is taken is stored, and read again as the same."""
+    """Check that an accepted message is stored, and read again as the same."""
     assert decode(encode(message)) == message
 
 

@@ -1,4 +1,4 @@
-"""A target, and how it is played: some examples in a test, or many for as long as there is time."""
+"""A target, and its play: some examples in a test, or many for a given time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TEXT_MAX: Final = 3_000
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What is fuzzed: `check` fails on a case that is answered wrongly."""
+    """A target: `check` fails on a case that is answered wrongly."""
 
     name: str
     cases: st.SearchStrategy[Any]
@@ -29,7 +29,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct):
-    """What came of it."""
+    """The results of a play."""
 
     name: str
     cases: int = 0
@@ -41,7 +41,10 @@ class Tally(msgspec.Struct):
 def play(
     target: Target, examples: int, *, tally: Tally | None = None, seed: int | None = None, shrink: bool = True
 ) -> Tally:
-    """So many examples, counted in `tally`; raises what the first wrong one, made as small as it gets, raises."""
+    """Play `examples` cases, counted in `tally`.
+
+    Raises the error of the first wrong one, made as small as possible.
+    """
     counts = tally or Tally(target.name)
 
     def counted(case: Any) -> None:
@@ -65,7 +68,10 @@ def play(
 def play_for(
     targets: Sequence[Target], seconds: float, after_each: Callable[[], None], tell: Callable[[str], None]
 ) -> list[Tally]:
-    """All targets in turn until the time is up; a failure is kept, and the play goes on."""
+    """Play all targets in turn until the time is up.
+
+    A failure is kept, and the play continues.
+    """
     tallies = [Tally(target.name) for target in targets]
     ends_s = time.monotonic() + seconds
     while time.monotonic() < ends_s:

@@ -17,7 +17,10 @@ from typing import Final
 from benchmarks.servers.processes import memory_bytes
 
 MEMORY_BYTES_MAX: Final = 400 * 1024 * 1024
-"""What the server may hold after any number of cases; it begins at about 60 MB."""
+"""The bound on the server's memory after any number of cases.
+
+The server begins at about 60 MB.
+"""
 
 _START_S: Final = 180.0
 _STOP_S: Final = 30.0
@@ -39,7 +42,7 @@ class Fuzzed:
 
     @property
     def url(self) -> str:
-        """Of the HTTP port."""
+        """Return the URL of the HTTP port."""
         return f"http://127.0.0.1:{self.http_port}"
 
     def until_ready(self) -> None:
@@ -53,16 +56,17 @@ class Fuzzed:
         )
 
     def faults(self) -> list[str]:
-        """What the log says of faults since the last look: errors, and anything with a trace.
+        """Return the faults in the log since the last look.
 
-        A contrary decision is none: some cases do send an abort after a submit.
+        Faults are errors, and anything with a trace. A contrary decision does not count: some cases do send an abort
+        after a submit.
         """
         lines = self._log.read_text(errors="replace").splitlines()
         fresh, self._read = lines[self._read :], len(lines)
         return [line[:4000] for line in fresh if "Traceback" in line or _is_fault(line)]
 
     def check(self) -> None:
-        """It lives, answers, has logged no fault, and has not grown beyond its bound."""
+        """Check that it lives, answers, has logged no fault, and is within its bound."""
         assert self.process.poll() is None, f"the server ended with {self.process.returncode}: {self.faults()}"
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=60)
         try:
@@ -77,7 +81,7 @@ class Fuzzed:
         assert held < MEMORY_BYTES_MAX, f"{held:,} bytes are held"
 
     def memory_bytes(self) -> int:
-        """What it holds now."""
+        """Return its memory now."""
         return memory_bytes(self.process.pid)
 
 
@@ -91,7 +95,10 @@ def _is_fault(line: str) -> bool:
 
 @contextlib.contextmanager
 def fuzzed() -> Iterator[Fuzzed]:
-    """A server on free ports with its store in a directory of its own; ended at the end."""
+    """Run a server on free ports, with its store in a directory of its own.
+
+    It is stopped at the end.
+    """
     with tempfile.TemporaryDirectory(prefix="twophase-fuzz-") as name:
         folder = Path(name)
         log = folder / "log"

@@ -1,6 +1,6 @@
-"""Which answers are right whatever was sent: never a 5xx that is ours.
+"""The answers that are right whatever was sent: never a 5xx of twophase's.
 
-dtm says some refusals by a 500, and its clients look for that. These, and no others, are allowed, each by the code
+dtm answers some refusals by a 500, and its clients look for that. These, and no others, are allowed, each by the code
 that stands beside it; a fault of the server would have none of them.
 """
 
@@ -18,14 +18,14 @@ ALLOWED_500: Final[Mapping[str, str]] = {
     "TP-2004": "`abort`, `forceStop`, `resetNextCronTime` of no message: dtm's `no TransGlobal with gid`",
     "TP-2006": "`wait_result`, and a branch failed: dtm's `wait result not return success`",
 }
-"""By the code in the body."""
+"""The refusals by 500 that are allowed, by the code in the body."""
 
 ALLOWED_JSON_RPC: Final = frozenset({-32700, -32600, -32601, -32603, -32901})
 _TEXTS_OF_1000: Final = ("no gid specified", "convert to int error")
 
 
 def require_ours(status: int, body: bytes, sent: str) -> None:
-    """Fails on a 5xx that is not one of dtm's refusals in our words."""
+    """Fail on a 5xx that is not one of dtm's refusals in twophase's words."""
     if status < 500:
         return
     try:

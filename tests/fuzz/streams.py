@@ -1,4 +1,7 @@
-"""Streams of bytes that look like HTTP: several requests on one connection, framed well or badly, cut anywhere."""
+"""Streams of bytes that look like HTTP.
+
+Several requests stand on one connection, framed well or badly, cut anywhere.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _BODIES: Final = (
 
 @st.composite
 def requests(draw: st.DrawFn) -> bytes:
-    """One request, more or less."""
+    """Draw one request, more or less."""
     body = draw(st.sampled_from(_BODIES) | st.binary(max_size=60))
     lines = [
         b" ".join([draw(st.sampled_from(_METHODS)), draw(st.sampled_from(_PATHS)), draw(st.sampled_from(_VERSIONS))])
@@ -51,7 +54,7 @@ def requests(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def chunked(draw: st.DrawFn, body: bytes) -> bytes:
-    """A body in chunks, with extensions and trailers, now and then wrong."""
+    """Draw a body in chunks, with extensions and trailers, now and then wrong."""
     edges = sorted({0, len(body), *draw(st.lists(st.integers(0, len(body)), max_size=3))})
     pieces = []
     for start, end in itertools.pairwise(edges):
@@ -64,7 +67,7 @@ def chunked(draw: st.DrawFn, body: bytes) -> bytes:
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[bytes]:
-    """Up to four requests one after the other, whole or damaged, in pieces."""
+    """Draw up to four requests one after the other, whole or damaged, in pieces."""
     one = requests()
     stream = b"".join(draw(st.lists(one | damaged(one) | st.binary(max_size=80), min_size=1, max_size=4)))
     cuts = draw(st.lists(st.integers(0, len(stream)), max_size=6))

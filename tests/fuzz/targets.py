@@ -15,7 +15,7 @@ from tests.fuzz.wires import Wires
 
 @contextlib.contextmanager
 def all_targets() -> Iterator[tuple[Fuzzed, list[Target]]]:
-    """A running server, and everything that is fuzzed."""
+    """Yield a running server, and everything that is fuzzed."""
     with contextlib.ExitStack() as running:
         server = running.enter_context(fuzzed())
         branches = running.enter_context(contextlib.closing(Branches()))

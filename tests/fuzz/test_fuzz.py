@@ -38,7 +38,7 @@ def stage() -> Iterator[tuple[Fuzzed, dict[str, Target]]]:
 def test_nothing_that_is_sent_is_answered_wrongly(stage: tuple[Fuzzed, dict[str, Target]], name: str) -> None:
     server, targets = stage
 
-    # The same ones in every run; `make fuzz` looks for others.
+    # The same examples in every run; `make fuzz` looks for others.
     assert play(targets[name], _EXAMPLES, seed=_NAMES.index(name)).cases > 0
     server.check()
 

@@ -1,4 +1,7 @@
-"""The wires of a running server: HTTP as bytes, JSON, many at once, JSON-RPC, gRPC, and bytes on the gRPC port."""
+"""The wires of a running server.
+
+They are HTTP as bytes, JSON, many messages at once, JSON-RPC, gRPC, and bytes on the gRPC port.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from twophase.grpc_server.status import framed
 from twophase.grpc_wire.messages import SERVICE, encode_request
 
 _ANSWER_S: Final = 60.0
-"""Long, because it may run at the lowest priority beside others."""
+"""The timeout of an answer, long because it may run at low priority beside others."""
 _REST_S: Final = 10.0
 _METHODS: Final = (
     "Prepare", "Submit", "Abort", "NewGid", "Subscribe", "Unsubscribe", "DeleteTopic", "RegisterBranch",
@@ -54,12 +57,12 @@ class Wires:
         self._grpc = grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", [("grpc.enable_retries", 0)])
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         self._http.close()
         self._grpc.close()
 
     def targets(self) -> list[Target]:
-        """What is fuzzed over them."""
+        """Return the targets that use these clients."""
         url = self._branches.url
         request = messages.grpc_requests(url).map(encode_request)
         topic = messages.topic_requests(url)
@@ -95,11 +98,11 @@ class Wires:
         return st.one_of(call, call, messages.damaged(call), messages.bodies(url))
 
     def http_bytes(self, pieces: list[bytes]) -> None:
-        """Whatever is sent, what comes back is HTTP, and then an end."""
+        """Check that the answer to any bytes is HTTP, and then an end."""
         raw = b""
         with socket.create_connection(("127.0.0.1", self._server.http_port), timeout=_ANSWER_S) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with contextlib.suppress(OSError):  # refused in the middle, the server has closed
+            with contextlib.suppress(OSError):  # the server has refused in the middle, and closed
                 for piece in pieces:
                     connection.sendall(piece)
                 connection.shutdown(socket.SHUT_WR)
@@ -110,7 +113,7 @@ class Wires:
             rules.require_ours(status, body, repr(pieces)[:2000])
 
     def json(self, case: tuple[str, bytes]) -> None:
-        """A body for whoever reads JSON: one answer, which says what became of it."""
+        """Check a body for a route that reads JSON: one answer names its outcome."""
         path, body = case
         status, said = self._post(path, body)
         rules.require_ours(status, said, repr(case)[:2000])
@@ -124,7 +127,10 @@ class Wires:
         assert status == 200 or (result["message"] and result["code"])
 
     def many(self, case: tuple[str, bytes, int | None]) -> None:
-        """Many at once: an outcome for each, or one refusal of all; what nobody can mean is no fault."""
+        """Check many at once: an outcome for each, or one refusal of all.
+
+        A body without meaning is no fault.
+        """
         path, body, count = case
         status, said = self._post(path, body)
         sent = repr(case)[:2000]
@@ -140,7 +146,10 @@ class Wires:
             assert bool(one.get("code")) == bool(one.get("message")), f"{one}, to {sent}"
 
     def json_rpc(self, body: bytes) -> None:
-        """Always 200 but for what cannot be parsed; codes that are documented, and no fault."""
+        """Check that the answer is 200, except to a body that cannot be parsed.
+
+        Its codes are documented, and there is no fault.
+        """
         status, said = self._post("/api/json-rpc", body)
         assert status in {200, 400, 413}, f"{status} {said[:300]!r}, to {body[:2000]!r}"
         reply: dict[str, Any] = json.loads(said)
@@ -150,9 +159,9 @@ class Wires:
             assert error.get("data", {}).get("code") != rules.FAULT, f"{error}, to {body[:2000]!r}"
 
     def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """On a connection that is kept; answered by one response."""
+        """Post on a connection that is kept; one response answers."""
         if time.monotonic() - self._used_s > _REST_S:
-            self._http.close()  # the server lets go of those that rest; the next request connects again
+            self._http.close()  # the server closes those that rest; the next request connects again
         self._used_s = time.monotonic()
         try:
             self._http.request("POST", path, body, {"content-type": "application/json"})
@@ -163,7 +172,7 @@ class Wires:
             raise
 
     def grpc(self, case: tuple[str, bytes]) -> None:
-        """Bytes for a method: a status of the documented ones, and no fault."""
+        """Check bytes for a method: the status is a documented one, and no fault."""
         method, raw = case
         call: Any = self._grpc.unary_unary(f"/{SERVICE}/{method}")
         try:
@@ -180,7 +189,7 @@ class Wires:
             assert code not in {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE}, where
 
     def grpc_bytes(self, raw: bytes) -> None:
-        """No HTTP/2, or hardly: the port answers others."""
+        """Check that bytes that are hardly HTTP/2 leave the port able to answer others."""
         with (
             contextlib.suppress(OSError),
             socket.create_connection(("127.0.0.1", self._server.grpc_port), timeout=1.0) as connection,
@@ -194,7 +203,7 @@ class Wires:
 
 
 def _frames(request: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
-    """One frame: of any kind, or one that a call is made of."""
+    """Draw one frame: of any kind, or one of which a call is made."""
     streams = st.sampled_from([0, 1, 1, 1, 3, 5, 2])
     flags = st.sampled_from([0, frames.END_STREAM, frames.END_HEADERS, 5, frames.PADDED, 0x2D, 0xFF])
     block = st.just(_CALL) | st.binary(max_size=30).map(lambda more: _CALL + more)
@@ -206,7 +215,10 @@ def _frames(request: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
 
 
 def _responses(raw: bytes) -> Iterator[tuple[int, bytes]]:
-    """The responses in a stream, each with its body; fails on anything that is not HTTP."""
+    """Yield the responses in a stream, each with its body.
+
+    Fails on anything that is not HTTP.
+    """
     found: list[tuple[int, bytes]] = []
     body = bytearray()
 

@@ -40,7 +40,7 @@ def transact(world: Moment, attempt: int, transaction: Transaction) -> Moment:
 
 
 class Producers:
-    """Every step of every attempt, of the check-back route and of the business database."""
+    """Every step of the attempts, the check-back route and the business database."""
 
     def __init__(self, rules: Rules, size: Size, post: Post) -> None:
         self._rules = rules

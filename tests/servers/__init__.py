@@ -1,1 +1,4 @@
-"""Real database servers for tests: started on free private ports, in a temporary directory, stopped after the run."""
+"""Real database servers for tests.
+
+They start on free private ports, in a temporary directory, and stop after the run.
+"""

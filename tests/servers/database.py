@@ -1,4 +1,4 @@
-"""Where a test's database is reached; plain values that travel between processes."""
+"""The addresses of a test's databases: plain values that travel between processes."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ class Database(msgspec.Struct, frozen=True):
 
     @property
     def host(self) -> str:
-        """Address of the server's machine: this one."""
+        """Return the address of the server's machine: this one."""
         return self.address.host
 
     @property
     def port(self) -> int:
-        """TCP port."""
+        """Return the TCP port."""
         return self.address.port
 
     @property
     def user(self) -> str:
-        """A user who may do everything."""
+        """Return a user with every right."""
         return self.address.user
 
     @property
     def password(self) -> str:
-        """That user's password."""
+        """Return that user's password."""
         return self.address.password
 
     def sqlalchemy_url(self, driver: str) -> str:
-        """The URL for SQLAlchemy.
+        """Return the URL for SQLAlchemy.
 
         Arguments:
             driver: `psycopg` or `asyncpg` for PostgreSQL; `pymysql` or `asyncmy` for MariaDB.
@@ -59,6 +59,6 @@ class Database(msgspec.Struct, frozen=True):
 
     @property
     def dsn(self) -> str:
-        """The URL without a driver, as psycopg and asyncpg take it."""
+        """Return the URL without a driver, as psycopg and asyncpg take it."""
         dialect = "postgresql" if self.address.kind == "postgresql" else "mysql"
         return f"{dialect}://{self.user}:{self.password}@{self.host}:{self.port}/{self.name}"

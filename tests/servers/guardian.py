@@ -1,4 +1,6 @@
-"""The process between a test run and a database server: whatever happens to the run, the server ends with it.
+"""The process between a test run and a database server.
+
+Whatever happens to the run, the server ends with it.
 
 `python guardian.py WATCHED_PID DIRECTORY USER COMMAND…` starts COMMAND in the background, as USER when that is not
 empty, prints the guardian's pid and returns. The guardian stops the server at once and removes DIRECTORY when it
@@ -30,7 +32,7 @@ _STOP_SECONDS = 10
 
 
 class _Watched:
-    """A process that is not our child, whose end we must notice."""
+    """A process that is not the guardian's child, whose end it must notice."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -78,7 +80,7 @@ class _Server:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended without being told."""
+        """Return True when it has ended without a request."""
         return self._process is not None and self._process.poll() is not None and not self._down_on_purpose
 
     def start(self) -> None:
@@ -103,10 +105,10 @@ class _Server:
         self._down_on_purpose = False
 
     def crash(self) -> None:
-        """End every process of it at once, as when the machine loses its power."""
+        """End all its processes at once, as when the machine loses its power."""
         self._down_on_purpose = True
         assert self._process is not None
-        # Stopped, it makes no child that nobody would wait for: the next start would find that one alive.
+        # A stopped process makes no further child, which would be left over: the next start would find it alive.
         self._process.send_signal(signal.SIGSTOP)
         _until_stopped(self._process.pid)
         children = _children(self._process.pid)
@@ -118,12 +120,15 @@ class _Server:
         _until_gone(children)
 
     def shut_down(self) -> None:
-        """End it as its operator would: every client is told. (PostgreSQL: SIGINT is the fast shutdown.)"""
+        """Shut it down as its operator would, with a note to every client.
+
+        (PostgreSQL: SIGINT is the fast shutdown.)
+        """
         self._down_on_purpose = True
         self._end(signal.SIGINT if "postgres" in self._command[0] else signal.SIGTERM)
 
     def stop(self) -> None:
-        """End it fast and for good; its data is thrown away."""
+        """End it fast and for good; its data is deleted."""
         # SIGQUIT: PostgreSQL's immediate shutdown. MariaDB does not need a clean end either.
         self._end(signal.SIGQUIT if "postgres" in self._command[0] else signal.SIGKILL)
 
@@ -150,7 +155,10 @@ def _children(pid: int) -> list[int]:
 
 
 def _until_gone(pids: list[int]) -> None:
-    """Wait for killed processes: while one still holds the shared memory, PostgreSQL does not start again."""
+    """Wait for killed processes.
+
+    While one still holds the shared memory, PostgreSQL does not start again.
+    """
     deadline = time.monotonic() + _STOP_SECONDS
     while time.monotonic() < deadline and any(_runs(pid) for pid in pids):
         time.sleep(0.01)
@@ -161,7 +169,7 @@ def _runs(pid: int) -> bool:
 
 
 def _state(pid: int) -> str:
-    """As the kernel writes it; empty when there is no such process."""
+    """Return the state as the kernel writes it; empty when there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -185,12 +193,12 @@ def _guard(watched_pid: int, directory: Path, user: str, command: list[str]) -> 
     server.stop()
     shutil.rmtree(directory, ignore_errors=True)
     if watched.ended(wait_ms=0):
-        # Nobody is left to read the logs: the last guardian of the run takes everything away.
+        # No reader of the logs is left: the last guardian of the run removes everything.
         shutil.rmtree(directory.parent, ignore_errors=True)
 
 
 def _detach() -> None:
-    os.setsid()  # a Ctrl-C at the terminal is meant for the run, which then ends; we notice that
+    os.setsid()  # a Ctrl-C at the terminal is meant for the run, which then ends; the guardian notices that
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)

@@ -1,4 +1,7 @@
-"""A private MariaDB, durable at every commit: the barrier's MySQL dialect is tested against it."""
+"""A private MariaDB, durable at every commit.
+
+The barrier's MySQL dialect is tested against it.
+"""
 
 from __future__ import annotations
 
@@ -75,11 +78,11 @@ class MariadbServer(DatabaseServer):
         return self.database(name)
 
     def drop_database(self, name: str) -> None:
-        # An open transaction on one of its tables would hold the statement up for a day: end those first.
+        # An open transaction on one of its tables would delay the statement for a day: end those first.
         with self._connect(self.address) as connection, connection.cursor() as cursor:
             cursor.execute("select id from information_schema.processlist where db = %s", (name,))
             for (thread,) in cursor.fetchall():
-                with contextlib.suppress(pymysql.OperationalError):  # it has gone meanwhile
+                with contextlib.suppress(pymysql.OperationalError):  # it has ended meanwhile
                     cursor.execute(f"kill {int(thread)}")
         self._run(f"drop database if exists `{name}`")
 
@@ -102,10 +105,10 @@ class MariadbServer(DatabaseServer):
 
 
 def lock_waits(query: Callable[[str], list[Any]]) -> int:
-    """How many sessions of one database wait for a row's lock now.
+    """Return the number of sessions of one database that wait for a row's lock now.
 
-    The tables of `information_schema` that tell it are renewed only when nobody has read them for 0.1 s: two workers
-    that look in turn would see the past for ever. The monitor's text is always new.
+    The tables of `information_schema` that show it are renewed only after 0.1 s without a reader: two workers that read
+    in turn would see the past for ever. The monitor's text is always new.
 
     Arguments:
         query: the rows of a statement, as a session of that database sees them.

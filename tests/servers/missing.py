@@ -1,7 +1,7 @@
-"""What could not be tested, said loudly.
+"""A report of the parts that could not be tested.
 
-A test that needs a part this machine does not have calls `not_tested`. The run then ends with a section that
-names the part, the reason and the number of tests; with `TESTS_REQUIRE=all` a missing part fails them.
+A test that needs a part that this machine does not have calls `not_tested`. The run then ends with a section that names
+the part, the reason and the number of tests; with `TESTS_REQUIRE=all` a missing part fails them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PREFIX = "NOT TESTED: "
 
 
 def everything_required() -> bool:
-    """Whether a missing part fails the run."""
+    """Return True when a missing part fails the run."""
     return os.environ.get(REQUIRE_VARIABLE) == "all"
 
 
@@ -38,7 +38,9 @@ def not_tested(part: str, reason: str) -> NoReturn:
 
 
 def not_to_be_had(part: str, reason: str) -> NoReturn:
-    """End the present test: its part is to be had nowhere, so that requiring everything cannot bring it.
+    """End the present test: its part is available nowhere.
+
+    So requiring everything cannot bring it.
 
     Raises:
         Skipped: always; reported in the section of what was not tested.

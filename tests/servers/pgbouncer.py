@@ -1,4 +1,7 @@
-"""A private PgBouncer in transaction mode before a test's PostgreSQL: the real program, as operators run it."""
+"""A private PgBouncer in transaction mode before a test's PostgreSQL.
+
+It is the real program, as operators run it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from tests.servers.server import DatabaseServer, ServerUnavailable
 
 
 class PgBouncer(DatabaseServer):
-    """Pools the databases of one PostgreSQL; clients use its own user, port and password."""
+    """A pool of one PostgreSQL's databases.
+
+    Clients use its own user, port and password.
+    """
 
     kind = "pgbouncer"
     part = "PgBouncer"
@@ -87,5 +93,5 @@ class PgBouncer(DatabaseServer):
         self._behind.drop_database(name)
 
     def database(self, name: str) -> Database:
-        """The database `name` of the server behind, reached through the pool."""
+        """Return the database `name` of the server behind, reached through the pool."""
         return Database(msgspec.structs.replace(self.address, kind=self._behind.kind), name)

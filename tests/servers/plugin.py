@@ -1,7 +1,8 @@
-"""The fixtures: one server of each kind a run, shared by all workers; a fresh database for each test.
+"""The fixtures: one server of each kind a run, and a fresh database for each test.
 
-The first worker that needs a server starts it under a file lock and leaves its address in the run's directory; the
-others attach. The controlling process stops the servers at the end; if it is killed, their guardians do.
+All workers share a server. The first worker that needs one starts it under a file lock and leaves its address in the
+run's directory; the others attach. The controlling process stops the servers at the end; if it is killed, their
+guardians do.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ from tests.servers.server import DatabaseServer, ServerUnavailable, short_tempor
 AnyServer = TypeVar("AnyServer", bound=DatabaseServer)
 _RUN = pytest.StashKey["_Run"]()
 RUN_VARIABLE = "TWOPHASE_TEST_RUN"
-"""The environment variable by which processes that a test starts find the run's servers: the run's directory."""
+"""The environment variable with the run's directory.
+
+By it the processes that a test starts find the run's servers.
+"""
 
 
 class _Run(msgspec.Struct, frozen=True):
-    """What all processes of one test run agree on."""
+    """The values on which all processes of one test run agree."""
 
     directory: str
     controller_pid: int
@@ -54,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell an xdist worker."""
+    """Pass the run's directory to an xdist worker."""
     node.workerinput["twophase_run"] = msgspec.json.encode(node.config.stash[_RUN]).decode()
 
 
@@ -70,7 +74,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _shared(server: DatabaseServer, run: _Run) -> DatabaseServer:
-    """The run's server of this kind: started by whoever comes first."""
+    """Return the run's server of this kind; the first process starts it."""
     directory = Path(run.directory)
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     address, failure = directory / f"{server.kind}.address", directory / f"{server.kind}.unavailable"
@@ -118,7 +122,10 @@ def redis_server(request: pytest.FixtureRequest) -> RedisServer:
 
 @contextlib.contextmanager
 def running(server: AnyServer) -> Iterator[AnyServer]:
-    """A server of a test's own for the block's time; said loudly when this machine has none."""
+    """Run a server of a test's own for the block's time.
+
+    When this machine has none, the summary names it.
+    """
     try:
         server.start()
     except ServerUnavailable as error:
@@ -143,7 +150,7 @@ def postgres_database(postgres_server: PostgresServer) -> Iterator[Database]:
 
 @pytest.fixture
 def redis_database(redis_server: RedisServer) -> Iterator[Database]:
-    """A beginning of keys that nobody else uses, in the run's Redis."""
+    """A prefix of keys in the run's Redis, used by this test alone."""
     yield from _fresh(redis_server)
 
 

@@ -1,8 +1,9 @@
-"""Ports that stay a test's own, also while nobody listens there.
+"""Ports that stay a test's own, also while no server listens there.
 
 A port that is free now may be another's a moment later: the other worker's tests make listeners all the time. So it is
-bound here, without listening: the kernel then gives it to nobody who asks for any port, and whoever connects is
-refused. The server it is kept for may listen there all the same, and again after its end, as servers set SO_REUSEADDR.
+bound here, without listening: the kernel then gives it to no process that asks for any port, and connections to it are
+refused. The server for which it is kept may listen there all the same, and again after its end, as servers set
+SO_REUSEADDR.
 """
 
 from __future__ import annotations
@@ -35,5 +36,5 @@ def _nobodys() -> KeptPort:
 
 
 def nobodys_port() -> int:
-    """Where nobody listens as long as this process lives."""
+    """Return a port where no server listens as long as this process lives."""
     return _nobodys().number

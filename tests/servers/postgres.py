@@ -1,6 +1,7 @@
-"""A private PostgreSQL, with fsync on: the crash rules of the barrier are tested against it.
+"""A private PostgreSQL, with fsync on.
 
-A test that needs another one than the run's starts its own, with settings or a certificate of its choice:
+The crash rules of the barrier are tested against it. A test that needs another one than the run's starts its own, with
+settings or a certificate of its choice:
 
     with running(PostgresServer(settings={"max_connections": "12"})) as server: ...
 """
@@ -21,13 +22,19 @@ from tests.servers.database import Address, Database
 from tests.servers.server import DatabaseServer, ServerUnavailable
 
 PROGRAMS_VARIABLE = "TWOPHASE_TEST_POSTGRES"
-"""The folder of PostgreSQL's programs, to test another version than this machine's newest."""
+"""The variable with the folder of PostgreSQL's programs.
+
+It selects another version than this machine's newest.
+"""
 CERTIFIED = "certified"
 """A role that logs in by a client certificate; a test makes it."""
 
 
 class PostgresServer(DatabaseServer):
-    """PostgreSQL from the programs that a variable names, or the newest in PATH or where Debian keeps them."""
+    """PostgreSQL from the programs that a variable names.
+
+    Without the variable it is the newest in PATH or in Debian's folders.
+    """
 
     kind = "postgresql"
     part = "PostgreSQL"

@@ -1,16 +1,18 @@
-"""A bad network on demand: a TCP proxy on this machine that passes, holds, delays, refuses or cuts what goes through.
+"""A bad network on demand: a TCP proxy on this machine.
+
+It passes, holds, delays, refuses or cuts what goes through.
 
     with Proxy(database.host, database.port) as proxy:
         ...                     # connect to 127.0.0.1:proxy.port
         proxy.partition()       # silence: nothing gets through, nothing is closed, not even a close
         proxy.heal()            # what was held arrives late, as TCP would send it again
-        proxy.cut()             # every connection is reset; new ones are welcome
-        proxy.refuse()          # every connection is reset, and so is whoever comes until heal()
+        proxy.cut()             # every connection is reset; new ones are accepted
+        proxy.refuse()          # every connection is reset, and so are new ones until heal()
         proxy.cut_around(b"g7", Cut.BEFORE_REPLY)   # once: the request that holds these bytes is carried out, its
                                 # reply is not; proxy.has_cut says when
 
-It runs in a thread of its own, serves any number of connections, and is told from any thread; a call returns when it
-is in force. Under TLS it sees no plain bytes, so `cut_around` finds nothing there.
+It runs in a thread of its own, serves any number of connections, and may be called from any thread; a call returns when
+it is in force. Under TLS it sees no plain bytes, so `cut_around` finds nothing there.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class Way(enum.Enum):
 
 
 class Cut(enum.Enum):
-    """Where the wire is cut around a request."""
+    """The point around a request at which the connection is cut."""
 
     BEFORE_REQUEST = "the server never hears of the request"
     AFTER_REQUEST = "the server has the request; whether it has begun is anybody's guess"
@@ -52,13 +54,13 @@ class _Link:
         self.cut_at_reply = False
 
     def reset(self) -> None:
-        """End both halves at once, without a goodbye."""
+        """Reset both halves at once."""
         for writer in (self.client, self.server):
             _reset(writer)
 
 
 class Proxy:
-    """Stands before one server. Use it as a context manager; `port` is its own."""
+    """A proxy before one server, used as a context manager; `port` is its own."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -73,9 +75,9 @@ class Proxy:
         self._cut: tuple[bytes, Cut] | None = None
         self.port = 0
         self.holds = threading.Event()
-        """Something was stopped by the partition; cleared when it heals."""
+        """Set when the partition holds something; cleared when it heals."""
         self.has_cut = threading.Event()
-        """`cut_around` has met its request."""
+        """Set when `cut_around` has met its request."""
 
     def __enter__(self) -> Proxy:
         self._thread.start()
@@ -92,11 +94,14 @@ class Proxy:
 
     @property
     def connections(self) -> int:
-        """How many clients are connected through it now."""
+        """Return the number of clients connected through it now."""
         return len(self._links)
 
     def partition(self, *ways: Way) -> None:
-        """Hold everything, or only one direction: no byte, no close gets through; whoever connects hears nothing."""
+        """Hold everything, or only one direction: no byte and no close gets through.
+
+        A new connection gets no answer.
+        """
 
         def hold() -> None:
             for way in ways or Way:
@@ -105,7 +110,7 @@ class Proxy:
         self._do(hold)
 
     def heal(self) -> None:
-        """Pass everything on: what was held first."""
+        """Pass everything on, what was held first."""
 
         def release() -> None:
             self._refusing = False
@@ -117,7 +122,7 @@ class Proxy:
         self._do(release)
 
     def delay(self, delay_ms: int) -> None:
-        """Let every part arrive this much later, in each direction."""
+        """Delay every part by this time, in each direction."""
 
         def slow_down() -> None:
             self._delay_s = delay_ms / 1000
@@ -129,7 +134,7 @@ class Proxy:
         self._do(self._reset_all)
 
     def refuse(self) -> None:
-        """Reset every connection, and whoever comes next."""
+        """Reset every connection, and every new one."""
 
         def close_the_door() -> None:
             self._refusing = True
@@ -138,9 +143,9 @@ class Proxy:
         self._do(close_the_door)
 
     def cut_around(self, request: bytes, cut: Cut) -> None:
-        """Reset, once, the connection whose next request holds these bytes; all others go on.
+        """Reset, once, the connection whose next request holds these bytes.
 
-        The bytes must arrive in one piece: choose few, of a request that is not large.
+        All others continue. The bytes must arrive in one piece: choose few, of a request that is not large.
         """
         self.has_cut.clear()
 
@@ -221,7 +226,10 @@ class Proxy:
             link.reset()
 
     def _cut_of(self, link: _Link, way: Way, part: bytes) -> Cut | None:
-        """Where this part is to be cut; a request that is cut before its reply marks its link."""
+        """Return the point at which this part is cut.
+
+        A request that is cut before its reply marks its link.
+        """
         if way is Way.REPLIES:
             return Cut.BEFORE_REQUEST if link.cut_at_reply else None
         if self._cut is None or self._cut[0] not in part:

@@ -1,4 +1,7 @@
-"""A private Redis that syncs its log before every answer: dtm's Redis barrier is driven against it."""
+"""A private Redis that syncs its log before every answer.
+
+dtm's Redis barrier is driven against it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from tests.servers.server import DatabaseServer, ServerUnavailable
 
 
 class RedisServer(DatabaseServer):
-    """Redis from the program found in PATH. It has no databases by name: a name is the beginning of keys."""
+    """Redis from the program found in PATH.
+
+    It has no databases by name: a name is the beginning of keys.
+    """
 
     kind = "redis"
     part = "Redis"
@@ -62,7 +68,7 @@ class RedisServer(DatabaseServer):
 
 
 def connected(address: Address) -> redis.Redis:
-    """A client of a running server; a context manager."""
+    """Return a client of a running server; a context manager."""
     return redis.Redis(
         host=address.host,
         port=address.port,

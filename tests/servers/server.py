@@ -1,6 +1,7 @@
-"""What the database servers for tests have in common: a directory, a private port, a guardian, databases by name.
+"""The common part of the database servers for tests.
 
-A started server is described by an `Address`, which travels as JSON to the other processes of the run.
+It has a directory, a private port, a guardian, and databases by name. A started server is described by an `Address`,
+which travels as JSON to the other processes of the run.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _PORT_TRIES = 5
 
 
 class ServerUnavailable(Exception):
-    """This server cannot be had on this machine; the text says why and what to do."""
+    """A server that this machine cannot run; the text names the cause and the remedy."""
 
 
 class DatabaseServer(abc.ABC):
-    """One private server of one kind. Use it as a context manager, or call `start` and `stop`.
+    """One private server of one kind: a context manager, also with `start` and `stop`.
 
     Arguments:
         directory: where a directory of its own is made, which other users must be able to reach;
@@ -63,22 +64,22 @@ class DatabaseServer(abc.ABC):
 
     @property
     def address(self) -> Address:
-        """Where the running server is reached."""
+        """Return the address of the running server."""
         assert self._address is not None, "the server was started"
         return self._address
 
     @property
     def url(self) -> str:
-        """The server's own database as a URL."""
+        """Return the server's own database as a URL."""
         return self.dsn(self.address.own_database)
 
     def dsn(self, name: str) -> str:
-        """The URL of the database `name`, in the form the server's own tools understand."""
+        """Return the URL of the database `name`, in the form of the server's own tools."""
         address = self.address
         return f"{self.kind}://{address.user}:{address.password}@{address.host}:{address.port}/{name}"
 
     def database(self, name: str) -> Database:
-        """The database `name`, which exists already."""
+        """Return the database `name`, which exists already."""
         return Database(self.address, name)
 
     def attach(self, address: Address) -> DatabaseServer:
@@ -135,15 +136,24 @@ class DatabaseServer(abc.ABC):
         self._address = None
 
     def crash(self) -> None:
-        """Kill every process of the server, as when its machine goes down; its data stays. Returns when it is gone."""
+        """Kill every process of the server, as when its machine goes down.
+
+        Its data stays. Returns when the server has ended.
+        """
         self._go_down(signal.SIGUSR1)
 
     def shut_down(self) -> None:
-        """Shut the server down as its operator would; its data stays. Returns when it is gone."""
+        """Shut the server down as its operator would.
+
+        Its data stays. Returns when the server has ended.
+        """
         self._go_down(signal.SIGHUP)
 
     def restart(self) -> None:
-        """After `crash` or `shut_down`: start it again, same data, same port. Returns when it answers."""
+        """Start the server again after `crash` or `shut_down`.
+
+        Data and port are the same. Returns when it answers.
+        """
         os.kill(self.address.guardian_pid, signal.SIGUSR2)
         directory = Path(self.address.directory)
         if not self._answers(directory, self.address):
@@ -162,7 +172,7 @@ class DatabaseServer(abc.ABC):
 
     @abc.abstractmethod
     def find_programs(self) -> None:
-        """Find what is needed; raises ServerUnavailable."""
+        """Find the programs that are needed; raises ServerUnavailable."""
 
     @abc.abstractmethod
     def make_data(self, directory: Path, address: Address, user: str) -> None:
@@ -170,11 +180,11 @@ class DatabaseServer(abc.ABC):
 
     @abc.abstractmethod
     def command(self, directory: Path, address: Address) -> list[str]:
-        """What starts the server in the foreground."""
+        """Return the command that starts the server in the foreground."""
 
     @abc.abstractmethod
     def try_connection(self, address: Address) -> bool:
-        """Whether the server answers a query to our user."""
+        """Return True when the server answers a query to the tests' user."""
 
     @abc.abstractmethod
     def create_database(self, name: str) -> Database:
@@ -182,10 +192,10 @@ class DatabaseServer(abc.ABC):
 
     @abc.abstractmethod
     def drop_database(self, name: str) -> None:
-        """Remove a database, whoever is still connected to it."""
+        """Remove a database, whichever sessions are still connected to it."""
 
     def run_as(self, user: str, command: list[str], directory: Path) -> None:
-        """Run a preparing program to its end, as the system user the server will run as."""
+        """Run a preparing program to its end, as the system user of the server."""
         done = subprocess.run(
             command,
             cwd=directory,
@@ -205,7 +215,10 @@ class DatabaseServer(abc.ABC):
             raise ServerUnavailable(f"{Path(command[0]).name} failed: {(done.stderr or done.stdout).strip()[-800:]}")
 
     def _give_to_system_user(self, directory: Path) -> str:
-        """The servers refuse to run as root: when we are, another user gets the directory. Empty: run as ourselves."""
+        """Give the directory to a system user when the tests run as root.
+
+        The servers refuse to run as root. An empty result: run as the present user.
+        """
         if os.geteuid() != 0:
             return ""
         for name in (*self.system_users, "nobody"):
@@ -223,7 +236,10 @@ class DatabaseServer(abc.ABC):
         return int(done.stdout)
 
     def _answers(self, directory: Path, address: Address) -> bool:
-        """Wait until the server answers; False when it ended instead (its port was taken in between, say)."""
+        """Wait until the server answers; return False when it ended instead.
+
+        Its port may have been taken in between, for example.
+        """
         pause = threading.Event()
         for _ in range(START_SECONDS * 10):
             if self.try_connection(address):
@@ -251,12 +267,15 @@ def stop_guardian(address: Address) -> None:
 
 
 def short_temporary_directory() -> str:
-    """The temporary directory, unless it is too deep for a socket or closed to the system users."""
+    """Return the temporary directory, or another one where it is unsuitable.
+
+    It may be too deep for a socket, or closed to the system users.
+    """
     wanted = Path(tempfile.gettempdir())
     reachable = all(step.stat().st_mode & 0o001 for step in (wanted, *wanted.parents))
     return str(wanted) if reachable and len(str(wanted)) < 40 else "/tmp"
 
 
 def tail(path: Path, characters: int = 1500) -> str:
-    """The end of a log."""
+    """Return the end of a log."""
     return path.read_text(errors="replace")[-characters:] if path.exists() else "(no log)"

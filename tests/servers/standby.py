@@ -1,4 +1,6 @@
-"""A standby of a running PostgreSQL, and its promotion, as when the primary's machine is lost.
+"""A standby of a running PostgreSQL, and its promotion.
+
+It is promoted as when the primary's machine is lost.
 
 with running(PostgresStandby(primary)) as standby:
     standby.synchronous()   # from now on a commit of the primary is acknowledged when the standby has it too
@@ -23,7 +25,10 @@ _WAIT_SECONDS = 30
 
 
 class PostgresStandby(PostgresServer):
-    """Follows `primary` by streaming replication; the same users, passwords and databases."""
+    """A standby that follows `primary` by streaming replication.
+
+    It has the same users, passwords and databases.
+    """
 
     def __init__(self, primary: PostgresServer, directory: Path | None = None) -> None:
         super().__init__(directory)

@@ -1,4 +1,7 @@
-"""The end of a run: what was not tested and why, and one closing line with the counts."""
+"""The end of a run: the parts that were not tested and why, and a closing line.
+
+The closing line has the counts.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _CLOSING = pytest.StashKey[str]()
 
 
 def _reasons(reports: list[Any]) -> Counter[str]:
-    """How many tests each missing part has cost."""
+    """Count the tests that each missing part has cost."""
     texts = [report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple)]
     plain = [text.removeprefix("Skipped: ") for text in texts]
     return Counter(text.removeprefix(PREFIX) for text in plain if text.startswith(PREFIX))
@@ -35,7 +38,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Print the closing line, alone, behind everything else."""
+    """Print the closing line, alone, after everything else."""
     closing = config.stash.get(_CLOSING, None)
     if closing is not None and not hasattr(config, "workerinput"):
         print(closing)

@@ -1,4 +1,4 @@
-"""The bad network that the fault tests stand on."""
+"""The bad network on which the fault tests depend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.servers.proxy import Cut, Proxy, Way
 
 
 class _Echo:
-    """Sends back what it hears, and remembers it."""
+    """A server that sends back what it receives, and keeps it."""
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))

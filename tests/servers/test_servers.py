@@ -1,4 +1,4 @@
-"""The servers that the other tests stand on."""
+"""The servers on which the other tests depend."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_mariadb_database_is_fresh_and_durable(mariadb_database: Database) -> No
 def test_server_ends_and_cleans_up_when_its_user_is_killed(
     module: str, server: str, request: pytest.FixtureRequest
 ) -> None:
-    request.getfixturevalue(f"{module}_server")  # not here: said loudly
+    request.getfixturevalue(f"{module}_server")  # not here: the summary names it
     program = _PROGRAM.format(module=module, server=server)
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT) as user:
         assert user.stdout is not None

@@ -1,4 +1,7 @@
-"""The end of a run: its closing line is the last one, and nothing is left untested in silence."""
+"""The end of a run: its closing line is the last one.
+
+No part is left untested without a report.
+"""
 
 from __future__ import annotations
 

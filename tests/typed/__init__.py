@@ -1,1 +1,4 @@
-"""Types that applications see. Type checkers hold `accepted` and `misused`, in `make check`."""
+"""The types that applications see.
+
+Type checkers hold `accepted` and `misused`, in `make check`.
+"""

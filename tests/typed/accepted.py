@@ -1,4 +1,7 @@
-"""The types of blocks, effects and branches, as both type checkers infer them; checked by `make check`, never run."""
+"""The types of blocks, effects and branches, as both type checkers infer them.
+
+`make check` checks them; they never run.
+"""
 
 from __future__ import annotations
 

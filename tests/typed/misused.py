@@ -1,4 +1,7 @@
-"""Misuse that both type checkers refuse: each marked line is an error, and `make check` fails at a mark without one."""
+"""Misuse that both type checkers refuse: each marked line is an error.
+
+`make check` fails at a mark without an error.
+"""
 # pyright: reportUnnecessaryTypeIgnoreComment=error
 
 from __future__ import annotations

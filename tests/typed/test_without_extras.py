@@ -1,4 +1,4 @@
-"""Types that an application sees whose environment holds none of the database libraries."""
+"""The types for an application without any of the database libraries."""
 
 import os
 import subprocess

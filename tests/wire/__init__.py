@@ -1,1 +1,4 @@
-"""What a real dtm server answered, asked again of ours: the recorded requests replayed, every difference named."""
+"""The recorded requests to a real dtm server, replayed against twophase.
+
+Every difference of the answers is named.
+"""

@@ -1,4 +1,7 @@
-"""The three apis of dtm's protocol, said one way: what was asked, and how it ended in the words all of them share."""
+"""The three APIs of dtm's protocol behind one interface.
+
+A request is the same for all, and so are the words for its end.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _TIMEOUT_S = 20
 
 
 class End(enum.Enum):
-    """How a request ended, for a client of dtm."""
+    """The end of a request, for a client of dtm."""
 
     SUCCESS = "SUCCESS"
     FAILURE = "FAILURE"
@@ -36,12 +39,12 @@ class Api(Protocol):
     protocol: str
 
     def ask(self, what: str, gid: str, urls: list[str], **options: Any) -> Said:
-        """prepare, submit or abort. `options` as dtm names them in JSON."""
+        """Send prepare, submit or abort. `options` as dtm names them in JSON."""
         ...
 
 
 class HttpApi:
-    """Port 36789."""
+    """The API on port 36789."""
 
     protocol = "http"
 
@@ -49,7 +52,7 @@ class HttpApi:
         self._address = coordinator.url.removeprefix("http://")
 
     def raw(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Any request; the status, and the body as JSON where it is."""
+        """Send any request; return the status, and the body as JSON where it is."""
         connection = http.client.HTTPConnection(self._address, timeout=_TIMEOUT_S)
         try:
             sent = body if isinstance(body, bytes | None) else msgspec.json.encode(body)
@@ -64,7 +67,7 @@ class HttpApi:
             return response.status, text.decode()
 
     def get(self, path: str) -> Any:
-        """A question below /api/dtmsvr that must be answered."""
+        """Send a query below /api/dtmsvr that must be answered."""
         status, body = self.raw("GET", f"/api/dtmsvr/{path}")
         assert status == 200, (path, status, body)
         return body
@@ -80,7 +83,7 @@ class HttpApi:
 
 
 class JsonRpcApi:
-    """The same port."""
+    """The API on the same port."""
 
     protocol = "http"
 
@@ -88,7 +91,7 @@ class JsonRpcApi:
         self.http = HttpApi(coordinator)
 
     def call(self, method: str, params: Any, **fields: Any) -> Any:
-        """One call; the whole answer."""
+        """Make one call; return the whole answer."""
         sent = {"jsonrpc": "2.0", "id": "17", "method": method, "params": params} | fields
         status, body = self.http.raw("POST", "/api/json-rpc", sent)
         assert status == 200, body
@@ -102,7 +105,7 @@ class JsonRpcApi:
 
 
 class GrpcApi:
-    """Port 36790."""
+    """The API on port 36790."""
 
     protocol = "grpc"
 
@@ -110,7 +113,7 @@ class GrpcApi:
         self._address = coordinator.grpc_url.removeprefix("grpc://")
 
     def call(self, name: str, body: bytes) -> tuple[grpc.StatusCode, str]:
-        """One call of bytes: how it ended."""
+        """Make one call of bytes; return how it ended."""
         with grpc.insecure_channel(self._address) as channel:
             method: Any = channel.unary_unary(f"/dtmgimp.Dtm/{name}")
             try:
@@ -130,6 +133,6 @@ class GrpcApi:
 
 
 def wire(gid: str, urls: list[str], options: dict[str, Any]) -> dict[str, Any]:
-    """A request's JSON."""
+    """Return a request's JSON."""
     steps = [{"action": url} for url in urls]
     return {"gid": gid, "trans_type": "msg", "steps": steps, "payloads": ["{}"] * len(urls)} | options

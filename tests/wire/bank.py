@@ -1,4 +1,7 @@
-"""Branches and check-backs that answer what a test says, call after call; every call is remembered."""
+"""Branches and check-backs that answer as a test sets, call after call.
+
+Every call is kept.
+"""
 
 from __future__ import annotations
 
@@ -23,25 +26,28 @@ class Called(msgspec.Struct, frozen=True):
 
 
 class Bank:
-    """`answers[path]` is what the next calls are told, one each; the last stays. 200 without."""
+    """A bank: `answers[path]` holds the next calls' answers, one for each call.
+
+    The last one stays. Without an entry the answer is 200.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, list[int | str]] = {}
         self.calls: list[Called] = []
         self.address = ""
         self.release = threading.Event()
-        """A call told "late" is answered when this is set."""
+        """The event that releases the answers to calls with the answer "late"."""
 
     def url(self, path: str) -> str:
-        """The address of a path."""
+        """Return the address of a path."""
         return f"http://{self.address}{path}"
 
     def times(self, path: str) -> int:
-        """How often it was called."""
+        """Return the number of calls of a path."""
         return sum(call.path == path for call in self.calls)
 
     def until_called(self, path: str, times: int = 1) -> Called:
-        """Wait for so many calls; the last of them."""
+        """Wait for this number of calls; return the last of them."""
         deadline_s = time.monotonic() + 20
         while self.times(path) < times:
             assert time.monotonic() < deadline_s, f"{path} was called {self.times(path)} times instead of {times}"
@@ -49,14 +55,14 @@ class Bank:
         return [call for call in self.calls if call.path == path][times - 1]
 
     def answer(self, path: str) -> int | str:
-        """What this call is told."""
+        """Return the answer to this call."""
         said = self.answers.get(path) or [200]
         return said.pop(0) if len(said) > 1 else said[0]
 
 
 @contextlib.contextmanager
 def bank() -> Iterator[Bank]:
-    """A bank for one test."""
+    """Run a bank for one test."""
     one = Bank()
 
     class Handler(BaseHTTPRequestHandler):
@@ -80,7 +86,7 @@ def bank() -> Iterator[Bank]:
         do_GET = do_POST  # noqa: N815 -- the library's name
 
         def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 -- the library's signature
-            """Nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -1,7 +1,8 @@
-"""When is an answer the recorded one? Everything recorded must be there and equal; more than that may be.
+"""The comparison of an answer with the recorded one.
 
-Not compared are times, numbers that a database gave, random names and cursors, which differ from run to run; and what
-dtm keeps for its own scheduling (`differences.GENERAL` names them).
+Everything recorded must be there and equal; more than that may be there. Not compared are times, numbers that a
+database gave, random names and cursors, which differ from run to run; and what dtm keeps for its own scheduling
+(`differences.GENERAL` names them).
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _RANDOM: Final = frozenset({"newGid", "jrpc_newGid", "jrpc_newGid_params_empty_s
 
 
 def deviations(name: str, recorded: str, ours: str) -> list[str]:
-    """What of the recorded body is missing in ours or says something else, as sentences; none when all is there."""
+    """Return the deviations from the recorded body, as sentences.
+
+    They name what is missing or different; the result is empty when all is there.
+    """
     try:
         wanted = msgspec.json.decode(recorded)
     except msgspec.DecodeError:
@@ -60,14 +64,20 @@ def _compare(place: str, wanted: Any, found: Any, *, loose: bool) -> list[str]:
 
 
 def _is_over(key: str, wanted: dict[str, Any], found: dict[str, Any]) -> bool:
-    """Times that ours does not tell: of a next call when nothing is due, of a branch before its message is final."""
+    """Return True for times that twophase does not report.
+
+    They are the time of a next call when none is due, and a branch's time before its message is final.
+    """
     if key == "next_cron_time":
         return found.get("status") in _FINAL
     return key == "finish_time" and "branch_id" in wanted
 
 
 def same_call(recorded: SinkCall, ours: SinkCall) -> bool:
-    """Whether the branch service was called as recorded; ours may say more in the query (`prepared_at`)."""
+    """Return True when the branch service was called as recorded.
+
+    twophase may send more in the query (`prepared_at`).
+    """
     (path, _, query), (our_path, _, our_query) = recorded.path.partition("?"), ours.path.partition("?")
     if (recorded.method, path) != (ours.method, our_path) or not set(parse_qsl(query)) <= set(parse_qsl(our_query)):
         return False

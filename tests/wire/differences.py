@@ -1,6 +1,6 @@
-"""Where ours answers otherwise than dtm on purpose, and why. The replay holds every line to be true.
+"""The answers that differ from dtm's on purpose, with their reasons.
 
-`docs/reference/dtm-compatibility.md` is written from this table (`make docs`).
+The replay holds every row to be true. `docs/reference/dtm-compatibility.md` is written from this table (`make docs`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import msgspec
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """Requests of the recording that ours answers otherwise: what dtm did, what ours does, and why that is better.
+    """Requests of the recording that twophase answers otherwise.
 
-    `status` is ours, `says` a part of our body.
+    Each has dtm's answer, twophase's answer, and the reason why that is better. `status` is twophase's, `says` a part
+    of its body.
     """
 
     vectors: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Sends the recorded requests, in their order, to one fresh server, and notes where it answers otherwise.
+"""The replay of the recorded requests, in their order, on one fresh server.
 
-What dtm needed seconds for is waited for, not slept for: a question whose answer still changes is asked again until it
-is the recorded one, or time is up.
+It notes where the server answers otherwise. For an answer that took dtm seconds it polls and does not sleep: a query
+whose answer still changes is repeated until the answer is the recorded one, or time is up.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _AGAIN_S: Final = 0.05
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How ours answered one request. `deviations` are sentences; none when it is as recorded."""
+    """The result of one request.
+
+    `deviations` are sentences; empty when it is as recorded.
+    """
 
     name: str
     status: int
@@ -37,7 +40,10 @@ class Outcome(msgspec.Struct, frozen=True):
 async def replay(
     server: ServerProcess, sink: Sink, vectors: Sequence[Vector], is_known_to_differ: Callable[[str], bool]
 ) -> list[Outcome]:
-    """Every vector's outcome. Questions that are known to differ are not asked for long."""
+    """Return every vector's outcome.
+
+    Queries that are known to differ are not repeated for long.
+    """
     outcomes: list[Outcome] = []
     cursors: dict[str, str] = {}
     for vector in vectors:
@@ -50,7 +56,7 @@ async def replay(
 
 
 def _with_our_cursor(vector: Vector, cursors: dict[str, str]) -> Vector:
-    """A page is gone on with where ours ended."""
+    """Continue a page where twophase's own page ended."""
     path, mark, position = vector.request.path.partition("position=")
     if not mark or position not in cursors:
         return vector

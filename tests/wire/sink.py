@@ -1,4 +1,4 @@
-"""The branch service of the recording: what it answers stands in a path's name."""
+"""The branch service of the recording: a path's name contains its answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _NEVER: Final = "/slow5"
 
 
 class Sink:
-    """Answers by path and remembers every call; `/slow5` is not answered while a caller waits."""
+    """A service that answers by path and keeps every call.
+
+    `/slow5` is not answered while a caller waits.
+    """
 
     def __init__(self) -> None:
         self.calls: list[SinkCall] = []
@@ -38,7 +41,7 @@ class Sink:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def until(self, wanted: SinkCall, timeout_s: float) -> bool:
-        """Whether this call has come, or comes in time."""
+        """Wait for this call; return True when it has arrived in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not self._has(wanted):
@@ -50,7 +53,7 @@ class Sink:
         return any(same_call(wanted, call) for call in self.calls)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Serve one connection."""
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -70,7 +73,7 @@ class Sink:
 
 @contextlib.asynccontextmanager
 async def sink() -> AsyncIterator[Sink]:
-    """A branch service for one replay."""
+    """Run a branch service for one replay."""
     one = Sink()
     server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
     one.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"

@@ -1,7 +1,7 @@
-"""A server answers as dtm's own tests of 2-phase messages ask, one by one, through every api.
+"""The cases of dtm's own tests of 2-phase messages, one by one, through every API.
 
-A real server over its sockets; only time is the test's, so that what dtm's tests wait for is due at once. Names begin
-with the number of the case.
+A real server answers over its sockets; only time is the test's, so that what dtm's tests wait for is due at once. Names
+begin with the number of the case.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from twophase.testing import InProcessCoordinator
 
 DOORS: list[Any] = [HttpApi, JsonRpcApi, GrpcApi]
 UNHURRIED: dict[str, Any] = {"request_timeout_ms": 60_000, "retry_first_ms": 30_000, "check_back_first_ms": 30_000}
-"""However long the machine takes between two steps of a test, no call is given up and none repeated meanwhile."""
+"""Settings with long timeouts.
+
+However long the machine takes between two steps of a test, no call is given up and none repeated meanwhile.
+"""
 every_api = pytest.mark.parametrize("api", DOORS, indirect=True, ids=["http", "json-rpc", "grpc"])
 
 
@@ -50,7 +53,7 @@ def api(request: pytest.FixtureRequest, coordinator: InProcessCoordinator) -> Ap
 
 
 def shown(http: HttpApi, gid: str) -> tuple[str, list[str]]:
-    """A message's status and its branches', as a query tells."""
+    """Return a message's status and its branches', as a query shows them."""
     found = http.get(f"query?gid={gid}")
     return found["transaction"]["status"], [branch["status"] for branch in found["branches"]]
 
@@ -194,7 +197,10 @@ def test_11_the_webhook_hears_of_the_third_failure_in_a_row_and_its_own_failure_
 def test_16_a_commit_that_happened_though_it_was_not_heard_of_is_delivered(
     api: Api, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
-    """Rows 12 to 16 with their barriers and databases are played by the published clients in tests/clients."""
+    """The published clients in tests/clients play rows 12 to 16.
+
+    There they have their barriers and databases.
+    """
     api.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check"))
     coordinator.advance(35_000)
     assert coordinator.wait_final("g") is State.SUCCEEDED
@@ -253,7 +259,7 @@ def test_18_changes_of_one_topic_at_once_are_all_made(http: HttpApi, branches: B
 
 
 def _error(http: HttpApi, path: str, method: str = "GET") -> Any:
-    """The body of a 500."""
+    """Return the body of a 500."""
     status, body = http.raw(method, f"/api/dtmsvr/{path}")
     assert status == 500
     return body
@@ -314,7 +320,10 @@ def test_20_cron_times_are_reset_and_messages_stopped_by_force(
 def test_21_of_contrary_decisions_at_one_moment_one_counts_and_everybody_is_told_which(
     api: Api, http: HttpApi, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
-    """Rows of dtm's store tests, seen from outside: a state changes from the one it was in, or not at all."""
+    """Rows of dtm's store tests, seen from outside.
+
+    A state changes from its last state, or not at all.
+    """
     branches.answers["/in"] = ["late"]
     urls = [branches.url("/in")]
     api.ask("prepare", "g", urls, query_prepared=branches.url("/check"))
@@ -400,16 +409,16 @@ def test_25_ongoing_keeps_the_pause_and_an_error_doubles_it(
 
 
 def _pause_ms(coordinator: InProcessCoordinator, branches: Bank, gid: str, times: int) -> int:
-    """The pause that follows the call of this number; then its time comes."""
+    """Return the pause after the call of this number, and let its time come."""
     branches.until_called(f"/{gid}", times)
     due_ms = _until_next_call(coordinator, gid)
-    left_ms = due_ms - coordinator.clock.now_ms()  # the call has failed by now, so it is no more than the pause
+    left_ms = due_ms - coordinator.clock.now_ms()  # the call has failed by now, so this is no more than the pause
     coordinator.advance(left_ms + 1)
     return left_ms
 
 
 def _until_next_call(coordinator: InProcessCoordinator, gid: str) -> int:
-    """Wait until a failed call is on record; when the next one is due."""
+    """Wait until a failed call is on record; return when the next one is due."""
     while True:
         now_ms = coordinator.clock.now_ms()
         view = coordinator.query(gid)

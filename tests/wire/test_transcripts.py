@@ -1,4 +1,7 @@
-"""Every recorded request of a real dtm server gets the recorded answer, but for the differences that are named."""
+"""Every recorded request to a real dtm server gets the recorded answer.
+
+Only the named differences are excepted.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """What came back."""
+    """An answer as it was received."""
 
     status: int
     body: str
@@ -28,7 +28,7 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class SinkCall(msgspec.Struct, frozen=True):
-    """What the branch service received because of a request."""
+    """The calls that the branch service received because of a request."""
 
     method: str
     path: str
@@ -49,7 +49,10 @@ class _Recording(msgspec.Struct, frozen=True):
 
 
 def recorded(sink: str) -> tuple[Vector, ...]:
-    """All vectors in the order in which they were sent, with the branch service at `sink` (`host:port`)."""
+    """Return all vectors in the order in which they were sent.
+
+    The branch service is at `sink` (`host:port`).
+    """
     text = _PLACE.read_text(encoding="utf-8")
     for was, now in ((RECORDED_SINK, sink), (RECORDED_SINK.replace(":", "%3A"), sink.replace(":", "%3A"))):
         text = text.replace(was, now)
