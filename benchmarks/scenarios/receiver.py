@@ -21,7 +21,7 @@ from benchmarks.load.workload import Mode, Workload
 from benchmarks.scenarios.figure import Figure, Stage, api, play, until
 from benchmarks.servers.setups import store
 from benchmarks.servers.started import Started
-from twophase.http_client import HttpClient
+from twophase.http_client.client import HttpClient
 
 MESSAGES: Final = 10_000
 DOWN_S: Final = 8.0

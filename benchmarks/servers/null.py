@@ -21,7 +21,8 @@ from twophase.coordinator.state.active_message import OnReply, Reply
 from twophase.core.hooks import WallClock
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
-from twophase.http_client import HttpClient, Outcome
+from twophase.http_client.client import HttpClient
+from twophase.http_client.outcome import Outcome
 from twophase.server.codecs.decode import Decoder
 from twophase.server.http_port.listener import Listener
 

@@ -22,7 +22,7 @@ import msgspec
 import uvloop
 
 from twophase.grpc_wire.messages import SERVICE, parse_request
-from twophase.http_client import HttpClient
+from twophase.http_client.client import HttpClient
 
 _CONNECTIONS: Final = 32
 _TIMEOUT_MS: Final = 3_000

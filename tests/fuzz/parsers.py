@@ -17,9 +17,8 @@ from twophase.core.errors import TwophaseError
 from twophase.core.message import Message, decode, encode
 from twophase.destinations.grpc import GrpcDestination
 from twophase.grpc_wire.messages import BrokenMessage, encode_request, parse_request, parse_topic
-from twophase.http_client import HttpError
 from twophase.http_client.address import parse_address
-from twophase.http_client.outcome import HttpResponse
+from twophase.http_client.outcome import HttpError, HttpResponse
 from twophase.http_client.reader import ResponseReader
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.wire import parse_steps

@@ -36,6 +36,8 @@ ALLOWED = {
     "twophase.core.schedule",
     "twophase.core.topic",
     "twophase.core.verdict",
+    "twophase.http_client.blocking",
+    "twophase.http_client.outcome",
 }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from twophase.client.identity import Identities
 from twophase.client.sync import SyncDriver
 from twophase.client.transport.exchange import Encode, Patience
-from twophase.client.transport.sync import SyncTransport, Target
+from twophase.client.transport.sync import SyncTransport, address_of
 from twophase.client.transport.wire import encode_request
 from twophase.core.errors import ConfigurationError
 
@@ -65,7 +65,7 @@ class Channel:
         if self._speaks_grpc:
             self.encode = _grpc_wire(url)
         else:
-            Target(url)
+            address_of(url)
         self.url = url
         self.patience = patience
         self.barrier_table = barrier_table

@@ -6,18 +6,19 @@ Keeps I10: one that does not answer, or whose clock cannot be believed, has not 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
+from http import HTTPStatus
 from typing import Final
-from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import ProxyHandler, Request, build_opener
 
 import msgspec
 
 from twophase.barrier.asking import CLOCK_SKEW_MS
 from twophase.core.errors import TwophaseError
+from twophase.http_client.address import parse_address
+from twophase.http_client.blocking import BlockingClient
+from twophase.http_client.outcome import HttpError
 
-_DIRECT: Final = build_opener(ProxyHandler({}))
-"""A coordinator is asked directly: the environment's proxies are meant for the world outside."""
 _TIMEOUT_S: Final = 10.0
 _ANSWER_BYTES_MAX: Final = 64 * 1024
 
@@ -60,18 +61,17 @@ def agree(
 
 
 def _ask(server: str, check_prefix: str, identity: str, now_ms: int, authorization: str | None) -> _Answer:
-    if not server.startswith(("http://", "https://")):
-        raise Frozen(f"{server!r} is no http:// or https:// address.")
-    url = f"{server.rstrip('/')}/api/twophase/horizon?{urlencode({'check': check_prefix, 'barrier': identity})}"
+    headers = () if authorization is None else (("authorization", authorization),)
+    path = f"/api/twophase/horizon?{urlencode({'check': check_prefix, 'barrier': identity})}"
     try:
-        headers = {} if authorization is None else {"Authorization": authorization}
-        with _DIRECT.open(Request(url, headers=headers), timeout=_TIMEOUT_S) as response:  # noqa: S310 -- checked above
-            answer = msgspec.json.decode(response.read(_ANSWER_BYTES_MAX), type=_Answer)
-    except HTTPError as error:
-        error.close()
-        raise Frozen(f"{server} answered {error.code}; is it a twophase server of this version?") from error
-    except (OSError, msgspec.DecodeError, ValueError, TwophaseError) as error:
-        raise Frozen(f"{server} cannot be asked: {getattr(error, 'reason', None) or error}.") from error
+        client = BlockingClient(parse_address(server), answer_bytes_max=_ANSWER_BYTES_MAX, headers=headers)
+        with closing(client):
+            response = client.request("GET", path, timeout_s=_TIMEOUT_S)
+        if response.status != HTTPStatus.OK:
+            raise Frozen(f"{server} answered {response.status}; is it a twophase server of this version?")
+        answer = msgspec.json.decode(response.body, type=_Answer)
+    except (HttpError, msgspec.DecodeError, TwophaseError) as error:
+        raise Frozen(f"{server} cannot be asked: {error}.") from error
     apart_ms = abs(answer.now_ms - now_ms)
     if apart_ms > CLOCK_SKEW_MS:
         raise Frozen(

@@ -20,8 +20,8 @@ from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX, URL_BYTES_MAX
 from twophase.core.verdict import VERDICT_HEADER, status_of_grpc
 from twophase.destinations.base import Answer, Call
-from twophase.http_client import HttpError
 from twophase.http_client.address import parse_address
+from twophase.http_client.outcome import HttpError
 
 if TYPE_CHECKING:
     import grpc.aio

@@ -19,7 +19,8 @@ from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX, URL_BYTES_MAX
 from twophase.core.verdict import VERDICT_HEADER
 from twophase.destinations.base import Answer, Call
-from twophase.http_client import HttpClient, HttpError, HttpResponse, Outcome
+from twophase.http_client.client import HttpClient
+from twophase.http_client.outcome import HttpError, HttpResponse, Outcome
 
 _JSON = ("Content-Type", "application/json")
 _VERDICT = VERDICT_HEADER.encode()

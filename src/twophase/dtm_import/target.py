@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
 import time
-import urllib.request
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Final
-from urllib.error import HTTPError
 from urllib.parse import urlencode
 
 import msgspec
@@ -25,6 +23,9 @@ from twophase.core.takeover import (
     TakeoverRequest,
 )
 from twophase.dtm_import.found import Subscriber, Topic
+from twophase.http_client.address import parse_address
+from twophase.http_client.blocking import BlockingClient
+from twophase.http_client.outcome import HttpError
 
 TIMEOUT_S: Final = 60.0
 PATIENCE_S: Final = 60.0
@@ -68,7 +69,10 @@ class Target:
         self._never_taken = never_taken
         self._patience_s = PATIENCE_S
         self.shown = without_credentials(self._server)
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            self._client = BlockingClient(parse_address(self._server), answer_bytes_max=_ANSWER_BYTES_MAX)
+        except HttpError as error:
+            raise ConfigurationError(f"--server: {self.shown!r} is no address: {error}.") from error
 
     def check(self) -> None:
         """Find out whether it is one that takes over.
@@ -115,7 +119,7 @@ class Target:
         """
         status, body = self._ask("/api/dtmsvr/queryKV", {"cat": "topics", "key": topic.name})
         try:
-            if status != http.client.OK:
+            if status != HTTPStatus.OK:
                 raise CoordinatorUnreachable(f"{self.shown} answered {status} when asked for topics.")
             found = msgspec.json.decode(body, type=_KvReply).kv or []
             here = {one.url for kv in found for one in _subscribers.decode(kv.v or "null") or ()}
@@ -131,7 +135,7 @@ class Target:
         """
         asked = {"topic": name, "url": subscriber.url, "remark": subscriber.remark}
         status, body = self._ask("/api/dtmsvr/subscribe", asked)
-        if status == http.client.OK:
+        if status == HTTPStatus.OK:
             return ""
         try:
             said = msgspec.json.decode(body, type=_Told).message
@@ -140,14 +144,9 @@ class Target:
         return "" if _THIS_URL_EXISTS in said else said
 
     def _take(self, messages: Sequence[TakenMessage], *, dry_run: bool) -> Sequence[TakenResult]:
-        request = urllib.request.Request(  # noqa: S310 -- the scheme was looked at
-            self._server + PATH,
-            _encode(TakeoverRequest(tuple(messages), dry_run, self._never_taken)),
-            {"content-type": "application/json"},
-            method="POST",
-        )
-        status, body = self._send(request)
-        if status != http.client.OK:
+        request = _encode(TakeoverRequest(tuple(messages), dry_run, self._never_taken))
+        status, body = self._send("POST", PATH, request)
+        if status != HTTPStatus.OK:
             said = _said(body)
             raise CoordinatorUnreachable(
                 f"{self.shown} answered {status}{f' ({said})' if said else ''} to {PATH}.", remedy=_OLD_SERVER
@@ -163,22 +162,18 @@ class Target:
         return results
 
     def _ask(self, path: str, parameters: dict[str, str]) -> tuple[int, bytes]:
-        return self._send(urllib.request.Request(f"{self._server}{path}?{urlencode(parameters)}"))  # noqa: S310 -- as above
+        return self._send("GET", f"{path}?{urlencode(parameters)}", b"")
 
-    def _send(self, request: urllib.request.Request) -> tuple[int, bytes]:
+    def _send(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         try:
-            with self._opener.open(request, timeout=TIMEOUT_S) as response:
-                return response.status, response.read(_ANSWER_BYTES_MAX)
-        except HTTPError as error:
-            with error:
-                return error.code, error.read(_ANSWER_BYTES_MAX)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            cause = getattr(error, "reason", None) or error
-            reason = without_credentials(str(getattr(cause, "strerror", None) or cause))
+            response = self._client.request(method, path, body, timeout_s=TIMEOUT_S)
+        except HttpError as error:
+            why = getattr(error.__cause__, "strerror", None) or error.__cause__ or error
             raise CoordinatorUnreachable(
-                f"{self.shown} cannot be reached: {reason}.",
+                f"{self.shown} cannot be reached: {why}.",
                 remedy="Start it (twophase server), or name it with --server; then run this again.",
             ) from error
+        return response.status, response.body
 
 
 def _said(body: bytes) -> str:

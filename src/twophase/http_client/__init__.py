@@ -1,6 +1,4 @@
-"""An HTTP/1.1 client: small, for very many small calls (design §6)."""
+"""An HTTP/1.1 client for very many small calls.
 
-from twophase.http_client.client import HttpClient
-from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, OnDone, Outcome
-
-__all__ = ["HttpClient", "HttpError", "HttpErrorKind", "HttpResponse", "OnDone", "Outcome"]
+`client` is pooled on asyncio; `blocking` is for threads.
+"""

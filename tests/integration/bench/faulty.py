@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from twophase.http_client import HttpClient
+from twophase.http_client.client import HttpClient
 
 _YES = b'{"dtm_result":"SUCCESS"}'
 

@@ -248,22 +248,17 @@ def test_a_store_that_cannot_be_read_is_told(url: str, coordinator: InProcessCoo
 
 
 @pytest.mark.parametrize(
-    ("url", "module", "extra"),
-    [
-        ("mysql://db/dtm", "pymysql", "mysql"),
-        ("postgresql://db/dtm", "psycopg", "postgres"),
-        ("redis://db/0", "redis", "redis"),
-    ],
+    ("url", "module"), [("mysql://db/dtm", "pymysql"), ("postgresql://db/dtm", "psycopg"), ("redis://db/0", "redis")]
 )
-def test_a_missing_driver_names_its_extra(
-    url: str, module: str, extra: str, coordinator: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch
+def test_a_missing_driver_names_the_extra(
+    url: str, module: str, coordinator: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, "twophase.dtm_import.redis", raising=False)
 
     done = invoke(url, "--server", coordinator.url)
 
-    assert (done.exit_code, f"twophase[{extra}]" in done.output) == (2, True), done.output
+    assert (done.exit_code, "twophase[dtm-import]" in done.output) == (2, True), done.output
 
 
 def test_a_time_zone_that_is_none_is_told(coordinator: InProcessCoordinator) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from twophase.http_client import HttpClient
+from twophase.http_client.client import HttpClient
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -11,7 +11,8 @@ import pytest
 
 from tests.integration.http_client.conftest import MakeClient
 from tests.integration.http_client.scripted import OK, Peer, answering, serving
-from twophase.http_client import HttpClient, HttpError, HttpErrorKind, HttpResponse, Outcome
+from twophase.http_client.client import HttpClient
+from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, Outcome
 
 
 class Hanging:

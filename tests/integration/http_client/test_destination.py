@@ -14,7 +14,7 @@ from tests.integration.http_client.scripted import OK, Peer, answering, once_the
 from twophase.core.headers import CONNECTION_HEADERS
 from twophase.destinations.base import Answer, Call, Destination
 from twophase.destinations.http import HttpDestination
-from twophase.http_client import HttpClient
+from twophase.http_client.client import HttpClient
 
 QUERY = (("branch_id", "01"), ("gid", "order/17 ä"), ("op", "action"), ("trans_type", "msg"))
 

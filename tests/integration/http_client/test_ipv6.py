@@ -6,7 +6,7 @@ import socket
 
 from tests.integration.http_client.scripted import OK, answering, serving
 from tests.servers.missing import not_to_be_had
-from twophase.http_client import HttpClient
+from twophase.http_client.client import HttpClient
 
 
 def _has_ipv6() -> bool:

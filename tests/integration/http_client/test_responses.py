@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.http_client.scripted import OK, Peer, answering, cut, once_then_close, serving
-from twophase.http_client import HttpClient, HttpError, HttpErrorKind
+from twophase.http_client.client import HttpClient
+from twophase.http_client.outcome import HttpError, HttpErrorKind
 
 CHUNKED = (
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;note=x\r\nde\r\n0\r\nX-Trailer: t\r\n\r\n"

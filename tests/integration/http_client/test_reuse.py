@@ -8,7 +8,8 @@ import pytest
 
 from tests.integration.http_client.conftest import MakeClient
 from tests.integration.http_client.scripted import OK, Peer, answering, once_then_close, serving
-from twophase.http_client import HttpClient, HttpError, HttpErrorKind, HttpResponse, Outcome
+from twophase.http_client.client import HttpClient
+from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, Outcome
 
 
 async def test_calls_one_after_another_share_a_connection(client: HttpClient) -> None:

@@ -13,7 +13,8 @@ import pytest
 from tests.integration.http_client.conftest import MakeClient
 from tests.integration.http_client.scripted import OK, Peer, answering, serving
 from tests.servers.ports import nobodys_port
-from twophase.http_client import HttpClient, HttpError, HttpErrorKind, Outcome
+from twophase.http_client.client import HttpClient
+from twophase.http_client.outcome import HttpError, HttpErrorKind, Outcome
 
 
 async def _error(client: HttpClient, url: str, *, body: bytes = b"", timeout_ms: int) -> HttpError:

@@ -14,7 +14,7 @@ import trustme
 
 from tests.integration.http_client.conftest import MakeClient
 from tests.integration.http_client.scripted import OK, Peer, answering, serving
-from twophase.http_client import HttpError, HttpErrorKind
+from twophase.http_client.outcome import HttpError, HttpErrorKind
 
 
 @pytest.fixture(scope="module")

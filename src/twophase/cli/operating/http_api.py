@@ -6,17 +6,17 @@ server, or it refuses and gives the reason. Proxies of the environment are not u
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Callable
-from http.client import HTTPException, InvalidURL
+from http import HTTPStatus
 from typing import Annotated, Any, Final, NoReturn, TypeVar
-from urllib.error import HTTPError
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 import typer
 
-from twophase.cli.direct import DIRECT
+from twophase.http_client.address import parse_address
+from twophase.http_client.blocking import BlockingClient
+from twophase.http_client.outcome import HttpError, HttpErrorKind
 
 SERVER_VARIABLE: Final = "TWOPHASE_URL"
 DEFAULT_SERVER: Final = "http://localhost:36789"
@@ -59,13 +59,17 @@ class Api:
         if "@" in urlsplit(server).netloc:
             self._fail("--server: an address with a user name or password in it is not understood.", EXIT_UNREACHABLE)
         self._server = server.rstrip("/")
+        try:
+            self._client = BlockingClient(parse_address(self._server), answer_bytes_max=_ANSWER_BYTES_MAX)
+        except HttpError as error:
+            self._fail(f"--server: {server!r} is no address: {error}; such as {DEFAULT_SERVER}.", EXIT_UNREACHABLE)
 
     def get(self, path: str, answer: type[T], *, query: dict[str, str] | None = None) -> T:
         """GET `path`, and read the answer as `answer`.
 
         Without an answer the process ends with a sentence.
         """
-        return self._read(self._ask("GET", f"{path}?{urlencode(query)}" if query else path, None), answer)
+        return self._read(self._ask("GET", f"{path}?{urlencode(query)}" if query else path), answer)
 
     def post(self, path: str, body: object, answer: type[T]) -> T:
         """POST `body` as JSON; otherwise as `get`."""
@@ -73,32 +77,23 @@ class Api:
 
     def delete(self, path: str, answer: type[T]) -> T:
         """DELETE `path`; otherwise as `get`."""
-        return self._read(self._ask("DELETE", path, None), answer)
+        return self._read(self._ask("DELETE", path), answer)
 
-    def _ask(self, method: str, path: str, body: bytes | None) -> bytes:
-        headers = {"content-type": "application/json"}
-        request = urllib.request.Request(f"{self._server}{path}", body, headers, method=method)  # noqa: S310 -- checked
+    def _ask(self, method: str, path: str, body: bytes = b"") -> bytes:
         try:
-            with DIRECT.open(request, timeout=_TIMEOUT_S) as response:
-                read: bytes = response.read(_ANSWER_BYTES_MAX)
-        except HTTPError as error:
-            with error:
-                self._refused(error.code, error.read(_ANSWER_BYTES_MAX))
-        except InvalidURL as error:
-            self._fail(
-                f"--server: {self._server!r} is no address: {error}; such as {DEFAULT_SERVER}.", EXIT_UNREACHABLE
-            )
-        except HTTPException:
-            self._stranger("answered something that is no HTTP (is it the gRPC port?)")
-        except (OSError, ValueError) as error:
-            cause = getattr(error, "reason", None) or error
-            why = getattr(cause, "strerror", None) or cause
+            response = self._client.request(method, path, body, timeout_s=_TIMEOUT_S)
+        except HttpError as error:
+            if error.kind is HttpErrorKind.PROTOCOL:
+                self._stranger("answered something that is no HTTP (is it the gRPC port?)")
+            why = getattr(error.__cause__, "strerror", None) or error.__cause__ or error
             self._fail(
                 f"No server answers at {self._server}: {why}.\n"
                 f"Start one with `twophase server`, or name another with --server URL or {SERVER_VARIABLE}.",
                 EXIT_UNREACHABLE,
             )
-        return read
+        if response.status != HTTPStatus.OK:
+            self._refused(response.status, response.body)
+        return response.body
 
     def _refused(self, status: int, body: bytes) -> NoReturn:
         try:

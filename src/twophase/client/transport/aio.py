@@ -12,14 +12,12 @@ import weakref
 from collections.abc import AsyncGenerator
 from functools import partial
 
-from twophase.client.transport.sync import ANSWER_BYTES_MAX, Target
+from twophase.client.transport.sync import ANSWER_BYTES_MAX, DISCONNECTED, address_of
 from twophase.client.transport.wire import Disconnected, HttpAnswer, Operation, TransportFailure
 from twophase.http_client.client import HttpClient, HttpError, Outcome
-from twophase.http_client.outcome import HttpErrorKind
 
 CONNECTIONS_MAX = 64
 QUEUE_MAX = 10_000
-_DISCONNECTED = frozenset({HttpErrorKind.CONNECT, HttpErrorKind.CLOSED})
 
 
 def _answer(answered: asyncio.Future[Outcome], outcome: Outcome) -> None:
@@ -45,12 +43,12 @@ class AsyncTransport:
         self, server: str, *, headers: tuple[tuple[str, str], ...] = (), ssl_context: ssl.SSLContext | None = None
     ) -> None:
         """Connects on first use; arguments and errors as `SyncTransport`."""
-        target = Target(server)
+        target = address_of(server)
         scheme = "https" if target.tls else "http"
         self._urls = {
-            operation: f"{scheme}://{target.authority}{target.path}/{operation.value}" for operation in Operation
+            operation: f"{scheme}://{target.host_header}{target.path}/{operation.value}" for operation in Operation
         }
-        self._authority = target.authority
+        self._authority = target.host_header
         self._headers = (("content-type", "application/json"), *headers)
         self._ssl = ssl_context or (ssl.create_default_context() if target.tls else None)
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopClient] = weakref.WeakKeyDictionary()
@@ -78,7 +76,7 @@ class AsyncTransport:
                 call.cancel()
             raise
         if isinstance(response, HttpError):
-            failure = Disconnected if response.kind in _DISCONNECTED else TransportFailure
+            failure = Disconnected if response.kind in DISCONNECTED else TransportFailure
             raise failure(f"{self._authority}: {response}") from response
         retry_after = None
         if response.status == 503:

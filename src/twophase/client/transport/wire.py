@@ -149,16 +149,6 @@ def _every_error(root: type[TwophaseError]) -> dict[str, type[TwophaseError]]:
 _ERROR_OF_CODE = _every_error(TwophaseError)
 
 
-def api_url(server: str) -> str:
-    """The address the operations are appended to; a server may be named with or without dtm's path.
-
-    >>> api_url("http://localhost:36789"), api_url("http://localhost:36789/api/dtmsvr/")
-    ('http://localhost:36789/api/dtmsvr', 'http://localhost:36789/api/dtmsvr')
-    """
-    base = server.rstrip("/")
-    return base if base.endswith(API_PATH) else base + API_PATH
-
-
 def encode_request(message: Message, operation: Operation) -> bytes:
     """The body of a request.
 

@@ -7,28 +7,27 @@ sent again until the timeout, which is safe because every request is idempotent 
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import random
-import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 
-from twophase.client.transport.sync import Target
+from twophase.client.transport.sync import address_of
 from twophase.client.transport.wire import API_PATH
 from twophase.core.errors import CoordinatorUnreachable, PublishError
 from twophase.core.many import PREPARE_PATH, SUBMIT_PATH, ManyReply, OneResult, SubmitMany
 from twophase.core.schedule import Schedule
+from twophase.http_client.blocking import BlockingClient
+from twophase.http_client.outcome import HttpError
 
 REQUEST_TIMEOUT_S: Final = 60.0
 PATIENCE_S: Final = 120.0
 BYTES_PER_REQUEST_MAX: Final = 2 * 1024 * 1024
+_ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 _AHEAD: Final = 2
 """Requests for each connection, under way or ready to be sent.
 
@@ -55,15 +54,12 @@ class BulkClient:
     def __init__(
         self, coordinator: str, *, authorization: str = "", connections: int = 4, patience_s: float = PATIENCE_S
     ) -> None:
-        self._target = Target(coordinator)
-        self._prefix = self._target.path.removesuffix(API_PATH)
-        self._headers = {"Content-Type": "application/json"}
-        if authorization:
-            self._headers["Authorization"] = authorization
-        self._tls = ssl.create_default_context() if self._target.tls else None
+        headers = (("authorization", authorization),) if authorization else ()
+        server = address_of(coordinator)
+        server = server._replace(path=server.path.removesuffix(API_PATH))
+        self._client = BlockingClient(server, answer_bytes_max=_ANSWER_BYTES_MAX, headers=headers)
         self._connections = connections
         self._patience_s = patience_s
-        self._idle: SimpleQueue[http.client.HTTPConnection] = SimpleQueue()
         self._threads = ThreadPoolExecutor(connections, thread_name_prefix="twophase-bulk")
 
     def __enter__(self) -> Self:
@@ -73,9 +69,7 @@ class BulkClient:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
-        with contextlib.suppress(Empty):
-            while True:
-                self._idle.get_nowait().close()
+        self._client.close()
 
     def prepare(self, messages: Iterable[tuple[str, bytes]], per_request: int, settled: Settled) -> None:
         """Prepare messages, given as gid and request.
@@ -120,7 +114,8 @@ class BulkClient:
             attempt += 1
             why = ""
             try:
-                status, answer = self._exchange(path, body(portion))
+                response = self._client.request("POST", path, body(portion), timeout_s=REQUEST_TIMEOUT_S)
+                status, answer = response.status, response.body
                 if status == 200:
                     left: dict[str, bytes] = {}
                     for (gid, request), result in zip(portion.items(), _decode(answer).results, strict=True):
@@ -134,37 +129,18 @@ class BulkClient:
                     why = f"it answered with status {status}"
                 else:
                     raise PublishError(f"The coordinator answered {path} with status {status}: {_excerpt(answer)}")
-            except (OSError, http.client.HTTPException) as error:
-                why = f"{type(error).__name__}: {error}"
+            except HttpError as error:
+                why = str(error)
             except (msgspec.MsgspecError, ValueError) as error:
                 raise PublishError(f"What answers {path} is no coordinator of ours.") from error
             pause_s = _BACKOFF.pause_ms(attempt, random.random()) / 1000  # noqa: S311 -- jitter
             if portion and time.monotonic() + pause_s >= ends_s:
-                raise CoordinatorUnreachable(f"{self._target.authority} took {attempt} requests for nothing: {why}.")
+                raise CoordinatorUnreachable(
+                    f"{self._client.server.host_header} took {attempt} requests for nothing: {why}."
+                )
             if portion:
                 time.sleep(pause_s)
         return settled
-
-    def _exchange(self, path: str, body: bytes) -> tuple[int, bytes]:
-        try:
-            connection = self._idle.get_nowait()
-        except Empty:
-            connection = self._connect()
-        try:
-            connection.request("POST", self._prefix + path, body, self._headers)
-            answer = connection.getresponse()
-            content = answer.read()
-        except BaseException:
-            connection.close()
-            raise
-        self._idle.put(connection)
-        return answer.status, content
-
-    def _connect(self) -> http.client.HTTPConnection:
-        target = self._target
-        if self._tls is not None:
-            return http.client.HTTPSConnection(target.host, target.port, timeout=REQUEST_TIMEOUT_S, context=self._tls)
-        return http.client.HTTPConnection(target.host, target.port, timeout=REQUEST_TIMEOUT_S)
 
 
 def _tell(done: set[Future[dict[str, OneResult]]], settled: Settled) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from twophase.client.transport.sync import Target
+from twophase.client.transport.sync import address_of
 from twophase.core.address import why_reserved
 from twophase.core.errors import ConfigurationError
 from twophase.core.headers import why_no_header
@@ -144,7 +144,7 @@ def _one_at_most(given: Mapping[str, str], names: tuple[str, ...]) -> str:
 def _address(option: str, url: str) -> str:
     require_no_secret_in(option, url)
     try:
-        Target(url.partition("?")[0])
+        address_of(url.partition("?")[0])
     except ConfigurationError:
         raise ConfigurationError(f"Option {option} is no http:// or https:// address.") from None
     return url
