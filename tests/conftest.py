@@ -1,4 +1,7 @@
-"""What every test may use: the database servers, a Spark session, the order of the tests, and the loud end of a run."""
+"""The plugins of every test: database servers, a Spark session, the tests' order.
+
+The summary names the parts that were not tested at the end of a run.
+"""
 
 import os
 

@@ -1,4 +1,7 @@
-"""Long tests are begun first, so that no worker is left alone with one at the end of a run."""
+"""The order of the tests: long ones begin first.
+
+So no worker is left alone with one at the end of a run.
+"""
 
 import os
 
@@ -7,11 +10,11 @@ import pytest
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Deal those marked `long` to the heads of the stretches that the workers begin with.
+    """Deal the tests marked `long` to the heads of the workers' first stretches.
 
     xdist's worksteal cuts the list into as many stretches as there are workers, and a worker begins at the head of its
-    own; what is stolen is taken from a tail. Among the rest, and among the long ones, the order stays, which every
-    worker finds alike.
+    own; what is stolen is taken from a tail. Among the rest, and among the long ones, the order stays, which is the
+    same in every worker.
     """
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     long = [item for item in items if item.get_closest_marker("long") is not None]

@@ -1,4 +1,7 @@
-"""A disk of a test's own: small enough to be filled, and one that can become read-only."""
+"""A disk of a test's own, small enough to be filled.
+
+It can also become read-only.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from tests.servers.missing import not_tested
 
 @contextmanager
 def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
-    """Mount one on `folder`, which is made; said loudly where that is not allowed."""
+    """Mount a disk on `folder`, which is created.
+
+    Where that is not allowed, the summary names it.
+    """
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
@@ -30,7 +36,7 @@ def remount(disk: Path, option: str) -> None:
 
 
 def fill(disk: Path) -> Path:
-    """Leave no byte free; the file that takes the room."""
+    """Leave no byte free; return the file that takes the space."""
     ballast = disk / "ballast"
     with ballast.open("wb", buffering=0) as file:
         try:

@@ -33,7 +33,10 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
 
 
 def installed(folder: Path, *wheels: Path) -> Path:
-    """Make an environment with these wheels and all foreign packages; return its Python."""
+    """Make an environment with these wheels and all foreign packages.
+
+    Returns its Python.
+    """
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
     found = subprocess.run(

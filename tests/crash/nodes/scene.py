@@ -90,7 +90,7 @@ class Load:
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._serve())
-        except BaseException as error:  # noqa: BLE001 -- the thread's last words, told by whoever waits for it
+        except BaseException as error:  # noqa: BLE001 -- the caller that waits for the thread reports it
             self.failed = error
         finally:
             self._goes_on.set()

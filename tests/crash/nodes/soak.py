@@ -101,7 +101,7 @@ def _audit(nodes: Cluster, outcome: Outcome, folder: Path, console: Console) -> 
     except AssertionError as difference:
         outcome.findings.violations.append(f"the audit and the checker do not agree: {difference}")
         return "does not agree with the checker", True
-    except Exception as error:  # noqa: BLE001 -- whatever it is: what the checker found after so long must not go with it
+    except Exception as error:  # noqa: BLE001 -- any error: the checker's findings must not be lost with it
         console.print(f"[red]the audit could not be made: {error}[/red]")
         return f"could not be made: {type(error).__name__}", False
     agreed = f"{result.messages} messages, {result.violations} with a violation"

@@ -91,7 +91,7 @@ def test_delayed_check_backs_and_woken_producers_beside_the_cleaner(
                         begun.append(gid)
                     except (BeginDeadlinePassed, CheckBackCameFirst):
                         pass
-                    except Exception as error:  # noqa: BLE001 -- a lock it lost is no verdict; told to the test if not
+                    except Exception as error:  # noqa: BLE001 -- a lost lock is no verdict; the test gets other errors
                         if fault_of(error) is not Fault.BUSY:
                             begun.append(repr(error))
 

@@ -176,7 +176,7 @@ async def test_branches_added_inside_the_transaction_come_with_the_result_of_a_j
 ) -> None:
     """Send an answer whose result may not be twophase's.
 
-    `called` is None for such an answer: it decides nothing.
+    Such an answer has no value in `called`: it decides nothing.
     """
     body = base64.b64encode(encode_branches((Branch("http://bank-c/in", b"7"),))).decode()
     said = json.dumps({"jsonrpc": "2.0", "id": "1", "result": result}).replace("BODY", body)
