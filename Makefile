@@ -1,6 +1,6 @@
 # Everything sets itself up: a target that needs .venv makes it, or renews it when it is stale.
 .DEFAULT_GOAL := help
-.PHONY: help setup ready servers demo test soak fuzz faults check trace fix bench bench-spark docs lock clean distclean
+.PHONY: help setup ready servers demo test test-fast soak fuzz faults check trace fix bench bench-spark docs lock clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ demo: ready ## Move money between two banks while their processes are killed, an
 
 test: ready ## Run every test, on real database servers of its own
 	@scripts/test $(ARGS)
+
+test-fast: ready ## Run the unit tests, the model and the stores on SQLite: for everyday work
+	@.venv/bin/pytest -q -n "$$(($$(nproc) + 1))" --dist worksteal -m 'not long and not postgres and not mariadb' tests/unit tests/model tests/conformance $(ARGS)
 
 soak: parts = $(or $(PARTS),nodes spark power)
 soak: ready ## Half a million messages through failing nodes, Spark's drivers killed at every point, stores whose power goes (PARTS=nodes ARGS="--messages N", PARTS=spark ARGS="--sink N", PARTS=power ARGS="--losses N")
