@@ -9,7 +9,8 @@ import msgspec
 from benchmarks.measure import Result, measure
 from twophase.core.gid import make_gid, validate_gid
 from twophase.core.lifecycle import Event, State, transition
-from twophase.core.message import Branch, Message, Options, decode, encode
+from twophase.core.message import Branch, Message, decode, encode
+from twophase.core.options import Options
 from twophase.server.codecs.wire import parse_request
 
 _GID = make_gid(1_700_000_000_000, bytes(10))

@@ -14,7 +14,8 @@ from twophase.coordinator.maintenance import horizon
 from twophase.coordinator.maintenance.horizon import oldest_unfinished_ms
 from twophase.core.lifecycle import State
 from twophase.core.limits import BEGIN_DEADLINE_MS
-from twophase.core.message import Branch, Durability, Message, Options, encode
+from twophase.core.message import Branch, Message, encode
+from twophase.core.options import Durability, Options
 from twophase.core.schedule import PAUSE_MS_MAX
 from twophase.stores.base import Decide, DecidedBy, Finish, Park, Reschedule, Store
 

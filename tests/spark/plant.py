@@ -15,7 +15,8 @@ import msgspec
 from tests.spark.cases import BRANCH, IDENTITY, Case
 from twophase.barrier.installing import install
 from twophase.core.lifecycle import State
-from twophase.core.message import Branch, Message, Options, encode
+from twophase.core.message import Branch, Message, encode
+from twophase.core.options import Options
 from twophase.stores.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, schema
 from twophase_spark.schemas import BRANCHES_UNKNOWN
 

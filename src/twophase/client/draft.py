@@ -21,8 +21,9 @@ from twophase.core.address import IDENTITY_PARAMETER, why_no_scheme, why_reserve
 from twophase.core.errors import InvalidRequest, MessageUsedTwice
 from twophase.core.headers import why_no_header
 from twophase.core.limits import require
-from twophase.core.message import Branch, Options
+from twophase.core.message import Branch
 from twophase.core.message import Message as Content
+from twophase.core.options import Options
 
 
 class Progress(enum.Enum):

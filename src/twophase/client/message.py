@@ -22,7 +22,8 @@ from twophase.client.transaction import LocalTransaction
 from twophase.core import limits
 from twophase.core.errors import InvalidRequest
 from twophase.core.gid import fresh_gid, validate_gid
-from twophase.core.message import DURABILITIES, Branch, Durability, Options
+from twophase.core.message import Branch
+from twophase.core.options import DURABILITIES, Durability, Options
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta

@@ -9,14 +9,12 @@ must be asked at the same place besides: one barrier decides about a gid, and th
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Mapping
-from typing import Final
 from urllib.parse import parse_qs, unquote_plus
 
 import msgspec
 
 from twophase.core.address import IDENTITY_PARAMETER, TOPIC_PREFIX
+from twophase.core.options import Durability, Options
 
 
 class Branch(msgspec.Struct, frozen=True, array_like=True):
@@ -31,51 +29,6 @@ class Branch(msgspec.Struct, frozen=True, array_like=True):
     url: str
     payload: bytes = b""
     subscribers: tuple[str, ...] | None = None
-
-
-class Durability(enum.IntEnum):
-    """What must be on disk before a submit is acknowledged (design §5)."""
-
-    SUBMIT = 0
-    CHECK_BACK = 1
-
-
-DURABILITIES: Final[Mapping[str, Durability]] = {"submit": Durability.SUBMIT, "check-back": Durability.CHECK_BACK}
-"""By the words that producers and requests have for them."""
-
-
-class Options(msgspec.Struct, frozen=True, array_like=True):
-    """How a message is delivered. Times are in milliseconds; 0 stands for the coordinator's default."""
-
-    concurrent: bool = False
-    wait_result: bool = False
-    delay_ms: int = 0
-    timeout_to_fail_ms: int = 0
-    request_timeout_ms: int = 0
-    retry_interval_ms: int = 0
-    headers: tuple[tuple[str, str], ...] = ()
-    explicit_verdict: bool = False
-    """The check-back's answer must carry the verdict header (our SDK); see `core.verdict`."""
-    open: bool = False
-    """More branches may be added until the local transaction commits (decision 1)."""
-    durability: Durability = Durability.SUBMIT
-    not_before_ms: int = 0
-    """No branch is called before this time, in ms since 1970; 0: none was named."""
-    attempts_max: int = 0
-    """Rounds of branch calls that may fail in a row before the message is parked."""
-    trace: tuple[tuple[str, str], ...] = ()
-    """Headers of the request that began the message, which go with its calls so that one trace shows all of it."""
-    strict: bool = False
-    """A branch's answer is judged by its status alone (our SDK), and no word in its body counts; see `core.verdict`."""
-
-    def first_call_ms(self, created_ms: int) -> int:
-        """When branches may be called at the earliest; 0 for at once. Of two wishes the later one counts.
-
-        >>> Options(delay_ms=5, not_before_ms=1_000).first_call_ms(created_ms=990), Options().first_call_ms(990)
-        (1000, 0)
-        """
-        after_delay_ms = created_ms + self.delay_ms if self.delay_ms else 0
-        return max(after_delay_ms, self.not_before_ms)
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True):

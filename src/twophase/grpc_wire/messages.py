@@ -18,10 +18,12 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
+from twophase.core.options import OptionFields
+
 SERVICE: Final = "dtmgimp.Dtm"
 
 
-class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+class Request(OptionFields, frozen=True, omit_defaults=True):
     """`DtmRequest` with its options beside it.
 
     Times without a unit in their name are in seconds.
@@ -31,26 +33,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     trans_type: str = ""
     steps: str = ""
     """JSON text: a list of `{"action": ADDRESS}`."""
-    payloads: list[bytes] = []
+    payloads: list[bytes] = msgspec.field(default_factory=list)
     query_prepared: str = ""
-    custom_data: str = ""
-    # From here on as in `DtmTransOptions`, the map first: `parse_request` relies on the order.
-    branch_headers: dict[str, str] = {}
-    wait_result: bool = False
-    timeout_to_fail: int = 0
-    retry_interval: int = 0
-    request_timeout: int = 0
-    concurrent: bool = False
-    delay_ms: int = 0
-    timeout_to_fail_ms: int = 0
-    request_timeout_ms: int = 0
-    retry_interval_ms: int = 0
-    explicit_verdict: bool = False
-    open: bool = False
-    durability: str = ""
-    next_cron_time: str = ""
-    attempts_max: int = 0
-    strict: bool = False
 
 
 class Topic(msgspec.Struct, frozen=True):
@@ -79,7 +63,8 @@ _IN_REQUEST: Final = {
 }
 _IN_OPTIONS: Final = {name: _pascal(name) for name in Request.__struct_fields__ if name not in _IN_REQUEST}
 _OPTIONS: Final = "TransOptions"
-_values: Final = attrgetter(*(field for name, field in _IN_OPTIONS.items() if name != "branch_headers"))
+_NAMES: Final = tuple(name for name in _IN_OPTIONS if name != "branch_headers")
+_values: Final = attrgetter(*(_IN_OPTIONS[name] for name in _NAMES))
 
 
 @functools.cache
@@ -118,11 +103,12 @@ def parse_request(raw: bytes) -> Request:
     7
     """
     said = _parse("DtmRequest", raw)
-    head = said.Gid, said.TransType, said.Steps, list(said.BinPayloads), said.QueryPrepared, said.CustomedData
+    head = said.Gid, said.TransType, said.Steps, list(said.BinPayloads), said.QueryPrepared
     if not said.HasField(_OPTIONS):
-        return Request(*head)
+        return Request(*head, custom_data=said.CustomedData)
     options = said.TransOptions
-    return Request(*head, dict(options.BranchHeaders), *_values(options))
+    named = dict(zip(_NAMES, _values(options), strict=True))
+    return Request(*head, custom_data=said.CustomedData, branch_headers=dict(options.BranchHeaders), **named)
 
 
 def encode_request(request: Request) -> bytes:

@@ -15,7 +15,8 @@ from tests.integration.barrier.banks import Bank
 from tests.integration.barrier.test_cleaning import NOW_MS, clean_bank, gids, put_branch
 from twophase.barrier.cleaning import DAY_MS, KEEP_MS
 from twophase.coordinator.maintenance.horizon import oldest_unfinished_ms
-from twophase.core.message import Branch, Durability, Message, Options, encode
+from twophase.core.message import Branch, Message, encode
+from twophase.core.options import Durability, Options
 from twophase.stores.base import Reschedule, Store
 from twophase.stores.postgres import PostgresStore
 from twophase.stores.sqlite import SqliteStore

@@ -16,7 +16,8 @@ from twophase.coordinator.view import MessageView
 from twophase.core.errors import ConfigurationError, Overloaded, StateConflict, StoreFull, UnknownMessage
 from twophase.core.gid import born_ms
 from twophase.core.lifecycle import State
-from twophase.core.message import Branch, Message, Options
+from twophase.core.message import Branch, Message
+from twophase.core.options import Options
 
 JSON = "application/json; charset=utf-8"
 

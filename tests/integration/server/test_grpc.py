@@ -32,7 +32,7 @@ from twophase.core.errors import (
     StoreError,
 )
 from twophase.core.lifecycle import State
-from twophase.core.message import Durability, Options
+from twophase.core.options import Durability, Options
 from twophase.core.verdict import BranchResult
 from twophase.grpc_wire.messages import Request, encode_request, parse_gid
 from twophase.server.api.dtm_grpc import GrpcApi

@@ -22,7 +22,8 @@ from tests.integration.server.test_grpc import Dtm, message
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.lifecycle import State
-from twophase.core.message import Branch, Message, Options, encode_branches
+from twophase.core.message import Branch, Message, encode_branches
+from twophase.core.options import Options
 from twophase.destinations.base import Answer, Call
 from twophase.destinations.grpc import GrpcDestination
 

@@ -19,7 +19,8 @@ from tests.integration.server.test_grpc import grpc_url, message, method
 from tests.integration.server.test_grpc_branches import Bank, reply
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.lifecycle import State
-from twophase.core.message import Branch, Message, Options
+from twophase.core.message import Branch, Message
+from twophase.core.options import Options
 from twophase.grpc_wire.messages import Request, encode_request
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

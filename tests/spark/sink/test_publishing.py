@@ -14,7 +14,8 @@ from tests.spark.sink.scene import Scene
 from twophase.client.transport.wire import Operation, encode_request
 from twophase.core.errors import ContraryDecision, PublishError
 from twophase.core.many import OneResult
-from twophase.core.message import Branch, Message, Options
+from twophase.core.message import Branch, Message
+from twophase.core.options import Options
 from twophase_spark.cli.commands import app
 from twophase_spark.sink.batch import publish
 from twophase_spark.sink.bulk import BulkClient

@@ -27,7 +27,8 @@ from pyspark.sql.types import (
 from twophase.client.transport.wire import Operation, encode_request
 from twophase.core.errors import ConfigurationError, RowRefused
 from twophase.core.limits import BODY_BYTES_MAX
-from twophase.core.message import Branch, Durability, Message, Options
+from twophase.core.message import Branch, Message
+from twophase.core.options import Durability, Options
 from twophase_spark.sink.naming import gid_of
 from twophase_spark.sink.options import parse
 from twophase_spark.sink.rows import RowEncoder, require_columns

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.load.workload import FIRST_NUMBER, NUMBER_AT, NUMBER_DIGITS, Gids, Mode, Template, Workload
 from twophase.core.errors import ConfigurationError
 from twophase.core.gid import GID_CHARACTERS, born_ms
-from twophase.core.message import Durability
+from twophase.core.options import Durability
 from twophase.http_client.address import parse_address
 from twophase.server.codecs.decode import Decoder
 

@@ -15,7 +15,7 @@ from twophase.client import flow
 from twophase.client.draft import Draft
 from twophase.client.transport.exchange import FlowRuntime, Patience, Pause, Send
 from twophase.client.transport.wire import HttpAnswer, Operation
-from twophase.core.message import Options
+from twophase.core.options import Options
 from twophase.core.verdict import Verdict
 
 OK = HttpAnswer(200, b'{"dtm_result":"SUCCESS"}')

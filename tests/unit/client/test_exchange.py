@@ -10,7 +10,8 @@ from tests.unit.client.stage import Time
 from twophase.client.transport.exchange import Patience, Pause, Send, exchange
 from twophase.client.transport.wire import Disconnected, HttpAnswer, Operation, TransportFailure
 from twophase.core.errors import CoordinatorUnreachable, Overloaded, ShuttingDown, Unavailable
-from twophase.core.message import Branch, Message, Options
+from twophase.core.message import Branch, Message
+from twophase.core.options import Options
 
 OK = HttpAnswer(200, b'{"dtm_result":"SUCCESS","prepared_at":17}')
 SILENT = TransportFailure("timed out")

@@ -37,7 +37,8 @@ from twophase.core.errors import (
     TransactionLost,
     Undecided,
 )
-from twophase.core.message import Branch, Message, Options, encode_branches
+from twophase.core.message import Branch, Message, encode_branches
+from twophase.core.options import Options
 from twophase.core.verdict import Verdict
 
 CHECK = "http://a/check"

@@ -25,7 +25,8 @@ from twophase.core.errors import (
     UnknownMessage,
     UnsupportedType,
 )
-from twophase.core.message import Branch, Durability, Message, Options
+from twophase.core.message import Branch, Message
+from twophase.core.options import Durability, Options
 from twophase.grpc_wire.messages import Request, parse_request
 
 SUBMITTED = "current status 'submitted', cannot prepare. FAILURE"

@@ -27,7 +27,8 @@ from twophase.core.errors import (
     Unavailable,
     UnknownMessage,
 )
-from twophase.core.message import Branch, Durability, Message, Options
+from twophase.core.message import Branch, Message
+from twophase.core.options import Durability, Options
 
 
 def answer(status: int, **body: Any) -> HttpAnswer:

@@ -16,7 +16,8 @@ from twophase.coordinator.dispatch.alerts import Alerts, Webhook
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.lifecycle import State
-from twophase.core.message import Branch, Message, Options
+from twophase.core.message import Branch, Message
+from twophase.core.options import Options
 from twophase.core.schedule import Schedule
 from twophase.destinations.base import Answer, Call
 from twophase.stores.base import Attempt, Batch, FlushResult, LiveRow, Purged

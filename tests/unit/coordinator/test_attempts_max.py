@@ -13,7 +13,7 @@ from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import Reply, Trigger
 from twophase.coordinator.view import MessageView
 from twophase.core.lifecycle import Event, State
-from twophase.core.message import Durability
+from twophase.core.options import Durability
 from twophase.destinations.base import Answer
 from twophase.stores.base import Batch, Reschedule
 

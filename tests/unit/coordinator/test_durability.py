@@ -11,7 +11,7 @@ from tests.unit.coordinator.rig import CHECK, IN, Rig, message
 from twophase.coordinator.operator import Act
 from twophase.core.errors import Refused, StoreFull
 from twophase.core.lifecycle import State
-from twophase.core.message import Durability
+from twophase.core.options import Durability
 from twophase.destinations.base import Answer
 from twophase.stores.base import Batch, DecidedBy, Finish, HistoryRow, Insert, Reschedule
 

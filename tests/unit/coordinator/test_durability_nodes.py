@@ -14,7 +14,7 @@ from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, message
 from twophase.core.errors import StoreFull
 from twophase.core.lifecycle import State
-from twophase.core.message import Durability
+from twophase.core.options import Durability
 from twophase.destinations.base import Answer
 from twophase.stores.base import Batch, DecidedBy, Finish, FlushResult, HistoryRow, Insert
 

@@ -13,7 +13,7 @@ from tests.unit.coordinator.rig import CHECK, IN, Rig, message
 from twophase.coordinator.operator import Act
 from twophase.core.lifecycle import State
 from twophase.core.limits import BEGIN_DEADLINE_MS
-from twophase.core.message import Durability
+from twophase.core.options import Durability
 from twophase.core.redirect import Redirection
 from twophase.core.schedule import PAUSE_MS_MAX, Schedule
 from twophase.destinations.base import Answer

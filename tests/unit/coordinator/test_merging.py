@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from twophase.coordinator.state.merging import merge
-from twophase.core.message import Branch, Message, Options
+from twophase.core.message import Branch, Message
+from twophase.core.options import Options
 
 BRANCHES = (Branch("http://b/in"),)
 ONE, OTHER = (("traceparent", "00-1"),), (("traceparent", "00-2"),)

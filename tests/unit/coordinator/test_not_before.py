@@ -15,7 +15,7 @@ from twophase.coordinator.operator import Act
 from twophase.coordinator.state.active_message import Trigger
 from twophase.core.errors import NotYetDelivered
 from twophase.core.lifecycle import Event, State
-from twophase.core.message import Durability
+from twophase.core.options import Durability
 from twophase.destinations.base import Answer
 from twophase.stores.base import Batch, Reschedule
 

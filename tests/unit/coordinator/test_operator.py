@@ -15,7 +15,7 @@ from twophase.coordinator.operator import Act
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import ContraryDecision, Overloaded, StateConflict, StoreError, UnknownMessage
 from twophase.core.lifecycle import State
-from twophase.core.message import Durability
+from twophase.core.options import Durability
 from twophase.destinations.base import Answer
 from twophase.stores.base import AttemptKind, Batch, DecidedBy, Insert
 from twophase.stores.search import Search

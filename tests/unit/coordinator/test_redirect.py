@@ -15,7 +15,8 @@ from twophase.coordinator.operator import Act
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.errors import InvalidRequest, StateConflict, UnknownMessage
 from twophase.core.lifecycle import State
-from twophase.core.message import Durability, Message
+from twophase.core.message import Message
+from twophase.core.options import Durability
 from twophase.core.redirect import Move, Redirection
 from twophase.destinations.base import Answer
 from twophase.stores.base import AttemptKind

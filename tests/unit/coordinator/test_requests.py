@@ -15,7 +15,8 @@ from twophase.core.errors import (
     UnknownMessage,
 )
 from twophase.core.lifecycle import State
-from twophase.core.message import Message, Options
+from twophase.core.message import Message
+from twophase.core.options import Options
 from twophase.core.verdict import BranchResult
 from twophase.destinations.base import Answer
 

@@ -27,7 +27,8 @@ from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.errors import StoreError
 from twophase.core.lifecycle import Event, State
-from twophase.core.message import Branch, Durability, Message, Options, decode, same_content, same_prepared
+from twophase.core.message import Branch, Message, decode, same_content, same_prepared
+from twophase.core.options import Durability, Options
 from twophase.destinations.base import Answer, Call
 from twophase.stores.base import Batch, Decide, DecidedBy, Finish, FlushResult, HistoryRow, Insert, LiveRow
 from twophase.testing.clock import VirtualClock

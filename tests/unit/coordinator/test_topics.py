@@ -29,7 +29,8 @@ from twophase.core.errors import (
     TwophaseError,
 )
 from twophase.core.lifecycle import State
-from twophase.core.message import Branch, Durability, encode_branches
+from twophase.core.message import Branch, encode_branches
+from twophase.core.options import Durability
 from twophase.core.topic import late_id
 from twophase.destinations.base import Answer
 from twophase.stores.base import Subscriber, Topics

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 
 from twophase.core.message import (
     Branch,
-    Durability,
     Message,
-    Options,
     decode,
     decode_branches,
     encode,
@@ -27,6 +25,7 @@ from twophase.core.message import (
     same_prepared,
     scheme_of,
 )
+from twophase.core.options import Durability, Options
 
 ONE, TWO, THREE = Branch("http://b/1", b"1"), Branch("http://b/2", b"2"), Branch("http://b/3")
 OPEN = Options(open=True)

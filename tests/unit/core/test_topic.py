@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from twophase.core.errors import InvalidRequest, LimitExceeded
-from twophase.core.message import Branch, Message, Options, decode, encode, same_content, same_prepared
+from twophase.core.message import Branch, Message, decode, encode, same_content, same_prepared
+from twophase.core.options import Options
 from twophase.core.topic import expansion_of, fans_out, late_id, topic_in, validate_topic
 
 TWO = ("http://b/1", "http://b/2")

@@ -9,7 +9,8 @@ import pytest
 
 from twophase.core.errors import InvalidRequest, LimitExceeded, TwophaseError, UnsupportedType
 from twophase.core.headers import CONNECTION_HEADERS
-from twophase.core.message import Branch, Durability, Message, Options
+from twophase.core.message import Branch, Message
+from twophase.core.options import Durability, Options
 from twophase.server.codecs.decode import Decoder
 
 NOW_S = 1_800_000_000

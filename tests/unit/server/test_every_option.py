@@ -14,12 +14,13 @@ import pytest
 from twophase import Message as Producers
 from twophase.client.transport import grpc_wire, wire
 from twophase.client.transport.wire import Operation
-from twophase.core.message import Branch, Durability, Message, Options, decode, encode
+from twophase.core.message import Branch, Message, decode, encode
+from twophase.core.options import Durability, Options
 from twophase.grpc_wire.messages import Request
 from twophase.server.api.dtm_grpc import _read
 from twophase.server.codecs.decode import Decoder
-from twophase.server.codecs.options import usual_options
-from twophase.server.codecs.wire import OPTION_FIELDS, WireRequest
+from twophase.server.codecs.options import OPTION_FIELDS, usual_options
+from twophase.server.codecs.wire import WireRequest
 
 OTHERWISE: dict[str, Any] = {
     "concurrent": True,

@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from twophase.client.transport.fields import option_fields
 from twophase.client.transport.wire import Disconnected, HttpAnswer, Operation, Reply, TransportFailure
 from twophase.core.errors import ConfigurationError, InvalidRequest
 from twophase.core.limits import BODY_BYTES_MAX, require
 from twophase.core.message import Message
+from twophase.core.options import option_fields
 from twophase.grpc_wire.messages import SERVICE, Request
 from twophase.grpc_wire.messages import encode_request as encode_protobuf
 from twophase.http_client.address import parse_address

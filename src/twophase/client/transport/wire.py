@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from twophase.client.transport.fields import USUAL_OPTIONS, option_fields
 from twophase.core import errors
 from twophase.core.errors import (
     ContraryDecision,
@@ -31,6 +30,7 @@ from twophase.core.errors import (
 from twophase.core.lifecycle import State
 from twophase.core.limits import BODY_BYTES_MAX, require
 from twophase.core.message import Message
+from twophase.core.options import USUAL_OPTIONS, OptionFields, option_fields
 
 API_PATH = "/api/dtmsvr"
 
@@ -98,32 +98,15 @@ class _Step(msgspec.Struct, frozen=True):
     action: str
 
 
-class _Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """dtm's request (§1.2) and our optional fields behind it; a default is not sent."""
+class _Request(OptionFields, frozen=True, omit_defaults=True):
+    """dtm's request (dtm-wire §1.2); a default is not sent."""
 
     gid: str
     trans_type: str
-    steps: list[_Step] = []
-    payloads: list[str] = []
+    steps: list[_Step] = msgspec.field(default_factory=list)
+    payloads: list[str] = msgspec.field(default_factory=list)
     query_prepared: str = ""
     protocol: str = "http"
-    custom_data: str = ""
-    wait_result: bool = False
-    timeout_to_fail: int = 0
-    request_timeout: int = 0
-    retry_interval: int = 0
-    branch_headers: dict[str, str] = {}
-    concurrent: bool = False
-    explicit_verdict: bool = False
-    open: bool = False
-    delay_ms: int = 0
-    timeout_to_fail_ms: int = 0
-    request_timeout_ms: int = 0
-    retry_interval_ms: int = 0
-    durability: str = ""
-    next_cron_time: str = ""
-    attempts_max: int = 0
-    strict: bool = False
 
 
 _ABORT = Operation.ABORT

@@ -42,7 +42,8 @@ import msgspec
 from twophase.coordinator.background import Background
 from twophase.core.lifecycle import State
 from twophase.core.limits import BEGIN_DEADLINE_MS
-from twophase.core.message import Durability, Message, databases_asked, decode, may_be_called_early
+from twophase.core.message import Message, databases_asked, decode, may_be_called_early
+from twophase.core.options import Durability
 from twophase.core.schedule import PAUSE_MS_MAX
 from twophase.stores.base import DUE_EVER_MS, LiveRow, Store
 

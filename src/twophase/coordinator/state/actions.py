@@ -18,7 +18,8 @@ from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, StateConflict, StoreUnavailable
 from twophase.core.lifecycle import Action, Event, State
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX
-from twophase.core.message import Durability, Message, encode, may_be_called_early
+from twophase.core.message import Message, encode, may_be_called_early
+from twophase.core.options import Durability
 from twophase.core.redirect import redirect
 from twophase.core.topic import TOPIC_PREFIX, fans_out
 from twophase.stores.base import (

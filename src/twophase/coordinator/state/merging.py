@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from twophase.core.message import Message, Options
+from twophase.core.message import Message
+from twophase.core.options import Options
 
 
 def merge(known: Message, said: Message) -> Message:

@@ -13,7 +13,8 @@ from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.coordinator.state.deferral import SLOT_MS_MAX
 from twophase.core.hooks import Clock
 from twophase.core.lifecycle import State
-from twophase.core.message import Durability, Message
+from twophase.core.message import Message
+from twophase.core.options import Durability
 from twophase.core.schedule import PAUSE_MS_MAX
 
 CLOCKS_APART_MS: Final = 60_000

@@ -13,7 +13,6 @@ import ssl
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -41,7 +40,8 @@ from twophase.grpc_wire.messages import SERVICE, BrokenMessage, Request, Topic, 
 from twophase.server.api.grpc_operators import Operators
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import RETRY_AFTER_S, Refusal, Route, refusal
-from twophase.server.codecs.wire import OPTION_FIELDS, WireRequest, parse_steps
+from twophase.server.codecs.options import OPTION_FIELDS
+from twophase.server.codecs.wire import WireRequest, parse_steps
 from twophase.server.http_port.port import Requests
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ _NOT_SERVED: Final = {
     "RegisterBranch": "branches of SAGA and TCC transactions are not served here, only 2-phase messages.",
     "PrepareWorkflow": "workflow transactions are not served here, only 2-phase messages.",
 }
-_values_of_options: Final = attrgetter(*OPTION_FIELDS)
 _GOING_AWAY: Final = Ended(Status.UNAVAILABLE, "the server is going away.")
 _FAREWELL_S: Final = 0.1
 """Pause in which health watchers learn that the server leaves.
@@ -304,8 +303,8 @@ def _wire(said: Request) -> WireRequest:
 
     An empty or zero field counts as absent: protobuf cannot tell the two apart.
     """
-    options: list[Any] = [value or None for value in _values_of_options(said)]
-    return WireRequest(said.gid, said.trans_type, parse_steps(said.steps), None, said.query_prepared, "grpc", *options)
+    options: dict[str, Any] = {name: getattr(said, name) or None for name in OPTION_FIELDS}
+    return WireRequest(said.gid, said.trans_type, parse_steps(said.steps), None, said.query_prepared, "grpc", **options)
 
 
 def _refusal(error: TwophaseError, said: Refusal, code: Status | None = None) -> Response:

@@ -19,6 +19,7 @@ from starlette.requests import Request
 
 from twophase.core.limits import GID_BYTES_MAX
 from twophase.core.many import MESSAGES_MAX, SubmitMany
+from twophase.core.options import MEANINGS
 from twophase.server.api.dtm_jsonrpc import RpcCall
 from twophase.server.api.many_http import PrepareMany
 from twophase.server.api.operation import Operation, Parameter, Served
@@ -50,23 +51,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "payloads": "the body of each branch's call, already serialised; as many as there are steps",
     "query_prepared": "where to ask whether the local transaction committed",
     "protocol": "`http` (the default), `grpc` or `json-rpc`: how addresses are called",
-    "custom_data": 'JSON text; `{"delay": SECONDS}`',
-    "wait_result": "answer submit only after the first round of calls",
-    "timeout_to_fail": "seconds from prepare to the first check-back",
-    "request_timeout": "seconds one call may take",
-    "retry_interval": "seconds of the first pause between two calls",
-    "branch_headers": "headers of every call",
-    "concurrent": "call all branches at once",
-    "delay_ms": "first delivery so many milliseconds after the submit",
-    "timeout_to_fail_ms": "as `timeout_to_fail`, in milliseconds",
-    "request_timeout_ms": "as `request_timeout`, in milliseconds",
-    "retry_interval_ms": "as `retry_interval`, in milliseconds",
-    "explicit_verdict": "the check-back's answer must carry the verdict header",
-    "open": "more branches may come with the submit",
-    "durability": "`submit` (the default) or `check-back`",
-    "next_cron_time": "RFC 3339, or seconds since 1970: no delivery before",
-    "attempts_max": "park after so many failed rounds in a row; 0 is the setting",
-    "strict": "judge a branch's answer by its status alone, and look for no words in its body",
+    **MEANINGS,
     "retry_limit": "ignored",
     "retry_count": "ignored",
     "rollback_reason": "ignored",

@@ -40,7 +40,8 @@ from twophase.core.errors import (
 from twophase.core.hooks import Clock
 from twophase.core.lifecycle import State
 from twophase.core.limits import PAYLOAD_BYTES_MAX, URL_BYTES_MAX, require
-from twophase.core.message import Branch, Message, Options
+from twophase.core.message import Branch, Message
+from twophase.core.options import Options
 from twophase.core.takeover import (
     MESSAGES_MAX,
     PATH,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
+from operator import attrgetter
 from typing import Annotated, Final
 
 import msgspec
@@ -26,14 +27,43 @@ from twophase.core.limits import (
     Limit,
     require,
 )
-from twophase.core.message import DURABILITIES, Durability, Options
+from twophase.core.options import DURABILITIES, Durability, OptionFields, Options
 from twophase.server.codecs.trace import Trace
-from twophase.server.codecs.wire import WireRequest
 
 _SECONDS_MAX: Final = 253_402_300_800
 """The end of the year 9999."""
 _TIME_WANTED: Final = "give RFC 3339 with a zone (2030-01-31T08:00:00Z), or seconds since 1970"
 _Zoned = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class RequestOptions(msgspec.Struct, kw_only=True):
+    """The option fields of a request, as they are read.
+
+    They are those of `core.options.OptionFields`; every field may be null.
+    Times without a unit in their name are in seconds.
+    """
+
+    custom_data: str | None = None
+    wait_result: bool | None = None
+    timeout_to_fail: int | float | None = None
+    request_timeout: int | float | None = None
+    retry_interval: int | float | None = None
+    branch_headers: dict[str, str | None] | list[msgspec.Raw] | None = None
+    concurrent: bool | None = None
+    delay_ms: int | None = None
+    timeout_to_fail_ms: int | None = None
+    request_timeout_ms: int | None = None
+    retry_interval_ms: int | None = None
+    explicit_verdict: bool | None = None
+    open: bool | None = None
+    durability: str | None = None
+    next_cron_time: str | int | float | None = None
+    attempts_max: int | None = None
+    strict: bool | None = None
+
+
+OPTION_FIELDS: Final = RequestOptions.__struct_fields__
+assert set(OPTION_FIELDS) == set(OptionFields.__struct_fields__), "every option is read"
 
 
 class _CustomData(msgspec.Struct):
@@ -47,10 +77,11 @@ _JUDGED: Final = {
     for explicit in (False, True)
     for strict in (False, True)
 }
+_delivery_fields: Final = attrgetter(*(name for name in OPTION_FIELDS if name not in {"explicit_verdict", "strict"}))
 _custom_data_decoder = msgspec.json.Decoder(_CustomData | None)
 
 
-def options_of(request: WireRequest, check_url: str, gid: str, now_ms: int, trace: Trace) -> Options:
+def options_of(request: RequestOptions, check_url: str, gid: str, now_ms: int, trace: Trace) -> Options:
     """Return the options that a request names for its message's delivery.
 
     Arguments:
@@ -78,29 +109,13 @@ def options_of(request: WireRequest, check_url: str, gid: str, now_ms: int, trac
     )
 
 
-def usual_options(request: WireRequest) -> Options | None:
+def usual_options(request: RequestOptions) -> Options | None:
     """Return the options of a request that needs none of its own; None for any other.
 
     It leaves every option at its default, except `explicit_verdict` and `strict`. One object serves all requests of its
     kind: a million waiting messages need not carry a million equal options.
     """
-    if (
-        request.custom_data
-        or request.wait_result
-        or request.timeout_to_fail
-        or request.request_timeout
-        or request.retry_interval
-        or request.branch_headers
-        or request.concurrent
-        or request.delay_ms
-        or request.timeout_to_fail_ms
-        or request.request_timeout_ms
-        or request.retry_interval_ms
-        or request.open
-        or request.durability
-        or request.next_cron_time
-        or request.attempts_max
-    ):
+    if any(_delivery_fields(request)):
         return None
     return _JUDGED[bool(request.explicit_verdict), bool(request.strict)]
 
@@ -133,7 +148,7 @@ def not_before_ms(said: str | float | None, now_ms: int, gid: str) -> int:
     return time_ms
 
 
-def _not_named(trace: Trace, request: WireRequest) -> Trace:
+def _not_named(trace: Trace, request: RequestOptions) -> Trace:
     if not trace or not request.branch_headers:
         return trace
     named = {str(name).lower() for name in request.branch_headers}
@@ -165,7 +180,7 @@ def _span_ms(limit: Limit, seconds: float | None, milliseconds: int | None, gid:
     return milliseconds
 
 
-def _delay_ms(request: WireRequest, gid: str) -> int:
+def _delay_ms(request: RequestOptions, gid: str) -> int:
     seconds: float | None = None
     if request.custom_data:
         try:

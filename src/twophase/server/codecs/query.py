@@ -17,7 +17,7 @@ import msgspec
 
 from twophase.coordinator.view import MessageView
 from twophase.core.lifecycle import State
-from twophase.core.message import Options
+from twophase.core.options import Options
 from twophase.core.schedule import whole_seconds
 from twophase.core.topic import expansion_of
 from twophase.server.codecs.encode import WIRE_STATES, harmless

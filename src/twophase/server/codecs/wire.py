@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from twophase.core.errors import InvalidRequest
+from twophase.server.codecs.options import RequestOptions
 
 
 class WireStep(msgspec.Struct, forbid_unknown_fields=True):
@@ -22,7 +23,7 @@ class WireStep(msgspec.Struct, forbid_unknown_fields=True):
     data: str | None = None
 
 
-class WireRequest(msgspec.Struct, forbid_unknown_fields=True):
+class WireRequest(RequestOptions, forbid_unknown_fields=True):
     """The fields of prepare, submit and abort; every field may be null.
 
     Times without a unit in their name are in seconds.
@@ -34,40 +35,12 @@ class WireRequest(msgspec.Struct, forbid_unknown_fields=True):
     payloads: list[str | None] | None = None
     query_prepared: str | None = None
     protocol: str | None = None
-    custom_data: str | None = None
-    wait_result: bool | None = None
-    timeout_to_fail: int | float | None = None
-    request_timeout: int | float | None = None
-    retry_interval: int | float | None = None
-    branch_headers: dict[str, str | None] | list[msgspec.Raw] | None = None
-    concurrent: bool | None = None
-    # twophase's own
-    delay_ms: int | None = None
-    timeout_to_fail_ms: int | None = None
-    request_timeout_ms: int | None = None
-    retry_interval_ms: int | None = None
-    explicit_verdict: bool | None = None
-    open: bool | None = None
-    durability: str | None = None
-    next_cron_time: str | int | float | None = None
-    attempts_max: int | None = None
-    strict: bool | None = None
     # accepted and without a meaning for a message: SAGA's, and what some clients always send along
     retry_limit: msgspec.Raw = msgspec.Raw()
     retry_count: msgspec.Raw = msgspec.Raw()
     rollback_reason: msgspec.Raw = msgspec.Raw()
     passthrough_headers: msgspec.Raw = msgspec.Raw()
 
-
-_NO_OPTIONS: Final = frozenset({"gid", "trans_type", "steps", "payloads", "query_prepared", "protocol"})
-_WITHOUT_MEANING: Final = frozenset({"retry_limit", "retry_count", "rollback_reason", "passthrough_headers"})
-OPTION_FIELDS: Final = tuple(
-    name for name in WireRequest.__struct_fields__ if name not in _NO_OPTIONS | _WITHOUT_MEANING
-)
-"""Fields that concern a message's delivery, in the struct's order.
-
-They are one row of fields behind `protocol`.
-"""
 
 _decoder = msgspec.json.Decoder(WireRequest)
 decode_documented: Final = _decoder.decode

@@ -18,7 +18,7 @@ from twophase.core.errors import ConfigurationError
 from twophase.core.headers import why_no_header
 from twophase.core.limits import DELAY_MS_MAX, TIMEOUT_TO_FAIL_MS_MAX
 from twophase.core.many import MESSAGES_MAX
-from twophase.core.message import Durability
+from twophase.core.options import Durability
 from twophase.core.topic import TOPIC_PREFIX, validate_topic
 from twophase_spark.sink.described import KNOWN
 from twophase_spark.sink.place import checked_reference

@@ -40,7 +40,8 @@ from twophase.client.transport.wire import Operation, encode_request
 from twophase.core.address import why_reserved
 from twophase.core.errors import ConfigurationError, RowRefused
 from twophase.core.limits import BODY_BYTES_MAX
-from twophase.core.message import Branch, Message, Options
+from twophase.core.message import Branch, Message
+from twophase.core.options import Options
 from twophase_spark.garbage import collecting_nothing
 from twophase_spark.sink.naming import gid_of
 from twophase_spark.sink.options import PLACEHOLDER, Publishing
