@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.database import Database
 from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.rig import Rig
-from tests.unit.coordinator.shared import Shared, SharedDatabase, SharedFile
+from tests.unit.coordinator.shared import Shared
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.testing.clock import VirtualClock
 
@@ -35,14 +36,10 @@ async def rig(make_rig: Callable[..., Awaitable[Rig]]) -> Rig:
     return await make_rig()
 
 
-@pytest.fixture(params=["file", pytest.param("postgres", marks=pytest.mark.postgres)])
-async def nodes(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Nodes]:
+@pytest.fixture(params=[pytest.param(None, marks=pytest.mark.postgres, id="postgres")])
+async def nodes(postgres_database: Database) -> AsyncIterator[Nodes]:
     clock = VirtualClock()
-    shared: Shared = (
-        SharedFile(tmp_path / "store.db", clock)
-        if request.param == "file"
-        else SharedDatabase(request.getfixturevalue("postgres_database"), clock)
-    )
+    shared = Shared(postgres_database, clock)
     both = Nodes(shared, clock)
     await shared.start()
     await both.a.coordinator.start()

@@ -54,8 +54,8 @@ class HoursOff:
 class Node:
     """One coordinator, with producers and branches that only it calls."""
 
-    def __init__(self, shared: Shared, clock: VirtualClock, number: int, hours_off: int = 0) -> None:
-        self.store = shared.store(number)
+    def __init__(self, shared: Shared, clock: VirtualClock, hours_off: int = 0) -> None:
+        self.store = shared.store()
         self.gates = self.store.gates
         self.destination = ScriptedDestination()
         self.watcher = Noted()
@@ -93,7 +93,7 @@ class Nodes:
     def __init__(self, shared: Shared, clock: VirtualClock) -> None:
         self.clock = clock
         self.shared = shared
-        self.a, self.b = Node(shared, clock, 1), Node(shared, clock, 2)
+        self.a, self.b = Node(shared, clock), Node(shared, clock)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):

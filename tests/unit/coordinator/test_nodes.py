@@ -381,7 +381,7 @@ async def test_rows_that_came_by_an_adoption_whose_answer_was_lost_are_found(
 async def test_a_node_whose_clock_is_an_hour_off_sees_to_adopted_messages_when_they_are_due(
     nodes: Nodes, hours: int
 ) -> None:
-    wrong = Node(nodes.shared, nodes.clock, 3, hours)
+    wrong = Node(nodes.shared, nodes.clock, hours)
     await nodes.b.coordinator.stop()
     await wrong.coordinator.start()
     try:
