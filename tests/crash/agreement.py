@@ -33,7 +33,7 @@ def assert_agree(spark: SparkSession, locations: Sequence[Location], findings: F
     Raises:
         AssertionError: they do not agree.
     """
-    from twophase_spark.audit.run import examine, look_into
+    from twophase_spark.auditing.run import examine, look_into
     from twophase_spark.inputs.plan import Plan
     from twophase_spark.rules.taxonomy import VIOLATIONS
 

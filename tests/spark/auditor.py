@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.spark.plant import System
 from tests.spark.truth import LATE_S
-from twophase_spark.audit.following import Follower, Following, references_of
+from twophase_spark.auditing.following import Follower, Following, references_of
 from twophase_spark.inputs.plan import Plan
 from twophase_spark.locations import Role, parse_coordinator, parse_named
 from twophase_spark.reports.report import Report

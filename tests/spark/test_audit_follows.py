@@ -30,8 +30,8 @@ from tests.spark.truth import LATE_S, nowadays
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
 from twophase.stores.postgres.migrating import migrate_database
-from twophase_spark.audit import following as following_module
-from twophase_spark.audit.following import Follower, Following, checkpoints_of, references_of
+from twophase_spark.auditing import following as following_module
+from twophase_spark.auditing.following import Follower, Following, checkpoints_of, references_of
 from twophase_spark.cli.audit import read_order
 from twophase_spark.fleet import Options
 from twophase_spark.inputs.increment import VerifiedPoint, read_state, write_state

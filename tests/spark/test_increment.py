@@ -16,7 +16,7 @@ from tests.spark.plant import System, make_system, one_service, plant
 from tests.spark.truth import nowadays
 from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.lifecycle import State
-from twophase_spark.audit.run import look_into, run
+from twophase_spark.auditing.run import look_into, run
 from twophase_spark.cli.audit import perform, read_order
 from twophase_spark.fleet import Options
 from twophase_spark.inputs.increment import (

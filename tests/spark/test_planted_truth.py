@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tests.servers.database import Database
 from tests.spark.cases import IN_ORDER
 from tests.spark.truth import LATE_S, counts_of, plant_bank, plant_coordinator, planted
-from twophase_spark.audit.run import look_into, run
+from twophase_spark.auditing.run import look_into, run
 from twophase_spark.fleet import read_fleet
 from twophase_spark.inputs.plan import Plan
 from twophase_spark.rules.taxonomy import Flag

@@ -32,6 +32,7 @@ ALLOWED = {
     "twophase.core.limits",
     "twophase.core.many",
     "twophase.core.message",
+    "twophase.core.options",
     "twophase.core.probe",
     "twophase.core.schedule",
     "twophase.core.topic",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from twophase_spark.audit.run import _left_over, _seen_by
+from twophase_spark.auditing.run import _left_over, _seen_by
 from twophase_spark.inputs.increment import Seen, VerifiedPoint
 from twophase_spark.rules.comparison import Audited, AuditResult
 from twophase_spark.rules.taxonomy import Flag

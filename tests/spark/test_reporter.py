@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.spark.test_report import LOST, RESULT, SOURCES
-from twophase_spark.audit.reporter import Reporter
+from twophase_spark.auditing.reporter import Reporter
 from twophase_spark.coverage import Coverage
 from twophase_spark.reports.report import Report, Terms, make_report
 from twophase_spark.rules.comparison import AuditResult

@@ -14,7 +14,7 @@ from tests.spark.cases import IN_ORDER, Case
 from tests.spark.plant import make_system, one_service, plant
 from tests.spark.truth import nowadays
 from twophase.core.lifecycle import State
-from twophase_spark.audit.run import look_into, run
+from twophase_spark.auditing.run import look_into, run
 from twophase_spark.reports.report import Verdict
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]

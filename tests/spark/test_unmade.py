@@ -145,8 +145,8 @@ def test_a_report_that_could_not_be_shown_stands(files: ReportFiles, monkeypatch
     The verified point has moved, and no later round would report this one's messages again.
     """
     stop: list[str] = []
-    monkeypatch.setattr("twophase_spark.audit.run.run", lambda *_, **__: None)
-    monkeypatch.setattr("twophase_spark.audit.run.look_into", lambda _: [])
+    monkeypatch.setattr("twophase_spark.auditing.run.run", lambda *_, **__: None)
+    monkeypatch.setattr("twophase_spark.auditing.run.look_into", lambda _: [])
     monkeypatch.setattr("twophase_spark.progress.progress_shown", lambda _spark, _say: contextlib.nullcontext())
     nothing: Any = None
 
@@ -183,7 +183,7 @@ def order_of(files: ReportFiles) -> spark_audit.Order:
 
 
 def test_a_round_that_could_not_be_made(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twophase_spark.audit.run.run", fail)
+    monkeypatch.setattr("twophase_spark.auditing.run.run", fail)
     monkeypatch.setattr("twophase_spark.progress.progress_shown", lambda _spark, _say: contextlib.nullcontext())
     nothing: Any = None
 
@@ -204,7 +204,7 @@ def test_a_round_of_an_audit_that_follows(files: ReportFiles, monkeypatch: pytes
             self._following.failed(CannotRead(AWAY))
             return 2
 
-    monkeypatch.setattr("twophase_spark.audit.following.Follower", Failing)
+    monkeypatch.setattr("twophase_spark.auditing.following.Follower", Failing)
     monkeypatch.setattr("twophase_spark.session.open_session", lambda _: contextlib.nullcontext())
     nothing: Any = None
 
@@ -231,7 +231,7 @@ def test_an_audit_that_follows_and_could_not_show_a_report(files: ReportFiles, m
     def show(*_: object) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("twophase_spark.audit.following.Follower", Unheard)
+    monkeypatch.setattr("twophase_spark.auditing.following.Follower", Unheard)
     monkeypatch.setattr("twophase_spark.session.open_session", lambda _: contextlib.nullcontext())
     nothing: Any = None
 

@@ -45,7 +45,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def normal(sql: str) -> str:
-    """Return a statement without comments and layout.
+    r"""Return a statement without comments and layout.
 
     >>> normal("-- why\nselect  1\n  from t -- it\n")
     'select 1 from t'

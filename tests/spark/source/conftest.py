@@ -13,7 +13,7 @@ from tests.spark.source.stores import BORN_MS, PostgresUnderTest, SqliteUnderTes
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut tables of a few hundred rows as those of millions are cut."""
-    for module in ("tasks.ranges", "tasks.planning", "stream"):
+    for module in ("partitions.ranges", "partitions.planning", "stream"):
         monkeypatch.setattr(f"twophase_spark.datasource.{module}.ROWS_PER_PART_MIN", 20)
 
 

@@ -11,7 +11,7 @@ from typing import Self
 
 from pyspark.sql import DataFrame, SparkSession
 
-from twophase_spark.audit.run import examine, look_into
+from twophase_spark.auditing.run import examine, look_into
 from twophase_spark.inputs.plan import Plan
 from twophase_spark.locations import Role, parse_coordinator, parse_named, require_comparable
 from twophase_spark.reports.report import Report

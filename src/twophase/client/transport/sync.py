@@ -81,7 +81,7 @@ class SyncTransport:
             failure = Disconnected if error.kind in DISCONNECTED else TransportFailure
             where = self._client.server.host_header
             where = f"cannot connect to {where}" if error.kind is HttpErrorKind.CONNECT else where
-            raise failure(f"{where}: {error.__cause__ or error}") from error
+            raise failure(f"{where}: {error.__cause__ or error}") from error.__cause__
         return HttpAnswer(response.status, response.body, response.retry_after)
 
     def close(self) -> None:

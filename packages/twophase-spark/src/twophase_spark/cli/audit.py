@@ -87,7 +87,7 @@ def perform(order: Order, files: ReportFiles, say: Say, show: Show) -> int:
     Raises:
         TwophaseError: it could not be made; of many rounds, only the first one's failure.
     """
-    from twophase_spark.audit.run import look_into, run  # noqa: PLC0415 -- the same
+    from twophase_spark.auditing.run import look_into, run  # noqa: PLC0415 -- the same
     from twophase_spark.progress import progress_shown  # noqa: PLC0415 -- PySpark is slow to import: arguments first
     from twophase_spark.readers.probe import is_small  # noqa: PLC0415 -- the same
     from twophase_spark.session import SessionSettings, open_session  # noqa: PLC0415 -- the same
@@ -111,7 +111,7 @@ def perform(order: Order, files: ReportFiles, say: Say, show: Show) -> int:
 
 def _follow(order: Order, files: ReportFiles, settings: SessionSettings, say: Say, show: Show) -> int:
     """Audit what history's stream brings, until SIGINT or SIGTERM."""
-    from twophase_spark.audit import following  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.auditing import following  # noqa: PLC0415 -- PySpark is slow to import
     from twophase_spark.session import open_session  # noqa: PLC0415 -- the same
 
     def shown(report: Report) -> None:
@@ -152,7 +152,7 @@ def _rounds(spark: SparkSession, order: Order, files: ReportFiles, say: Say, sho
 
     A round that waits for the grace time is given up: what it would call a violation may only be late to arrive.
     """
-    from twophase_spark.audit.run import look_into, run  # noqa: PLC0415 -- the same
+    from twophase_spark.auditing.run import look_into, run  # noqa: PLC0415 -- the same
     from twophase_spark.progress import progress_shown  # noqa: PLC0415 -- PySpark is slow to import
 
     assert order.every_s is not None, "called for many rounds only"

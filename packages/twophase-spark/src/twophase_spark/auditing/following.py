@@ -36,8 +36,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from twophase.core.errors import CannotRead, ConfigurationError
 from twophase_spark import register
-from twophase_spark.audit.reporter import Reporter
-from twophase_spark.audit.run import Arrived, look_into, run
+from twophase_spark.auditing.reporter import Reporter
+from twophase_spark.auditing.run import Arrived, look_into, run
 from twophase_spark.coverage import Coverage
 from twophase_spark.datasource.options.address import ENVIRONMENT, require_no_secret
 from twophase_spark.inputs.increment import VerifiedPoint, read_state, write_state
