@@ -1,8 +1,10 @@
-"""Names in an address's query that belong to the coordinator: an address that carries one is refused.
+"""Names in an address's query that belong to the coordinator.
+
+An address that carries one is refused.
 
 The coordinator appends `gid`, `branch_id`, `op` and `trans_type` to each call, `prepared_at` to a check-back, and our
 SDK `barrier` to a check address. A framework that takes the first of two values would read the address's own: two
-branches would become one to the receiver's barrier, and the second would be lost. So no door takes such an address.
+branches would become one to the receiver's barrier, and the second would be lost. So no API takes such an address.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from urllib.parse import unquote_plus
 
 TOPIC_PREFIX: Final = "topic://"
 IDENTITY_PARAMETER: Final = "barrier"
-"""In a check address: the identity of the producer's database, as its SDK read it there."""
+"""The parameter of a check address with the identity of the producer's database."""
 RESERVED_PARAMETERS: Final = frozenset({"gid", "branch_id", "op", "trans_type", "prepared_at"})
 """Parameters that the coordinator itself gives to its calls."""
 _SHOWN_MAX: Final = 200
@@ -24,8 +26,8 @@ def why_reserved(url: str, *, identities_max: int = 0) -> str:
     """Return why no message may name this address; empty when one may.
 
     Arguments:
-        url: the address; a topic's name is none, and always passes.
-        identities_max: how often `barrier` may stand there: once in a check address, never in a branch's.
+        url: the address; a topic's name always passes.
+        identities_max: the most times that `barrier` may be there: 1 in a check address, 0 in a branch's.
 
     >>> why_reserved("http://b/in?tenant=7"), why_reserved("http://a/check?barrier=7f", identities_max=1)
     ('', '')
@@ -51,7 +53,9 @@ def why_reserved(url: str, *, identities_max: int = 0) -> str:
 
 
 def why_no_scheme(url: str) -> str:
-    """Return the fault of an address without a scheme, and the address that was probably meant.
+    """Return the fault of an address without a scheme.
+
+    It names the address that was probably meant.
 
     >>> why_no_scheme("localhost:1/in"), why_no_scheme("/in")
     ("'localhost:1/in' has no scheme; write http://localhost:1/in", "'/in' has no scheme and no host")

@@ -1,4 +1,6 @@
-"""A database's URL as it may be shown: host, port and name; who logs in, and by what, is left out.
+"""The part of a database's URL that may be shown: host, port and name.
+
+The user and the password are left out.
 
 Keeps one promise: no part of a password reaches a log line, the ready line or an error, also when it is typed with
 characters that a URL should have encoded ('@', '/', '?', '#'), or stands among the parameters. Such a URL has no
@@ -46,7 +48,9 @@ def shown(url: str) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """`text` with the credentials of every URL in it left out; a database's URL as `shown`.
+    """Return `text` without the credentials of the URLs in it.
+
+    A database's URL is returned as by `shown`.
 
     >>> without_credentials("sqlite:///file.db, postgresql://u:pw@h/db?password=x: refused; http://u:pw@bank/in?a=1")
     'sqlite:///file.db, postgresql://h/db: refused; http://***@bank/in?a=1'

@@ -1,4 +1,4 @@
-"""Which Python driver reaches a database whose URL names none, and which of our extras brings it."""
+"""The Python driver of a URL that names none, and the extra that brings it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ DRIVERS: Final = {
     "mysql": "mysql+pymysql",
     "mariadb": "mariadb+pymysql",
 }
-"""As SQLAlchemy names them. Its own choice for MySQL needs a C compiler, that for PostgreSQL is another than ours."""
+"""Drivers by SQLAlchemy's names.
+
+SQLAlchemy's own choice for MySQL needs a C compiler, and its choice for PostgreSQL is not twophase's.
+"""
 
 EXTRAS: Final = {
     "sqlite": "sqlite",
@@ -33,7 +36,9 @@ def with_driver(scheme: str) -> str:
 
 
 def extra_of(scheme: str) -> str | None:
-    """Return the extra with the drivers of a URL's scheme; None for a database we do not know.
+    """Return the extra with the drivers of a URL's scheme.
+
+    None for an unknown database.
 
     >>> extra_of("mariadb+pymysql")
     'mysql'

@@ -1,8 +1,8 @@
-"""Named instructions at which a test lets a process die by SIGKILL (see `core.hooks`).
+"""Named instructions at which a test kills a process (see `core.hooks`).
 
 `TWOPHASE_FAILPOINT=name[:nth]` arms one; it is read once, when this module is imported, and an unknown name is
 refused at once, so that no crash test passes because of a misspelt failpoint. This is the one file of `core` that
-looks at its surroundings: the call sites lie in every room, and only an import-time constant costs them nothing.
+reads the environment: every package has call sites, and only an import-time constant costs them nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ def parse(setting: str) -> tuple[str, int]:
 
 
 def armed(setting: str, die: Callable[[], None] = _die) -> Callable[[str], None]:
-    """Return the `reach` function for a setting: calls `die` at the given passage of the named failpoint."""
+    """Return the `reach` function for a setting.
+
+    It calls `die` at the given passage of the named failpoint.
+    """
     wanted, nth = parse(setting)
     passages = itertools.count(1)
 

@@ -16,7 +16,10 @@ from twophase.core.errors import InvalidRequest
 from twophase.core.limits import GID_BYTES_MAX, require
 
 PROBE_GID: Final = "twophase-probe"
-"""Reserved for probes of check addresses (`core.probe`): no message has it, so no row of a barrier has it either."""
+"""The gid of probes of check addresses (`core.probe`).
+
+No message has it, so no row of a barrier has it either.
+"""
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _DIGITS = frozenset(_ALPHABET)
 _PREFIX = "tp"
@@ -51,7 +54,7 @@ def make_gid(born_ms: int, randomness: bytes) -> str:
 
 
 def fresh_gid(born_ms: int) -> str:
-    """Return a gid that nobody has made before."""
+    """Return a new gid."""
     return make_gid(born_ms, os.urandom(RANDOM_BYTES))
 
 
@@ -74,9 +77,10 @@ def born_ms(gid: str) -> int | None:
 
 
 def lowest_gid(born_ms: int) -> str:
-    """No gid of ours that was born at `born_ms` or later sorts before this, and every one born earlier does.
+    """Return a text that no gid made at `born_ms` or later sorts before.
 
-    So a text comparison finds the few that may be older than a horizon; `born_ms` then tells whether they are ours.
+    Every gid that was made earlier sorts before it. So a text comparison finds the few gids that may be older than a
+    horizon; `born_ms` then shows whether twophase made them.
 
     >>> lowest_gid(1_700_000_000_000) <= make_gid(1_700_000_000_000, bytes(10))
     True

@@ -28,7 +28,7 @@ CONNECTION_HEADERS: Final = frozenset(
         "upgrade",
     }
 )
-"""In lower case; whoever makes the call sets them, and no message does."""
+"""Headers that the caller of a branch sets, and no message; in lower case."""
 _RESERVED: Final = ("x-twophase-", "twophase-", "dtm-")
 """Prefix of the coordinator's own headers and gRPC metadata of a call."""
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -39,7 +39,9 @@ _SHOWN_MAX: Final = 45
 
 
 def why_no_header(name: str, value: str) -> str:
-    """Why no message may give its calls this header, without its value; empty when one may.
+    """Return why no message may give its calls this header; empty when one may.
+
+    The text does not contain the value.
 
     >>> why_no_header("X-Tenant", "blue"), why_no_header("Keep-Alive", "timeout=5")
     ('', "'Keep-Alive' belongs to the connection and cannot be set.")

@@ -1,6 +1,6 @@
-"""Seams for time and chance, and where sudden death is asked for: given from outside, so that tests own them.
+"""Time, random numbers and failpoints, given from outside so that tests own them.
 
-`Clock` and `Chance` are passed in by whoever composes a program. A failpoint (`core.failpoint`) is a named instruction
+The composition root of a program passes in `Clock` and `Chance`. A failpoint (`core.failpoint`) is a named instruction
 at which a test lets the process die by SIGKILL: `TWOPHASE_FAILPOINT=name` or `name:3` for the third passage. Call sites
 read
 

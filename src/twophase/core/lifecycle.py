@@ -1,4 +1,6 @@
-"""The lifecycle of a message: one table, looked up by the running coordinator, the model check and the docs.
+"""The lifecycle of a message, as one table.
+
+The running coordinator, the model check and the docs look it up.
 
 `TRANSITIONS[(state, event)]` says what an event does to a message in a state: the next state, the action that
 makes it so, and the reply. The table is total: every pair has an entry, so nothing is decided by omission.
@@ -18,7 +20,10 @@ import msgspec
 
 
 class State(enum.IntEnum):
-    """Where a message stands. The first two are never stored: there is no such message."""
+    """The state of a message.
+
+    The first two are never stored: there is no such message.
+    """
 
     ABSENT = 0
     FORGOTTEN = 1
@@ -33,7 +38,7 @@ STORED: frozenset[State] = frozenset({State.PREPARED, State.SUBMITTED, State.SUC
 
 
 class Event(enum.IntEnum):
-    """What may happen to a message."""
+    """An event of a message's lifecycle."""
 
     PREPARE = 0
     PREPARE_OTHER = 1
@@ -53,7 +58,10 @@ class Event(enum.IntEnum):
 
 
 class Action(enum.IntEnum):
-    """What the coordinator must do for a transition; every storing action is durable before the reply."""
+    """The action of the coordinator for a transition.
+
+    Every storing action is durable before the reply.
+    """
 
     NOTHING = 0
     INSERT = 1
@@ -79,7 +87,7 @@ class Action(enum.IntEnum):
 
 
 class ReplyKind(enum.IntEnum):
-    """What the requester learns."""
+    """The kind of reply that the requester gets."""
 
     OK = 0
     CONFLICT = 1

@@ -1,4 +1,6 @@
-"""Every limit of the protocol, in one table, so that nothing is unbounded and every refusal names its bound.
+"""The limits of the protocol, in one table.
+
+So nothing is unbounded, and every refusal names its bound.
 
 Limits of one process (queues, connections, memory) are settings of the server; those here are part of the
 protocol: a message that keeps them is accepted by every node.

@@ -1,4 +1,4 @@
-"""Many messages in one request: what a bulk producer says, and what it is told of each.
+"""Many messages in one request of a bulk producer, and the outcome of each.
 
 Plain values that travel as JSON. A request is no transaction: each message has an outcome of its own, and all of it
 may be repeated, because every part of it may (I7).
@@ -15,13 +15,19 @@ MESSAGES_MAX = 500
 
 
 class SubmitMany(msgspec.Struct, frozen=True):
-    """What is to be delivered: messages that are prepared. An unknown one is told, never begun."""
+    """Prepared messages that are to be delivered.
+
+    An unknown one is reported, never begun.
+    """
 
     gids: tuple[str, ...]
 
 
 class OneResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The outcome for one message. `code` empty: done, now or before; `state` is where the message stands."""
+    """The outcome for one message.
+
+    `code` is empty when it is done, now or before; `state` is the message's state.
+    """
 
     code: str = ""
     state: str = ""

@@ -1,10 +1,10 @@
-"""What a producer hands over: a message, its branches and its options. Immutable.
+"""A message: its branches and its options. Immutable.
 
 A message is one value: it travels, is compared and is stored as a whole (`encode`, `decode`: one MessagePack
 array, the `body` of a stored row), because the cost of durability is counted in commits, not in bytes.
 Two requests carry the same content when their branches are equal: addresses as written (a topic's name, not
 its subscribers, where the name is known) and payload bytes; options do not count (correctness rule 5). Two prepares
-must be asked at the same place besides: one barrier decides about a gid, and the check address names it (rule 6).
+must have the same check address besides: one barrier decides about a gid, and the check address names it (rule 6).
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
 
 
 def scheme_of(url: str, protocol: str) -> str:
-    """Which destination calls `url` for a message of `protocol`; empty when none can be told.
+    """Return the destination that calls `url` for a message of `protocol`.
+
+    Empty for an address that no destination calls.
 
     An address that names its scheme is called by it, whatever the protocol; `host:port/package.Service/Method`, as dtm
     writes it, belongs to a message of protocol `grpc`; an HTTP address with a `method` parameter is a JSON-RPC branch
@@ -88,7 +90,9 @@ def method_of(url: str) -> str:
 
 
 def databases_asked(check_url: str) -> list[str]:
-    """Return the databases that a check address names: one, as our SDK writes it; none, where nobody's does.
+    """Return the databases that a check address names.
+
+    twophase's SDK writes one; another producer's address names none.
 
     >>> databases_asked("http://a/check?tenant=7&barrier=7f#top"), databases_asked("a:58080/bank.Bank/Check")
     (['7f'], [])
@@ -97,9 +101,10 @@ def databases_asked(check_url: str) -> list[str]:
 
 
 def may_be_called_early(message: Message) -> bool:
-    """Whether a submit of this prepared message may count before it is stored (correctness rule 25).
+    """Return True when a submit may count before it is stored (correctness rule 25).
 
-    It chose so, and can be asked; a first call that must wait, or a reply that does, leaves time to store it.
+    The prepared message chose so, and has a check address; a first call that must wait, or a reply that does, leaves
+    time to store it.
 
     >>> early = Options(durability=Durability.CHECK_BACK)
     >>> may_be_called_early(Message("g", (), "http://a/check", early)), may_be_called_early(Message("g", (), "", early))
@@ -116,7 +121,7 @@ def may_be_called_early(message: Message) -> bool:
 
 
 def same_prepared(known: Message, said: Message) -> bool:
-    """Whether a *prepare* that names `known`'s gid again means the same message.
+    """Return True when a *prepare* that repeats `known`'s gid means the same message.
 
     Stricter than `same_content`: here nothing came late yet. A second process that prepared more branches, or fewer,
     and then committed would find them neither in the stored message nor among those added in its barrier row. Nor would
@@ -141,7 +146,10 @@ def same_prepared(known: Message, said: Message) -> bool:
 
 
 def _same_place_asked(known: str, said: str) -> bool:
-    """Return True when two check addresses ask the same service, at the same path, about the same named database."""
+    """Return True when two check addresses ask the same service and database.
+
+    Host and path are equal, and both name one database.
+    """
     databases = databases_asked(known)
     return bool(databases) and databases == databases_asked(said) and known.partition("?")[0] == said.partition("?")[0]
 
@@ -149,14 +157,14 @@ def _same_place_asked(known: str, said: str) -> bool:
 def same_content(known: Message, said: Message, *, committed: bool = False) -> bool:
     """Return True when a *submit* that repeats a gid means the same message.
 
-    A submit without branches means those that were prepared. A message prepared `open` may be said again
+    A submit without branches means those that were prepared. A message prepared `open` may be repeated
     with more branches behind those fixed at prepare.
 
     Arguments:
         known: the message as it is stored.
         said: the message of the submit.
-        committed: `known` was submitted, so it is complete: branches that it has not would never be called, and whoever
-            says them must learn it.
+        committed: `known` was submitted, so it is complete: branches that it has not would never be called, and the
+            caller that names them must learn it.
 
     >>> one, two = Branch("http://b/1"), Branch("http://b/2")
     >>> same_content(Message("g", (one,)), Message("g", (one,)))
@@ -174,7 +182,7 @@ def same_content(known: Message, said: Message, *, committed: bool = False) -> b
 
 
 def _same(known: tuple[Branch, ...], said: tuple[Branch, ...]) -> bool:
-    """Whether they were written the same; whoever was subscribed to their topics does not count."""
+    """Return True when branches were written the same; subscribers do not count."""
     if known == said:
         return True  # nearly always, and twenty times as fast
     if len(known) != len(said):
@@ -183,7 +191,7 @@ def _same(known: tuple[Branch, ...], said: tuple[Branch, ...]) -> bool:
 
 
 def _alike(known: Branch, said: Branch) -> bool:
-    """Whether a branch was written as `said` is.
+    """Return True when a branch was written as `said` is.
 
     Taken over from a store that keeps no topics' names, it has subscribers and names no topic (ADR 0016). Then any
     topic may be the one that its producer wrote.
@@ -220,7 +228,7 @@ def decode(body: bytes) -> Message:
 
 
 def encode_branches(branches: tuple[Branch, ...]) -> bytes:
-    """Branches added inside the local transaction, as they stand in the barrier row's `body`.
+    """Return branches added inside the local transaction as the barrier row's `body`.
 
     >>> decode_branches(encode_branches((Branch("http://b/in"),)))
     (Branch(url='http://b/in', payload=b'', subscribers=None),)
@@ -229,5 +237,8 @@ def encode_branches(branches: tuple[Branch, ...]) -> bytes:
 
 
 def decode_branches(body: bytes) -> tuple[Branch, ...]:
-    """Return the inverse of `encode_branches`; raises msgspec.DecodeError or ValidationError for anything else."""
+    """Return the inverse of `encode_branches`.
+
+    Raises msgspec.DecodeError or ValidationError for anything else.
+    """
     return _branches_decoder.decode(body)

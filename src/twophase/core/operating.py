@@ -1,6 +1,6 @@
-"""What operators say to a server and are told, under `/api/twophase/messages`: a message as it stands, and their acts.
+"""Requests of operators and their answers, under `/api/twophase/messages`.
 
-Plain values that travel as JSON, known to the server's door and to the command line, which needs nothing of the
+Plain values that travel as JSON, known to the server's API and to the command line, which needs nothing of the
 server's. No header or secret is in them, only addresses and sizes; payloads only where they are asked for. Times are
 milliseconds since 1970 by the store's clock; what has no value is left out.
 """
@@ -18,7 +18,10 @@ class Said(msgspec.Struct):
 
 
 class Redirecting(Said):
-    """The body of a redirect, see `core.redirect.Redirection`; `dry_run`: only say what would change."""
+    """The body of a redirect, see `core.redirect.Redirection`.
+
+    `dry_run`: only report what would change.
+    """
 
     to: str = ""
     branch: str = ""
@@ -36,7 +39,10 @@ class ShownMove(msgspec.Struct, frozen=True):
 
 
 class Redirected(msgspec.Struct, frozen=True):
-    """A redirect is done, or would do this; no `moves`: the message goes there already."""
+    """The changes that a redirect made, or would make.
+
+    No `moves`: the message goes there already.
+    """
 
     gid: str
     state: str
@@ -73,9 +79,10 @@ class ShownAttempt(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 class ShownMessage(msgspec.Struct, omit_defaults=True, frozen=True):
-    """A message. `due_ms`: when it is tried next; `earliest_ms`: not before this, whatever anybody does.
+    """A message, as an operator sees it.
 
-    `attempts_max`: when so many rounds of branch calls have failed in a row it is parked; 0 for never.
+    `due_ms` is the time of the next try; `earliest_ms` is a time that no request can bring forward.
+    `attempts_max` is the number of consecutive failed rounds before it is parked; 0 for never.
 
     `prepared_check_url` is the producer's check address, where an operator gave another one.
     `log` is there when one message is asked for, the newest 100, oldest first.
@@ -109,7 +116,10 @@ class OneMessage(msgspec.Struct, frozen=True):
 
 
 class ManyMessages(msgspec.Struct, frozen=True):
-    """A page; `position` is where the next one begins, empty for the end. A page may be short, or even empty."""
+    """A page of messages.
+
+    `position` is where the next one begins, empty for the end. A page may be short, or even empty.
+    """
 
     messages: list[ShownMessage]
     position: str
@@ -124,7 +134,7 @@ class Acted(msgspec.Struct, frozen=True):
 
 
 class ShownNode(msgspec.Struct, frozen=True):
-    """A place on the store: whether a process holds it, and when that process was last seen."""
+    """A node slot of the store, with the time at which its process was last seen."""
 
     node: int
     held: bool
@@ -142,7 +152,9 @@ class ShownDestination(msgspec.Struct, frozen=True):
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
-    """A server, and the messages of its store that are not final. No value where there is no such message.
+    """A server, and the messages of its store that are not final.
+
+    There is no value where there is no such message.
 
     `lease_ms`: a node that is silent for longer loses its messages to the others; 0 where the store has one node.
     `prepared` and `submitted` count parked messages, too. `destinations` are the busiest.

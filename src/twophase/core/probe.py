@@ -1,4 +1,4 @@
-"""A probe of a check address: a check-back's question about no message, asked in good times, and what answers mean.
+"""A probe of a check address: a check-back's request about no message.
 
 Without probes, a wrong check address is noticed only after a crash, which needs it. A probe is a check-back's request
 with `op=probe` and a gid that no message can have, so a route that does not know probes refuses it and writes nothing.
@@ -53,7 +53,10 @@ _LOGIN_STATUSES: Final = frozenset({401, 403, 407})
 
 
 class ProbeReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body of a route's answer to a probe. `now_ms`: its database's clock; `lock_timeout_ms`: the route's own."""
+    """The body of a route's answer to a probe.
+
+    `now_ms` is its database's clock; `lock_timeout_ms` is the route's own.
+    """
 
     probe: ProbeState
     message: str = ""
@@ -63,7 +66,10 @@ class ProbeReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Probed(msgspec.Struct, frozen=True):
-    """The result of a probe: the condition, what was seen, what to do, and the route's report where there is one."""
+    """The result of a probe.
+
+    It has the condition, the observation, a remedy, and the route's report where there is one.
+    """
 
     state: ProbeState
     message: str = ""
@@ -72,7 +78,7 @@ class Probed(msgspec.Struct, frozen=True):
 
     @property
     def well(self) -> bool:
-        """True when a check-back can be answered at this address, as far as can be told."""
+        """True when a check-back can be answered at this address, as far as a probe shows."""
         return self.state in _WELL
 
 
@@ -86,7 +92,7 @@ def interpret_probe(status: int, verdict_header: str | None, body: bytes, error:
         status: as an HTTP status; 0 when there was no answer.
         verdict_header: value of `X-Twophase-Verdict`, None when absent.
         body: the answer's body.
-        error: why there was no answer, or what a gRPC status said.
+        error: the reason for no answer, or the text of a gRPC status.
 
     >>> interpret_probe(404, None, b"not found", "").message
     'status 404, which is not the answer of a check-back route'
@@ -124,7 +130,10 @@ class ProbeAsked(msgspec.Struct, frozen=True):
 
 
 class ShownAddress(msgspec.Struct, frozen=True):
-    """A check address that a server probes, without its query; `state` is empty before its first probe."""
+    """A check address that a server probes, without its query.
+
+    `state` is empty before its first probe.
+    """
 
     address: str
     state: str
@@ -135,7 +144,10 @@ class ShownAddress(msgspec.Struct, frozen=True):
 
 
 class ShownAddresses(msgspec.Struct, frozen=True):
-    """The check addresses that a server probes; `on` is false where its setting turns that off."""
+    """The check addresses that a server probes.
+
+    `on` is false where its setting turns that off.
+    """
 
     addresses: list[ShownAddress]
     on: bool

@@ -1,6 +1,8 @@
-"""Another address for calls of a message that is not final, or for its check-back, as an operator gives it.
+"""Another address for the calls or the check-back of a message that is not final.
 
-Promise: a redirect changes where a message goes, and nothing else. Branches keep their ids and payloads, what has
+An operator gives it.
+
+Promise: a redirect changes the addresses of a message, and nothing else. Branches keep their ids and payloads, what has
 succeeded stays so, and a repeated prepare or submit is compared with what the producer wrote: a redirected branch
 keeps its `url` and is called at its one subscriber, which gives it the id it had. A check-back goes on asking the same
 database, unless the new address itself names another.
@@ -46,7 +48,9 @@ class Move(msgspec.Struct, frozen=True):
 
 
 def redirect(message: Message, done: int, wanted: Redirection) -> tuple[Message, tuple[Move, ...]]:
-    """Return the message as an operator wants it called, and what changes; nothing when it is called there already.
+    """Return the message as an operator wants it called, and the changes.
+
+    There are no changes when it is called there already.
 
     Arguments:
         message: as it stands.
@@ -76,7 +80,9 @@ def redirect(message: Message, done: int, wanted: Redirection) -> tuple[Message,
 
 
 def begins(url: str, beginning: str) -> bool:
-    """Return True when an address begins so, up to the end of a part; with or without its scheme.
+    """Return True when an address begins so, up to the end of a part.
+
+    The scheme may be left out.
 
     >>> begins("http://b:80/in", "b:80"), begins("http://b:8080/in", "http://b:80")
     (True, False)
@@ -159,7 +165,10 @@ def _replaced(url: str, wanted: Redirection) -> str:
 
 
 def _rest(url: str, beginning: str) -> str | None:
-    """Return the rest of an address behind its beginning; None when it begins otherwise or ends within a part."""
+    """Return the rest of an address behind its beginning.
+
+    None when it begins otherwise or ends within a part.
+    """
     for text in (url, url.partition("://")[2]):
         if text.startswith(beginning):
             rest = text[len(beginning) :]

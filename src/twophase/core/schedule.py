@@ -1,4 +1,6 @@
-"""When to try again: capped exponential backoff with jitter, in milliseconds. Pure: the random number is given.
+"""The backoff between tries: exponential, capped, with jitter, in milliseconds.
+
+Pure: the random number is given.
 
 Keeps I9: the pause never exceeds the cap, so once faults stop everything undecided is asked, and everything
 undelivered is called, within one cap. Jitter keeps messages that failed together from coming back together.
@@ -11,15 +13,23 @@ from typing import Final
 import msgspec
 
 PAUSE_MS_MAX: Final = 24 * 3600 * 1000
-"""No pause between two tries is longer, whatever a message or a setting asks for. So what is not due for much longer
-has never been tried (see `coordinator.maintenance.horizon`)."""
+"""The longest pause between two tries, for every message and setting.
+
+So a message that is not due for much longer has never been tried (see `coordinator.maintenance.horizon`).
+"""
 
 _DOUBLINGS_MAX = 32
-"""Any cap is reached long before; without a bound, attempt number 10 000 would compute a number of 10 000 bits."""
+"""The most doublings of a pause; any cap is reached long before.
+
+Without a bound, attempt number 10 000 would compute a number of 10 000 bits.
+"""
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """A backoff: the first pause, its growth, its cap, and how far jitter may shorten a pause (0 to 1)."""
+    """A backoff.
+
+    It has the first pause, its growth, its cap, and the share of a pause that jitter may take away (0 to 1).
+    """
 
     first_ms: int = 1_000
     factor: int = 2
@@ -43,10 +53,12 @@ class Schedule(msgspec.Struct, frozen=True):
         return Schedule(first_ms, self.factor, max(self.cap_ms, first_ms), self.jitter)
 
     def pause_ms(self, attempt: int, chance: float) -> int:
-        """Return the pause after attempt number `attempt` (from 1), at least 1 ms, at most the cap and `PAUSE_MS_MAX`.
+        """Return the pause after attempt number `attempt`, in milliseconds.
+
+        It is at least 1 ms, and at most the cap and `PAUSE_MS_MAX`.
 
         Arguments:
-            attempt: how many attempts have failed, from 1.
+            attempt: the number of attempts that have failed, from 1.
             chance: a random number in [0, 1); 0 gives the whole pause, near 1 the shortest.
 
         >>> [Schedule().pause_ms(n, 0.0) for n in (1, 2, 3, 7, 500)]
@@ -60,7 +72,9 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 def whole_seconds(duration_ms: int) -> int:
-    """Return a span as dtm's fields count it: in seconds, rounded up, so that a wish above zero stays one.
+    """Return a span in seconds, as dtm's fields count it.
+
+    It is rounded up, so that a span above zero stays above zero.
 
     >>> whole_seconds(1), whole_seconds(2_000)
     (1, 2)

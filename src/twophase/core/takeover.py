@@ -1,9 +1,11 @@
-"""What `twophase import` hands to a server, and what the server answers: unfinished messages of another coordinator.
+"""Unfinished messages of another coordinator, handed over by `twophase import`.
+
+The server's answers to it are here, too.
 
 Plain values that travel as JSON (`POST /api/twophase/import`), payloads in base 64. A message keeps what its producer
 and its receivers know it by: the gid, and of each branch the number and the bytes. What has been called already keeps
-its place with an empty address, which succeeds without a call, so that branch `02` is still `02` to the barrier of
-whoever receives it.
+its number with an empty address, which succeeds without a call, so that branch `02` is still `02` to the receiver's
+barrier.
 """
 
 from __future__ import annotations
@@ -18,14 +20,17 @@ MESSAGES_MAX = 100
 
 
 class TakenState(enum.StrEnum):
-    """How far a message had come; the words are dtm's."""
+    """The state that a message had in dtm, in dtm's words."""
 
     PREPARED = "prepared"
     SUBMITTED = "submitted"
 
 
 class TakenBranch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One branch. `calls` None: `url` is called; else exactly these are, one after the other, "" being done already."""
+    """One branch.
+
+    `calls` None: `url` is called. Otherwise exactly these are called, one after the other; "" is done already.
+    """
 
     url: str
     payload: bytes = b""
@@ -33,10 +38,10 @@ class TakenBranch(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TakenMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message, with its options as they stand in a prepare or submit; `delay_ms` counts from now on.
+    """One message, with its options as in a prepare or submit.
 
-    `created_ms` is when it was begun there, milliseconds since 1970, and stays its birth here; 0 when unknown, and
-    then no barrier row of its kind is cleaned while it is unfinished.
+    `delay_ms` counts from now on. `created_ms` is the time at which it was begun there, milliseconds since 1970, and
+    stays its birth here; 0 when unknown, and then no barrier row of its kind is cleaned while it is unfinished.
     """
 
     gid: str
@@ -66,10 +71,10 @@ class TakeoverRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Outcome(enum.StrEnum):
-    """What became of a message."""
+    """The outcome of taking a message over."""
 
     COPIED = "copied"
-    """It is stored here, and seen to. In a dry run: it would be."""
+    """It is stored here, and driven. In a dry run: it would be."""
     PRESENT = "present"
     """It was here before, or is further here than there."""
     CONFLICT = "conflict"
@@ -81,7 +86,10 @@ class Outcome(enum.StrEnum):
 
 
 class TakenResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The outcome for one message; `state` is where it stands here, when it was here before."""
+    """The outcome for one message.
+
+    `state` is its state here, when it was here before.
+    """
 
     gid: str
     outcome: Outcome

@@ -1,6 +1,6 @@
-"""Topics in a message: what `topic://name` stands for, and which calls a message comes to.
+"""Topics in a message: the subscribers of `topic://name`, and a message's calls.
 
-A branch to a topic is as many calls as the topic had subscribers when the message was inserted; these stand in the
+A branch to a topic is as many calls as the topic had subscribers when the message was inserted; these are in the
 branch (`Branch.subscribers`), so a subscription of tomorrow changes no message of today. One bit of `done` is one call.
 Ids are dtm's: the only subscriber of branch 1 is `01`, several are `01-01`, `01-02` (dtm-wire §4.6).
 """
@@ -25,9 +25,10 @@ _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 class Expansion(msgspec.Struct, frozen=True):
-    """The calls of a message that names a topic: call `i` goes to `branches[i].url`, as branch `ids[i]`.
+    """The calls of a message that names a topic.
 
-    A branch whose topic was unknown is one call, to `topic://name` still.
+    Call `i` goes to `branches[i].url`, as branch `ids[i]`. A branch whose topic was unknown is one call, to
+    `topic://name` still.
     """
 
     branches: tuple[Branch, ...]
@@ -35,7 +36,9 @@ class Expansion(msgspec.Struct, frozen=True):
 
 
 def fans_out(branches: Sequence[Branch]) -> bool:
-    """Whether one of them goes elsewhere than its own address says: to a topic, or to what stands in `subscribers`.
+    """Return True when a branch is called at another address than its own.
+
+    That is a topic's, or one in `subscribers`.
 
     >>> fans_out((Branch("http://b/in"), Branch("topic://rates"))), fans_out((Branch("http://b/topic://x"),))
     (True, False)
@@ -84,10 +87,11 @@ def subscriber_ids(number: int, count: int) -> list[str]:
 
 
 def late_id(branch_id: str, url: str) -> str:
-    """Return the id of a subscriber's call where the topic had none when its message was decided.
+    """Return the id of a late subscriber's call.
 
-    Told by the address, not by its place: it stays when others come and go before all have succeeded, and is what the
-    receiver's barrier knows the call by: two with one id at one receiver would take effect once. So many bits.
+    The topic had no subscriber when its message was decided. The id comes from the address, not from its position: it
+    stays when others come and go before all have succeeded. The receiver's barrier knows the call by it: two calls
+    with one id at one receiver would take effect once, so the id has 64 bits.
 
     >>> late_id("02", "http://b/in")
     '02-522f5e52ac6cb823'

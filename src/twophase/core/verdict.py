@@ -1,4 +1,6 @@
-"""What an answer means: of a check-back, and of a branch call. Pure interpretation, one place.
+"""The meaning of an answer to a check-back or to a branch call.
+
+This is pure interpretation, and the only one.
 
 The verdict decides the fate of a message, so guessing is forbidden (correctness rule 10, decision 10):
 
@@ -10,8 +12,8 @@ The verdict decides the fate of a message, so guessing is forbidden (correctness
 * *Strict* never looks for words: a 200 is a 200 whatever its body. A message asks for it, as those of our own SDK do,
   and it holds for its branches; an operator may choose it for all messages, and it holds for check-backs too.
 
-gRPC and JSON-RPC say the same in codes of their own; here stands which HTTP status means the same, so that one reading
-serves all three.
+gRPC and JSON-RPC have codes of their own; the HTTP statuses of the same meaning are here, so that one reading serves
+all three.
 """
 
 from __future__ import annotations
@@ -37,17 +39,23 @@ STATUS_OF_VERDICT: dict[Verdict, int] = {
     Verdict.IN_PROGRESS: 425,
     Verdict.UNKNOWN: 500,
 }
-"""The status a check-back route answers with, so that a foreign coordinator understands it too."""
+"""The status of a check-back route's answer.
+
+A foreign coordinator understands it, too.
+"""
 
 
 class BranchResult(enum.StrEnum):
-    """What became of one branch call."""
+    """The result of one branch call."""
 
     SUCCEEDED = "succeeded"
     ONGOING = "ongoing"
     """Not done yet, asked to come again: the pause between attempts does not grow."""
     FAILED = "failed"
-    """Refused (409 / FAILURE). A submitted message is never rolled back, so it is retried like an error."""
+    """Refused (409 / FAILURE).
+
+    A submitted message is never rolled back, so it is retried like an error.
+    """
     ERROR = "error"
     """Any other status, a transport error or a timeout."""
 
@@ -138,7 +146,7 @@ def word_that_decided(status: int, result: str) -> str:
 
 
 GRPC_OF_STATUS: dict[int, int] = {200: 0, 400: 3, 409: 10, 425: 9, 500: 2}
-"""The gRPC code by which a producer or a branch says what it says over HTTP by this status (dtm-wire §2)."""
+"""The gRPC codes that have the meaning of an HTTP status (dtm-wire §2)."""
 
 _STATUS_OF_GRPC = {0: 200, 3: 400, 5: 404, 7: 403, 8: 429, 9: 425, 12: 501, 16: 401}
 _NO_ANSWER_OF_GRPC = frozenset({1, 4, 14})
@@ -146,7 +154,9 @@ _STATUS_OF_JSON_RPC = {-32901: 409, -32902: 425}
 
 
 def status_of_grpc(code: int, details: str) -> int:
-    """Return the HTTP status that means what a gRPC status means (dtm-wire §2); 0 where there was no answer.
+    """Return the HTTP status with the meaning of a gRPC status (dtm-wire §2).
+
+    0 where there was no answer.
 
     >>> [status_of_grpc(code, "") for code in (0, 10, 9, 2, 14)]
     [200, 409, 425, 500, 0]

@@ -1,8 +1,7 @@
-"""Every failure twophase reports, as one flat tree: code, what it means for the message's fate, remedy.
+"""The errors of twophase, as one flat tree: code, fate of the message, remedy.
 
-A caller who catches an error must learn three things from it: what happened, what became of the message,
-and what to do next. So each class carries a stable `code` (never reused), a `fate` and a `remedy`; its
-docstring's first line is the default text.
+An error tells its caller three things: what happened, what became of the message, and what to do next. So each class
+carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's first line is the default text.
 
     TwophaseError
     ├── InvalidRequest            TP-1000  the request cannot be understood
@@ -17,7 +16,7 @@ docstring's first line is the default text.
     │   ├── UnknownMessage        TP-2004  no message of that gid
     │   ├── ForgottenMessage      TP-2005  older than history: cannot tell
     │   └── NotYetDelivered       TP-2006  wait_result: decided, not delivered yet
-    ├── Unavailable               TP-3000  cannot be served now; nothing was changed unless said
+    ├── Unavailable               TP-3000  cannot be served now; nothing was changed unless stated
     │   ├── Overloaded            TP-3001  a bound is reached, come back later
     │   ├── ShuttingDown          TP-3002  the coordinator drains
     │   ├── CoordinatorUnreachable TP-3003 no usable answer from the coordinator

@@ -1,4 +1,4 @@
-"""What every error says: a stable code, what it means for the message's fate, and what to do."""
+"""The parts of every error: a stable code, the fate of the message, and a remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 class Fate(enum.Enum):
-    """What an error means for the message it speaks of."""
+    """The meaning of an error for the message that it names."""
 
     UNCHANGED = "unchanged"
     """No message was changed by this request."""
@@ -18,9 +18,15 @@ class Fate(enum.Enum):
     COMMITTED = "committed"
     """The local transaction is committed; the branches are or will be called."""
     UNDECIDED = "undecided"
-    """Not known yet. The check-back decides. Do not repeat the operation under a new gid."""
+    """Not known yet; the check-back decides.
+
+    Do not repeat the operation under a new gid.
+    """
     CONTRADICTED = "contradicted"
-    """One side says committed, the other failed: somebody broke a rule, and a person must look."""
+    """One side committed, the other failed.
+
+    A rule was broken, and a person must look.
+    """
 
 
 class TwophaseError(Exception):
@@ -35,7 +41,7 @@ class TwophaseError(Exception):
     gid: str | None
 
     def __init_subclass__(cls) -> None:
-        """Be known by the name by which everybody imports it, also in a traceback."""
+        """Give the class the module that users import it from, also in a traceback."""
         if cls.__module__.startswith(f"{__package__}."):
             cls.__module__ = str(__package__)
 
@@ -45,7 +51,7 @@ class TwophaseError(Exception):
         Arguments:
             message: what happened, naming field and limit where there is one; the class docstring by default.
             gid: the message concerned, when there is one.
-            remedy: what to do, where more can be said than the class' own.
+            remedy: what to do, where it is more exact than the class' own.
         """
         self.message = message or (type(self).__doc__ or type(self).__name__).strip().split("\n", 1)[0]
         self.gid = gid

@@ -1,4 +1,4 @@
-"""What a coordinator refuses, and when it cannot be asked now: codes TP-1000 to TP-3005."""
+"""Errors of a coordinator that refuses or cannot answer: TP-1000 to TP-3005."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Refused(TwophaseError):
     remedy = "Run `twophase explain GID` to see its state, and why."
 
     state: State | None = None
-    """The message's state, if the coordinator said it."""
+    """The message's state, if the coordinator named it."""
 
 
 class StateConflict(Refused):
@@ -84,7 +84,7 @@ class UnknownMessage(Refused):
 
 
 class ForgottenMessage(Refused):
-    """The gid is older than the oldest history kept, so nobody can tell whether it was decided."""
+    """The gid is older than the oldest history kept, so it is unknown whether it was decided."""
 
     code = "TP-2005"
     fate = Fate.UNDECIDED

@@ -1,4 +1,4 @@
-"""What is wrong with the coordinator's own database: codes TP-4000 to TP-4011."""
+"""Faults of the coordinator's own database: codes TP-4000 to TP-4011."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ class StoreError(TwophaseError):
     fate = Fate.UNDECIDED
     remedy = "Nothing acknowledged is lost. See the cause; unfinished messages continue at the next start."
     remedy_at_start: ClassVar[str] = ""
-    """Remedy for a program that meets the error as it starts; empty means the usual one."""
+    """Remedy for a program that meets the error at its start.
+
+    Empty means the usual one.
+    """
 
     @property
     def remedy_now(self) -> str:
@@ -22,7 +25,10 @@ class StoreError(TwophaseError):
         return self.remedy if "remedy" in vars(self) else self.remedy_at_start or self.remedy
 
     def at_start(self) -> str:
-        """Say why a program did not start: that decides about no message, and recovers by itself in nothing."""
+        """Return the reason why a program did not start.
+
+        It decides about no message, and nothing recovers by itself.
+        """
         return f"{self.code}: {self.message} {self.remedy_now}"
 
 

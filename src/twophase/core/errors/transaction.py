@@ -1,4 +1,4 @@
-"""What happens around a producer's local transaction, and settings that cannot work: codes TP-5000 to TP-7001."""
+"""Errors of local transactions and of settings: codes TP-5000 to TP-7001."""
 
 from __future__ import annotations
 
