@@ -1,1 +1,4 @@
-"""What producers import: messages, and the coordinators they go to (design §8). Flat names are in `twophase`."""
+"""The producer's API: messages, and the coordinators they go to (design §8).
+
+Flat names are in `twophase`.
+"""

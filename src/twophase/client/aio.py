@@ -1,7 +1,10 @@
-"""Performs a flow's commands on asyncio. No decision is taken here; `flow` takes them all.
+"""Perform a flow's commands on asyncio.
 
-Cancellation (decision 5): before COMMIT it rolls back within a bound and goes on; once COMMIT is sent, the rest of
-the flow, submit included, runs to its end first, and only then is the cancellation let through.
+This module takes no decision; `flow` takes them all.
+
+Cancellation (decision 5): before COMMIT, the transaction is rolled back within a bound, and the cancellation
+continues. Once COMMIT is sent, the rest of the flow, submit included, runs to its end first. Only then does the
+cancellation continue.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ END_SECONDS_MAX = 5.0
 
 
 async def _nothing() -> None:
-    """What there is to flush without a session."""
+    """Do nothing: without a session there is nothing to flush."""
 
 
 class AsyncDriver:
@@ -60,10 +63,16 @@ class AsyncDriver:
         self._transaction: AsyncTransaction | None = None
         self._cancelled: asyncio.CancelledError | None = None
         self._sheltered = False
-        """Whether all that is left runs in a task of its own, which the application cannot cancel."""
+        """True when the rest of the flow runs in its own task.
+
+        The application cannot cancel that task.
+        """
 
     async def start(self) -> Any:
-        """Run up to the business; returns the handle it works on, or None when the flow ended before."""
+        """Run up to the business, and return the handle that it works on.
+
+        Returns None when the flow ended before.
+        """
         try:
             command = self._advance(None)
             while command is not None and type(command) is not Business:
@@ -179,7 +188,10 @@ class AsyncDriver:
         return identity
 
     async def _end(self, what: str, work: Coroutine[Any, Any, None]) -> None:
-        """Work that gives a connection back; never fails, and is not cut off by a cancellation."""
+        """Do work that gives a connection back.
+
+        It never fails, and a cancellation does not cut it off.
+        """
         if self._sheltered:
             await self._end_sheltered(what, work)
             return
@@ -188,11 +200,14 @@ class AsyncDriver:
         if settled.task.cancelled():
             log.warning("%s took longer than %s s and was given up", what, END_SECONDS_MAX)
         elif settled.task.exception() is not None:
-            # The barrier is asked next, or the transaction has ended: the outcome does not hang on this.
+            # The outcome does not depend on this: the barrier is asked next, or the transaction has ended.
             log.warning("%s failed", what, exc_info=settled.task.exception())
 
     async def _end_sheltered(self, what: str, work: Coroutine[Any, Any, None]) -> None:
-        """The same where it is in a task of its own already, and another one would cost more than the work."""
+        """Do the same work as `_end`, without another task.
+
+        The flow is in its own task already; another one would cost more than the work.
+        """
         try:
             async with asyncio.timeout(END_SECONDS_MAX):
                 await work

@@ -1,6 +1,7 @@
-"""The channel to one coordinator: what messages need of a `TwoPhase` or `AsyncTwoPhase`, and its users do not.
+"""The channel to one coordinator.
 
-How requests are written, how long they are repeated, the connections, and the business databases that are known.
+It holds what messages need of a `TwoPhase` or `AsyncTwoPhase`, and its users do not: how requests are written, how long
+they are repeated, the connections, and the business databases that are known.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
 
 
 def speaks_grpc(url: str) -> bool:
-    """Whether a coordinator's address is one of its gRPC port."""
+    """Return True when a coordinator's address names its gRPC port."""
     return url.startswith(("grpc://", "grpcs://"))
 
 
 def _grpc_wire(url: str) -> Encode:
-    """How requests to `url` are written.
+    """Return the function that writes requests to `url`.
 
     Raises:
-        ConfigurationError: the extra is missing, or the address is none.
+        ConfigurationError: the extra is missing, or `url` is not an address.
     """
     try:
         from twophase.client.transport import grpc_wire  # noqa: PLC0415 -- an extra
@@ -42,7 +43,7 @@ def _grpc_wire(url: str) -> Encode:
 
 
 class Channel:
-    """What the blocking and the asyncio channel share."""
+    """The part that the blocking and the asyncio channel share."""
 
     def __init__(
         self,
@@ -55,10 +56,12 @@ class Channel:
         authorization: str | None,
         ssl_context: ssl.SSLContext | None,
     ) -> None:
-        """Nothing is connected before the first request; arguments as `Endpoint`, looked at but for the address.
+        """Prepare the channel; it connects at the first request.
+
+        The arguments are those of `Endpoint`, which has checked them, except the address.
 
         Raises:
-            ConfigurationError: the address is none, or its extra is missing.
+            ConfigurationError: `url` is not an address, or its extra is missing.
         """
         self.encode: Encode = encode_request
         self._speaks_grpc = speaks_grpc(url)
@@ -89,7 +92,7 @@ class SyncChannel(Channel):
         return SyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
 
     def driver(self, flow: Flow, engine: Any = None) -> SyncDriver:
-        """What performs a flow here."""
+        """Return a driver that performs `flow` on this channel."""
         return SyncDriver(flow, self.transport, self.identities, engine)
 
 
@@ -108,7 +111,7 @@ class AsyncChannel(Channel):
         return transport_async.AsyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
 
     def driver(self, flow: Flow, engine: Any = None) -> AsyncDriver:
-        """What performs a flow here."""
+        """Return a driver that performs `flow` on this channel."""
         return self._drivers(flow, self.transport, self.identities, engine)
 
     @functools.cached_property

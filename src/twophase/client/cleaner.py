@@ -1,8 +1,9 @@
-"""Barrier rows that are cleaned beside a service's own work: when, how often, and with which calls.
+"""The cleaning of barrier rows beside a service's own work.
 
-A cleaner never joins a business transaction and never delays an answer: it gets a hint after one, and works in a thread
-or a task of its own. It asks the coordinators that it was given, because a header of a call could be forged or old. A
-coordinator that it was not given cannot be known, so it is off until the service names them.
+This module decides when, how often and with which calls rows are cleaned. A cleaner never joins a business transaction
+and never delays an answer: it gets a hint after one, and works in its own thread or task. It asks the coordinators
+that it was given, because a header of a call could be forged or old. It cannot know other coordinators, so it is off
+until the service names them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ _log = logging.getLogger("twophase.barrier")
 
 
 class BarrierCleaner:
-    """Cleans one database's barrier table, at most once a minute and at most 500 rows a time."""
+    """The cleaner of one database's barrier table.
+
+    It cleans at most once a minute, and at most 500 rows a time.
+    """
 
     def __init__(
         self,
@@ -83,7 +87,10 @@ class BarrierCleaner:
         self._next_s = time.monotonic() + random.uniform(0, _PAUSE_S)  # noqa: S311 -- no secret
 
     def hint(self) -> None:
-        """Clean now, if it is time; returns at once. With an async engine, to be called where its event loop runs."""
+        """Clean now, if it is time; return at once.
+
+        With an async engine, call it where its event loop runs.
+        """
         if time.monotonic() < self._next_s or not self._running.acquire(blocking=False):
             return
         self._next_s = time.monotonic() + _PAUSE_S
@@ -101,7 +108,7 @@ class BarrierCleaner:
     def _clean(self) -> None:
         try:
             self._told(self.clean_now())
-        except Exception as error:  # noqa: BLE001 -- told in the log; the service goes on
+        except Exception as error:  # noqa: BLE001 -- the log reports it; the service continues
             self._failed(error)
         finally:
             self._running.release()
@@ -120,7 +127,7 @@ class BarrierCleaner:
         if cleaned.rows:
             _log.info("%d old barrier rows removed", cleaned.rows)
         elif cleaned.after < 0:
-            # All is young: what is old soon is so in days.
+            # All rows are young; the next ones become old only in days.
             self._next_s = time.monotonic() + random.uniform(_IDLE_PAUSE_S / 2, _IDLE_PAUSE_S)  # noqa: S311 -- no secret
 
     def _failed(self, error: Exception) -> None:

@@ -1,6 +1,6 @@
-"""The message a producer is writing: its gid, its branches, its options, and how far it has come.
+"""The message a producer is writing: gid, branches, options and progress.
 
-Shared by the public `Message` and the sans-IO flows: `Message` fills it, a flow moves its `progress`. It keeps
+The public `Message` and the sans-IO flows share it: `Message` fills it, a flow moves its `progress`. It keeps
 the promise that the caller always learns the fate: every way out of a flow leaves one of the final progresses.
 """
 
@@ -27,7 +27,7 @@ from twophase.core.options import Options
 
 
 class Progress(enum.Enum):
-    """How far a `Message` has come, as this process knows it."""
+    """The progress of a `Message`, as this process knows it."""
 
     NEW = "new"
     """Nothing was sent."""
@@ -38,19 +38,31 @@ class Progress(enum.Enum):
     NOT_STARTED = "not started"
     """The local transaction never began; nothing will be delivered."""
     ROLLED_BACK = "rolled back"
-    """The local transaction is rolled back for ever, or the message was aborted; nothing will be delivered."""
+    """Nothing will be delivered.
+
+    The local transaction is rolled back for ever, or the message was aborted.
+    """
     COMMITTED = "committed"
-    """The local transaction is committed; submit did not get through, the check-back will deliver."""
+    """The local transaction is committed.
+
+    The submit did not get through; the check-back will deliver.
+    """
     SUBMITTED = "submitted"
     """The coordinator has acknowledged the submit: it will deliver."""
     BRANCHES_LOST = "branches lost"
-    """The local transaction is committed without the branches added in it; nothing is called until a submit by hand."""
+    """The local transaction is committed without the branches added in it.
+
+    Nothing is called until a manual submit.
+    """
     UNDECIDED = "undecided"
-    """Not known here; the check-back decides. Do not repeat the business under a new gid."""
+    """The outcome is not known here; the check-back decides.
+
+    Do not repeat the business under a new gid.
+    """
 
 
 def became(progress: Progress) -> str:
-    """What became of a message that has come so far, as a sentence.
+    """Describe the fate of a message with this progress.
 
     >>> became(Progress.COMMITTED)
     'its local transaction is committed; its branches will be called'
@@ -89,7 +101,9 @@ def as_seconds(span: float | timedelta) -> float:
 
 
 def milliseconds(name: str, span: float | timedelta, bound: limits.Limit) -> int:
-    """A span, in seconds or as a timedelta, in whole milliseconds, rounded up so that a wish above zero stays one.
+    """Return a span, in seconds or as a timedelta, in whole milliseconds.
+
+    It is rounded up, so that a span above zero stays above zero.
 
     Raises:
         InvalidRequest: not a number of at least zero.
@@ -109,7 +123,9 @@ def milliseconds(name: str, span: float | timedelta, bound: limits.Limit) -> int
 
 
 def time_ms(name: str, when: datetime) -> int:
-    """`when` in ms since 1970, rounded up so that nothing happens before it; one before 1970 is 0, which is at once.
+    """Return `when` in milliseconds since 1970.
+
+    It is rounded up, so that nothing happens before `when`. A time before 1970 gives 0, which means at once.
 
     Raises:
         InvalidRequest: no datetime, or one without a zone, which names another time on every machine.
@@ -205,7 +221,10 @@ _OPEN_PROGRESSES = frozenset({Progress.PREPARED, Progress.IN_TRANSACTION})
 
 
 class Draft:
-    """A message under way. Mutable, owned by one `Message`, moved by one flow at a time."""
+    """A message under way.
+
+    It is mutable. One `Message` owns it, and one flow at a time moves it.
+    """
 
     __slots__ = (
         "_branches_bytes",
@@ -239,7 +258,10 @@ class Draft:
         self.check_url = ""
         self.fixed: int | None = None
         self.encoded: tuple[Content, bytes] | None = None
-        """What was said last, or is to be said by submit, and in which bytes; kept until then."""
+        """The content sent last, or to be sent by submit, and its bytes.
+
+        They are kept until the submit.
+        """
         self.prepared_at_ms = 0
         self.progress = Progress.NEW
 
@@ -268,7 +290,7 @@ class Draft:
         self.progress = Progress.NOT_STARTED
 
     def content(self, *, branches: tuple[Branch, ...] | None = None) -> Content:
-        """What is sent: the message as it stands, or with these branches instead."""
+        """Return the content to send: the current message, or with other branches."""
         return Content(self.gid, tuple(self.branches) if branches is None else branches, self.check_url, self.options)
 
     def fixed_branches(self) -> tuple[Branch, ...]:

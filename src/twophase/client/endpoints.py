@@ -1,4 +1,7 @@
-"""A coordinator as a producer knows it: address, patience, defaults and a connection pool of its own (decision 9)."""
+"""A coordinator as a producer knows it.
+
+It has an address, a retry policy, defaults and its own connection pool (decision 9).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ L = TypeVar("L", bound=Channel)
 
 
 class MessageOptions(TypedDict, total=False):
-    """What `TwoPhase.message` takes beside the gid; each as `Message` says."""
+    """The options of `TwoPhase.message` beside the gid; `Message` describes each."""
 
     wait_result: bool
     delay: float | timedelta
@@ -40,7 +43,7 @@ class MessageOptions(TypedDict, total=False):
 
 
 class Endpoint(Generic[L]):
-    """What `TwoPhase` and `AsyncTwoPhase` share."""
+    """The part that `TwoPhase` and `AsyncTwoPhase` share."""
 
     _kind: ClassVar[type[Channel]]
 
@@ -57,7 +60,9 @@ class Endpoint(Generic[L]):
         authorization: str | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        """Describe a coordinator; connects on first use. Where seconds are asked for, a timedelta does as well.
+        """Describe a coordinator; it is connected on first use.
+
+        An argument in seconds may be a timedelta, too.
 
         Arguments:
             url: `http://host:port` or `https://…`; dtm's `/api/dtmsvr` behind it is allowed. Or `grpc://host:port`
@@ -116,7 +121,9 @@ class Endpoint(Generic[L]):
 
 
 class TwoPhase(Endpoint[SyncChannel]):
-    """A coordinator for blocking code. Threads may share it; a child may use it after a fork.
+    """A coordinator for blocking code.
+
+    Threads may share it; a child may use it after a fork.
 
     >>> with TwoPhase("http://localhost:36789", patience=3) as coordinator:
     ...     message = coordinator.message("order-17").add("http://bank-b/transfer-in", {"amount": 30})
@@ -138,7 +145,9 @@ class TwoPhase(Endpoint[SyncChannel]):
 
 
 class AsyncTwoPhase(Endpoint[AsyncChannel]):
-    """A coordinator for asyncio. Every event loop that uses it gets connections of its own.
+    """A coordinator for asyncio.
+
+    Every event loop that uses it gets its own connections.
 
     >>> import asyncio
     >>> async def main():
@@ -151,7 +160,10 @@ class AsyncTwoPhase(Endpoint[AsyncChannel]):
     _kind = AsyncChannel
 
     async def aclose(self) -> None:
-        """Close this event loop's connections. Messages may still be sent: it connects again."""
+        """Close this event loop's connections.
+
+        Messages may still be sent: it connects again.
+        """
         await self._channel.transport.close()
 
     async def __aenter__(self) -> Self:

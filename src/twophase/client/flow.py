@@ -1,9 +1,10 @@
-"""The producer's sequence, written once: prepare, begin, barrier row, business, commit, submit; sans-IO.
+"""The producer's sequence, written once and sans-IO.
 
-A flow is a generator of commands. A driver (`sync`, `aio`) performs each one and sends its result in, or throws
-what went wrong; nothing here waits, connects or reads a clock. It keeps I1 and I2 on the producer's side by
-correctness rules 1 to 4: after anything but a clean commit only the barrier's own answer decides what the
-coordinator is told, and after a commit nothing is raised that could make the caller repeat the business.
+The sequence is: prepare, begin, barrier row, business, commit, submit. A flow is a generator of commands. A driver
+(`sync`, `aio`) performs each one and sends its result in, or throws its error; nothing here waits, connects or reads
+a clock. It keeps I1 and I2 on the producer's side by correctness rules 1 to 4: after anything but a clean commit,
+only the barrier's own answer decides what the flow sends to the coordinator, and after a commit nothing is raised
+that could make the caller repeat the business.
 """
 
 from __future__ import annotations
@@ -58,9 +59,10 @@ _SUBMIT = Operation.SUBMIT
 
 
 class ReadIdentity(msgspec.Struct, frozen=True):
-    """Read the barrier table's identity (rule 6), a str; the driver remembers it per engine for some minutes.
+    """Read the barrier table's identity (rule 6), a str.
 
-    Refused when the database may forget a confirmed commit (rule 8), unless `allow_unsafe`.
+    The driver remembers it per engine for some minutes. It is refused when the database may forget a confirmed commit
+    (rule 8), unless `allow_unsafe`.
     """
 
     table: str
@@ -68,7 +70,7 @@ class ReadIdentity(msgspec.Struct, frozen=True):
 
 
 class DistrustIdentity(msgspec.Struct, frozen=True):
-    """Read the identity before each prepare from now on: this engine gives connections of several databases."""
+    """Read each prepare's identity anew: the engine gives several databases."""
 
     table: str
 
@@ -88,11 +90,13 @@ class Business(msgspec.Struct, frozen=True):
 
 
 class Flush(msgspec.Struct, frozen=True):
-    """Let a Session write its pending objects, so that their errors are seen as the application's own."""
+    """Let a Session write its objects: errors then appear as the application's."""
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Look once more, and commit. From here on a cancellation waits until the flow has ended.
+    """Look once more, and commit.
+
+    From here on a cancellation waits until the flow has ended.
 
     Arguments:
         last: the rule that is performed behind all that the application could run before COMMIT.
@@ -110,7 +114,7 @@ class Close(msgspec.Struct, frozen=True):
 
 
 class AskBarrier(msgspec.Struct, frozen=True):
-    """The check-back's own insert-then-read; the result is a `CheckBackAnswer`, never a failure."""
+    """The check-back's insert-then-read; gives a `CheckBackAnswer`, never fails."""
 
     gid: str
     prepared_at_ms: int
@@ -136,7 +140,7 @@ Flow = Generator[Command, Any, None]
 
 
 class FlowContext(msgspec.Struct, frozen=True):
-    """What every flow of one message needs."""
+    """The context that every flow of one message needs."""
 
     draft: Draft
     patience: Patience
@@ -155,7 +159,7 @@ class FlowContext(msgspec.Struct, frozen=True):
         return exchange(content, operation, self.patience, self.runtime, self._encode_once)
 
     def _encode_once(self, content: Content, operation: Operation) -> bytes:
-        """The body of a request: a submit nearly always says what its prepare said, and so in the same bytes."""
+        """Encode a request's body once: a submit nearly always equals its prepare."""
         draft = self.draft
         encoded, draft.encoded = draft.encoded, None
         if operation is _SUBMIT and encoded is not None and encoded[0] == content:
@@ -167,7 +171,7 @@ class FlowContext(msgspec.Struct, frozen=True):
 
 
 class Opening(msgspec.Struct, frozen=True):
-    """What `prepare` leaves for the rest of the sequence."""
+    """The result of `prepare` for the rest of the sequence."""
 
     identity: str
     token: str
@@ -203,7 +207,7 @@ def prepare_for_transaction(context: FlowContext, check_url: str) -> Generator[C
     except (Unavailable, StoreError) as error:
         error.fate = Fate.NOT_STARTED
         raise
-    # A coordinator of dtm's does not say when; our clock before asking is the earliest it can have been.
+    # dtm's coordinator does not return the time; this clock before the request is the earliest possible one.
     draft.prepared_at_ms = said_ms or asked_ms
     if failpoint.ARMED:
         failpoint.reach("producer.after_prepare")
@@ -243,7 +247,7 @@ def transaction(context: FlowContext, check_url: str) -> Flow:
 
 
 class Attempt:
-    """One attempt at a message's local transaction, shared by `transaction` and by joined sessions."""
+    """One attempt at a local transaction, for `transaction` and joined sessions."""
 
     dialect: Dialect
 
@@ -297,27 +301,27 @@ class Attempt:
             yield Rule(write_branches(self.dialect, *row, encode_branches(added)))
 
     def last_look(self) -> Steps[None]:
-        """Verify, as the very last statements before COMMIT, that the row is still this transaction's (rule 2)."""
+        """Verify right before COMMIT that the row is this transaction's (rule 2)."""
         yield from verify_producer(self.dialect, self.context.table, self.draft.gid, self.opening.token)
         if failpoint.ARMED:
             failpoint.reach("producer.before_commit")
 
     def look_and_mark_again(self) -> Flow:
-        """Look, and put back the mark that the look took away, for another message of the same transaction."""
+        """Look, and put back the removed mark for the transaction's other message."""
         yield Rule(self.last_look())
         yield Rule(mark(self.dialect))
 
     def committed(self) -> Flow:
-        """Submit after a clean commit; raises only what does not invite the caller to repeat (rule 3)."""
+        """Submit after a clean commit; raise nothing that invites a repeat (rule 3)."""
         self.draft.progress = Progress.COMMITTED
         if failpoint.ARMED:
             failpoint.reach("producer.after_commit")
         yield from self._submit(tuple(self.draft.branches))
 
     def failed(self, seen: BaseException) -> Flow:
-        """After anything but a clean commit: roll back, ask the barrier, tell the coordinator what it said (rule 1).
+        """Roll back, ask the barrier, and send its answer to the coordinator (rule 1).
 
-        Returns when `seen` itself is to propagate.
+        This is the way after anything but a clean commit. It returns when `seen` itself is to propagate.
         """
         if self.begun:
             yield Rollback()
@@ -328,14 +332,14 @@ class Attempt:
         """Ask the barrier about a transaction that has ended, and act on its answer."""
         draft = self.draft
         if isinstance(seen, DatabaseSwitched):
-            # The row was rolled back before the business. Another process may have prepared a gid that is not ours.
+            # The row was rolled back before the business. Another process may have prepared a gid not made here.
             if draft.gid_is_ours:
                 yield from self._abort()
             return
         if self.begun:
             draft.progress = Progress.UNDECIDED
         if not isinstance(seen, Exception):
-            # Cancelled or interrupted: whoever did it does not want to wait for an answer (decision 5).
+            # Cancelled or interrupted: the caller does not want to wait for an answer (decision 5).
             log.warning("interrupted by %s; the check-back decides", type(seen).__name__, extra={"gid": draft.gid})
             return
         if isinstance(seen, OpenTransaction | AutocommitRefused | UnsupportedEngine) and not self.begun:
@@ -347,7 +351,7 @@ class Attempt:
             draft.progress = Progress.ROLLED_BACK
             yield from self._abort()
             if isinstance(seen, TransactionLost):
-                # Alone it could not say which; and what was lost may have been caught by nobody else.
+                # Alone it could not name the cause; and the lost error may not have been caught elsewhere.
                 raise RolledBack(
                     f"the local transaction is rolled back: {seen.message}",
                     gid=draft.gid,
@@ -436,6 +440,9 @@ class Attempt:
 
 
 def _named(error: Exception) -> str:
-    """An error by its name, with the reason where it is this library's: a log may show the last of a chain only."""
+    """Return an error's name, with the reason if the error is this library's.
+
+    A log may show only the last error of a chain.
+    """
     name = type(error).__name__
     return f"{name} ({error.code}: {error.message})" if isinstance(error, TwophaseError) else name

@@ -1,6 +1,7 @@
-"""Asking coordinators up to when all is decided and delivered, before barrier rows are removed.
+"""The question to coordinators up to when all is decided and delivered.
 
-Keeps I10: one that does not answer, or whose clock cannot be believed, has not agreed to anything, so nothing may go.
+It is asked before barrier rows are removed. It keeps I10: a coordinator that does not answer, or whose clock cannot be
+believed, has not agreed to anything, so no row may be removed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _ANSWER_BYTES_MAX: Final = 64 * 1024
 
 
 class Agreed(msgspec.Struct, frozen=True):
-    """What every coordinator asked agrees to, milliseconds since 1970."""
+    """The time that every coordinator asked agrees to, in ms since 1970."""
 
     oldest_undecided_ms: int
     oldest_unfinished_ms: int

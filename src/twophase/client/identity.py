@@ -1,8 +1,8 @@
-"""The identities of barrier tables, remembered per engine for some minutes (rule 6).
+"""The identities of barrier tables (rule 6).
 
-An engine may give connections of several schemas or databases, one a tenant. Then nothing is remembered of it: its
-identity is read before each prepare. The statement that writes the barrier row returns the identity of the table that
-it wrote to, so a wrong memory is found out before the business.
+They are remembered per engine for some minutes. An engine may give connections of several schemas or databases, one
+per tenant. Then nothing is remembered for it: its identity is read before each prepare. The statement that writes the
+barrier row returns the identity of the table that it wrote to, so a wrong identity is found before the business.
 """
 
 from __future__ import annotations
@@ -29,20 +29,26 @@ class Identities:
         return self._known.get(engine, table)
 
     def remember(self, engine: Any, table: str, identity: str) -> None:
-        """Keep an identity that was read, unless the engine gives connections of several databases."""
+        """Keep an identity that was read.
+
+        It is not kept when the engine gives connections of several databases.
+        """
         if not self._switching.get(engine, table) and not _chooses_at_checkout(engine):
             self._known.remember(engine, table, identity)
 
     def distrust(self, engine: Any, table: str) -> None:
-        """Read the identity before each prepare from now on: a transaction began in another database than expected."""
+        """Read the identity before each prepare from now on.
+
+        A transaction began in another database than expected.
+        """
         self._switching.remember(engine, table, True)
         self._known.forget(engine, table)
 
 
 def _chooses_at_checkout(engine: Any) -> bool:
-    """True when the application prepares each connection before its use, as by choosing a schema.
+    """Return True when the application prepares each connection before its use.
 
-    A database that an alias of Django's names may change with its settings.
+    It may choose a schema, for example. The database that a Django alias names may change with its settings.
     """
     if isinstance(engine, str):
         return True
@@ -58,10 +64,12 @@ def _chooses_at_checkout(engine: Any) -> bool:
 
 
 def require_idle(engine: Any) -> None:
-    """Refuse a connection or session in a transaction before anything is sent (rule 2).
+    """Refuse a connection or session in a transaction (rule 2).
+
+    It is refused before anything is sent.
 
     Raises:
-        OpenTransaction: it says that it is in one.
+        OpenTransaction: it reports that it is in one.
     """
     outer = outer_of(engine)
     if outer is not None:

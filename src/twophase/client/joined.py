@@ -1,9 +1,9 @@
-"""A message inside a transaction that the application's Session has open and ends itself (decision 4).
+"""A message inside a transaction of the application's Session (decision 4).
 
-The outermost COMMIT is hooked, not the Session's: SQLAlchemy announces it on the Connection, right before it is
-sent, when everything is flushed. There the row is looked at one last time (rule 2), and from there the same rules
-hold as for a transaction of our own. Works for AsyncSession too, because SQLAlchemy runs these hooks inside its
-greenlet, where awaiting is possible.
+The Session has the transaction open, and ends it itself. The hook is on the outermost COMMIT, not on the Session's:
+SQLAlchemy announces it on the Connection, right before it is sent, when everything is flushed. There the row is read
+one last time (rule 2), and from there the same rules hold as for a transaction that this library runs. It works for
+AsyncSession too, because SQLAlchemy runs these hooks inside its greenlet, where awaiting is possible.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class _JoinDriver(SyncDriver):
         self._session = session
 
     def last_statements(self, connection: Any) -> None:
-        """Send the statements to the Connection from now on: the Session takes none any more."""
+        """Send the statements to the Connection from now on.
+
+        The Session accepts no more statements.
+        """
         from twophase.barrier.adapters.sqlalchemy_commit import LastStatements  # noqa: PLC0415 -- an extra
 
         self._transaction = LastStatements(connection, self._open.dialect)
@@ -55,7 +58,7 @@ class _JoinDriver(SyncDriver):
     def _identity(self, table: str, *, allow_unsafe: bool) -> str:
         known = self._identities.get(self._engine, table)
         if known is None:
-            # In the transaction at hand: on SQLite another connection would wait for the very lock it may hold.
+            # In the current transaction: on SQLite another connection would wait for the very lock it may hold.
             transaction = join_transaction(self._session)
             known = perform(read_identity(transaction.dialect, table, allow_unsafe=allow_unsafe), transaction)
             self._identities.remember(self._engine, table, known)
@@ -131,7 +134,10 @@ _SWITCHED = (
 
 
 def _follow(session: Any, joined: _Joined) -> None:
-    """Hear of the end of the Session's transaction; a Session keeps its hooks, because none can be taken off in one."""
+    """Follow the Session's transaction to its end.
+
+    A Session keeps its hooks, because a hook cannot be removed while one runs.
+    """
     from sqlalchemy import event  # noqa: PLC0415 -- an extra
 
     from twophase.barrier.adapters.sqlalchemy_commit import look_last  # noqa: PLC0415 -- an extra
@@ -166,12 +172,15 @@ def _before_commit(session: Any) -> None:
 
 
 def _after_begin(session: Any, _transaction: Any, begun: Any) -> None:
-    """Refuse another connection that a later `before_commit` listener begins on: its COMMIT might be the first sent."""
+    """Refuse another connection that a later `before_commit` listener begins on.
+
+    Its COMMIT might be the first one sent.
+    """
     from twophase.barrier.adapters.sqlalchemy_commit import several_databases  # noqa: PLC0415 -- an extra
 
     for joined in session.info[_JOINED]:
         if begun is not joined.connection:
-            begun.rollback()  # so that it commits nothing for a listener that swallows this and goes on
+            begun.rollback()  # so that it commits nothing for a listener that swallows this and continues
             joined.refused = several_databases(2)
             raise joined.refused
 
@@ -197,14 +206,17 @@ def _after_transaction_end(session: Any, transaction: Any) -> None:
     for joined in ended:
         try:
             joined.after_end()
-        except Exception as error:  # noqa: BLE001 -- raised when every message has been seen to
+        except Exception as error:  # noqa: BLE001 -- raised after every message is handled
             first = first or error
     if first is not None:
         raise first
 
 
 def join(context: flow.FlowContext, check_url: str, session: Any, transport: Transport, identities: Identities) -> None:
-    """Prepare, write the barrier row into the Session's transaction, and follow it (`Message.join`)."""
+    """Prepare, write the barrier row, and follow the transaction (`Message.join`).
+
+    The row goes into the Session's transaction.
+    """
     session = _usable(session)
     _enter(context, check_url, _JoinDriver(session, transport, identities), session)
 
@@ -234,13 +246,16 @@ def _enter(context: flow.FlowContext, check_url: str, driver: _JoinDriver, sessi
         driver.play(attempt.withdraw())
         if isinstance(error, DatabaseSwitched):
             raise DatabaseSwitched(_SWITCHED, gid=context.draft.gid) from None
-        error.fate = Fate.NOT_STARTED  # of the message: the Session's transaction goes on
+        error.fate = Fate.NOT_STARTED  # of the message: the Session's transaction continues
         raise
     _follow(session, _Joined(attempt, driver, session))
 
 
 def _usable(session: Any) -> Any:
-    """The Session whose outermost commit is its own; raises UnsupportedEngine, OpenTransaction."""
+    """Return the Session whose outermost commit is its own.
+
+    It raises UnsupportedEngine and OpenTransaction.
+    """
     orm = sys.modules.get("sqlalchemy.orm")
     if orm is not None and isinstance(session, orm.scoped_session):
         session = session()

@@ -1,7 +1,8 @@
-"""Prepare, submit and abort by hand: for plain messages, and for local transactions this library does not run.
+"""Manual prepare, submit and abort.
 
-They keep the promise of `flow` from the other side: what belongs to a transaction of ours cannot be decided by hand
-while it is under way, or against its outcome.
+They are for plain messages, and for local transactions that this library does not run. They keep the promise of
+`flow` from the other side: a message of a transaction that this library runs cannot be decided manually while the
+transaction is under way, or against its outcome.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ def prepare(context: FlowContext, check_url: str, *, explicit_verdict: bool) -> 
 
 
 def submit(context: FlowContext) -> Flow:
-    """Submit by hand: a plain message, one prepared by hand, or once more after a commit whose submit was lost,
-    or whose branches are in no row (`BranchesLost`).
+    """Submit manually.
+
+    The message is plain, or was prepared manually; or its submit was lost after a commit; or its branches are in no
+    row (`BranchesLost`).
 
     Raises:
         MessageUsedTwice: its local transaction is under way or did not commit, so this would be a ghost.

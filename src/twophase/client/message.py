@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _USUAL = Options(strict=True)
-"""Of nearly every message."""
+"""The options of nearly every message."""
 
 
 class Message:
-    """A set of branches that are called if, and only if, the local transaction commits.
+    """A set of branches, called if and only if the local transaction commits.
 
     >>> message = Message("http://localhost:36789").add("http://bank-b/transfer-in", {"account": "B", "amount": 30})
     >>> message.branches
@@ -66,7 +66,7 @@ class Message:
         timeout_to_fail: float | timedelta = 0,
         attempts_max: int = 0,
         concurrent: bool = False,
-        open: bool = False,  # noqa: A002 -- the wire's word, and nobody opens files here
+        open: bool = False,  # noqa: A002 -- the wire's word, and no file is opened here
         durability: Literal["submit", "check-back"] = "submit",
         strict: bool = True,
     ) -> None:
@@ -144,12 +144,15 @@ class Message:
 
     @property
     def state(self) -> Progress:
-        """How far the message has come, as this process knows it."""
+        """The message's progress, as this process knows it."""
         return self._draft.progress
 
     @property
     def submitted(self) -> bool:
-        """Whether the coordinator has acknowledged the submit. False after a commit: the check-back delivers."""
+        """True when the coordinator has acknowledged the submit.
+
+        False after a commit: the check-back delivers.
+        """
         return self._draft.progress is Progress.SUBMITTED
 
     @property
@@ -189,7 +192,9 @@ class Message:
         self, engine: Blocking[H], check: str, *, table: str | None = None, explicit_verdict: bool = True
     ) -> Transaction[H]: ...
     def transaction(self, engine: Any, check: str, *, table: str | None = None, explicit_verdict: bool = True) -> Any:
-        """The local transaction and the message as one: prepare, begin, *your statements*, commit, submit.
+        """Run the local transaction and the message as one.
+
+        The order is: prepare, begin, *your statements*, commit, submit.
 
         Arguments:
             engine: a SQLAlchemy Engine, idle Connection or Session; an idle connection of sqlite3, psycopg or PyMySQL;
@@ -245,7 +250,9 @@ class Message:
         table: str | None = None,
         explicit_verdict: bool = True,
     ) -> T:
-        """`transaction` around `function(connection)`; returns what it returns, and raises as `transaction`.
+        """Run `transaction` around `function(connection)`, and return its result.
+
+        It raises as `transaction`.
 
         Raises, too:
             FunctionRefused: `function` is async, or returned what waits to be awaited or iterated; nothing was
@@ -289,10 +296,11 @@ class Message:
             return await await_end(function(connection), "do_and_submit")
 
     def join(self, session: Any, check: str, *, table: str | None = None, explicit_verdict: bool = True) -> Self:
-        """Put the message into the transaction that a SQLAlchemy Session has open, or begins with this.
+        """Put the message into the transaction of a SQLAlchemy Session.
 
-        The application goes on and ends the transaction as ever. Its COMMIT is refused if the barrier row is not in it
-        any more; after it the message is submitted; after a rollback the barrier is asked.
+        The Session has it open, or begins it with this call. The application continues and ends the transaction as
+        usual. Its COMMIT is refused if the barrier row is not in it any more. After the COMMIT the message is
+        submitted; after a rollback the barrier is asked.
 
         Arguments:
             session: a Session on an Engine, outside a savepoint.
@@ -330,7 +338,9 @@ class Message:
         return self
 
     def submit(self) -> Self:
-        """Submit by hand: a plain message, one prepared by hand, or once more after a commit whose submit was lost.
+        """Submit manually.
+
+        The message is plain, or was prepared manually; or its submit was lost after a commit.
 
         Raises:
             InvalidRequest: there is no branch.

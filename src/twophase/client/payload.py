@@ -1,4 +1,7 @@
-"""A branch's payload as bytes: JSON that says what was given, or a refusal that names what JSON cannot say."""
+"""A branch's payload as bytes.
+
+It is JSON that states the given value, or a refusal that names what JSON cannot state.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from twophase.core.limits import require
 
 
 def _fields(value: Any) -> Any:
-    """Return the fields of a pydantic model, recognized by its method, without importing the library."""
+    """Return the fields of a pydantic model.
+
+    The model is recognized by its method, without importing the library.
+    """
     dump = getattr(value, "model_dump", None)
     if dump is None or isinstance(value, type):
         raise TypeError(f"{type(value).__name__} has no JSON form; give its fields")
@@ -57,7 +63,7 @@ def payload_bytes(payload: Any, *, takes_bytes: bool = False) -> bytes:
 def _json(payload: Any) -> bytes:
     try:
         body = _encode(payload)
-        # The encoder writes NaN as null without a word, so a null is looked at twice.
+        # The encoder writes NaN as null without an error, so a null is checked twice.
         impossible = _no_numbers(msgspec.to_builtins(payload, enc_hook=_fields)) if b"null" in body else ()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidRequest(f"payload cannot be written as JSON: {str(error).rstrip('.')}.") from error

@@ -1,4 +1,7 @@
-"""Performs a flow's commands with blocking calls. No decision is taken here; `flow` takes them all."""
+"""Perform a flow's commands with blocking calls.
+
+This module takes no decision; `flow` takes them all.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def _nothing() -> None:
-    """What there is to flush without a session."""
+    """Do nothing: without a session there is nothing to flush."""
 
 
 T = TypeVar("T")
@@ -73,7 +76,10 @@ class SyncDriver:
         self._transaction: SyncTransaction | None = None
 
     def start(self) -> Any:
-        """Run up to the business; returns the handle it works on, or None when the flow ended before."""
+        """Run up to the business, and return the handle that it works on.
+
+        Returns None when the flow ended before.
+        """
         try:
             command = self._advance(None)
             while command is not None and type(command) is not Business:
@@ -92,7 +98,10 @@ class SyncDriver:
             raise error.with_traceback(None)  # noqa: B904 -- as in `start`
 
     def play(self, flow: Generator[Command, Any, T]) -> T:
-        """Run a flow without a business from beginning to end, on the transaction of the one before; its result."""
+        """Run a flow without a business to its end, and return its result.
+
+        It runs on the transaction of the flow before.
+        """
         self._flow = flow
         self.start()
         return cast("T", self._result)

@@ -18,16 +18,25 @@ H_co = TypeVar("H_co", covariant=True)
 
 
 class Transaction(Protocol[H_co]):
-    """A local transaction of a blocking engine; `with` gives what the application's statements are executed on."""
+    """A local transaction of a blocking engine.
+
+    `with` gives the object that the application executes its statements on.
+    """
 
     def __enter__(self) -> H_co:
-        """Prepare, begin, write the barrier row; the business runs next. Raises: see `Message.transaction`."""
+        """Prepare, begin, write the barrier row; the business runs next.
+
+        Raises: see `Message.transaction`.
+        """
         ...
 
     def __exit__(
         self, kind: type[BaseException] | None, seen: BaseException | None, trace: TracebackType | None, /
     ) -> Literal[False]:
-        """Commit and submit, or roll back and let the barrier decide. Raises: see `Message.transaction`."""
+        """Commit and submit, or roll back and let the barrier decide.
+
+        Raises: see `Message.transaction`.
+        """
         ...
 
 
@@ -46,7 +55,10 @@ class AsyncTransaction(Protocol[H_co]):
 
 
 class LocalTransaction:
-    """A transaction that is entered once, with `with` or `async with`, as its engine is."""
+    """A transaction that is entered once.
+
+    It is entered with `with` or `async with`, as its engine requires.
+    """
 
     __slots__ = ("_adriver", "_driver", "_engine", "_is_entered", "_make_adriver", "_make_driver")
 
@@ -62,7 +74,10 @@ class LocalTransaction:
         self._is_entered = False
 
     def __del__(self) -> None:
-        """Warn of a transaction that was made and forgotten: its statements, if any, ran without the message."""
+        """Warn of a transaction that was made and never entered.
+
+        Its statements, if any, ran without the message.
+        """
         if not self._is_entered:
             warnings.warn(
                 "a message's transaction was never entered; write `with message.transaction(…)`: nothing was sent.",
@@ -72,7 +87,10 @@ class LocalTransaction:
             )
 
     def __enter__(self) -> Any:
-        """Prepare, begin, write the barrier row; the business runs next. Raises: see `Message.transaction`."""
+        """Prepare, begin, write the barrier row; the business runs next.
+
+        Raises: see `Message.transaction`.
+        """
         self._is_entered = True
         if is_async(self._engine):
             raise UnsupportedEngine("This is an async engine: write `async with message.transaction(…)`.")
@@ -82,7 +100,10 @@ class LocalTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, seen: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        """Commit and submit, or roll back and let the barrier decide. Raises: see `Message.transaction`."""
+        """Commit and submit, or roll back and let the barrier decide.
+
+        Raises: see `Message.transaction`.
+        """
         assert self._driver is not None, "entered before"
         self._driver.finish(seen)
         return False

@@ -1,1 +1,4 @@
-"""The way to a coordinator: requests and answers as bytes, over HTTP and gRPC, blocking and on asyncio."""
+"""The transport to a coordinator: requests and answers as bytes.
+
+It works over HTTP and gRPC, blocking and on asyncio.
+"""

@@ -53,7 +53,10 @@ class AsyncTransport:
         self._ssl = ssl_context or (ssl.create_default_context() if target.tls else None)
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopClient] = weakref.WeakKeyDictionary()
         self._latest: _LoopClient | None = None
-        """The client used last, found without the dictionary: nearly all programs have one loop."""
+        """The client used last.
+
+        It is found without the dictionary: nearly all programs have one loop.
+        """
 
     async def send(self, operation: Operation, body: bytes, timeout_ms: int) -> HttpAnswer:
         """Send one request and wait for its answer, at most `timeout_ms`.

@@ -26,13 +26,19 @@ from twophase.core.schedule import DEFAULT_REQUEST_TIMEOUT_MS, Schedule
 _LATER = frozenset({502, 503, 504})
 """Statuses that say to come again, of a coordinator or of a proxy before it."""
 _GONE = (ShuttingDown, CoordinatorUnreachable)
-"""Errors of `_LATER` that mean no coordinator is at work: one that stops, or a proxy without one behind it."""
+"""Errors of `_LATER` that mean no coordinator is at work.
+
+A coordinator stops, or a proxy has none behind it.
+"""
 
 Encode = Callable[[Message, Operation], bytes]
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Command: send one request; the result is its `HttpAnswer`, a failure to get one a `TransportFailure`."""
+    """The command to send one request.
+
+    The result is its `HttpAnswer`; a failure to get one is a `TransportFailure`.
+    """
 
     operation: Operation
     body: bytes
@@ -46,7 +52,7 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Patience(msgspec.Struct, frozen=True):
-    """How long a caller waits for the coordinator.
+    """The time and the tries that a caller spends on a request.
 
     `request_timeout_ms` bounds one try, `patience_ms` all of them with their pauses. `attempts` bounds the tries that
     a coordinator left without an answer or was too busy for. A try that met no coordinator is not counted: it costs
@@ -70,7 +76,10 @@ class FlowRuntime(msgspec.Struct, frozen=True):
 
 
 def _waiting_ms(message: Message, operation: Operation) -> int:
-    """What wait_result adds to a submit's time: the coordinator answers after one round of branch calls."""
+    """Return the time that wait_result adds to a submit's time.
+
+    The coordinator answers after one round of branch calls.
+    """
     if not message.options.wait_result or operation is not Operation.SUBMIT:
         return 0
     rounds = 1 if message.options.concurrent else max(1, len(message.branches))

@@ -1,8 +1,9 @@
-"""gRPC to one coordinator, blocking and on asyncio; grpcio is needed only here, and loaded by the first request.
+"""gRPC to one coordinator, blocking and on asyncio.
 
-One channel a process, or an event loop: it holds one connection, over which any number of requests go at once. A
-request is never repeated here; every one has a deadline. A child of a fork opens its own channel, which gRPC allows
-only where the parent has used none before, or with GRPC_ENABLE_FORK_SUPPORT=1.
+grpcio is needed only here, and the first request loads it. There is one channel per process or event loop: it holds
+one connection, over which any number of requests go at once. A request is never repeated here; every request has a
+deadline. A child of a fork opens its own channel. gRPC allows that only where the parent has used no channel before,
+or with GRPC_ENABLE_FORK_SUPPORT=1.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     import grpc.aio
 
 RECONNECT_CAP_MS = 100
-"""The coordinator's patience is the exchange's: a server that is back must be found by its next attempt."""
+"""The longest pause between two attempts of gRPC to connect.
+
+The exchange decides how long to wait for a coordinator. Its next attempt must find a server that is back.
+"""
 
 
 def _library() -> Any:
@@ -37,7 +41,7 @@ def _library() -> Any:
 
 
 class _Opener:
-    """What opens a channel, for both."""
+    """The opening of a channel, for both transports."""
 
     def __init__(
         self, server: str, *, headers: tuple[tuple[str, str], ...] = (), ssl_context: ssl.SSLContext | None = None
@@ -72,7 +76,7 @@ class GrpcTransport(_Opener):
     _process = 0
 
     def __init__(self, server: str, **options: Any) -> None:
-        """As `_Opener`."""
+        """Take the arguments of `_Opener`."""
         super().__init__(server, **options)
         self._lock = threading.Lock()
 
@@ -120,7 +124,7 @@ class AsyncGrpcTransport(_Opener):
     """One channel to a coordinator for every event loop that uses it."""
 
     def __init__(self, server: str, **options: Any) -> None:
-        """As `_Opener`."""
+        """Take the arguments of `_Opener`."""
         super().__init__(server, **options)
         self._channels: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopChannel] = weakref.WeakKeyDictionary()
 

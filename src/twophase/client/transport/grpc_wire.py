@@ -1,7 +1,8 @@
-"""The coordinator's gRPC requests as bytes, and its answers as those of HTTP; sans-IO (dtm-wire §2).
+"""The coordinator's gRPC requests as bytes, and its answers as those of HTTP.
 
-A gRPC status becomes the HTTP answer that says the same, so that what an answer means for the caller is decided in one
-place (`wire.read_answer`) for both. The way back of `server/api/dtm_grpc`; a coordinator of dtm's is understood too.
+The module is sans-IO (dtm-wire §2). A gRPC status becomes the equivalent HTTP answer. So one function,
+`wire.read_answer`, decides for both what an answer means for the caller. This is the inverse of
+`server/api/dtm_grpc`; it also understands dtm's coordinator.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def answer_of(code: int, details: str, metadata: Mapping[str, str]) -> HttpAnswe
         raise TransportFailure(details or f"gRPC status {code}")
     said = details.encode()
     if code == _UNIMPLEMENTED and not named:
-        return HttpAnswer(501, said, reply=Reply())  # whoever listens there is no coordinator
+        return HttpAnswer(501, said, reply=Reply())  # the server at this address is not a coordinator
     reply = Reply("FAILURE" if code == _ABORTED else "", details, named, metadata.get("twophase-state", ""))
     if code == _UNAVAILABLE:
         pushback_ms = metadata.get("grpc-retry-pushback-ms", "")

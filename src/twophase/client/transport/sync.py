@@ -14,7 +14,10 @@ from twophase.http_client.outcome import HttpError, HttpErrorKind
 
 ANSWER_BYTES_MAX: Final = 1024 * 1024
 DISCONNECTED: Final = frozenset({HttpErrorKind.CONNECT, HttpErrorKind.CLOSED})
-"""No coordinator runs there at this moment; every other failure may be one that runs."""
+"""Failures that show that no coordinator runs there at this moment.
+
+Every other failure may come from a running one.
+"""
 
 
 _REMEDY: Final = "Write http://host:port, the address at which `twophase server` listens."
@@ -49,7 +52,10 @@ def address_of(server: str) -> Address:
 
 
 class SyncTransport:
-    """A pool of connections to one coordinator; any thread may use it, and any child after a fork."""
+    """A pool of connections to one coordinator.
+
+    Any thread may use it, and any child after a fork.
+    """
 
     def __init__(
         self, server: str, *, headers: tuple[tuple[str, str], ...] = (), ssl_context: ssl.SSLContext | None = None

@@ -1,7 +1,8 @@
-"""The coordinator's HTTP requests and answers as bytes and errors; sans-IO (dtm-wire §1.2 to §1.4).
+"""The coordinator's HTTP requests and answers as bytes and errors.
 
-What an answer means for the caller is decided here alone, for both drivers. It keeps correctness rule 4: a
-submit that meets a succeeded message is success, and only a failed one is a contrary decision.
+The module is sans-IO (dtm-wire §1.2 to §1.4). It alone decides, for both drivers, what an answer means for the
+caller. It keeps correctness rule 4: a submit that meets a succeeded message is success, and only a failed message is a
+contrary decision.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Operation(enum.Enum):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What a coordinator says in an answer; every field may be missing."""
+    """The fields of a coordinator's answer; every one may be missing."""
 
     dtm_result: str = ""
     message: str = ""
@@ -54,7 +55,10 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):
-    """An HTTP answer, as far as it matters here; `reply` is there where what it says did not come as JSON."""
+    """An HTTP answer, as far as it matters here.
+
+    `reply` is set where the content did not come as JSON.
+    """
 
     status: int
     body: bytes
@@ -63,11 +67,17 @@ class HttpAnswer(msgspec.Struct, frozen=True):
 
 
 class TransportFailure(Exception):
-    """No answer came: refused, cut, timed out, or not HTTP. Raised by transports, handled by `exchange`."""
+    """No answer came: refused, cut, timed out, or not HTTP.
+
+    Transports raise it, and `exchange` handles it.
+    """
 
 
 class Disconnected(TransportFailure):
-    """No connection, or one that broke: no coordinator runs there at this moment, as during a restart."""
+    """No connection, or one that broke.
+
+    No coordinator runs there at this moment, as during a restart.
+    """
 
 
 class Transport(Protocol):
@@ -171,7 +181,9 @@ def _request(message: Message, steps: list[_Step], payloads: list[str]) -> _Requ
 
 
 def pause_asked_ms(answer: HttpAnswer) -> int | None:
-    """How long a 503 asks to wait, in ms; None when the answer is no such request.
+    """Return the pause that a 503 asks for, in ms.
+
+    None when the answer asks for no pause.
 
     >>> pause_asked_ms(HttpAnswer(503, b"", "2")), pause_asked_ms(HttpAnswer(200, b""))
     (2000, None)
@@ -185,7 +197,9 @@ def pause_asked_ms(answer: HttpAnswer) -> int | None:
 
 
 def read_answer(operation: Operation, gid: str, answer: HttpAnswer) -> int:
-    """What an answer says: the prepare's time, in ms since 1970 by the store's clock, 0 when it carries none.
+    """Return the prepare's time from an answer, in ms since 1970.
+
+    The time is by the store's clock; 0 when the answer carries no time. Other answers raise their error.
 
     Raises:
         StateConflict, ContentConflict, ContraryDecision, ForgottenMessage, UnknownMessage, TopicNotFound,
