@@ -1,1 +1,1 @@
-"""Durability: one protocol (`base`), one folder per engine, one conformance suite for all."""
+"""The stores: one protocol (`base`), one folder an engine, one conformance suite."""

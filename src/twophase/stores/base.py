@@ -1,4 +1,7 @@
-"""The store protocol: what an engine must do, and nothing a wire format or a destination knows.
+"""The store protocol: the duties of an engine.
+
+It contains nothing that a wire format or a destination knows.
+
 
 Keeps I3 and I8. A coordinator writes only through `flush`: one batch, one round trip, one durable commit, an
 outcome for every item. When `flush` returns, everything applied is on disk; when it raises `StoreError`,
@@ -22,10 +25,10 @@ The rules an engine keeps:
   time is the producer's clock, which may be ahead.
 
 Several nodes may share one store (`shared`). A live row belongs to the node that wrote it last: a change of it, by
-whichever node, moves it (compare-and-set on `version`). A node holds its place by a lease in the store's clock,
-renewed by every flush and by `heartbeat`. Rows carry (node, epoch): when the place's epoch moves on, they are anybody's
-to adopt. It moves on in `adopt` alone, for a holder that has missed the lease, which fences it, and for a vacant place
-that has rows; only then, in a statement of its own, rows are taken. A place that was given back keeps its epoch until
+whichever node, moves it (compare-and-set on `version`). A node holds its slot by a lease in the store's clock,
+renewed by every flush and by `heartbeat`. Rows carry (node, epoch): when the slot's epoch moves on, any node may
+adopt them. It moves on in `adopt` alone, for a holder that has missed the lease, which fences it, and for a vacant slot
+that has rows; only then, in a statement of its own, rows are taken. A slot that was given back keeps its epoch until
 then, so a process that takes it first has its rows at once. The fence is what a flush presents: it moves on with every
 change of holder, and when the holder itself ends a flush whose answer was lost, and no row is rewritten for that.
 
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class DecidedBy(enum.StrEnum):
-    """Who decided a message's fate."""
+    """The actor that decided a message's fate."""
 
     SUBMIT = "submit"
     CHECK_BACK = "check-back"
@@ -57,9 +60,10 @@ class DecidedBy(enum.StrEnum):
 
 
 class LiveRow(msgspec.Struct, frozen=True):
-    """A message that is not final, as stored. `version` is 1 for a new row and grows by one with every change.
+    """A message that is not final, as stored.
 
-    `mine`: this node owns the row and sees to it; another's is acted on by its owner, unless a request comes here.
+    `version` is 1 for a new row and grows by one with every change.
+    `owned`: this node drives the row; another node's row is driven by its owner, unless a request comes here.
     `due_ms`: when the coordinator must next act by itself (check-back, first call, retry); `done`: bit i is set when
     call i has succeeded (a branch, or one subscriber of its topic); `attempts`: rounds that failed since the last
     decision, progress or redrive.
@@ -80,7 +84,10 @@ class LiveRow(msgspec.Struct, frozen=True):
 
 
 class HistoryRow(msgspec.Struct, frozen=True):
-    """A final message. (`node`, `seq`) grows in commit order: a reader follows it without gaps or repeats."""
+    """A final message.
+
+    (`node`, `seq`) grows in commit order: a reader follows it without gaps or repeats.
+    """
 
     node: int
     seq: int
@@ -97,7 +104,9 @@ class HistoryRow(msgspec.Struct, frozen=True):
 
 
 class Insert(msgspec.Struct, frozen=True):
-    """A new message: PREPARED, or SUBMITTED for a plain one, decided then by its submit. Refused when the gid is taken.
+    """A new message: PREPARED, or SUBMITTED for a plain one, which its submit decides.
+
+    It is refused when the gid is taken.
 
     `due_in_ms` counts from the store's clock at the flush. `created_ms` is the birth of a message that was begun at
     another coordinator, 0 when unknown; None: it is born with this flush.
@@ -111,9 +120,10 @@ class Insert(msgspec.Struct, frozen=True):
 
 
 class Decide(msgspec.Struct, frozen=True):
-    """PREPARED becomes SUBMITTED. `body` replaces the stored one when not None (options or branches came late).
+    """PREPARED becomes SUBMITTED.
 
-    Resets `attempts` and `done` to 0 and clears `parked`.
+    `body` replaces the stored one when not None (options or branches came late). Resets `attempts` and
+    `done` to 0 and clears `parked`.
     """
 
     gid: str
@@ -134,7 +144,10 @@ class Reschedule(msgspec.Struct, frozen=True):
 
 
 class Park(msgspec.Struct, frozen=True):
-    """Set or clear the durable mark that stops retries (23). `attempts` and `done` None leave these as they are."""
+    """Set or clear the durable mark that stops retries (23).
+
+    `attempts` and `done` None leave these as they are.
+    """
 
     gid: str
     version: int
@@ -145,9 +158,9 @@ class Park(msgspec.Struct, frozen=True):
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """The message becomes final: it leaves the live rows and enters history in the same commit.
+    """The message becomes final: a history row replaces its live row in one commit.
 
-    `decided_by` empty keeps what the live row says (a delivered message); otherwise this finish is the decision.
+    `decided_by` empty keeps the live row's (a delivered message); otherwise this finish is the decision.
     """
 
     gid: str
@@ -160,7 +173,10 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 class Redirect(msgspec.Struct, frozen=True):
-    """An operator gave some calls, or the check-back, another address, as `body` says. Resets `attempts` to 0."""
+    """An operator gave some calls, or the check-back, another address.
+
+    `body` has it. Resets `attempts` to 0.
+    """
 
     gid: str
     version: int
@@ -173,7 +189,7 @@ Item = Insert | Decide | Reschedule | Park | Finish | Redirect
 
 
 class AttemptKind(enum.StrEnum):
-    """What an attempt row records: only what went wrong, or what an operator did."""
+    """The kind of an attempt row: a failure, or an operator's act."""
 
     BRANCH = "branch"
     CHECK_BACK = "check-back"
@@ -199,7 +215,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct):
-    """What one flush makes durable."""
+    """The changes that one flush makes durable."""
 
     items: list[Item]
     attempts: list[Attempt]
@@ -212,27 +228,35 @@ class Rejected(msgspec.Struct, frozen=True):
 
 
 class Forgotten(msgspec.Struct, frozen=True):
-    """A new message whose gid was born before the history horizon: whether it ever was cannot be told (15)."""
+    """A new message whose gid was born before the history horizon (15).
+
+    It is unknown whether it existed before.
+    """
 
     horizon_ms: int
 
 
 NotApplied = LiveRow | HistoryRow | Rejected | Forgotten | None
-"""Why an item was not applied: the row as it now is, None when there is none."""
+"""The reason why an item was not applied: the row as it now is, or None."""
 
 
 class FlushResult(msgspec.Struct):
-    """The outcome of a flush: every item not in `refused` (by its index in the batch) was applied."""
+    """The outcome of a flush.
+
+    Every item whose index in the batch is not in `refused` was applied.
+    """
 
     at_ms: int
     refused: dict[int, NotApplied]
 
 
 class Purged(msgspec.Struct, frozen=True):
-    """What one step of cleaning removed, and whether more of that age is left.
+    """The rows that one step of cleaning removed.
+
+    It also shows whether more of that age are left.
 
     `horizon_ms` is the history horizon after it; `oldest_ms` the finished_ms of the oldest history row that is left,
-    None when there is none.
+    None for no row.
     """
 
     history: int
@@ -250,7 +274,10 @@ class Subscriber(msgspec.Struct, frozen=True):
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """Who is called for `topic://name`, in this order. `version` counts its changes; `id` is never used again."""
+    """The subscribers of `topic://name`, in the order of their calls.
+
+    `version` counts its changes; `id` is never used again.
+    """
 
     name: str
     id: int
@@ -261,24 +288,27 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class Topics(msgspec.Struct, frozen=True):
-    """All topics by name, as of one moment; `revision` grows by one with every change of any of them."""
+    """All topics by name, as of one moment.
+
+    `revision` grows by one with every change of any of them.
+    """
 
     revision: int
     by_name: dict[str, Topic]
 
 
 ATTEMPTS_SHOWN: Final = 100
-"""Of one message, the newest; so many are kept as long as it is live, however old."""
+"""The number of a live message's newest attempts that are kept, however old."""
 DUE_EVER_MS: Final = 2**62
 """Later than any due time."""
 DUE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of the bodies of one page of due rows, but for its last."""
+"""The most bytes of the bodies of one page of due rows, but for its last."""
 
 
 class Overview(msgspec.Struct, frozen=True):
     """Counts for metrics and health, as of one moment.
 
-    `prepared` and `submitted` count parked rows too. The oldest prepared is told by `created_ms`, the oldest
+    `prepared` and `submitted` count parked rows too. The oldest prepared row is found by `created_ms`, the oldest
     submitted, which is the oldest undelivered, by `decided_ms`. `oldest_tried_ms` is the least `created_ms` of the
     submitted rows that are parked or due by the time asked for: of the others none may have been called yet.
     """
@@ -292,7 +322,9 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 class Store(Protocol):
-    """One engine. Every method may raise `StoreError`; all are called from one event loop.
+    """One engine.
+
+    Every method may raise `StoreError`; all are called from one event loop.
 
     While the database cannot be reached, a method waits for it within the engine's bound, then raises
     `StoreUnavailable`; it works again by itself once the database does.
@@ -300,24 +332,33 @@ class Store(Protocol):
 
     @property
     def shared(self) -> bool:
-        """Whether several nodes may use this store at once; then `heartbeat` must be called within the lease."""
+        """True when several nodes may use this store at once.
+
+        Then `heartbeat` must be called within the lease.
+        """
         ...
 
     @property
     def lease_ms(self) -> int:
-        """How long a node may be silent before another may take its place; 0 when the store is not shared."""
+        """The time that a node may be silent before another may take its slot.
+
+        0 when the store is not shared.
+        """
         ...
 
     @property
     def place(self) -> tuple[int, int]:
-        """The node and the epoch this process holds, for logs and metrics; (0, 0) before `start`."""
+        """The node and the epoch that this process holds; (0, 0) before `start`.
+
+        Logs and metrics show them.
+        """
         ...
 
     async def start(self) -> None:
-        """Open, check durability and schema, migrate forward, and take a place.
+        """Open, check durability and schema, migrate forward, and take a node slot.
 
-        A store that is not shared begins a new epoch. On a shared one a vacant place keeps its epoch, with its rows;
-        when there is none, one is added. A place whose holder is only silent is never taken here.
+        A store that is not shared begins a new epoch. On a shared one a vacant slot keeps its epoch, with its rows;
+        where no slot is vacant, one is added. A slot whose holder is only silent is never taken here.
 
         Raises:
             StoreLocked, StoreCorrupt, StoreReadOnly, StoreFull, SchemaTooNew, UnsafeDurability: as they say.
@@ -362,11 +403,16 @@ class Store(Protocol):
         ...
 
     async def history_horizon_ms(self) -> int:
-        """Gids born before this may have been forgotten (15); 0 when history was never cleaned."""
+        """Return the birth time before which gids may have been forgotten (15).
+
+        0 when history was never cleaned.
+        """
         ...
 
     async def purge(self, before_ms: int, limit: int) -> Purged:
-        """One step of cleaning: remove old rows, and raise the history horizon behind them, all in one commit.
+        """Remove old rows, and raise the history horizon behind them, in one commit.
+
+        This is one step of cleaning.
 
         Removed are at most `limit` history rows with finished_ms < before_ms, and at most `limit` attempts with
         at_ms < before_ms, of a live message only those that are not among its newest `ATTEMPTS_SHOWN`; nothing that an
@@ -384,7 +430,9 @@ class Store(Protocol):
         ...
 
     async def search(self, wanted: Search, position: str, limit: int) -> Found:
-        """Return a page of the messages of all nodes that a person looks for: live ones first, then history.
+        """Return a page of the messages of all nodes that a person looks for.
+
+        Live ones come first, then history.
 
         Looks at a bounded number of rows, see `stores.search`; `position=""` begins.
 
@@ -394,21 +442,27 @@ class Store(Protocol):
         ...
 
     async def later(self, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
-        """Live, unparked rows of all nodes, in the order (due_ms, gid), strictly behind `after`.
+        """Return live, unparked rows of all nodes, strictly behind `after`.
+
+        They are in the order (due_ms, gid).
 
         Served by an index, whatever the number of rows.
         """
         ...
 
     async def topics(self, known: int = -1) -> Topics | None:
-        """All topics of one moment; None when they still stand at the revision `known`. A question of one key then."""
+        """Return all topics of one moment; None at the revision `known`.
+
+        Then the database reads one key.
+        """
         ...
 
     async def change_topic(self, revision: int, name: str, subscribers: Sequence[Subscriber] | None) -> bool:
-        """Give a topic these subscribers, made when there is none; None removes it. Durable, with the next revision.
+        """Give a topic these subscribers, durably, with the next revision.
 
-        False, and nothing is changed, when the topics do not stand at `revision` any more. It is tried once: after
-        `StoreUnavailable` it may have happened, and whoever asks for the topics again sees whether it has. The name
+        A missing topic is made; None removes one. False, and nothing is changed, when the topics are not at `revision`
+        any more. It is tried once: after `StoreUnavailable` it may have happened, and the next reading of the topics
+        shows whether it has. The name
         is text that every database takes.
         """
         ...
@@ -416,18 +470,20 @@ class Store(Protocol):
     async def heartbeat(self) -> int:
         """Renew the lease; returns the store's clock.
 
-        Whoever was last seen later than that, by a clock that has fallen back since, counts as seen now: a clock that
-        falls back makes no dead node live longer than a lease.
+        A node that was last seen later than that, by a clock that has fallen back since, counts as seen now: a clock
+        that falls back makes no dead node live longer than a lease.
 
         Raises:
-            StoreFenced: another node has ended this node's tenure; `rejoin`, or stop.
+            StoreFenced: another node has ended this node's epoch; `rejoin`, or stop.
         """
         ...
 
     async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:
-        """End the tenure of nodes that missed their lease, and of vacant places, then take over at most `limit` rows.
+        """End the epochs of nodes that missed their lease, then adopt rows.
 
-        Returns how many rows came; 0 when none is left but what others are changing. Their version does not change. A
+        At most `limit` rows are adopted.
+        The epochs of vacant slots end, too. Returns the number of adopted rows; 0 when the others are changing all that
+        are left. Their version does not change. A
         node that has not itself kept contact with the store for a whole lease gives `end_tenures=False`, which ends
         none of silent nodes, and takes only what earlier tenures and vacant places left: after an outage the others
         need time to report.
@@ -438,13 +494,18 @@ class Store(Protocol):
         ...
 
     async def moved(self, known: Sequence[tuple[str, int]]) -> set[str]:
-        """Of these (gid, version), the gids that no longer stand so as rows of this node: moved, changed or final."""
+        """Return the gids, of these (gid, version), that are no such rows of this node.
+
+        They have moved, changed or become final.
+        """
         ...
 
     async def rejoin(self) -> None:
-        """After `StoreFenced`: take a place anew, as `start` does. The caller has forgotten every row before.
+        """Take a node slot anew after `StoreFenced`, as `start` does.
+
+        The caller has forgotten every row before.
 
         Raises:
-            StoreFenced: this engine has one place only, and another process holds it.
+            StoreFenced: this engine has one slot only, and another process holds it.
         """
         ...

@@ -1,10 +1,11 @@
-"""What a cleaning makes of a finished row, and how far what it removes raises the history horizon, in both engines.
+"""The fate of finished rows in a cleaning, and the history horizon behind them.
 
-Keeps I10 with correctness rule 15, and nobody waiting for a clock that was wrong once. The rules:
+Both engines use it. Keeps I10 with correctness rule 15, and lets no request wait for a clock that was wrong once. The
+rules:
 
 * The horizon lies behind every row that was removed, behind its birth and its end, and nowhere else: not at the bound
   that the clock gave. It never falls, so under a clock that is ahead it would refuse every new gid until that time has
-  come. A gid of ours that is not found, and was born behind the horizon, was never here.
+  come. A gid of twophase's that is not found, and was born behind the horizon, was never here.
 * A row whose gid was born at the bound or after it stays until the bound has passed its birth.
 * A pass ends at the first row that is younger than the bound, as rows are numbered in the order they end. One that
   ended later than it is now was written under a clock that was ahead, and says nothing of the rows behind it.
@@ -22,7 +23,7 @@ from twophase.core.gid import born_ms, lowest_gid
 
 
 class Fate(enum.Enum):
-    """What becomes of a row that a pass looks at."""
+    """The fate of a row that a pass looks at."""
 
     GOES = enum.auto()
     STAYS = enum.auto()
@@ -49,14 +50,14 @@ class Bound:
         self._lowest_kept = lowest_gid(before_ms)
 
     def fate(self, gid: str, finished_ms: int) -> Fate:
-        """Of a history row."""
+        """Return the fate of a history row."""
         if finished_ms >= self.before_ms:
             return self.fate_of_young(finished_ms)
         goes = gid < self._lowest_kept or born_ms(gid) is None
         return Fate.GOES if goes else Fate.STAYS
 
     def fate_of_young(self, at_ms: int) -> Fate:
-        """Of a row, or an attempt, that is not older than the bound."""
+        """Return the fate of a row, or an attempt, that is not older than the bound."""
         return Fate.STAYS if at_ms > self._now_ms else Fate.ENDS_PASS
 
 

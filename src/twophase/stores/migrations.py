@@ -1,4 +1,7 @@
-"""Numbered steps from one schema version to the next, one `.sql` file each; the same for every engine that has SQL."""
+"""Numbered steps from one schema version to the next, one `.sql` file each.
+
+They are the same for every engine that has SQL.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ class Migration(msgspec.Struct, frozen=True):
 
 
 def released(folder: Traversable) -> tuple[Migration, ...]:
-    """Return the migrations of a folder in their order, from version 2 on: `0002_what_it_does.sql`, `0003_…`.
+    """Return the migrations of a folder in their order, from version 2 on.
+
+    Their files are `0002_what_it_does.sql`, `0003_…`.
 
     >>> from importlib.resources import files
     >>> [one.version for one in released(files("twophase.stores.sqlite") / "migrations")]

@@ -10,7 +10,10 @@ NODES_SHOWN_MAX: Final = 1_000
 
 
 class NodeSeen(msgspec.Struct, frozen=True):
-    """A place: whether a process holds it, and when that was last seen, by the store's clock."""
+    """A node slot: whether a process holds it, and when the process was last seen.
+
+    The time is the store's clock.
+    """
 
     node: int
     epoch: int

@@ -1,11 +1,11 @@
-"""What a person looks for among all messages, and how a page of it is put together from what an engine reads.
+"""A person's search among all messages, and the pages that an engine fills.
 
 Promise: pages followed to their end show every message that was there when they began, final ones once. Live rows come
 first, by gid, the greatest first; then history, the newest finish first. A page looks at a bounded number of rows, so
 it may be short, even empty, with a position to go on from; only an empty position is the end. A message that ends
 meanwhile may be shown twice, live and then final.
 
-A position is text for whoever asked, and means something to this module only. Of history it holds a number for each
+A position is text for the caller, and has a meaning in this module only. Of history it holds a number for each
 node, as each numbers its own, so what ends later moves no page.
 """
 
@@ -35,7 +35,9 @@ _PAST: Final = re.compile(r"h((?:\.\d{1,9}-\d{1,19})*)")
 
 
 class Search(msgspec.Struct, frozen=True):
-    """Which messages are wanted; what is left out does not restrict. Times in milliseconds since 1970.
+    """The messages that are wanted; a field that is left out does not restrict.
+
+    Times are in milliseconds since 1970.
 
     `destination`: the beginning of an address that a branch is called at, with or without its scheme; of a topic's name
     or a subscriber. `check`: the same of the check address. Both end where a part of the address ends, as a redirect's
@@ -62,7 +64,7 @@ class Search(msgspec.Struct, frozen=True):
 
     @property
     def needle(self) -> bytes:
-        """Text that stands in the body of every message with the wanted addresses, and in few others."""
+        """The text that every message with the wanted addresses contains, and few others."""
         return (self.destination or self.check).encode("utf-8", "replace")
 
     @property
@@ -71,7 +73,7 @@ class Search(msgspec.Struct, frozen=True):
         return self.gid_prefix + _BEYOND
 
     def calls(self, body: bytes) -> bool:
-        """Return True when a stored message has the wanted destination and the wanted check address."""
+        """Return True when a stored message has the wanted addresses."""
         if not self.destination and not self.check:
             return True
         try:
@@ -108,7 +110,10 @@ class Live(msgspec.Struct, frozen=True):
 
 
 class Past(msgspec.Struct, frozen=True):
-    """The next page begins in history: of each node below this number; with none at its newest."""
+    """The next page begins in history, of each node below its number.
+
+    A node without a number begins at its newest.
+    """
 
     below: Mapping[int, int]
 
@@ -117,15 +122,15 @@ class Past(msgspec.Struct, frozen=True):
 
 
 class Page:
-    """A page that an engine fills: live rows as long as there are, then history.
+    """A page that an engine fills: first live rows, then history.
 
     Arguments:
-        wanted: what is looked for.
-        position: where to begin; empty for the beginning.
+        wanted: the search.
+        position: the beginning; empty for the beginning.
         limit: rows at most.
 
     Raises:
-        InvalidRequest: the position is none of this module's.
+        InvalidRequest: the position is not one that this module made.
     """
 
     def __init__(self, wanted: Search, position: str, limit: int) -> None:
@@ -190,9 +195,10 @@ class Page:
 
 
 class PastOfNode(msgspec.Struct, frozen=True):
-    """What was read of one node's history: `rows` below number `below` that fit the question, the newest first.
+    """The rows of one node's history that match, the newest first.
 
-    `floor`: finish time and number of the last row that was looked at; None when the node has no more.
+    `rows` are below number `below`. `floor`: finish time and number of the last row that was looked at; None when the
+    node has no more.
     """
 
     node: int
@@ -201,7 +207,10 @@ class PastOfNode(msgspec.Struct, frozen=True):
     floor: tuple[int, int] | None
 
     def steps(self, room: int) -> Iterator[tuple[tuple[int, int, int], HistoryRow | None]]:
-        """Each row with its place among those of all nodes; at the end None, where more would have to be read."""
+        """Yield each row with its position among those of all nodes.
+
+        It ends with None, where more would have to be read.
+        """
         for row in self.rows:
             yield (row.finished_ms, row.node, row.seq), row
         if self.floor is not None and len(self.rows) <= room:

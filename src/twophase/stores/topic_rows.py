@@ -1,4 +1,7 @@
-"""Topics as they stand in a database: rows of `topics.sql`, and subscribers as JSON text, the same in every engine."""
+"""Topics in a database: rows of `topics.sql`, and subscribers as JSON text.
+
+They are the same in every engine.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A batch as few statements: sorted by kind, applied in bulk, and what is refused found out in bulk too.
+"""A batch as few statements, sorted by kind and applied in bulk.
 
-Keeps correctness rules 18 and 22 inside one transaction that somebody else opens and commits. A statement whose count
+Refused items are found in bulk, too. Keeps correctness rules 18 and 22 inside one transaction that the caller opens and
+commits. A statement whose count
 of changed rows is short has met a row that is not as expected; which one is asked only then (`sift`), in a new
 transaction, because it is rare. A statement the database rejects for its data is halved until the item is found;
 SQLite undoes a failed statement by itself, so its neighbours are not touched.
@@ -20,7 +21,10 @@ from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.statements import ROWS_MAX, Row, RowsStatement
 
 Change = tuple[int, Row]
-"""An item's index in the batch, and its values: the gid first, the expected version next where there is one."""
+"""An item's index in the batch, and its values.
+
+The gid is first, the expected version next where there is one.
+"""
 
 _LIVE = STORED - FINAL
 _PREPARED: Final = int(State.PREPARED)
@@ -32,7 +36,10 @@ DATA_ERRORS = (UnicodeEncodeError, OverflowError, sqlite3.DataError, sqlite3.Int
 
 
 class CountShort(Exception):
-    """A statement changed fewer rows than it was given; nothing of this transaction may be committed."""
+    """A statement changed fewer rows than it was given.
+
+    Nothing of this transaction may be committed.
+    """
 
 
 class Changes:
@@ -59,7 +66,9 @@ class Changes:
 
 
 def sort_by_kind(items: Sequence[Item]) -> Changes:
-    """Sort a batch. One item a gid, and no state a kind cannot lead to: the caller keeps that, here it is asserted.
+    """Sort a batch.
+
+    The caller gives one item a gid, and no state that a kind cannot lead to; both are asserted here.
 
     Enums become plain numbers and texts: the driver asks each of its adapters about anything else, 0.5 to 1 µs a value.
     """
@@ -122,7 +131,10 @@ class Applying:
         self.rejected: dict[int, Rejected] = {}
 
     def without_forgotten(self, changes: Changes) -> Changes:
-        """Put aside, in `lost` and `forgotten`, new messages whose gid was born before the horizon (15)."""
+        """Put aside new messages whose gid was born before the horizon (15).
+
+        They go into `lost` and `forgotten`.
+        """
         lowest = lowest_gid(self.horizon_ms)
         forgotten = {index for index, row in changes.inserts if row[0] < lowest and born_ms(row[0]) is not None}  # type: ignore[operator,arg-type] # a gid is text
         if not forgotten:
@@ -161,7 +173,10 @@ class Applying:
             self._put(statements.BORN, [change for change in changes.births if change[0] not in self.rejected])
 
     def record(self, attempts: Sequence[Attempt]) -> None:
-        """Append attempts. Text that no database takes is written escaped: evidence is not dropped for its spelling."""
+        """Append attempts.
+
+        Text that no database takes is written escaped: evidence is not dropped for its spelling.
+        """
         rejected_items, self.rejected = self.rejected, {}
         self._put(statements.ATTEMPT, [(index, _attempt_row(attempt)) for index, attempt in enumerate(attempts)])
         rejected_attempts, self.rejected = self.rejected, rejected_items
@@ -185,7 +200,10 @@ class Applying:
             self.lost.update(index for (index,) in found)
 
     def _put(self, statement: RowsStatement, changes: list[Change]) -> None:
-        """Apply changes of one kind; halve what the database rejects until the item is found."""
+        """Apply changes of one kind.
+
+        A rejected list is halved until the item is found.
+        """
         if len(changes) > ROWS_MAX:
             for start in range(0, len(changes), ROWS_MAX):
                 self._put(statement, changes[start : start + ROWS_MAX])

@@ -1,7 +1,7 @@
-"""How the file is opened, and the proof that what it acknowledges is durable (correctness rule 8).
+"""The opening of the file, with a proof of durable commits (correctness rule 8).
 
-One connection writes and checkpoints; readers open the file read-only and never checkpoint. That is no matter of
-taste: SQLite before 3.51.3 may damage a database in WAL mode when two connections checkpoint or write at one instant
+One connection writes and checkpoints; readers open the file read-only and never checkpoint. This is necessary: SQLite
+before 3.51.3 may damage a database in WAL mode when two connections checkpoint or write at one instant
 (https://sqlite.org/wal.html#walresetbug).
 """
 
@@ -14,7 +14,10 @@ from urllib.parse import quote
 from twophase.core.errors import ConfigurationError, StoreCorrupt, UnsafeDurability
 
 SQLITE_OLDEST = (3, 34, 0)
-"""UPDATE … FROM came with 3.33; 3.34 is the oldest among the systems that bring Python 3.11."""
+"""The oldest version among the systems that bring Python 3.11.
+
+UPDATE … FROM needs 3.33.
+"""
 
 RECORD_BYTES_MAX = 64 * 1024 * 1024
 """A row above this is refused as data; the protocol's own limits are far below."""
@@ -43,12 +46,15 @@ def open_writer(path: Path) -> sqlite3.Connection:
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """Open an existing file for reading only. It never waits for the writer, nor the writer for it."""
+    """Open an existing file for reading only.
+
+    It never waits for the writer, nor the writer for it.
+    """
     return _connect(path, "ro")
 
 
 def make_durable(connection: sqlite3.Connection) -> None:
-    """Set the writer so that COMMIT returns after the fsync, and read back that it is so.
+    """Make COMMIT return after the fsync, and read the setting back.
 
     Raises:
         UnsafeDurability: the file system or the library does not do it.
@@ -69,7 +75,7 @@ def make_durable(connection: sqlite3.Connection) -> None:
 
 
 def check_durability(connection: sqlite3.Connection) -> None:
-    """Raise `UnsafeDurability` unless a commit on this connection is on disk when it returns.
+    """Raise `UnsafeDurability` unless a commit is on disk when it returns.
 
     >>> check_durability(sqlite3.connect(":memory:"))
     Traceback (most recent call last):
@@ -84,7 +90,9 @@ def check_durability(connection: sqlite3.Connection) -> None:
 
 
 def check_damage(connection: sqlite3.Connection, path: Path) -> None:
-    """Look for damage as far as a start may take: every page of a small file, the schema of a large one.
+    """Look for damage, within the time that a start may take.
+
+    Every page of a small file is read, and the schema of a large one.
 
     A large file shows its damage when the damaged page is read: as `StoreCorrupt`, with nothing acknowledged.
 

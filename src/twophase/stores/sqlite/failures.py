@@ -1,4 +1,4 @@
-"""SQLite's result codes as the errors of `core.errors`, so that an operator reads what to do."""
+"""SQLite's result codes as the errors of `core.errors`, with their remedies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pathlib import Path
 from twophase.core.errors import NotAStore, StoreCorrupt, StoreError, StoreFull, StoreReadOnly
 
 OPENING = "opening the store"
-"""What is tried when the file is seen for the first time: that it is no database is then no damage of ours."""
+"""The step at which the file is seen for the first time.
+
+A file that is no database is then no damage of the store.
+"""
 
 _PRIMARY = 0xFF
 _NEARLY_FULL_BYTES = 256 * 1024
@@ -19,7 +22,7 @@ _NEARLY_FULL_BYTES = 256 * 1024
 
 @contextmanager
 def reported(path: Path, doing: str) -> Iterator[None]:
-    """Turn what SQLite raises inside the block into a `StoreError`, with the cause chained."""
+    """Turn SQLite's errors inside the block into a `StoreError`; the cause is chained."""
     try:
         yield
     except sqlite3.Error as error:
@@ -56,7 +59,9 @@ def store_error(error: sqlite3.Error, path: Path, doing: str) -> StoreError:
 
 
 def is_busy(error: BaseException | None) -> bool:
-    """Whether another program holds the lock, in any of SQLite's kinds of it (recovery of the log, a snapshot).
+    """Return True when another program holds the lock, of any of SQLite's kinds.
+
+    Recovery of the log and a snapshot are among them.
 
     >>> error = sqlite3.OperationalError("database is locked")
     >>> error.sqlite_errorcode = sqlite3.SQLITE_BUSY_RECOVERY

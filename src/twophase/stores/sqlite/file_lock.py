@@ -1,4 +1,6 @@
-"""One server a file: a lock beside the database that lives exactly as long as the process.
+"""A lock beside the database, which lives exactly as long as the process.
+
+So a file has one server.
 
 SQLite lets several processes write by turns; a coordinator must be alone. The lock is `flock` on `<database>-lock`:
 the kernel drops it when the process dies, however it dies. Never on the database itself: closing any descriptor of
@@ -35,7 +37,7 @@ class FileLock:
         """Take the lock, or refuse at once.
 
         Raises:
-            StoreLocked: another process holds it; names the process when it said so.
+            StoreLocked: another process holds it; names the process when the file names it.
             StoreReadOnly, StoreFull, StoreError: the lock's file cannot be made.
         """
         assert self._descriptor is None, "a lock is taken once"

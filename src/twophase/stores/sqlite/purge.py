@@ -1,4 +1,6 @@
-"""What may be forgotten: the oldest history rows and attempts, found by reading alone, removed by the writer by key.
+"""The cleaning of the oldest history rows and attempts.
+
+A reader finds them, and the writer removes them by key.
 
 Keeps I10 with correctness rules 15 and 17. Rows are found on the reading connection, so that a flush never waits for
 the search; the writer only raises the horizon and deletes by primary key, in one commit. No index of its own is needed:
@@ -22,13 +24,16 @@ from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.statements import NODE
 
 _LOOKED_AT_MAX = 4
-"""Rows read a step, for each that may be removed in it: a step is bounded, whatever it has to step over."""
+"""Rows that a step reads, for each row that it may remove.
+
+So a step is bounded, however many rows it must pass over.
+"""
 _NEWER_MAX = ATTEMPTS_SHOWN - 1
-"""Behind so many newer attempts, one of a live message is still shown."""
+"""The number of newer attempts behind which one of a live message is still shown."""
 
 
 class Removable(msgspec.Struct, frozen=True):
-    """What one step may remove, and the least horizon that stands for it."""
+    """The rows that one step may remove, and the least horizon behind them."""
 
     horizon_ms: int
     history: list[int]
@@ -37,7 +42,10 @@ class Removable(msgspec.Struct, frozen=True):
 
 
 class Sweep:
-    """Where the pass over history and attempts stands. Used in the reader's thread only."""
+    """The position of the pass over history and attempts.
+
+    It is used in the reader's thread only.
+    """
 
     def __init__(self) -> None:
         self._seq = 0

@@ -1,4 +1,4 @@
-"""What is read: one statement each, so that each sees one moment of the file."""
+"""The readings: one statement each, so that each sees one moment of the file."""
 
 from __future__ import annotations
 
@@ -60,12 +60,15 @@ def nodes(connection: sqlite3.Connection) -> Sequence[NodeSeen]:
 def oldest_undecided(
     connection: sqlite3.Connection, before_ms: int, after: tuple[int, str], limit: int
 ) -> Sequence[LiveRow]:
-    """Return a page of prepared rows older than `before_ms`, in the order of (created_ms, gid)."""
+    """Return a page of prepared rows older than `before_ms`.
+
+    They are in the order of (created_ms, gid).
+    """
     return [live_row(row) for row in connection.execute(statements.OLDEST_UNDECIDED, (before_ms, *after, limit))]
 
 
 def moved(connection: sqlite3.Connection, known: Sequence[tuple[str, int]]) -> set[str]:
-    """Of these (gid, version), the gids that no longer stand so."""
+    """Return the gids that have another version or are not live."""
     found: set[str] = set()
     for start in range(0, len(known), ROWS_MAX):
         part = known[start : start + ROWS_MAX]

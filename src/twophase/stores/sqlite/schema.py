@@ -15,7 +15,7 @@ from twophase.core.errors import NotAStore, SchemaTooNew
 from twophase.stores.migrations import Migration, released
 
 APPLICATION_ID = 0x32504D53
-"""The four letters 2PMS in the header of every file of ours."""
+"""The four letters 2PMS in the header of every file of twophase."""
 SCHEMA_VERSION = 2
 
 _FOLDER = importlib.resources.files("twophase.stores.sqlite")
@@ -45,12 +45,14 @@ def identify(connection: sqlite3.Connection, path: Path, newest: int = SCHEMA_VE
 
 
 def migrate(connection: sqlite3.Connection, version: int, steps: tuple[Migration, ...] | None = None) -> None:
-    """Bring a file of `version` to the newest, each step in one transaction with its number.
+    """Bring a file of `version` to the newest.
+
+    Each step is one transaction with its number.
 
     Arguments:
         connection: to a file `identify` has accepted.
-        version: what `identify` said.
-        steps: the released migrations, unless told otherwise.
+        version: the result of `identify`.
+        steps: the released migrations by default.
     """
     if version == 0:
         _run(connection, f"pragma application_id = {APPLICATION_ID};\n" + schema(), SCHEMA_VERSION)

@@ -1,4 +1,4 @@
-"""Reads what a person looks for, and what is due later than it should be; see `stores.search`."""
+"""Searches for a person, and reads what is overdue; see `stores.search`."""
 
 from __future__ import annotations
 

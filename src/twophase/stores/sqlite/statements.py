@@ -1,4 +1,6 @@
-"""The store's statements, each in its own file under `sql/`, and how one of them takes many rows at once.
+"""The store's statements, each in its own file under `sql/`.
+
+One statement takes many rows at once.
 
 A flush is as few statements as there are kinds of change in it, not as many as there are changes: around each
 statement the writer's thread gives the interpreter's lock away and must win it back from the event loop. With a

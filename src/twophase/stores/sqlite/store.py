@@ -95,7 +95,10 @@ class SqliteStore:
         return (0, 0) if self._writer is None else self._writer.place
 
     async def start(self) -> None:
-        """See `Store.start`. Also raises ConfigurationError: the folder is missing, or the path is a folder."""
+        """See `Store.start`.
+
+        Also raises ConfigurationError: the folder is missing, or the path is a folder.
+        """
         assert self._writer is None, "a store is started once"
         _check_place(self._path)
         self._lock = FileLock(self._path.with_name(self._path.name + "-lock"))
@@ -177,7 +180,10 @@ class SqliteStore:
         return await self._read(reader.horizon_ms)
 
     async def purge(self, before_ms: int, limit: int) -> Purged:
-        """See `Store.purge`. The rows are found in the reader's thread; the writer only deletes by key."""
+        """See `Store.purge`.
+
+        The reader's thread finds the rows; the writer only deletes by key.
+        """
         assert limit > 0, "a step removes something"
         now_ms = self._clock.now_ms()
         found = await self._read(lambda connection: self._sweep.find(connection, max(0, before_ms), now_ms, limit))
@@ -238,7 +244,9 @@ class SqliteStore:
 
 
 def version_of(path: str | os.PathLike[str]) -> int:
-    """Return the schema version of a file; 0 when there is none yet. Changes nothing.
+    """Return the schema version of a file; 0 when it has none yet.
+
+    It changes nothing.
 
     Raises:
         ConfigurationError, StoreError: as `SqliteStore.start`.

@@ -61,7 +61,10 @@ class WorkerThread:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self.under_way = 0
-        """Number of calls that the event loop still waits for; at 0 the thread touches nothing."""
+        """Number of calls that the event loop still waits for.
+
+        At 0 the thread touches nothing.
+        """
 
     def open(self) -> None:
         """Start the thread."""

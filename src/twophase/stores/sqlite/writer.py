@@ -1,9 +1,9 @@
-"""The one connection that writes, and what becomes of a flush when the disk does not play along.
+"""The one connection that writes, and the fate of a flush when the disk fails.
 
 Keeps I8 and correctness rules 19 and 20. A flush is one transaction, begun by the fence; COMMIT returns after the
 fsync. A failure before COMMIT is rolled back and nothing has happened. A failure of COMMIT itself is ambiguous: the
 frames may have reached the file before the fsync failed. Then the node's own epoch is bumped, which is a commit of its
-own and so ends the matter one way or the other, and only then the file is read: `commit_count` says whether it
+own and so settles the outcome, and only then the file is read: `commit_count` shows whether it
 happened. While that cannot be done either, no later flush is begun.
 
 `seq` of history rows grows by exactly one a row, in commit order, and is never used twice.
@@ -48,7 +48,9 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Writer:
-    """The writing side of one file. Every method runs in the writer's thread, or while that thread has nothing to do.
+    """The writing side of one file.
+
+    Every method runs in the writer's thread, or while that thread has nothing to do.
 
     Arguments:
         path: the database, without symbolic links.
@@ -90,7 +92,10 @@ class Writer:
         self._remember_files()
 
     def close(self) -> None:
-        """Close; the last connection to close moves the log into the file. Safe to call twice."""
+        """Close; it is safe to call twice.
+
+        The last connection to close moves the log into the file.
+        """
         if self._connection is not None:
             connection, self._connection = self._connection, None
             connection.close()
@@ -120,7 +125,9 @@ class Writer:
         return Written(batch, connection, done, commit_count)
 
     def write_at_once(self, batch: Batch) -> Written | None:
-        """Write as `write` does, or return None with nothing done where the event loop's thread would have to wait.
+        """Write as `write` does, or do nothing and return None.
+
+        It does nothing where the event loop's thread would have to wait.
 
         That is so when the file must be opened, when an earlier commit is unsettled, when the last write was slow, and
         when another program holds a write transaction on the file.
@@ -166,7 +173,10 @@ class Writer:
         return FlushResult(done.at_ms, refused)
 
     def forget(self, found: Removable) -> int:
-        """Raise the history horizon, then remove what was found, in one commit; return the horizon after it."""
+        """Raise the history horizon, then remove the rows, in one commit.
+
+        Returns the horizon after it.
+        """
         self._check_files()
         with reported(self._path, "cleaning"):
             connection = self._ready()
@@ -224,7 +234,10 @@ class Writer:
         return applying, commit_count
 
     def _begin(self, connection: sqlite3.Connection, finishes: int) -> tuple[Applying, int, int]:
-        """Begin a transaction and pass the fence; what it may do, its number, and the last history number it takes."""
+        """Begin a transaction and pass the fence.
+
+        Returns what it may do, its number, and the last history number it takes.
+        """
         connection.execute("begin immediate")
         at_ms = self._clock.now_ms()
         if connection.execute(statements.FENCE, (NODE, self._epoch, finishes, at_ms)).rowcount != 1:
@@ -249,7 +262,10 @@ class Writer:
                 raise failure from error
 
     def _settle(self, connection: sqlite3.Connection) -> bool:
-        """Whether the commit whose outcome is unknown has happened; nothing of it can happen afterwards."""
+        """Return True when the commit whose outcome is unknown has happened.
+
+        Nothing of it can happen afterwards.
+        """
         assert self._unsettled is not None, "there is something to settle"
         try:
             connection.execute("begin immediate")
@@ -298,7 +314,10 @@ class Writer:
         self._files = {path: _identity(path) for path in (str(self._path), f"{self._path}-wal")}
 
     def _check_files(self) -> None:
-        """Refuse to write into files that a restart would not find: moved, replaced or removed meanwhile."""
+        """Refuse to write into files that a restart would not find.
+
+        They were moved, replaced or removed meanwhile.
+        """
         if self._connection is not None:
             path = ""
             try:
