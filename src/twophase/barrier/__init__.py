@@ -1,13 +1,15 @@
-"""The rows in the business database that decide a message, and that keep a branch from taking effect twice.
+"""The rows in the business database that decide a message.
+
+They also keep a branch from taking effect twice.
 
 barrier.install(url)                              once per database
 barrier.check_back(engine, gid)                   what a check-back route answers with
 barrier.once(engine, request, function)           a branch that takes effect at most once
-barrier.clean(engine, …)                          removes rows that nobody can need any more
+barrier.clean(engine, …)                          removes rows that are no longer needed
 barrier.metadata()                                the tables, for SQLAlchemy's and Alembic's use
 barrier.install_within(connection)                `install` inside a migration's transaction
 
-With an a in front for async engines; cleaning has no such form, and takes a blocking one.
+With an a in front, the functions take async engines; cleaning has no such form, and takes a blocking engine.
 """
 
 from twophase.barrier.asking import CheckBackAnswer, acheck_back, check_back

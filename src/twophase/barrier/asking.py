@@ -1,7 +1,8 @@
-"""The producer's answer to "did it commit?": insert, then read, and speak only what is durable (I1, I2, I4).
+"""The producer's answer to "did it commit?" (I1, I2, I4).
 
-By *writing* the rollback row, the check-back bars a transaction that has not begun, and waits for one that has; a
-mere look could do neither. Correctness rules 6, 7, 8 and 13.
+It inserts, then reads, and answers only what is durable. By *writing* the rollback row, the check-back bars a
+transaction that has not begun, and waits for one that has; a mere look could do neither. Correctness rules 6, 7, 8 and
+13.
 """
 
 from __future__ import annotations
@@ -33,10 +34,16 @@ from twophase.core.gid import validate_gid
 from twophase.core.verdict import Verdict
 
 LOCK_TIMEOUT_MS = 1500
-"""Below the coordinator's request timeout (3 s): it must hear "in progress" before it stops listening."""
+"""The longest wait for a lock, below the coordinator's request timeout (3 s).
+
+The coordinator must receive "in progress" before it stops waiting.
+"""
 
 CLOCK_SKEW_MS = 300_000
-"""How far the clocks of the coordinator's store and of the business database may lie apart."""
+"""The allowed difference of two clocks: the store's and the business database's.
+
+The store is the coordinator's.
+"""
 
 _COMMITTED_REASON = "msg"
 _ROLLED_BACK_REASON = "rollback"
@@ -50,9 +57,10 @@ _log = logging.getLogger("twophase.barrier")
 
 
 class CheckBackQuestion(msgspec.Struct, frozen=True):
-    """What the coordinator asks. `prepared_at_ms` and `identity` are None when it does not say.
+    """The coordinator's question.
 
-    `lasting`: a row of this gid is written without a time of prepare, so that no cleaning ever takes it.
+    `prepared_at_ms` and `identity` are absent (None) when the coordinator does not send them. `lasting`: a row of this
+    gid is written without a time of prepare, so that no cleaning ever removes it.
     """
 
     gid: str
@@ -62,17 +70,23 @@ class CheckBackQuestion(msgspec.Struct, frozen=True):
 
 
 class CheckBackAnswer(msgspec.Struct, frozen=True):
-    """The verdict, the branches that were added inside the transaction (encoded), and why."""
+    """The verdict, its reason, and the branches added inside the transaction.
+
+    The branches are encoded.
+    """
 
     verdict: Verdict
     body: bytes | None = None
     evidence: str = ""
     branches_lost: bool = False
-    """The transaction is committed, and its row lacks the branches that were added in it: no verdict, for ever."""
+    """The row of a committed transaction lacks the branches added in it.
+
+    There is no verdict, for ever.
+    """
 
     @property
     def decided(self) -> bool:
-        """Whether this is a verdict for ever."""
+        """True when this is a verdict for ever."""
         return self.verdict in (Verdict.COMMITTED, Verdict.ROLLED_BACK)
 
     @property
@@ -86,13 +100,13 @@ class CheckBackAnswer(msgspec.Struct, frozen=True):
 def check_back_rule(
     dialect: Dialect, table: str, question: CheckBackQuestion, token: str, *, lock_timeout_ms: int = LOCK_TIMEOUT_MS
 ) -> Steps[CheckBackAnswer]:
-    """Insert the rollback row, read whose row stands, read the table's identity and horizon.
+    """Insert the rollback row, read the existing row, the identity and the horizon.
 
-    The caller commits an answer that rests on a row before it speaks it, and rolls back any other.
+    The caller commits an answer that rests on a row before it sends it, and rolls back any other.
 
     Arguments:
-        token: random, new for each question; tells whether the row that stands is the one written here.
-        lock_timeout_ms: how long to wait for whoever holds the row.
+        token: random, new for each question; shows whether the existing row is the one written here.
+        lock_timeout_ms: how long to wait for the transaction that holds the row.
     """
     validate_gid(question.gid)
     yield from require_primary(dialect)
@@ -121,7 +135,10 @@ def bounds_of(lock_timeout_ms: int) -> dict[str, Any]:
 
 
 def begin_bounded(dialect: Dialect, lock_timeout_ms: int) -> Steps[dict[str, Any]]:
-    """First statements of a transaction in READ COMMITTED whose waits are bounded; returns the bounds."""
+    """Begin a transaction in READ COMMITTED with bounded waits; return the bounds.
+
+    These are its first statements.
+    """
     bounds = bounds_of(lock_timeout_ms)
     if dialect.has("check_back_isolation_before_settings"):
         yield say(dialect, "check_back_isolation_before_settings")
@@ -155,10 +172,12 @@ def _judge(question: CheckBackQuestion, token: str, rows: Row, meta: dict[str, s
 
 
 def _stands(dialect: Dialect, table: str, gid: str, reason: str) -> Steps[None]:
-    """Read the row's reason once more, right before COMMIT, in the transaction that wrote it.
+    """Read the row's reason once more, right before COMMIT.
+
+    It is read in the transaction that wrote it.
 
     Raises:
-        TransactionLost: the transaction has ended, or the reason is not that of the answer to be spoken.
+        TransactionLost: the transaction has ended, or the reason is not that of the answer to be sent.
     """
     try:
         yield from release_mark(dialect)
@@ -207,7 +226,9 @@ def check_back(
     table: str = DEFAULT_TABLE,
     lock_timeout_ms: int = LOCK_TIMEOUT_MS,
 ) -> CheckBackAnswer:
-    """Ask the barrier about `gid`, in a transaction of its own; waits at most `lock_timeout_ms` for a lock.
+    """Ask the barrier about `gid`, in a separate transaction.
+
+    It waits at most `lock_timeout_ms` for a lock.
 
     Arguments:
         engine: whatever `open_transaction` takes.
@@ -216,7 +237,7 @@ def check_back(
         lasting: a row of this gid has no time of prepare and so is never cleaned; then an absent one was never there.
 
     Returns:
-        Committed or rolled back are durable and for ever; in progress when somebody holds the row or the database
+        Committed or rolled back are durable and for ever; in progress when a transaction holds the row or the database
         is busy; unknown after any other failure, which is logged.
 
     Raises:

@@ -1,7 +1,8 @@
-"""One small cleaning, for a service that cleans beside its work: few rows by key, few pages, pauses; sans-IO.
+"""One small cleaning, for a service that cleans beside its work; sans-IO.
 
-It removes what `cleaning` would, by the same rules and statements (I10), and stops early. It yields what is to be done;
-a driver does it with blocking calls in a thread, or on asyncio. Nothing here is part of a business transaction.
+It takes few rows by key and few pages, with pauses. It removes what `cleaning` would, by the same rules and statements
+(I10), and stops early. It yields commands; a driver performs them with blocking calls in a thread, or on asyncio.
+Nothing here is part of a business transaction.
 """
 
 from __future__ import annotations
@@ -41,18 +42,27 @@ class Alone(msgspec.Struct, frozen=True):
 
 
 class Agree(msgspec.Struct, frozen=True):
-    """Ask every coordinator; the result is a pair of milliseconds: all is decided, all is finished, before them."""
+    """Ask every coordinator for two times, in milliseconds.
+
+    Everything before the first is decided; everything before the second is finished.
+    """
 
     identity: str
     now_ms: int
 
 
 class Rest(msgspec.Struct, frozen=True):
-    """Leave the database to others for a while, in proportion to how long the last transaction took."""
+    """Leave the database to others for a while.
+
+    The pause is in proportion to the time that the last transaction took.
+    """
 
 
 class CleanedSome(msgspec.Struct, frozen=True):
-    """The rows that one run removed. `after`: the id from which the next run reads on, -1 for the oldest."""
+    """The rows that one run removed.
+
+    `after`: the id from which the next run reads on, -1 for the oldest.
+    """
 
     rows: int
     after: int

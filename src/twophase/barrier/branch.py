@@ -1,10 +1,11 @@
-"""The receiving side of the barrier: a branch takes effect at most once, however often it is called (I6).
+"""The receiving side of the barrier: a branch takes effect at most once (I6).
 
-`once` owns the transaction: row and effect commit together, and the reply that ends the coordinator's calls comes
-after that commit, never before (decision 6).
+This holds however often the branch is called. `once` owns the transaction: row and effect commit together, and the
+reply that ends the coordinator's calls follows that commit, never precedes it (decision 6).
 
 "Done before" is read from the row, never inferred from an error, and answered only after a durable write of that row.
-The row says 'unfinished' until the last statement of the transaction: a commit inside the block stays visible as one.
+The row's reason is 'unfinished' until the last statement of the transaction: a commit inside the block stays visible as
+one.
 """
 
 from __future__ import annotations
@@ -39,25 +40,32 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _UNFINISHED = "unfinished"
-"""The reason of a row whose transaction has not reached its last statement; durable only if the block ended it."""
+"""The reason of a row whose transaction has not reached its last statement.
+
+It is durable only if the block ended the transaction.
+"""
 
 
 class BranchRefused(Exception):
-    """Raise it inside a branch to answer 409: not possible now; rolled back, and called again later.
+    """The error that a branch raises to answer 409: not possible now.
 
-    Its text goes into the answer: `raise BranchRefused("no stock")` is what `twophase explain` then shows.
+    The branch is rolled back, and called again later. Its text goes into the answer: `raise BranchRefused("no stock")`
+    is what `twophase explain` then shows.
     """
 
 
 class BranchOngoing(Exception):
-    """Raise it inside a branch to answer 425: not done yet; rolled back, and called again soon.
+    """The error that a branch raises to answer 425: not done yet.
 
-    Its text goes into the answer.
+    The branch is rolled back, and called again soon. Its text goes into the answer.
     """
 
 
 class RowTaken(Exception):  # an internal signal of the rules
-    """The row could not be inserted, because its key or another one is taken: `confirm_branch` reads which."""
+    """The row could not be inserted, because its key or another one is taken.
+
+    `confirm_branch` reads which.
+    """
 
 
 class BranchCall(msgspec.Struct, frozen=True):
@@ -145,7 +153,9 @@ def verify_branch(dialect: Dialect, table: str, call: BranchCall, token: str) ->
 
 
 def confirm_branch(dialect: Dialect, table: str, call: BranchCall) -> Steps[None]:
-    """Write the row that stands, and read it: the last statements before the COMMIT that makes it durable.
+    """Write the existing row, and read it.
+
+    These are the last statements before the COMMIT that makes it durable.
 
     Raises:
         BranchSpoilt: the transaction that wrote the row was ended inside its block.

@@ -1,8 +1,9 @@
-"""A memory of engines' barrier tables, for some minutes and for as long as the engine lives.
+"""A memory of engines' barrier tables.
 
-An entry ages, because what was learnt may change in a running process: a server's settings, the role of a server behind
-an address. It also goes with its engine, or makes room for one of another. asyncpg's Pool cannot be referred to weakly:
-the last few of its kind are held on to. Of Django's aliases there are a few in its settings.
+It lasts for some minutes, and at most as long as the engine lives. A record expires, because its facts may change in a
+running process: a server's settings, the role of a server behind an address. It is also removed with its engine, or
+for another engine's record. asyncpg's Pool cannot be referred to weakly: the last few pools are kept. Django's
+settings have only a few aliases.
 """
 
 from __future__ import annotations
@@ -80,5 +81,8 @@ class ByEngine(Generic[V]):
 
 
 def _lasting(engine: Any) -> Any:
-    """SQLAlchemy's async engines are thin wrappers, made anew for each AsyncSession; what they wrap lasts."""
+    """Return the lasting object behind an engine.
+
+    SQLAlchemy's async engines are thin wrappers, made anew for each AsyncSession; the wrapped engine lasts.
+    """
     return getattr(engine, "sync_engine", engine)

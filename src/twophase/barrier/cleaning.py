@@ -1,16 +1,17 @@
-"""Removes barrier rows that no verdict and no call can need any more (I10; correctness rules 12 to 17).
+"""Remove barrier rows that no verdict and no call can need any more.
 
-A row is never too old by itself. A producer's row, and a check-back's, goes when three clocks agree: every coordinator
-has decided everything that old, so nobody asks; the begin deadline has passed by far, so nobody begins; and the horizon
-row, raised in the transaction of the deletes, tells a check-back that comes all the same (delayed in the network for
-weeks) that an absent row proves nothing. A consumer's row goes when every coordinator that may call has finished all
-it had decided by then, and the retention after that has passed: no call for it is on its way.
+This keeps I10 by correctness rules 12 to 17. Age alone never removes a row. A producer's row, and a check-back's, is
+removed when three clocks agree. Every coordinator has decided everything that old, so no coordinator asks. The begin
+deadline has passed by far, so no transaction begins. And the horizon row, raised in the transaction of the deletes,
+shows a check-back that still arrives (delayed in the network for weeks) that an absent row proves nothing. A consumer's
+row is removed when every coordinator that may call has finished all it had decided by then, and the retention after
+that has passed: no call for it is on its way.
 
 Several cleaners may overlap: a DELETE names each row by id and gid, and repeats why it may go, because between reading
 and deleting another cleaner may have removed the row, and a database may have given its id to a new one.
 
-Only rows are removed that this library wrote knowing when: of others' rows (dtm's own, those of a prepare that told no
-time) nobody can say what may still come.
+Only rows are removed that this library wrote with a known time. For others' rows (dtm's own, those of a prepare
+without a time) it is unknown what may still arrive.
 """
 
 from __future__ import annotations
@@ -38,11 +39,16 @@ from twophase.core.limits import BEGIN_DEADLINE_MS
 DAY_MS: Final = 24 * 3600 * 1000
 KEEP_MS: Final = 35 * DAY_MS
 KEEP_LEAST_MS: Final = DAY_MS
-"""Far above the begin deadline (an hour) and what clocks may differ by (five minutes)."""
+"""The least time that rows are kept.
+
+It is far above the begin deadline (an hour) and the allowed difference of clocks (five minutes).
+"""
 
 LOCAL_TIME_MS: Final = 14 * 3600 * 1000
-"""MySQL, and a table that dtm made on PostgreSQL, store when a row was written in the writer's local time, which may
-lie so far from UTC."""
+"""The largest difference of a local time from UTC.
+
+MySQL, and a table that dtm made on PostgreSQL, store the time of a row in the writer's local time.
+"""
 
 T = TypeVar("T")
 
@@ -84,7 +90,10 @@ class Horizons(msgspec.Struct, frozen=True):
 
 
 class Cleaned(msgspec.Struct, frozen=True):
-    """What was removed, or would be. `held`: rows that somebody held, left for the next time."""
+    """The rows that were removed, or would be.
+
+    `held`: rows that another transaction held, left for the next time.
+    """
 
     producer_rows: int
     branch_rows: int
@@ -151,7 +160,9 @@ def database_now_ms(engine: Any, table: str = DEFAULT_TABLE) -> int:
 
 
 def identity_of(engine: Any, table: str = DEFAULT_TABLE) -> str:
-    """Return the name `install` gave this barrier table, by which coordinators know who asks it.
+    """Return the name that `install` gave this barrier table.
+
+    Coordinators know by it who asks them.
 
     Raises:
         BarrierTableMissing: `install` has not been run here.
@@ -168,7 +179,10 @@ def identity_of(engine: Any, table: str = DEFAULT_TABLE) -> str:
 
 
 def horizons_below(kept_ms: int, undecided_ms: int | None, unfinished_ms: int | None) -> Horizons:
-    """Prepared-at times are the coordinator's own; times of branches are this database's, so clocks may differ."""
+    """Return the times below which rows may be removed.
+
+    Prepared-at times are the coordinator's own; times of branches are this database's, so clocks may differ.
+    """
     branch_ms = None
     if unfinished_ms is not None:
         branch_ms = min(unfinished_ms, kept_ms) - CLOCK_SKEW_MS - LOCAL_TIME_MS
@@ -176,10 +190,11 @@ def horizons_below(kept_ms: int, undecided_ms: int | None, unfinished_ms: int | 
 
 
 def _pages(engine: Any, table: str, horizons: Horizons) -> Iterator[Sequence[Row]]:
-    """Pages of rows from the old end, up to the first in which everything was written after the horizons.
+    """Yield pages of rows from the old end.
 
-    Written, not prepared: a row that was written late for a message prepared long ago (a check-back's) is met by the
-    next cleaning. So young rows are not read, however many there are.
+    The last one is the first page in which everything was written after the horizons. Written, not prepared: the next
+    cleaning meets a row that was written late for a message prepared long ago (a check-back's). So young rows are not
+    read, however many there are.
     """
     newest = max((one for one in (horizons.producer_ms, horizons.branch_ms) if one is not None), default=None)
     after = -1
@@ -200,7 +215,10 @@ def is_young(page: Sequence[Row], newest_ms: int) -> bool:
 
 
 def _read_page(engine: Any, table: str, after: int) -> Sequence[Row]:
-    """Return the next rows; on SQLite, where reading takes its turn among writers, at the second or third try."""
+    """Return the next rows, on SQLite perhaps only at the second or third try.
+
+    There, reading takes its turn among writers.
+    """
 
     def rule(dialect: Dialect) -> Steps[Sequence[Row]]:
         return (yield say(dialect, "clean_page", table, after=after, page_rows=PAGE_ROWS))
@@ -269,7 +287,7 @@ def remove_rule(table: str, horizons: Horizons, kind: Kind, rows: list[Found], d
             yield Statement(sql, {"id": row.id, "gid": row.gid, "horizon": below_ms})
             removed += int((yield say(dialect, "clean_count"))[0][0])
         return removed
-    # Always as many, so that a database prepares one statement: the last row stands in the places that are left.
+    # The number is constant, so that a database prepares one statement: the last row fills the remaining parameters.
     filled = rows + rows[-1:] * (len(_SLOTS) - len(rows))
     ids = {f"id_{slot}": row.id for slot, row in zip(_SLOTS, filled, strict=True)}
     gids = {f"gid_{slot}": row.gid for slot, row in zip(_SLOTS, filled, strict=True)}

@@ -1,5 +1,6 @@
-"""The databases' differences: their statements (`dialects/<name>/*.sql`) and their names for trouble.
+"""The databases' differences: their statements and their names for errors.
 
+The statements are in `dialects/<name>/*.sql`.
 A statement is text of this library with a validated table name put in, and parameters that are bound, never put in.
 """
 
@@ -19,7 +20,10 @@ DEFAULT_TABLE = "barrier"
 META_TABLE = "twophase_meta"
 
 IDENTITY, HORIZON, BRANCH_HORIZON = "identity", "horizon_ms", "branch_horizon_ms"
-"""The rows of the meta table; those of any other barrier table than `barrier` carry its name (`meta_row`)."""
+"""The rows of the meta table.
+
+Those of any other barrier table than `barrier` carry its name (`meta_row`).
+"""
 
 _ROW_NAME_MAX = 40
 
@@ -64,9 +68,10 @@ def meta_table(table: str) -> str:
 
 
 def constraint_of(table: str) -> str:
-    """Return the name of a table's unique key: dtm's for dtm's table, for others one of their own.
+    """Return the name of a table's unique key.
 
-    In PostgreSQL a constraint's index shares the namespace of its schema's tables.
+    It is dtm's name for dtm's table; another table has its own name. In PostgreSQL a constraint's index shares the
+    namespace of its schema's tables.
 
     >>> constraint_of("bank.barrier"), constraint_of("orders_barrier")
     ('uniq_barrier', 'uniq_orders_barrier')
@@ -135,11 +140,11 @@ class Dialect(msgspec.Struct, frozen=True):
         return _statement(self.name, statement, table, schema)
 
     def has(self, statement: str) -> bool:
-        """Whether this database needs `statement` at all."""
+        """Return True when this database needs `statement` at all."""
         return _template(self.name, statement) is not None
 
     def is_missing_table(self, error: BaseException) -> bool:
-        """Whether `error` says: the barrier was never installed here."""
+        """Return True when `error` says that the barrier was never installed here."""
         return fault_of(error) is Fault.TABLE_MISSING
 
     def is_denied(self, error: BaseException) -> bool:
@@ -147,18 +152,24 @@ class Dialect(msgspec.Struct, frozen=True):
         return fault_of(error) is Fault.DENIED
 
     def is_unusable_table(self, error: BaseException) -> bool:
-        """Return True when `error` says that the table lacks transactions, or the unique key that our insert names."""
+        """Return True when `error` says that the table cannot be used.
+
+        It lacks transactions, or the unique key that the barrier's insert names.
+        """
         return fault_of(error) is Fault.TABLE_UNUSABLE
 
     def is_duplicate(self, error: BaseException) -> bool:
-        """Whether `error` says: the unique key is taken."""
+        """Return True when `error` says that the unique key is taken."""
         return fault_of(error) is Fault.DUPLICATE
 
 
 SQLITE = Dialect("sqlite")
 POSTGRESQL = Dialect("postgresql")
 MYSQL = Dialect("mysql")
-"""MySQL and MariaDB: what differs between the two is said in comments that only one of them executes."""
+"""MySQL and MariaDB.
+
+Their differences are in comments that only one of them executes.
+"""
 
 _BY_NAME = {"sqlite": SQLITE, "postgresql": POSTGRESQL, "mysql": MYSQL, "mariadb": MYSQL}
 

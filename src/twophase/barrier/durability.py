@@ -1,7 +1,7 @@
-"""Whether a business database keeps what it has confirmed (correctness rule 8).
+"""The check that a business database keeps what it has confirmed.
 
-A producer is refused where it does not: nothing was begun yet. A check-back and a branch cannot be, because the
-transaction that they serve may be committed: they say it aloud, once an engine.
+This is correctness rule 8. A producer is refused where the database does not: nothing was begun yet. A check-back and
+a branch cannot be refused, because the transaction that they serve may be committed: they log it, once per engine.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def require_durability(dialect: Dialect, table: str) -> Steps[None]:
 
 
 def warn_once(engine: Any, dialect: Dialect, table: str) -> Steps[None]:
-    """Log what `require_durability` would refuse, once in some minutes for each engine.
+    """Log what `require_durability` would refuse, once in some minutes per engine.
 
-    Inside the transaction at hand, behind its first statements: what can be set at its beginning only is set by then.
-    A database that cannot even be asked fails only the call that asks.
+    It runs inside the current transaction, behind its first statements: settings that are possible only at its
+    beginning are made by then. A database that cannot even be asked fails only the call that asks.
 
     Arguments:
         engine: what lasts (`ask_engine`): an engine, a pool or an alias of Django's. Of connections that are handed

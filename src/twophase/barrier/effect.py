@@ -1,8 +1,9 @@
-"""The application's function, blocking or async as its call is, so that none is confirmed that has not run.
+"""The application's function, blocking or async as its call is.
 
-A coroutine that is not awaited does nothing, and says nothing of it either: its transaction would commit, its branch be
-answered for, its message be sent, all without the effect. The same holds for a generator, and for a refusal that a
-branch's function returns instead of raising it. Keeps I6 on the application's side.
+No function is confirmed that has not run. A coroutine that is not awaited does nothing, and raises no error: its
+transaction would commit, its branch be answered for, its message be sent, all without the effect. The same holds for a
+generator, and for a refusal that a branch's function returns instead of raising it. This keeps I6 on the application's
+side.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Types of engines, and of the handles that they give to the application's code; nothing here runs.
+"""The types of engines, and of the handles that they give to the application.
 
-An engine is told by its shape, not by its library's class. A class of a library that is not installed is `Any` for a
-type checker, and an overload that takes `Any` hides every overload behind it. Only handles are named by their classes.
+Nothing here runs. An engine is recognized by its shape, not by its library's class. A class of a library that is not
+installed is `Any` for a type checker, and an overload that takes `Any` hides every overload behind it. Only handles are
+named by their classes.
 """
 
 from __future__ import annotations
@@ -135,7 +136,10 @@ class AsyncpgConnection(Protocol):
 
 
 class AsyncpgLent(Protocol):
-    """A connection that asyncpg's Pool lends gives itself; its methods are made when asyncpg is imported."""
+    """A connection that asyncpg's Pool lends.
+
+    It gives itself; its methods are made when asyncpg is imported.
+    """
 
     _con: Any
     _holder: Any

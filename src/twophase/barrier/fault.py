@@ -1,8 +1,8 @@
-"""What kind of trouble a database reported, whichever library carried the report.
+"""The kind of an error that a database reported, through any library.
 
-A verdict hangs on this: "somebody holds the lock" is an answer (in progress), everything unexpected is not
-(unknown). Only codes are looked at and only codes are repeated, because messages of databases and libraries carry
-parameter values, and DSNs.
+A verdict depends on it: a lock that another transaction holds is an answer (in progress), everything unexpected is not
+(unknown). Only codes are read and only codes are repeated, because messages of databases and libraries carry parameter
+values, and DSNs.
 """
 
 from __future__ import annotations
@@ -15,13 +15,19 @@ class Fault(enum.Enum):
     """The kinds of trouble the rules tell apart."""
 
     BUSY = "busy"
-    """A lock, a deadlock, a serialization failure or one of our own timeouts: ask again."""
+    """A lock, a deadlock, a serialization failure or a timeout: ask again.
+
+    The timeout is one that this library set.
+    """
     DUPLICATE = "duplicate"
     """The unique key is taken."""
     TABLE_MISSING = "table missing"
     """No barrier table, or one that lacks our columns."""
     TABLE_UNUSABLE = "table unusable"
-    """The table has no immediate unique key over the columns that an insert names, or no transactions."""
+    """The table has no transactions, or lacks its unique key.
+
+    The key must be immediate, over the columns that an insert names.
+    """
     DENIED = "denied"
     """The user may not ask this."""
     OTHER = "other"
@@ -62,7 +68,10 @@ _MYSQL_LIBRARIES = ("pymysql", "asyncmy", "aiomysql", "MySQLdb", "mysql")
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Return the error and what it wraps: SQLAlchemy keeps it as `orig`, Django and asyncpg's adapter as the cause."""
+    """Yield the error and the errors that it wraps.
+
+    SQLAlchemy keeps a wrapped error as `orig`, Django and asyncpg's adapter keep it as the cause.
+    """
     seen: set[int] = set()
     pending: list[object] = [error]
     while pending:
@@ -93,7 +102,10 @@ def _look_at(error: BaseException) -> tuple[Fault, str] | None:
 
 
 def _sqlstate_of(error: BaseException) -> str | None:
-    """Return the SQLSTATE as psycopg 3 and asyncpg carry it, as psycopg2 does, and as pg8000 does."""
+    """Return the SQLSTATE of an error.
+
+    psycopg 3 and asyncpg carry it in one way, psycopg2 and pg8000 each in another.
+    """
     fields = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
     for sqlstate in (getattr(error, "sqlstate", None), getattr(error, "pgcode", None), fields.get("C")):
         if isinstance(sqlstate, str) and len(sqlstate) == 5:
@@ -119,7 +131,9 @@ def fault_of(error: BaseException) -> Fault:
 
 
 def code_of(error: BaseException) -> str:
-    """Return the database's code for `error`, or the name of its class: never its text, which may carry values.
+    """Return the database's code for `error`, or the name of its class.
+
+    It never returns the text, which may carry values.
 
     >>> code_of(ValueError("secret"))
     'ValueError'

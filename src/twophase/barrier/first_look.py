@@ -1,7 +1,8 @@
-"""The first look at an engine's barrier table: can it keep the promises at all (I2, I4, I6)?
+"""The first look at an engine's barrier table.
 
-Without its unique key two transactions write the same row, and each believes that it was first. It goes unnoticed until
-a branch takes effect twice, so producer, check-back and branch prove the table before they rely on it.
+It proves that the table can keep the promises (I2, I4, I6). Without its unique key two transactions write the same row,
+and each believes that it was first. The error stays unnoticed until a branch takes effect twice, so producer,
+check-back and branch prove the table before they rely on it.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ _PROVEN: Final = ByEngine[bool]()
 
 
 def look_once(engine: Any, dialect: Dialect, table: str) -> Steps[None]:
-    """Prove the table, and log a database that may forget, once in some minutes for each engine.
+    """Prove the table, and log a database that may forget.
 
-    Runs inside the open transaction, behind its first statements. A table that was not proven is looked at again.
+    It does so once in some minutes for each engine. It runs inside the open transaction, behind its first statements. A
+    table that was not proven is looked at again.
 
     Arguments:
         engine: what lasts (`ask_engine`): an engine, a pool or an alias of Django's. A connection that is handed over
             is looked at by itself.
 
     Raises:
-        BarrierTableUnusable: the transaction must not go on.
+        BarrierTableUnusable: the transaction must not continue.
     """
     if not _PROVEN.get(engine, table):
         yield from require_table(dialect, table)
@@ -37,7 +39,9 @@ def look_once(engine: Any, dialect: Dialect, table: str) -> Steps[None]:
 
 
 def require_table(dialect: Dialect, table: str) -> Steps[None]:
-    """Prove that the table has the barrier's unique key, without nulls, and outlives a crash.
+    """Prove that the table has the barrier's unique key, and outlives a crash.
+
+    The key must be without nulls.
 
     Raises:
         BarrierTableUnusable: naming what is wrong.
@@ -48,13 +52,19 @@ def require_table(dialect: Dialect, table: str) -> Steps[None]:
 
 
 def flaws_of(dialect: Dialect, table: str) -> Steps[list[Row]]:
-    """Read what makes the table useless: a word for each flaw (key, null, lasting), and the flaw in words."""
+    """Read the flaws that make the table useless.
+
+    A row has a word for the flaw (key, null, lasting), and its description.
+    """
     schema, name = split_table(table)
     return list((yield say(dialect, "read_flaws", table, schema=schema, name=name)))
 
 
 def refusal_of(dialect: Dialect, error: Exception, table: str, gid: str) -> BarrierError | None:
-    """Return the typed error for a database's refusal of an insert; None when the refusal has another reason."""
+    """Return the typed error for a database's refusal of an insert.
+
+    None when the refusal has another reason.
+    """
     if dialect.is_missing_table(error):
         return table_missing(table, gid=gid)
     if dialect.is_unusable_table(error):

@@ -1,7 +1,8 @@
-"""Check-backs and branch calls as HTTP, whatever the framework: query parameters in; status, headers, body out.
+"""Check-backs and branch calls as HTTP, for every framework.
 
-An integration only fetches the one and sends the other. Our verdict stands in a header that no proxy's page has by
-accident, and once more in status and body for coordinators that speak dtm (correctness rule 10).
+Query parameters go in; status, headers and body come out. An integration only fetches the former and sends the latter.
+The verdict is in a header that no proxy's page has by accident, and once more in status and body for coordinators that
+speak dtm (correctness rule 10).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class HttpReply(NamedTuple):
 
 
 class CheckBackPolicy(msgspec.Struct, frozen=True):
-    """How a check-back route answers."""
+    """The settings of a check-back route's answers."""
 
     table: str
     lock_timeout_ms: int
@@ -55,7 +56,9 @@ class CheckBackPolicy(msgspec.Struct, frozen=True):
 
 
 def parse_query(parameters: Mapping[str, Any]) -> CheckBackQuestion:
-    """Return the question in a check-back's query parameters (dtm-wire §3.1, and our `prepared_at` and `barrier`).
+    """Return the question in a check-back's query parameters.
+
+    The parameters are those of dtm-wire §3.1, and twophase's `prepared_at` and `barrier`.
 
     Raises:
         UnsupportedType: `trans_type` is not `msg`.
@@ -155,7 +158,10 @@ async def aanswer_check_back(engine: Any, parameters: Mapping[str, Any], policy:
 
 
 def is_probe(parameters: Mapping[str, Any]) -> bool:
-    """Recognise the coordinator's probe of a check address; raises InvalidRequest for a parameter that stands twice."""
+    """Recognise the coordinator's probe of a check address.
+
+    It raises InvalidRequest for a parameter that is given twice.
+    """
     return one_value(parameters, "gid") == PROBE_GID and one_value(parameters, "op") == PROBE_OP
 
 
@@ -165,7 +171,10 @@ def identity_in(parameters: Mapping[str, Any]) -> str | None:
 
 
 def probe_reply(report: ProbeReport) -> HttpReply:
-    """Return the reply to a probe; its header keeps every reader from taking it for a verdict."""
+    """Return the reply to a probe.
+
+    Its header keeps every reader from taking it for a verdict.
+    """
     return HttpReply(200, {**_JSON, VERDICT_HEADER: PROBE_VERDICT}, msgspec.json.encode(report))
 
 
@@ -182,7 +191,10 @@ def _branch_done() -> HttpReply:
 
 
 def _branch_failed(error: Exception) -> HttpReply | None:
-    """Return the reply for a failure that has one; None for those that are the framework's to answer with 500."""
+    """Return the reply for a failure that has one.
+
+    None for those that the framework answers with 500.
+    """
     if isinstance(error, InvalidRequest):
         return _refused(error)
     if isinstance(error, BranchRefused):
@@ -198,7 +210,10 @@ def _branch_failed(error: Exception) -> HttpReply | None:
 
 
 def _failed(status: int, dtm_result: str, why: str) -> HttpReply:
-    """Return the reply to a branch that did not take effect; the reason is for `twophase explain`."""
+    """Return the reply to a branch that did not take effect.
+
+    The reason is for `twophase explain`.
+    """
     content: dict[str, object] = {"dtm_result": dtm_result}
     if why:
         content["message"] = _text(why)
@@ -206,7 +221,10 @@ def _failed(status: int, dtm_result: str, why: str) -> HttpReply:
 
 
 def _text(why: str) -> msgspec.Raw:
-    """Return a reason as JSON, without the words that a coordinator of dtm's looks for anywhere in a body."""
+    """Return a reason as JSON, without the words that dtm's coordinator looks for.
+
+    It looks for them anywhere in a body.
+    """
     json = msgspec.json.encode(why[:REASON_CHARACTERS_MAX])
     return msgspec.Raw(json.replace(b"FAILURE", b"FAILUR\\u0045").replace(b"ONGOING", b"ONGOIN\\u0047"))
 

@@ -1,7 +1,8 @@
-"""Making the barrier table in a business database, and giving the database its name (correctness rules 6 and 9).
+"""The creation of the barrier table in a business database, with its identity.
 
-`install` may run as often as one likes, by several processes at once, and on a table that dtm made: it adds what is
-missing and leaves the rest. What it executed is returned, for a migration tool or a person to read.
+It follows correctness rules 6 and 9. `install` may run any number of times, by several processes at once, and on a
+table that dtm made: it adds missing parts and leaves the rest. It returns the statements that it executed, for a
+migration tool or a person to read.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ async def ainstall(engine: Any, table: str = DEFAULT_TABLE) -> list[str]:
 
 
 def install_rule(dialect: Dialect, table: str, identity: str) -> Steps[list[str]]:
-    """Perform `install`; `identity` is written only where there is none."""
+    """Perform `install`; write `identity` only where there is no identity."""
     schema, name = split_table(validate_table(table))
     executed: list[str] = []
 
@@ -93,7 +94,10 @@ def install_rule(dialect: Dialect, table: str, identity: str) -> Steps[list[str]
 
 
 def _name(dialect: Dialect, table: str, identity: str, executed: list[str]) -> Steps[None]:
-    """Make the meta table in the schema of the barrier table that was found, and give the barrier its identity."""
+    """Make the meta table, and give the barrier its identity.
+
+    The meta table goes into the schema of the barrier table that was found.
+    """
     schema, _ = split_table(table)
     quoted = ""
     if schema is None and dialect.has("read_place"):
@@ -117,7 +121,9 @@ def _do(statement: Statement, executed: list[str]) -> Steps[None]:
 
 
 def script(dialect: Dialect, table: str = DEFAULT_TABLE) -> list[str]:
-    """Return the statements that a fresh database needs, with an identity made now: for people who run DDL by hand.
+    """Return the statements that a fresh database needs.
+
+    They have an identity made now. They are for people who run DDL manually.
 
     >>> from twophase.barrier.dialect import POSTGRESQL
     >>> len(script(POSTGRESQL))
@@ -128,7 +134,10 @@ def script(dialect: Dialect, table: str = DEFAULT_TABLE) -> list[str]:
 
 
 def _complete(dialect: Dialect, table: str, columns: Row, executed: list[str]) -> Steps[None]:
-    """Add our columns to a table that dtm made, and make its keys compare byte by byte."""
+    """Add twophase's columns to a table that dtm made.
+
+    Its keys then compare byte by byte.
+    """
     present = {str(column[0]).lower(): str(column[1]) for column in columns}
     wanted = [f"add_{column}" for column in _ADDED_COLUMNS if column not in present]
     if dialect.has("make_binary") and not present.get("gid", "").endswith("_bin"):
@@ -140,7 +149,10 @@ def _complete(dialect: Dialect, table: str, columns: Row, executed: list[str]) -
 
 
 def _mend(dialect: Dialect, table: str, executed: list[str]) -> Steps[None]:
-    """Give a table that others made the barrier's key, and a sequence that was left behind its place."""
+    """Give a table that others made the barrier's key, and advance its sequence.
+
+    A sequence that was left behind the rows is set to its right value.
+    """
     flaws = {str(row[0]) for row in (yield from flaws_of(dialect, table))}
     not_null = "make_not_null" if dialect.has("make_not_null") else "make_binary"
     for flaw, statement in (("null", not_null), ("key", "add_key")):

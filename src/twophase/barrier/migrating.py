@@ -1,6 +1,7 @@
-"""The barrier tables as migration tools want them: as SQLAlchemy's metadata, and inside an open transaction.
+"""The barrier tables for migration tools.
 
-A migration tool compares the tables of a database with those it has been told about, and drops the others. A dropped
+They are given as SQLAlchemy's metadata, and installed inside an open transaction. A migration tool compares the tables
+of a database with those that its metadata describes, and drops the others. A dropped
 barrier forgets every decision, so each tool must know the tables (I4, I6).
 """
 
@@ -50,7 +51,9 @@ def metadata(table: str = DEFAULT_TABLE) -> MetaData:
 
 
 def install_within(connection: Any, table: str = DEFAULT_TABLE) -> list[str]:
-    """Do what `install` does, in the transaction that a migration has open; the migration ends it.
+    """Install the barrier in the transaction that a migration has open.
+
+    It does the same as `install`; the migration ends the transaction.
 
     Arguments:
         connection: a SQLAlchemy Connection, or Django's connection of an alias.

@@ -1,6 +1,7 @@
-"""From whatever an application holds to one open transaction: the only place that knows all the libraries.
+"""The opening of one transaction on an application's engine, of any library.
 
-Libraries are extras, so none is imported before an object of it is seen.
+This is the only module that knows all the libraries. They are extras, so no library is imported before one of its
+objects is given.
 """
 
 from __future__ import annotations
@@ -15,13 +16,19 @@ from twophase.core.errors import UnsupportedEngine
 
 
 def _is(engine: Any, module: str, *names: str) -> bool:
-    """Whether `engine` is an instance of one of a module's classes; never imports the module."""
+    """Return True when `engine` is an instance of one of a module's classes.
+
+    It never imports the module.
+    """
     return _derives(engine.__class__, module, names)
 
 
 @functools.lru_cache(maxsize=256)
 def _derives(kind: type, module: str, names: tuple[str, ...]) -> bool:
-    """Asked nine times for a message, so remembered: a class that exists has had its bases imported."""
+    """Return True when a class derives from one of a module's classes.
+
+    It is asked nine times for a message, so the answer is remembered: the bases of an existing class are imported.
+    """
     loaded = sys.modules.get(module)
     classes = tuple(getattr(loaded, name) for name in names if hasattr(loaded, name))
     return bool(classes) and issubclass(kind, classes)
@@ -33,7 +40,7 @@ def _is_asyncpg(engine: Any) -> bool:
 
 
 def is_async(engine: Any) -> bool:
-    """Whether `engine` is for `aopen_transaction`.
+    """Return True when `engine` is for `aopen_transaction`.
 
     >>> import sqlite3
     >>> is_async(sqlite3.connect(":memory:"))
@@ -48,12 +55,12 @@ def is_async(engine: Any) -> bool:
 
 
 def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> SyncTransaction:
-    """Open a transaction that we alone end.
+    """Open a transaction that this library alone ends.
 
     Arguments:
         engine: a SQLAlchemy Engine, idle Connection or idle Session; an idle connection of sqlite3, psycopg 3 or
             PyMySQL; a Django database alias.
-        lock_timeout_ms: wait at most so long for SQLite's write lock; other databases are told by a statement.
+        lock_timeout_ms: the longest wait for SQLite's write lock; other databases get it by a statement.
 
     Raises:
         OpenTransaction: a transaction is open already.
@@ -129,7 +136,9 @@ async def aopen_transaction(engine: Any, *, lock_timeout_ms: int | None = None) 
 
 
 def join_transaction(session: Any) -> SyncTransaction:
-    """Statements inside a transaction that the application's Session has open and ends itself (decision 4).
+    """Join a transaction of the application's Session (decision 4).
+
+    The Session has it open, and ends it itself; the result only executes statements in it.
 
     Raises:
         UnsupportedEngine: not a SQLAlchemy Session.

@@ -1,7 +1,8 @@
-"""The coordinator's parameters in a request: each is read once, and a second value refuses the request.
+"""The coordinator's parameters in a request.
 
-Frameworks differ in which of two values they hand out. Where an address carries a parameter of the coordinator's own
-name, one framework would read the address's, and two calls would look like one to the barrier.
+Each is read once, and a second value refuses the request. Frameworks differ in which of two values they return. Where
+an address carries a parameter of the coordinator's own name, one framework would read the address's, and two calls
+would look like one to the barrier.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Named parameters, written `:name` in our statements, in the styles of the libraries."""
+"""Named parameters in the styles of the libraries.
+
+This library's statements write them as `:name`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ def pyformat(sql: str) -> str:
 
 @functools.cache
 def numbered(sql: str) -> tuple[str, tuple[str, ...]]:
-    """`$1`, as PostgreSQL itself takes it, with the names in the order of their numbers.
+    """Return a statement in PostgreSQL's own style, `$1`.
+
+    The names are in the order of their numbers.
 
     >>> numbered("select :gid, :token, :gid")
     ('select $1, $2, $1', ('gid', 'token'))

@@ -1,8 +1,8 @@
-"""The look for a replica, which must not decide: it may be behind the database that the producer wrote to.
+"""The look for a replica, which must not decide.
 
-A replica carries the identity of its primary, so the identity does not tell them apart. PostgreSQL and a server that
-is read-only say it in the statements that read the identity; a MySQL or MariaDB server that replicates another one and
-takes writes says it here.
+It may be behind the database that the producer wrote to. A replica carries the identity of its primary, so the identity
+does not distinguish them. PostgreSQL and a read-only server report it in the statements that read the identity; a MySQL
+or MariaDB server that replicates another one and takes writes is recognized here.
 """
 
 from __future__ import annotations

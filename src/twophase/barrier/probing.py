@@ -1,7 +1,7 @@
-"""The answer of a check-back route to a coordinator's probe: could it answer a check-back now? Writes nothing.
+"""The answer of a check-back route to a coordinator's probe.
 
-The database is looked at as a check-back would find it: the same bounds on waiting, the same table, and the same
-question whether it is the one that the producer wrote to.
+It reports if the route could answer a check-back now, and writes nothing. The database is examined as a check-back
+would find it: the same bounds on waiting, the same table, and the same check that the producer wrote to it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ def probe_rule(dialect: Dialect, table: str, identity: str | None, lock_timeout_
 
 
 def probe(engine: Any, identity: str | None, table: str, lock_timeout_ms: int) -> ProbeReport:
-    """Look at the database of a check-back route, in a transaction that is rolled back."""
+    """Look at the database of a check-back route.
+
+    The transaction is rolled back.
+    """
     try:
         transaction = open_transaction(engine, lock_timeout_ms=lock_timeout_ms)
         try:
@@ -89,7 +92,10 @@ def _report(state: ProbeState, error: TwophaseError) -> ProbeReport:
 
 
 def _failed(error: Exception) -> ProbeReport:
-    """Return the report of a failure, by its code only: texts of databases repeat addresses and values."""
+    """Return the report of a failure, by its code only.
+
+    Texts of databases repeat addresses and values.
+    """
     if isinstance(error, TwophaseError):
         return _report(ProbeState.DATABASE_FAILED, error)
     if fault_of(error) is Fault.BUSY:

@@ -1,7 +1,7 @@
-"""The producer's side of the barrier: one row that commits with the business, or not at all (I1, I2).
+"""The producer's side of the barrier (I1, I2).
 
-The rules here are the first and the last statements of the local transaction; what lies between belongs to the
-application. They follow correctness rules 2, 6, 8, 11 and 12.
+It is one row that commits with the business, or not at all. The rules here are the first and the last statements of the
+local transaction; the statements between belong to the application. They follow correctness rules 2, 6, 8, 11 and 12.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from twophase.core.limits import BEGIN_DEADLINE_MS
 
 IDLE_IN_TRANSACTION_MS = 300_000
 IDLE_IN_TRANSACTION = f"{IDLE_IN_TRANSACTION_MS}ms"
-"""How long a transaction of ours may stay idle before the database ends it: a dead client's lock must not hold the
-check-back up for ever (rule 11)."""
+"""The longest time that the producer's transaction may stay idle.
+
+Then the database ends it: a dead client's lock must not delay the check-back for ever (rule 11).
+"""
 
 PRODUCER_BRANCH = "00"
 PRODUCER_OP = "msg"
@@ -71,7 +73,10 @@ def begin_settings(dialect: Dialect) -> Steps[None]:
 
 
 def mark(dialect: Dialect) -> Steps[None]:
-    """Set the mark that dies with the transaction, where the database cannot tell its transactions apart."""
+    """Set the mark that disappears with the transaction.
+
+    It is set where the database cannot distinguish its transactions.
+    """
     if dialect.has("mark"):
         yield say(dialect, "mark")
 
@@ -140,7 +145,10 @@ def begin_producer(
 def _insert_row(
     dialect: Dialect, statement: str, table: str, gid: str, token: str, prepared_at_ms: int | None
 ) -> Steps[Sequence[Row]]:
-    """Write the producer's row; raises CheckBackCameFirst when the message has one, and what `refusal_of` names."""
+    """Write the producer's row.
+
+    It raises CheckBackCameFirst when the message has a row, and the errors that `refusal_of` names.
+    """
     try:
         rows = yield say(
             dialect,
@@ -184,7 +192,10 @@ def verify_row(
     *,
     looks: tuple[str, ...] = ("verify",),
 ) -> Steps[None]:
-    """Verify any row of the barrier by its last statements, the last of which returns it; raises TransactionLost."""
+    """Verify any row of the barrier by its last statements.
+
+    The last of them returns it. It raises TransactionLost.
+    """
     rows: object = ()
     try:
         yield from release_mark(dialect)
@@ -197,7 +208,9 @@ def verify_row(
 
 
 def write_branches(dialect: Dialect, table: str, gid: str, token: str, body: bytes) -> Steps[None]:
-    """Put branches added inside the block into the barrier row, so that a check-back can answer them (decision 1).
+    """Put branches added inside the block into the barrier row (decision 1).
+
+    A check-back can then answer them.
 
     Arguments:
         body: what `core.message.encode_branches` made, of no branch too: only this row is a verdict.
@@ -207,5 +220,8 @@ def write_branches(dialect: Dialect, table: str, gid: str, token: str, body: byt
 
 
 def remove_producer(dialect: Dialect, table: str, gid: str, token: str) -> Steps[None]:
-    """Remove the producer's row from a transaction that is to go on without the message."""
+    """Remove the producer's row from a transaction.
+
+    The transaction is to continue without the message.
+    """
     yield say(dialect, "remove_producer", table, gid=gid, token=token)

@@ -1,7 +1,8 @@
-"""Work that ends a transaction or gives a connection back, which no cancellation cuts off.
+"""Work that no cancellation cuts off.
 
-A rollback that is cancelled leaves its connection with its caller, and with the connection an open transaction: the row
-that this holds makes every check-back answer "in progress" for as long as the process lives.
+It ends a transaction or gives a connection back. A rollback that is cancelled leaves its connection with its caller,
+and with the connection an open transaction: the row that this transaction holds makes every check-back answer "in
+progress" for as long as the process lives.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ class Settled:
 
 
 async def settle(work: Coroutine[Any, Any, Any], seconds_max: float | None = None) -> Settled:
-    """Run `work` to its end, or until `seconds_max`, whatever cancellation comes meanwhile."""
+    """Run `work` to its end, or until `seconds_max`.
+
+    A cancellation that arrives meanwhile does not end it.
+    """
     import asyncio  # noqa: PLC0415 -- blocking producers import this module too
 
     loop = asyncio.get_running_loop()
@@ -60,12 +64,18 @@ def _wake(waiting: asyncio.Future[None], _: object) -> None:
 
 
 async def give_back(transaction: AsyncTransaction) -> None:
-    """Roll back what has not been committed, and close, before a cancellation is let through."""
+    """Roll back an uncommitted transaction, and close.
+
+    Only then does a cancellation continue.
+    """
     await finish(_roll_back_and_close(transaction))
 
 
 async def finish(work: Coroutine[Any, Any, None]) -> None:
-    """Run `work` to its end within `END_SECONDS_MAX`, then let a cancellation through; raises what `work` raises."""
+    """Run `work` to its end within `END_SECONDS_MAX`.
+
+    Only then does a cancellation continue. It raises the errors that `work` raises.
+    """
     settled = await settle(work, END_SECONDS_MAX)
     if settled.task.cancelled():
         log.warning("giving a connection back took longer than %s s and was given up", END_SECONDS_MAX)

@@ -1,8 +1,8 @@
-"""The seam between the barrier's rules and a database library: statements out, rows in.
+"""The interface between the barrier's rules and a database library.
 
-The rules (`producer`, `check_back`, `branch`) are generators: they yield a `Statement`, get its rows back, and
-know nothing of sync or async, of SQLAlchemy or a DB-API. An adapter performs them on one connection, in one
-transaction that the adapter itself opened and that it alone ends.
+Statements go out, and rows come in. The rules (`producer`, `check_back`, `branch`) are generators: they yield a
+`Statement`, get its rows back, and know nothing of sync or async, of SQLAlchemy or a DB-API. An adapter performs them
+on one connection, in one transaction that the adapter itself opened and that it alone ends.
 """
 
 from __future__ import annotations
@@ -25,14 +25,19 @@ Of one that rolled an aborted transaction back it is another one.
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """One SQL statement with named parameters written `:name`, bound and never interpolated."""
+    """One SQL statement with named parameters, written `:name`.
+
+    They are bound and never interpolated.
+    """
 
     sql: str
     parameters: dict[str, Any]
 
 
 def say(dialect: Dialect, statement: str, table: str = DEFAULT_TABLE, **values: Any) -> Statement:
-    """Return the dialect's wording of `statement`, with those of `values` that this wording names.
+    """Return the dialect's text of `statement`, with the values that it names.
+
+    Other `values` are left out.
 
     >>> from twophase.barrier.dialect import MYSQL
     >>> say(MYSQL, "settings", idle_timeout_s=300, lock_timeout_s=1).parameters
@@ -53,20 +58,30 @@ class OpenConnection(Protocol):
     dialect: Dialect
 
     def execute(self, statement: Statement) -> Sequence[Row]:
-        """Run one statement inside this transaction; rows when it returns some, else an empty sequence."""
+        """Run one statement inside this transaction, and return its rows.
+
+        A statement without rows gives an empty sequence.
+        """
         ...
 
 
 class SyncTransaction(OpenConnection, Protocol):
-    """One open local transaction on one connection, ended by exactly one `commit` or `rollback`."""
+    """One open local transaction on one connection.
+
+    Exactly one `commit` or `rollback` ends it.
+    """
 
     handle: Any
-    """The object that the application executes its own statements on, such as a Connection or a Session."""
+    """The object that the application executes its own statements on.
+
+    It is a Connection or a Session, for example.
+    """
 
     def commit(self, last: Steps[None] | None = None) -> None:
-        """Commit, performing the rule `last` first, behind all that the application could run before COMMIT.
+        """Commit, performing the rule `last` first.
 
-        An exception means: outcome not known. What `last` raises is raised, and nothing is committed.
+        The rule runs behind all that the application could run before COMMIT. An exception means: outcome not known.
+        What `last` raises is raised, and nothing is committed.
         """
         ...
 
@@ -75,7 +90,10 @@ class SyncTransaction(OpenConnection, Protocol):
         ...
 
     def close(self) -> None:
-        """Give the connection back where the adapter took it from; after an unclear commit, discard it."""
+        """Give the connection back; after an unclear commit, discard it.
+
+        It goes back to where the adapter took it from.
+        """
         ...
 
 
@@ -95,7 +113,10 @@ class AsyncTransaction(Protocol):
 
 
 def perform(steps: Steps[T], transaction: OpenConnection) -> T:
-    """Run a rule on a sync transaction; what the database raises is raised inside the rule."""
+    """Run a rule on a sync transaction.
+
+    An error of the database is raised inside the rule.
+    """
     try:
         statement = next(steps)
         while True:

@@ -1,1 +1,4 @@
-"""One adapter per database library: it opens one transaction and performs statements in it."""
+"""One adapter per database library.
+
+It opens one transaction and performs statements in it.
+"""

@@ -65,7 +65,10 @@ class AiosqliteTransaction:
 
 
 async def open_on(connection: aiosqlite.Connection, lock_timeout_ms: int | None = None) -> AiosqliteTransaction:
-    """Open a transaction on an idle connection; raises AutocommitRefused, OpenTransaction."""
+    """Open a transaction on an idle connection.
+
+    It raises AutocommitRefused and OpenTransaction.
+    """
     transaction = AiosqliteTransaction(connection)
     try:
         await transaction.begin(lock_timeout_ms)

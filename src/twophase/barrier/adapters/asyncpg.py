@@ -57,7 +57,10 @@ class AsyncpgTransaction:
 
 
 async def open_on(engine: Any) -> AsyncpgTransaction:
-    """Open a transaction on a Pool's connection, or on an idle Connection; raises OpenTransaction."""
+    """Open a transaction on a Pool's connection, or on an idle Connection.
+
+    It raises OpenTransaction.
+    """
     pool: Any = engine if isinstance(engine, Pool) else None
     connection: Any = await pool.acquire() if pool is not None else engine
     try:

@@ -21,7 +21,10 @@ from twophase.core.errors import OpenTransaction, TransactionLost, UnsupportedEn
 
 
 def _is_alias(name: str) -> bool:
-    """Return True when Django's settings name the database; without settings no database has a name."""
+    """Return True when Django's settings name the database.
+
+    Without settings no database has a name.
+    """
     try:
         return name in connections
     except ImproperlyConfigured:
@@ -89,7 +92,7 @@ class DjangoTransaction:
         self._unclear = False
 
     def _look(self, last: Steps[None]) -> None:
-        # An `execute_wrapper` of the application's would run behind our statement, and could spoil the transaction.
+        # The application's `execute_wrapper` would run behind this statement, and could spoil the transaction.
         wrappers, self._connection.execute_wrappers = self._connection.execute_wrappers, []
         try:
             perform(last, self)

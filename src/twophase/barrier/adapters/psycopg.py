@@ -34,7 +34,10 @@ def require_usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection
 
 
 class PsycopgTransaction:
-    """One transaction on an idle connection; psycopg begins it with our first statement."""
+    """One transaction on an idle connection.
+
+    psycopg begins it with the first statement.
+    """
 
     dialect = POSTGRESQL
 

@@ -15,7 +15,10 @@ from twophase.core.errors import TransactionLost
 
 
 class AsyncPsycopgTransaction:
-    """One transaction on an idle connection; psycopg begins it with the first statement."""
+    """One transaction on an idle connection.
+
+    psycopg begins it with the first statement.
+    """
 
     dialect = POSTGRESQL
 

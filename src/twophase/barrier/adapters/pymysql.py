@@ -16,7 +16,10 @@ from twophase.core.errors import AutocommitRefused, OpenTransaction
 
 
 class PymysqlTransaction:
-    """One transaction on an idle connection; the server begins it with the first statement that touches a table."""
+    """One transaction on an idle connection.
+
+    The server begins it with the first statement that touches a table.
+    """
 
     dialect = MYSQL
 

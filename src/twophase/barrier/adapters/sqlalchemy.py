@@ -86,7 +86,10 @@ def _begin_on_driver(connection: Connection, dialect: Dialect) -> None:
 
 
 class ConnectionTransaction:
-    """One transaction on a Connection: taken from an Engine, or an idle one of the application's."""
+    """One transaction on a Connection.
+
+    The Connection is taken from an Engine, or is an idle one of the application's.
+    """
 
     def __init__(self, bind: Engine | Connection, lock_timeout_ms: int | None = None) -> None:
         """Open it.
@@ -157,7 +160,10 @@ class ConnectionTransaction:
 
 
 class SessionTransaction:
-    """One transaction on an idle Session; pending objects are flushed before each statement of ours."""
+    """One transaction on an idle Session.
+
+    Pending objects are flushed before each statement of this library.
+    """
 
     def __init__(self, session: Session, lock_timeout_ms: int | None = None) -> None:
         """Open it.
@@ -221,7 +227,10 @@ class SessionTransaction:
 
 
 class JoinedTransaction:
-    """Statements in a transaction that the application's Session has open and ends itself (decision 4)."""
+    """Statements in a transaction of the application's Session (decision 4).
+
+    The Session has it open, and ends it itself.
+    """
 
     def __init__(self, session: Session) -> None:
         """Join; raises AutocommitRefused, UnsupportedEngine."""

@@ -47,7 +47,10 @@ class AsyncSqlAlchemyTransaction:
 async def open_on(
     bind: AsyncEngine | AsyncConnection | AsyncSession, lock_timeout_ms: int | None = None
 ) -> AsyncSqlAlchemyTransaction:
-    """Open a transaction; raises OpenTransaction, AutocommitRefused, UnsupportedEngine."""
+    """Open a transaction.
+
+    It raises OpenTransaction, AutocommitRefused and UnsupportedEngine.
+    """
     if isinstance(bind, AsyncSession):
         session = await bind.run_sync(lambda sync: SessionTransaction(sync, lock_timeout_ms))
         return AsyncSqlAlchemyTransaction(bind, session, owned=False)

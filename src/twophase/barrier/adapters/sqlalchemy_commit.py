@@ -1,9 +1,11 @@
-"""The last statements before a SQLAlchemy COMMIT, behind everything of the application's.
+"""The last statements before a SQLAlchemy COMMIT.
+
+They run behind all of the application's code.
 
 A Session's `before_commit` listeners, its last flush and a Connection's `commit` listeners all run between the end of
 the block and COMMIT. One that swallows an error leaves a transaction which PostgreSQL aborts and MariaDB may have
-rolled back, and COMMIT does not say so. Therefore the look (correctness rule 2) comes behind all `commit` listeners,
-and no listener hears of it, because one could spoil the transaction behind it.
+rolled back, and COMMIT does not report it. Therefore the look (correctness rule 2) runs behind all `commit` listeners,
+and no listener is notified of it, because a listener could spoil the transaction behind it.
 
 A forgotten task or thread may still come between the look and COMMIT: psycopg and psycopg2 let callers of one
 connection wait for each other. Therefore COMMIT's own tag is read, or what can be known right before it.
@@ -27,7 +29,10 @@ from twophase.core.errors import TransactionLost
 
 T = TypeVar("T")
 _IN_TRANSACTION: Final = 2
-"""libpq's transaction status of a transaction that is neither aborted nor in the middle of a statement."""
+"""libpq's status of a transaction that is usable.
+
+It is neither aborted nor in the middle of a statement.
+"""
 
 
 @functools.cache
@@ -36,7 +41,10 @@ def _text(sql: str) -> TextClause:
 
 
 def execute(connection: Connection, statement: Statement) -> list[Row]:
-    """Execute one statement; its parameters are in no error's text, because branches' payloads are among them."""
+    """Execute one statement.
+
+    Its parameters are in no error's text, because branches' payloads are among them.
+    """
     try:
         result = connection.execute(_text(statement.sql), statement.parameters)
         return list(result.fetchall()) if result.returns_rows else []
@@ -46,7 +54,10 @@ def execute(connection: Connection, statement: Statement) -> list[Row]:
 
 
 class LastStatements:
-    """Statements on a Connection whose COMMIT is about to be sent, of which no listener of the Engine's hears."""
+    """Statements on a Connection whose COMMIT is about to be sent.
+
+    No listener of the Engine is notified of them.
+    """
 
     def __init__(self, connection: Connection, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -71,7 +82,10 @@ class LastStatements:
 
 
 def look(steps: Steps[T], connection: Connection, dialect: Dialect) -> T:
-    """Perform `steps` inside a `commit` listener; when they raise, the transaction is rolled back."""
+    """Perform `steps` inside a `commit` listener.
+
+    When they raise, the transaction is rolled back.
+    """
     try:
         return perform(steps, LastStatements(connection, dialect))
     except BaseException:
@@ -91,9 +105,10 @@ def roll_back_below(connection: Connection) -> None:
 
 
 class _Dispatch:
-    """A Connection's dispatch that performs a look behind all `commit` listeners, whenever they were added.
+    """A Connection's dispatch that performs a look behind all `commit` listeners.
 
-    A listener of our own could not come last: those of the Engine come behind all of the Connection.
+    The listeners' time of adding does not matter. A listener of this library could not be the last one: the Engine's
+    listeners run behind all of the Connection's.
     """
 
     __slots__ = ("inner", "last")
@@ -134,9 +149,9 @@ class _Commit:
 
 
 def look_last(connection: Connection, last: Callable[[Connection], None]) -> None:
-    """Call `last` behind all `commit` listeners of the Connection from now on; when it raises, no COMMIT is sent.
+    """Call `last` behind all `commit` listeners of the Connection from now on.
 
-    `last` is called inside SQLAlchemy's commit: it executes by `look`.
+    When it raises, no COMMIT is sent. `last` is called inside SQLAlchemy's commit: it executes by `look`.
     """
     anything: Any = connection
     anything.dispatch = _Dispatch(anything.dispatch, last)
@@ -197,13 +212,15 @@ Other drivers refuse a statement while another one is under way.
 
 
 def require_one_database(session: Session) -> None:
-    """Refuse a Session's transaction on several connections: one could commit and another fail.
+    """Refuse a Session's transaction on several connections.
+
+    One could commit and another fail.
 
     Raises:
         TransactionLost: there are several.
     """
     transaction: Any = session.get_transaction()
-    # No event tells of connections from before our own beginning, and no public method lists them.
+    # No event reports connections from before this transaction's beginning, and no public method lists them.
     known: dict[Any, Any] = transaction._connections if transaction is not None else {}  # noqa: SLF001 -- as above
     connections = {id(entry[0]) for entry in known.values()}
     if len(connections) > 1:
@@ -220,7 +237,10 @@ def several_databases(databases: int) -> TransactionLost:
 
 @contextlib.contextmanager
 def held_to_one_database(session: Session, connection: Connection) -> Iterator[None]:
-    """Refuse another connection that a `before_commit` listener begins on: its COMMIT might be the first sent."""
+    """Refuse another connection that a `before_commit` listener begins on.
+
+    Its COMMIT might be the first one sent.
+    """
     if not session.dispatch.before_commit:
         yield
         return
@@ -229,7 +249,7 @@ def held_to_one_database(session: Session, connection: Connection) -> Iterator[N
 
     def refuse(_session: Session, _transaction: Any, begun: Connection) -> None:
         if begun is not connection:
-            begun.rollback()  # so that it commits nothing for a listener that swallows this and goes on
+            begun.rollback()  # so that it commits nothing for a listener that swallows this and continues
             refused.append(several_databases(2))
             raise refused[0]
 

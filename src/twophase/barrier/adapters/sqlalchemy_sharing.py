@@ -1,7 +1,8 @@
-"""The refusal of a SQLite connection that SQLAlchemy shares, while a transaction of another user is open on it.
+"""The refusal of a shared SQLite connection in another user's transaction.
 
-A pool of one connection (StaticPool, SingletonThreadPool) gives it to everybody who asks. A transaction opened there
-would join the one that is open: its commit would commit that one too, and giving it back would roll that one back.
+SQLAlchemy shares the connection: a pool of one connection (StaticPool, SingletonThreadPool) gives it to every caller.
+A transaction opened there would join the open one: its commit would commit that one too, and giving the connection
+back would roll that one back.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from twophase.core.errors import OpenTransaction
 
 
 def require_unshared(bind: Engine | Connection) -> None:
-    """Look before a connection is taken from the pool, because giving it back would end the open transaction.
+    """Refuse a shared connection before it is taken from the pool.
+
+    Giving it back would end the open transaction.
 
     Raises:
         OpenTransaction: the pool's one connection is in a transaction.

@@ -1,4 +1,7 @@
-"""The barrier tables in SQLAlchemy's words, equal to what `dialects/*/create_*.sql` make on each database."""
+"""The barrier tables as SQLAlchemy's metadata.
+
+They equal the tables that `dialects/*/create_*.sql` create on each database.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,10 @@ from twophase.core.errors import AutocommitRefused, OpenTransaction
 
 
 class Sqlite3Transaction:
-    """One transaction on an idle connection in the module's default mode (`isolation_level=""`)."""
+    """One transaction on an idle connection.
+
+    The connection is in the module's default mode (`isolation_level=""`).
+    """
 
     dialect = SQLITE
 

@@ -1,7 +1,8 @@
-"""Two settings of a SQLite connection that a transaction with a barrier row depends on, set and put back.
+"""Two settings of a SQLite connection, set and put back.
 
-SQLite keeps them per connection and not per transaction: `synchronous` decides whether a commit waits for the disk
-(correctness rule 8), `busy_timeout` how long we wait for the one writer (rule 7).
+A transaction with a barrier row depends on them. SQLite keeps them per connection and not per transaction:
+`synchronous` decides whether a commit waits for the disk (correctness rule 8), `busy_timeout` how long a transaction
+waits for the one writer (rule 7).
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from twophase.barrier.dialect import SQLITE
 from twophase.barrier.transaction import Row
 
 _EXTRA = 3
-"""In journal_mode delete only this syncs the directory behind a commit; in the other modes it is as much as FULL."""
+"""The value EXTRA of `synchronous`.
+
+In journal_mode delete, only this value syncs the directory behind a commit; in the other modes it equals FULL.
+"""
 _READ_SYNCHRONOUS = SQLITE.sql("read_synchronous")
 
 
 class SqliteSettings:
-    """The settings of one connection while a transaction of ours uses it."""
+    """The settings of one connection while a transaction of this library uses it."""
 
     def __init__(self, run: Callable[[str], list[Row]]) -> None:
         """`run` executes one PRAGMA on the connection, outside any transaction."""
@@ -25,15 +29,19 @@ class SqliteSettings:
         self._restore: list[str] = []
 
     def prepare(self, lock_timeout_ms: int | None) -> None:
-        """Before the transaction: bound the wait for the writer when `lock_timeout_ms` is given; make it durable."""
+        """Bound the wait for the writer, and make commits durable.
+
+        It is called before the transaction. The wait is bounded when `lock_timeout_ms` is given.
+        """
         self.bound_wait(lock_timeout_ms)  # first: even to look at `synchronous` may wait for a writer
         self._restore += self.make_durable()
 
     def make_durable(self) -> list[str]:
-        """Before the transaction, for good: let commits wait for the disk; return what would undo it.
+        """Let commits wait for the disk; return the statements that would undo it.
 
-        SQLite refuses the change inside a transaction, so where the connection is given back with the end of its
-        transaction, the stronger setting stays. Each attached database has a setting of its own.
+        It is called before the transaction, and the setting lasts: SQLite refuses the change inside a transaction. So
+        where the connection is given back with the end of its transaction, the stronger setting stays. Each attached
+        database has its own setting.
         """
         undo = []
         for pragma, synchronous in self._run(_READ_SYNCHRONOUS):

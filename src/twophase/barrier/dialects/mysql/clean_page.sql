@@ -1,7 +1,7 @@
 -- A page of the table in the order of its rows' birth: id, whose row it is ('producer': also a check-back's), when
--- it was prepared, when it was written, and its gid. Rows that others wrote are nobody's: by their coordinators' rules we
--- cannot know what may go. The table's times are local to whoever wrote
--- them; here they are taken for UTC, and whoever cleans allows for it.
+-- it was prepared, when it was written, and its gid. Rows that others wrote have no owner here: their coordinators'
+-- rules about removal are unknown. The table's times are local to their writer; here they are taken for UTC, and the
+-- cleaning allows for it.
 -- Served by the primary key.
 select id,
        case when trans_type <> 'msg' then ''

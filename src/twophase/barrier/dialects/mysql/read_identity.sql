@@ -1,5 +1,5 @@
--- Touches the barrier table and our columns too, so that a missing one is known before prepare; and says in words why
--- this database must not decide. Primary key.
+-- Touches the barrier table and twophase's columns too, so that a missing one is known before prepare; and returns the
+-- reason, in words, why this database must not decide. Primary key.
 select value,
        if(@@global.read_only, 'it is read-only, as replicas are', null),
        (select token from {table} where gid = '' and body is null and prepared_at is null limit 1)

@@ -1,7 +1,7 @@
 -- A page of the table in the order of its rows' birth: id, whose row it is ('producer': also a check-back's), when
--- it was prepared, when it was written, and its gid. Rows that others wrote are nobody's: by their coordinators' rules we
--- cannot know what may go. The table's times carry their zone, or are
--- local in a table that dtm made, and taken for UTC.
+-- it was prepared, when it was written, and its gid. Rows that others wrote have no owner here: their coordinators'
+-- rules about removal are unknown. The table's times carry their zone, or are local in a table that dtm made, and taken
+-- for UTC.
 -- Served by the primary key.
 select id,
        case when trans_type <> 'msg' then ''

@@ -1,4 +1,4 @@
--- Only the row as this very transaction wrote it: its xmin is our transaction's id or, written inside a savepoint, a
+-- Only the row as this very transaction wrote it: its xmin is the transaction's id or, written inside a savepoint, a
 -- later one. The setting is repeated because the block may have changed it. Served by uniq_barrier.
 update {table}
 set reason = :op

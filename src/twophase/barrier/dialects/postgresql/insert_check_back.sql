@@ -1,5 +1,5 @@
--- The update writes the row: so our commit flushes the log behind the commit we read, and each of several waiters gets
--- the row back (with DO NOTHING they would get none). The time is always another, because a trigger may suppress an
+-- The update writes the row: so this commit flushes the log behind the commit it read, and each of several waiters gets
+-- the row back (with DO NOTHING they would not). The time is always another, because a trigger may suppress an
 -- update that changes nothing.
 insert into {table} (trans_type, gid, branch_id, op, barrier_id, reason, token, prepared_at, create_time, update_time)
 values ('msg', :gid, '00', 'msg', '01', 'rollback', :token, :prepared_at, now(), now())

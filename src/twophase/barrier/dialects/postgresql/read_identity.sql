@@ -1,5 +1,6 @@
--- Touches the barrier table and our columns too, so that a missing one is known before prepare; and says in words why
--- this database must not decide. A meta table that the search path finds in another schema than the barrier is none.
+-- Touches the barrier table and twophase's columns too, so that a missing one is known before prepare; and returns the
+-- reason, in words, why this database must not decide. A meta table that the search path finds in another schema than
+-- the barrier does not count.
 -- Primary keys.
 select meta.value,
        case when pg_is_in_recovery() then 'it is a standby, in recovery'

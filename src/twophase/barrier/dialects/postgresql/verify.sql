@@ -1,4 +1,4 @@
--- The row as this very transaction wrote it: its xmin is our transaction's id or, written inside a savepoint, a later
+-- The row as this very transaction wrote it: its xmin is the transaction's id or, written inside a savepoint, a later
 -- one. A row of a transaction that ended before has an older one. The setting is repeated because the block may have
 -- changed it. Served by uniq_barrier.
 select set_config('synchronous_commit',

@@ -1,4 +1,4 @@
--- The update writes the row, so our commit syncs the log behind the commit we read, whatever the producer's settings.
+-- The update writes the row, so this commit syncs the log behind the commit it read, whatever the producer's settings.
 insert into {table} (trans_type, gid, branch_id, op, barrier_id, reason, token, prepared_at)
 values ('msg', :gid, '00', 'msg', '01', 'rollback', :token, :prepared_at)
 on conflict (gid, branch_id, op, barrier_id) do update set update_time = strftime('%Y-%m-%d %H:%M:%f', 'now')
