@@ -1,4 +1,4 @@
-"""Alembic: migrations that leave the barrier tables alone, and one that installs them.
+"""Alembic: migrations that leave the barrier tables alone, or install them.
 
 # env.py
 context.configure(connection=connection, target_metadata=target_metadata, include_object=include_object)
@@ -27,7 +27,7 @@ def include_object(
     *,
     tables: tuple[str, ...] = (DEFAULT_TABLE,),
 ) -> bool:
-    """Keep the barrier tables of the database out of `alembic revision --autogenerate`.
+    """Keep the barrier tables out of `alembic revision --autogenerate`.
 
     Autogenerate drops each table that the target metadata does not describe. This filter hides the barrier's, unless
     the target metadata describes them (`twophase.barrier.metadata`).
@@ -48,7 +48,9 @@ def include_object(
 
 
 def install_barrier(operations: Any, table: str = DEFAULT_TABLE) -> None:
-    """Install the barrier in a migration's `upgrade`; with `--sql`, write its statements for an empty database.
+    """Install the barrier in a migration's `upgrade`.
+
+    With `--sql`, it writes its statements for an empty database.
 
     A migration needs no `downgrade` for it: the tables hold decisions, and an unused one does no harm.
 

@@ -107,7 +107,10 @@ def once(
     engine: str, request: Request, function: Callable[[DjangoHandle], object], *, table: str = DEFAULT_TABLE
 ) -> Response: ...
 def once(engine: Any, request: Request, function: Callable[[Any], object], *, table: str = DEFAULT_TABLE) -> Response:
-    """Run a branch's effect once and reply as the coordinator understands; see `barrier.once`. For `def` routes."""
+    """Run a branch's effect once, and reply as the coordinator understands.
+
+    It is for `def` routes; see `barrier.once`.
+    """
     return _response(answer_branch(lambda: rule.once(engine, request.query_params, function, table=table)))
 
 
@@ -131,7 +134,10 @@ async def aonce(
 
 
 class BranchDecorator(Protocol[H_co]):
-    """Makes a route of a function whose first argument is the transaction's connection."""
+    """A decorator that makes a function a branch's route.
+
+    The function's first argument is the transaction's connection.
+    """
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
@@ -195,7 +201,10 @@ def _called(function: Callable[..., Any], args: tuple[Any, ...], injected: dict[
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature that FastAPI injects into: the function's parameters behind the connection, and the request."""
+    """Return the signature that FastAPI injects into.
+
+    It has the function's parameters behind the connection, and the request.
+    """
     names = getattr(inspect.unwrap(function), "__globals__", {})
     _, *parameters = (
         parameter.replace(annotation=_evaluated(parameter.annotation, names))
@@ -206,7 +215,10 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
-    """An annotation that `from __future__ import annotations` left as text, where its names are known."""
+    """Evaluate an annotation where its names are known.
+
+    `from __future__ import annotations` left it as text.
+    """
     if not isinstance(annotation, str):
         return annotation
     try:
@@ -216,9 +228,9 @@ def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
 
 
 def answer_unavailable(app: FastAPI) -> None:
-    """Answer 503 with Retry-After when no coordinator could be asked and so nothing was started.
+    """Answer 503 with Retry-After when no coordinator could be asked.
 
-    Errors after a commit are not touched: a caller must not repeat what is committed.
+    Then nothing was started. Errors after a commit are not touched: a caller must not repeat what is committed.
     """
 
     def answer(_request: Request, error: Exception) -> Response:
@@ -245,10 +257,12 @@ class _Hinting:
 
 
 def clean_barrier(app: FastAPI, engine: Any, coordinators: Sequence[str], **options: Any) -> BarrierCleaner:
-    """Let old barrier rows be removed beside the service's work, at most once a minute; see `BarrierCleaner`.
+    """Let old barrier rows be removed beside the service's work.
+
+    They are removed at most once a minute; see `BarrierCleaner`.
 
     Arguments:
-        app: its requests say when; none waits.
+        app: its requests are the hints; no request waits.
         engine, coordinators, options: as `BarrierCleaner`.
 
     Raises:

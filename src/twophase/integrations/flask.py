@@ -96,7 +96,10 @@ def once(engine: Blocking[H], function: Callable[[H], object], *, table: str = D
 @overload
 def once(engine: str, function: Callable[[DjangoHandle], object], *, table: str = DEFAULT_TABLE) -> Response: ...
 def once(engine: Any, function: Callable[[Any], object], *, table: str = DEFAULT_TABLE) -> Response:
-    """Run a branch's effect once and reply as the coordinator understands; see `barrier.once`."""
+    """Run a branch's effect once, and reply as the coordinator understands.
+
+    See `barrier.once`.
+    """
     require_blocking(function, "aonce")
 
     def effect(handle: Any) -> object:
@@ -114,7 +117,10 @@ async def aonce(
     engine: Asynchronous[H], function: Callable[[H], Awaitable[object]], *, table: str = DEFAULT_TABLE
 ) -> Response: ...
 async def aonce(engine: Any, function: Callable[[Any], Awaitable[object]], *, table: str = DEFAULT_TABLE) -> Response:
-    """`once` for `async def` views, which Flask runs in an event loop each: give an async engine without a pool."""
+    """Run `once` for `async def` views.
+
+    Flask runs each in its own event loop: give an async engine without a pool.
+    """
 
     async def effect(handle: Any) -> object:
         return _require_accepted(await await_end(function(handle), "once"))
@@ -176,9 +182,9 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE) -> Any:
 
 
 def answer_unavailable(app: Flask) -> None:
-    """Answer 503 with Retry-After when no coordinator could be asked and so nothing was started.
+    """Answer 503 with Retry-After when no coordinator could be asked.
 
-    Errors after a commit are not touched: a caller must not repeat what is committed.
+    Then nothing was started. Errors after a commit are not touched: a caller must not repeat what is committed.
     """
 
     def answer(error: Exception) -> Response:
@@ -192,10 +198,12 @@ def answer_unavailable(app: Flask) -> None:
 
 
 def clean_barrier(app: Flask, engine: Any, coordinators: Sequence[str], **options: Any) -> BarrierCleaner:
-    """Let old barrier rows be removed beside the service's work, at most once a minute; see `BarrierCleaner`.
+    """Let old barrier rows be removed beside the service's work.
+
+    They are removed at most once a minute; see `BarrierCleaner`.
 
     Arguments:
-        app: its requests say when; none waits.
+        app: its requests are the hints; no request waits.
         engine: blocking.
         coordinators, options: as `BarrierCleaner`.
 

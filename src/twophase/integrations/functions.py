@@ -1,4 +1,7 @@
-"""Checks that every framework shares: a branch's function fits its engine, and a missing extra is named."""
+"""Checks that every framework shares.
+
+A branch's function fits its engine, and a missing extra is named.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ def is_coroutine_branch(engine: Any, function: Callable[..., object]) -> bool:
 
 
 def missing_extra(extra: str, error: ImportError) -> ImportError:
-    """The error of an integration whose framework is not installed; `error` itself where another import failed."""
+    """Return the error of an integration whose framework is not installed.
+
+    It is `error` itself where another import failed.
+    """
     if (error.name or "").partition(".")[0] != extra:
         return error
     return ImportError(

@@ -1,4 +1,6 @@
-"""gRPC services: the check-back in one line, and branches that take effect once; for grpc.server and grpc.aio.server.
+"""gRPC services: the check-back, and branches that take effect once.
+
+The check-back takes one line of code. Both are for grpc.server and grpc.aio.server.
 
 server.add_generic_rpc_handlers((check_handler(engine),))     # answers grpc://this-host:port/twophase.Producer/Check
 
@@ -59,7 +61,9 @@ R = TypeVar("R")
 
 
 def parameters(context: Any) -> dict[str, str]:
-    """What the coordinator says about a call: gid, branch_id, op, trans_type, and ours, from the call's metadata.
+    """Return the coordinator's parameters from a call's metadata.
+
+    They are gid, branch_id, op, trans_type, and twophase's own.
 
     Arguments:
         context: the call's, of `grpc` or of `grpc.aio`.
@@ -72,7 +76,10 @@ def parameters(context: Any) -> dict[str, str]:
 
 
 def _every_value(context: Any, also: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Every value of each parameter, in the call's metadata and in `also`: two of one name are refused later."""
+    """Return every value of each parameter, in the call's metadata and in `also`.
+
+    Two of one name are refused later.
+    """
     said = {name: list(values) for name, values in also.items()}
     for key, value in context.invocation_metadata() or ():
         name = _PARAMETERS.get(key)
@@ -118,7 +125,9 @@ def check_handler(
     lock_timeout_ms: int = LOCK_TIMEOUT_MS,
     require_identity: bool = True,
 ) -> grpc.GenericRpcHandler:
-    """What answers check-backs, for `grpc.server(…).add_generic_rpc_handlers((check_handler(engine),))`.
+    """Return the handler that answers check-backs.
+
+    Add it by `grpc.server(…).add_generic_rpc_handlers((check_handler(engine),))`.
 
     Arguments:
         engine: the database of the producer's transactions, blocking.
@@ -154,7 +163,9 @@ def once(
     engine: str, context: Any, function: Callable[[DjangoHandle], object], reply: R, *, table: str = DEFAULT_TABLE
 ) -> R: ...
 def once(engine: Any, context: Any, function: Callable[[Any], object], reply: R, *, table: str = DEFAULT_TABLE) -> R:
-    """Run a branch's effect once and end the call as the coordinator understands; see `barrier.once`.
+    """Run a branch's effect once, and end the call as the coordinator understands.
+
+    See `barrier.once`.
 
     Arguments:
         engine: the database of the effect, blocking.
@@ -250,7 +261,10 @@ def _verdict(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _end(answer: HttpReply) -> tuple[grpc.StatusCode, str]:
-    """Code and text for an answer that is no success; dtm's own word, where it has one, and the reason."""
+    """Return the code and the text of an answer that is not a success.
+
+    The text is dtm's own word, where it has one, and the reason.
+    """
     code, word = _CODES[GRPC_OF_STATUS.get(answer.status, 2)], _DETAILS.get(answer.status)
     if word is None:
         return code, answer.body.decode()

@@ -1,4 +1,7 @@
-"""The answer to a caller whose request was not started because no coordinator could be asked."""
+"""The answer to a caller whose request was not started.
+
+No coordinator could be asked.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,10 @@ from django.apps import AppConfig
 
 
 class TwophaseConfig(AppConfig):
-    """`INSTALLED_APPS = ["twophase.integrations.django"]`: it has a migration, and neither models nor signals."""
+    """The app of `INSTALLED_APPS = ["twophase.integrations.django"]`.
+
+    It has a migration, and neither models nor signals.
+    """
 
     name = "twophase.integrations.django"
     label = "twophase"

@@ -12,9 +12,10 @@ from twophase.client.cleaner import BarrierCleaner
 
 
 def clean_barrier(alias: str, coordinators: Sequence[str], **options: Any) -> BarrierCleaner:
-    """Let old barrier rows be removed beside the project's work, at most once a minute; see `BarrierCleaner`.
+    """Let old barrier rows be removed beside the project's work.
 
-    Call it once, in `AppConfig.ready`. The project's requests say when; none waits.
+    They are removed at most once a minute; see `BarrierCleaner`. Call it once, in `AppConfig.ready`. The project's
+    requests are its hints; no request waits.
 
     Arguments:
         alias: the database.

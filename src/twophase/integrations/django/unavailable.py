@@ -9,9 +9,9 @@ from twophase.integrations.unavailable import reply_to
 
 
 class UnavailableMiddleware(MiddlewareMixin):
-    """Answer 503 with Retry-After when no coordinator could be asked and so nothing was started.
+    """Answer 503 with Retry-After when no coordinator could be asked.
 
-    Errors after a commit are not touched: a caller must not repeat what is committed.
+    Then nothing was started. Errors after a commit are not touched: a caller must not repeat what is committed.
     """
 
     def process_exception(self, _request: HttpRequest, error: Exception) -> HttpResponse | None:

@@ -66,9 +66,9 @@ def check_view(
 def once(
     alias: str, request: HttpRequest, function: Callable[[BaseDatabaseWrapper], object], *, table: str = DEFAULT_TABLE
 ) -> HttpResponse:
-    """Run a branch's effect once and reply as the coordinator understands; see `barrier.once`.
+    """Run a branch's effect once, and reply as the coordinator understands.
 
-    The view needs `branch_view`: under ATOMIC_REQUESTS there would be a transaction already.
+    See `barrier.once`. The view needs `branch_view`: under ATOMIC_REQUESTS there would be a transaction already.
     """
     return _response(answer_branch(lambda: rule.once(alias, request.GET, function, table=table)))
 
@@ -78,7 +78,9 @@ def branch_view(alias: V) -> V: ...
 @overload
 def branch_view(alias: str = "default") -> Callable[[V], V]: ...
 def branch_view(alias: str | V = "default") -> V | Callable[[V], V]:
-    """Decorates a view that coordinators call: no CSRF token, outside ATOMIC_REQUESTS, so that `once` owns the commit.
+    """Decorate a view that coordinators call.
+
+    It needs no CSRF token, and runs outside ATOMIC_REQUESTS, so that `once` owns the commit.
 
     Arguments:
         alias: the database of the effect: `@branch_view("stock")`; the default one also bare, as `@branch_view`.
@@ -112,7 +114,10 @@ async def aonce(
 async def aonce(
     engine: Any, request: HttpRequest, function: Callable[[Any], Awaitable[object]], *, table: str = DEFAULT_TABLE
 ) -> HttpResponse:
-    """`once` for `async def` views with an async engine of SQLAlchemy or asyncpg; Django's own aliases are blocking."""
+    """Run `once` for `async def` views, with an async engine.
+
+    The engine is of SQLAlchemy or asyncpg; Django's own aliases are blocking.
+    """
     return _response(await aanswer_branch(lambda: rule.aonce(engine, request.GET, function, table=table)))
 
 
@@ -136,10 +141,10 @@ def branch(engine: Asynchronous[H], *, table: str = DEFAULT_TABLE) -> BranchDeco
 @overload
 def branch(engine: str = "default", *, table: str = DEFAULT_TABLE) -> BranchDecorator[BaseDatabaseWrapper]: ...
 def branch(engine: Any = "default", *, table: str = DEFAULT_TABLE) -> Any:
-    """Make a branch's view of one function, which takes effect once; it needs no `branch_view`.
+    """Make a branch's view of one function, which takes effect once.
 
-    The function is given the transaction's connection first, then the request and the route's values. What it returns
-    is not sent: a commit is answered with 200.
+    It needs no `branch_view`. The function is given the transaction's connection first, then the request and the
+    route's values. What it returns is not sent: a commit is answered with 200.
 
     Arguments:
         engine: the alias of the effect's database; or an async engine, whose function is an `async def`.

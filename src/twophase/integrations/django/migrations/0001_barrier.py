@@ -1,6 +1,7 @@
-"""Install the barrier in every database that is migrated; a database router may say which.
+"""Install the barrier in every database that is migrated.
 
-Going back leaves the tables: they hold decisions, and an unused barrier does no harm.
+A database router may select the databases. Going back leaves the tables: they hold decisions, and an unused barrier
+does no harm.
 """
 
 from __future__ import annotations
