@@ -1,4 +1,6 @@
-"""Two-phase messages: a committed local transaction, and the calls that must follow it: both or neither.
+"""Two-phase messages: a local transaction and its calls, both or neither.
+
+The local transaction commits, and the calls that must follow it happen.
 
     from twophase import Message
 

@@ -1,9 +1,11 @@
-"""For the tests of those who use twophase: a coordinator in the test's process, a clock the test owns, failpoints.
+"""The tools for tests of services that use twophase.
+
+They are a coordinator in the test's process, a clock that the test owns, and failpoints.
 
 `InProcessCoordinator` needs the server's extras (`pip install twophase[server]`). Failpoints are an environment
 variable: `TWOPHASE_FAILPOINT=producer.after_commit:2` kills a process by SIGKILL at the second passage of that
-instruction; `failpoint_names()` lists them. `outer_transaction` is for tests that roll
-back whatever was done in them. `State` is what a message can be in, as `wait_final` returns it.
+instruction; `failpoint_names()` lists them. `outer_transaction` is for tests that roll back all their changes. `State`
+is a message's state, as `wait_final` returns it.
 """
 
 from __future__ import annotations

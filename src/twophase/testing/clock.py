@@ -1,4 +1,4 @@
-"""A clock that tests own: it runs with the real one, and jumps ahead when told."""
+"""A clock that tests own: it runs with the real one, and jumps on request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 
 class VirtualClock:
-    """Real time plus an offset that only grows by `advance`; who watches is told of every jump.
+    """The real time plus an offset that only `advance` increases.
+
+    Watchers are notified of every jump.
 
     >>> clock = VirtualClock()
     >>> before = clock.now_ms()

@@ -1,8 +1,8 @@
-"""A real coordinator inside the test's own process, on a free port, with a clock the test owns.
+"""A real coordinator inside the test's own process.
 
-Everything is the product's: the wire, the store (a SQLite file in a temporary folder), the lifecycle, the calls
-out. Only time is the test's: `advance(35_000)` and the check-back is due now. It runs in a thread with an event
-loop of its own, so sync and async tests use it alike.
+It listens on a free port, and has a clock that the test owns. Everything is the product's: the wire, the store (a
+SQLite file in a temporary folder), the lifecycle, the outgoing calls. Only time is the test's: after `advance(35_000)`
+the check-back is due. It runs in a thread with its own event loop, so sync and async tests use it alike.
 """
 
 from __future__ import annotations
@@ -124,12 +124,12 @@ class InProcessCoordinator:
         self.clock.advance(ms)
 
     def query(self, gid: str) -> MessageView | None:
-        """What the coordinator knows of a gid; None when nothing."""
+        """Return the coordinator's view of a gid; None when it has no message."""
         assert self._server is not None, "start comes first"
         return self._run(self._server.coordinator.query(gid))
 
     def state(self, gid: str) -> State:
-        """The message's state; ABSENT when there is none."""
+        """Return the message's state; ABSENT when there is no message."""
         view = self.query(gid)
         return State.ABSENT if view is None else view.state
 
@@ -159,10 +159,11 @@ class InProcessCoordinator:
             time.sleep(_POLL_S)
 
     def settled(self, timeout_s: float = 10.0) -> dict[str, State]:
-        """Wait in real time until nothing is left to do at the clock's time, and return every message's state.
+        """Wait until nothing is left to do, and return every message's state.
 
-        Each message is then final, parked, or due later: all check-backs and branch calls that were due have been
-        answered. So after `advance` a test reads only what has really happened.
+        It waits in real time, for what is due at the clock's time. Each message is then final, parked, or due later:
+        all check-backs and branch calls that were due have been answered. So after `advance` a test reads only what has
+        really happened.
 
         Raises:
             TimeoutError: something is still due after `timeout_s`.

@@ -1,9 +1,11 @@
-"""Tests inside one outer transaction that is rolled back at their end, as teams with a database have them.
+"""Tests inside one outer transaction that is rolled back at their end.
+
+Teams with a database often have such tests.
 
 A message's transaction must commit, and such a test never does. So inside `outer_transaction` the producer's
 transaction, a branch's effect and a check-back are savepoints of the test's own transaction; releasing one stands for
-its commit, and everything is gone when the test rolls back. What a real commit would add cannot be seen so: durability,
-deferred constraints, and what another connection sees.
+its commit, and everything is gone when the test rolls back. Such a test cannot show what a real commit would add:
+durability, deferred constraints, and the view of another connection.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ log = logging.getLogger("twophase.testing")
 
 @contextlib.contextmanager
 def outer_transaction(outer: Any) -> Iterator[None]:
-    """Let the producer's transactions run as savepoints of the transaction that a test has open on `outer`.
+    """Let the producer's transactions run as savepoints of a test's transaction.
 
-    It is meant for whatever the application gives to `message.transaction`, `once` and the check-back route: that very
-    connection, its engine, a Session on the connection with `join_transaction_mode="create_savepoint"`, or the alias.
-    One at a time, as there is one connection. `message.join` is refused as ever.
+    The test has its transaction open on `outer`. It covers every engine that the application gives to
+    `message.transaction`, `once` and the check-back route: that very connection, its engine, a Session on the
+    connection with `join_transaction_mode="create_savepoint"`, or the alias. One runs at a time, as there is one
+    connection. `message.join` is refused as usual.
 
     Arguments:
         outer: a SQLAlchemy Connection or AsyncConnection in a transaction, or a Django alias inside a TestCase or

@@ -1,4 +1,7 @@
-"""Savepoints in the transaction that Django's TestCase, or an `atomic` of the test's own, keeps open on an alias."""
+"""Savepoints in a transaction that a Django test keeps open on an alias.
+
+Django's TestCase, or the test's own `atomic`, keeps it open.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ class DjangoOuter:
     """An alias's connection inside `atomic`; see `barrier.outer.Outer`."""
 
     def __init__(self, alias: str) -> None:
-        """Look at it; raises OpenTransaction when it is not inside `atomic`, UnsupportedEngine."""
+        """Look at the alias.
+
+        It raises OpenTransaction when the alias is not inside `atomic`, and UnsupportedEngine.
+        """
         if alias not in connections:
             raise UnsupportedEngine(f"There is no Django database alias {alias!r}.")
         self.connection = connections[alias]
@@ -31,11 +37,17 @@ class DjangoOuter:
         self._turns = Turns()
 
     def covers(self, engine: Any) -> bool:
-        """See `Outer`. Another thread has a connection of its own, unless the test gives it this one."""
+        """Do as `Outer` describes.
+
+        Another thread has its own connection, unless the test gives it this one.
+        """
         return engine == self._alias and connections[self._alias] is self.connection
 
     def require_idle(self, engine: Any) -> None:  # noqa: ARG002 -- there is one alias
-        """See `Outer`: inside an `atomic` of the application's it would be refused in production, too."""
+        """Do as `Outer` describes.
+
+        Inside an `atomic` of the application, it would be refused in production, too.
+        """
         if len(self.connection.atomic_blocks) != self._depth:
             raise OpenTransaction
 

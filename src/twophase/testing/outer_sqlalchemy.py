@@ -20,7 +20,9 @@ _GIVE_SESSION = 'Make it as Session(bind=connection, join_transaction_mode="crea
 
 
 def outer_on(outer: Any) -> SqlAlchemyOuter | None:
-    """The outer transaction of a Connection or AsyncConnection; None for anything else.
+    """Return the outer transaction of a Connection or AsyncConnection.
+
+    None for anything else.
 
     Raises:
         OpenTransaction: no transaction is open on it.
@@ -63,7 +65,10 @@ class SqlAlchemyOuter:
             return False  # bound by class; to whatever
 
     def require_idle(self, engine: Any) -> None:
-        """See `Outer`. An engine would lend another connection, whatever is under way on this one."""
+        """Do as `Outer` describes.
+
+        An engine would lend another connection, whatever is under way on this one.
+        """
         session = self._session(engine)
         if session is not None:
             if session.in_transaction():
@@ -108,7 +113,10 @@ class SqlAlchemyOuter:
 
 
 def _begin_on_sqlite(connection: Connection) -> None:
-    """Its drivers begin late, and a savepoint outside a transaction would be one, and commit."""
+    """Begin the transaction on SQLite.
+
+    Its drivers begin late, and a savepoint outside a transaction would be a transaction, and commit.
+    """
     driver: Any = connection.connection.driver_connection
     if not driver.in_transaction:
         connection.exec_driver_sql(SQLITE.sql("begin"))

@@ -19,7 +19,10 @@ _OF_A_REAL_TRANSACTION = (
 
 
 def left_out(dialect: Dialect) -> frozenset[str]:
-    """Statements that only a transaction of its own can take, or whose effect would outlast a savepoint."""
+    """Return the statements that cannot run in a savepoint.
+
+    Only a separate transaction can take them, or their effect would outlast a savepoint.
+    """
     return frozenset(dialect.sql(name) for name in _OF_A_REAL_TRANSACTION if dialect.has(name))
 
 
@@ -27,7 +30,10 @@ class HeldElsewhere(Exception):
     """Another thread, or the caller himself, has a transaction under way."""
 
     sqlstate = "55P03"
-    """What a database says of a lock that it waited for in vain: to a check-back, "in progress"."""
+    """The code of a database for a lock that it waited for in vain.
+
+    To a check-back it means "in progress".
+    """
 
 
 class Turns:
