@@ -67,11 +67,11 @@ def _named(environment: Mapping[str, str], looked: list[str]) -> Java | None:
 
 
 def _installed(environment: Mapping[str, str], looked: list[str]) -> Java | None:
-    found = shutil.which("java", path=environment.get("PATH", ""))
-    if found is None:
+    program = shutil.which("java", path=environment.get("PATH", ""))
+    if program is None:
         looked.append("no java on the PATH")
         return None
-    return _usable(Path(found).resolve().parent.parent, "PATH", looked)
+    return _usable(Path(program).resolve().parent.parent, "PATH", looked)
 
 
 def _supplied(shim_folder: Path, looked: list[str]) -> Java | None:
@@ -101,12 +101,12 @@ def _usable(home: Path, found: str, looked: list[str]) -> Java | None:
 
 def _version(program: Path) -> int | None:
     try:
-        said = subprocess.run(
+        completed = subprocess.run(
             [str(program), "-version"], capture_output=True, text=True, timeout=VERSION_SECONDS_MAX, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return version_in(said.stderr)
+    return version_in(completed.stderr)
 
 
 def version_in(text: str) -> int | None:

@@ -85,7 +85,7 @@ def archive(url: str, folder: Path, settings: Settings) -> Archived:
         LakeDamaged: what was written differs from the store, or the lake's manifests are broken.
         CannotRead: the store cannot be reached.
     """
-    wanted = parse({"url": url, "table": Kind.HISTORY, "name": "store"})
+    options = parse({"url": url, "table": Kind.HISTORY, "name": "store"})
     location = marks.store_at(url)
     lake = Lake(folder)
     with _writing(lake), lake.locked():
@@ -98,10 +98,10 @@ def archive(url: str, folder: Path, settings: Settings) -> Archived:
             marks.release(location, identity, last.until_ms)
         lake.clear_staging()
         settings.reached("claimed")
-        todo = plan(wanted, last, settings.clock, settings.rows_per_task)
+        todo = plan(options, last, settings.clock, settings.rows_per_task)
         settings.say(f"{todo.rows} rows of history and {todo.attempt_rows} attempts to copy")
         with settings.workers(todo.rows + todo.attempt_rows) as spread:
-            added = _Rounds(lake, identity, wanted, todo, settings, spread).run(last)
+            added = _Rounds(lake, identity, options, todo, settings, spread).run(last)
         marks.release(location, identity, added[-1].until_ms)
         settings.reached("released")
         lake.clear_staging()
@@ -124,11 +124,11 @@ class _Rounds:
     """The rounds of one run, one after the other."""
 
     def __init__(
-        self, lake: Lake, identity: int, wanted: ReadOptions, todo: Plan, settings: Settings, spread: Spread
+        self, lake: Lake, identity: int, options: ReadOptions, todo: Plan, settings: Settings, spread: Spread
     ) -> None:
         self._lake = lake
         self._identity = identity
-        self._wanted = wanted
+        self._options = options
         self._todo = todo
         self._settings = settings
         self._spread = spread
@@ -143,7 +143,7 @@ class _Rounds:
         for stretches in self._todo.rounds[:-1]:
             before = self._round(before, stretches, final=False)
             made.append(before)
-            rows += sum(one.last - one.first + 1 for one in stretches)
+            rows += sum(stretch.last - stretch.first + 1 for stretch in stretches)
             self._settings.say(f"{rows} of {self._todo.rows} rows copied and compared")
         made.append(self._round(before, self._todo.rounds[-1] if self._todo.rounds else (), final=True))
         return made
@@ -154,15 +154,15 @@ class _Rounds:
         staging = self._lake.new_staging(number)
         tasks = self._tasks(number, staging, stretches, final=final)
         copied = self._spread(copy, tasks)
-        for one in copied:
-            self._lake.take(staging, Path(one.attempt), one.paths)
+        for task in copied:
+            self._lake.take(staging, Path(task.attempt), task.paths)
         reached("copied")
-        found = self._spread(check, copied)
+        checked = self._spread(check, copied)
         reached("checked")
-        files = tuple(file for one in found for file in one)
+        files = tuple(file for task_files in checked for file in task_files)
         through = dict({} if before is None else before.through)
-        through |= {one.node: one.last for one in stretches}
-        expected = sum(one.last - one.first + 1 for one in stretches)
+        through |= {stretch.node: stretch.last for stretch in stretches}
+        expected = sum(stretch.last - stretch.first + 1 for stretch in stretches)
         manifest = Manifest(
             format=FORMAT,
             number=number,
@@ -184,10 +184,10 @@ class _Rounds:
     def _tasks(self, number: int, staging: Path, stretches: Sequence[Stretch], *, final: bool) -> list[Task]:
         whole = not (self._todo.first_time or self._settings.accept_gaps)
         tasks = [
-            Task(self._wanted, str(staging), one.node, one.first, one.last, _name(one), whole=whole)
-            for one in stretches
+            Task(self._options, str(staging), stretch.node, stretch.first, stretch.last, _name(stretch), whole=whole)
+            for stretch in stretches
         ]
-        attempts = msgspec.structs.replace(self._wanted, kind=Kind.ATTEMPT)
+        attempts = msgspec.structs.replace(self._options, kind=Kind.ATTEMPT)
         spans = self._todo.attempts if final else ()
         return tasks + [
             Task(
@@ -196,11 +196,11 @@ class _Rounds:
                 0,
                 span.first_ms,
                 span.until_ms,
-                f"r{number:08}-{place:04}",
+                f"r{number:08}-{index:04}",
                 whole=False,
                 ids=span.ids,
             )
-            for place, span in enumerate(spans, 1)
+            for index, span in enumerate(spans, 1)
         ]
 
 
