@@ -481,12 +481,10 @@ class Store(Protocol):
     async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:
         """End the epochs of nodes that missed their lease, then adopt rows.
 
-        At most `limit` rows are adopted.
-        The epochs of vacant slots end, too. Returns the number of adopted rows; 0 when the others are changing all that
-        are left. Their version does not change. A
-        node that has not itself kept contact with the store for a whole lease gives `end_tenures=False`, which ends
-        none of silent nodes, and takes only what earlier tenures and vacant places left: after an outage the others
-        need time to report.
+        At most `limit` rows are adopted. The epochs of vacant slots end, too. Returns the number of adopted rows; 0
+        when the others are changing all that are left. Their version does not change. A node that has not itself kept
+        contact with the store for a whole lease gives `end_tenures=False`, which ends no epoch of a silent node, and
+        takes only what earlier epochs and vacant slots left: after an outage the others need time to report.
 
         Raises:
             StoreFenced: as `heartbeat`.

@@ -1,4 +1,7 @@
-"""The shared store: one PostgreSQL database, several nodes, one function call and one commit a flush."""
+"""The shared store: one PostgreSQL database and several nodes.
+
+A flush is one function call and one commit.
+"""
 
 from twophase.stores.postgres.store import PostgresStore
 

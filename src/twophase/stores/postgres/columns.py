@@ -24,7 +24,9 @@ _NO_ATTEMPTS: tuple[Column, ...] = (None,) * 9
 
 
 class Columns:
-    """What a flush is given: the arrays in the function's order, and which item stands at which of its places.
+    """The arguments of a flush.
+
+    They are arrays in the function's order, and the item of each element.
 
     Arguments:
         items: (index in the batch, item); one item a gid: the caller keeps that.
@@ -61,7 +63,7 @@ class Columns:
         self.order: list[int] = [index for part in places for index in part]
         """The batch's index of the function's first, second … place."""
         self.gids: list[str] = insert_columns[0] or []
-        """Of the new messages."""
+        """The gids of the new messages."""
         self.births: Column = None
         """Columns of the new messages, where one of them was begun elsewhere."""
         births = [item.created_ms for item in inserts]

@@ -1,4 +1,4 @@
-"""How a connection is opened, and the proof that what it acknowledges is durable (correctness rule 8)."""
+"""The opening of a connection, with a proof of durable commits (rule 8)."""
 
 from __future__ import annotations
 
@@ -35,16 +35,19 @@ _NAMES_OF_LIBPQ: Final = (
     " keepalives_count keepalives_idle keepalives_interval load_balance_hosts max_protocol_version min_protocol_version"
     " replication require_auth requirepeer sslcertmode sslcompression sslcrldir sslkeylogfile sslsni tcp_user_timeout"
 )
-"""What libpq takes from a URL and our driver does not know: it would hand it to the server as a setting."""
+"""The parameters of a URL that libpq takes and the driver does not know.
+
+The driver would hand them to the server as settings.
+"""
 _STATEMENTS_KEPT: Final = 100
 
 
 async def connect(url: str, wait_ms: int, timeout_s: float = CONNECT_TIMEOUT_S) -> Connection:
-    """Open a connection and see that it is a PostgreSQL that takes writes, and whose commits are durable.
+    """Open a connection to a PostgreSQL that takes writes and commits durably.
 
     A transaction pooler refuses or forgets session settings, and hands every statement to another session: behind one,
     nothing is prepared by name, and the settings are those that the functions bring along. Until it is known that there
-    is none, we prepare nothing by name either: the name would stay in the pool, and stop the next process there.
+    is no pooler, nothing is prepared by name either: the name would stay in the pool, and stop the next process there.
 
     Arguments:
         url: the database.
@@ -82,7 +85,10 @@ async def connect(url: str, wait_ms: int, timeout_s: float = CONNECT_TIMEOUT_S) 
 
 
 def _check_names(url: str) -> None:
-    """Raise `ConfigurationError` for what only libpq understands; `channel_binding` is a demand, not to be dropped."""
+    """Raise `ConfigurationError` for parameters that only libpq understands.
+
+    `channel_binding` is a demand, which may not be dropped.
+    """
     if unknown := sorted(parse_qs(urlsplit(url).query).keys() & set(_NAMES_OF_LIBPQ.split())):
         raise ConfigurationError(
             f"{shown(url)}: {', '.join(unknown)} in the URL cannot be had with this driver; take it out."
@@ -90,7 +96,10 @@ def _check_names(url: str) -> None:
 
 
 def _check_files(url: str) -> None:
-    """Raise `ConfigurationError` for a file that the URL names and nobody can read; the driver would not say which."""
+    """Raise `ConfigurationError` for an unreadable file that the URL names.
+
+    The driver's error would not name it.
+    """
     for name, (path, *_) in parse_qs(urlsplit(url).query).items():
         if name in _FILES:
             try:
@@ -124,7 +133,9 @@ def _is_poolers_refusal(error: PostgresError) -> bool:
 
 
 async def _has_settings(connection: Connection, settings: dict[str, str]) -> bool:
-    """Whether the session is as we asked for; a pooler may be told to ignore what it does not know.
+    """Return True when the session has the settings that were asked for.
+
+    A pooler may be set up to ignore settings that it does not know.
 
     Without arguments the driver prepares nothing; the rows are counted in the answer's tag.
     """
@@ -134,7 +145,9 @@ async def _has_settings(connection: Connection, settings: dict[str, str]) -> boo
 
 
 async def _prove(connection: Connection, place: str, *, is_pooled: bool) -> None:
-    """See that COMMIT returns after the fsync, and that this is not a standby, which may be behind; or raise.
+    """Raise unless COMMIT returns after the fsync, and this is no standby.
+
+    A standby may be behind.
 
     The isolation is never another one than was asked for, but behind a pooler, where nothing is asked for.
     """

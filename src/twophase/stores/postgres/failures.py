@@ -1,8 +1,8 @@
-"""PostgreSQL's SQLSTATEs as the errors of `core.errors`, and what each says about the fate of a statement.
+"""PostgreSQL's SQLSTATEs as the errors of `core.errors`, and a statement's fate.
 
 Three questions decide everything: is the connection gone (then the outcome is unknown, correctness 20), did the
 transaction merely lose against another one (then nothing happened, and it is tried again), or does the database
-reject the data (22)? Whatever else is told to the operator.
+reject the data (22)? Any other error is reported to the operator.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ FORGOTTEN: Final = "TP015"
 """Raised by `flush.sql`: a new gid is older than history, and nothing was written."""
 
 Failure = PostgresError | InterfaceError | OSError | TimeoutError
-"""What the driver raises."""
+"""The errors that the driver raises."""
 FAILURES: Final = (PostgresError, InterfaceError, OSError, TimeoutError)
 
 _LOST_STATES: Final = ("08", "57P01", "57P02", "57P03", "57P04", "57P05", "25006")
-"""The connection is gone or about to go; 25006: this server has become a standby, and another is the primary."""
+"""The SQLSTATEs of a connection that is gone or about to go.
+
+25006: this server has become a standby, and another is the primary.
+"""
 _NOT_YET_STATES: Final = (*_LOST_STATES, "53300", "55006")
 """A connection refused with one of these may be given a moment later."""
 _DATA_STATES: Final = ("22", "23", "54")
@@ -49,14 +52,17 @@ _MEANINGS: Final = {
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the connection is no longer of use, so that what was under way on it may or may not have happened."""
+    """Return True when the connection is no longer of use.
+
+    A statement that was under way on it may or may not have happened.
+    """
     if isinstance(error, PostgresError):
         return _state(error).startswith(_LOST_STATES)
     return isinstance(error, (InterfaceError, OSError, TimeoutError))
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether another try to connect may succeed without anybody's doing."""
+    """Return True when another try to connect may succeed without a person's help."""
     if isinstance(error, PostgresError):
         return _state(error).startswith(_NOT_YET_STATES)
     if isinstance(error, (ssl.SSLError, ssl.CertificateError)) or "rejected SSL" in str(error):
@@ -65,12 +71,15 @@ def is_passing(error: BaseException) -> bool:
 
 
 def is_beaten(error: BaseException) -> bool:
-    """Whether the transaction lost against another one (deadlock, serialization): nothing happened, try again."""
+    """Return True when the transaction lost against another one.
+
+    After a deadlock or a serialization failure nothing has happened, and it is tried again.
+    """
     return _state(error).startswith("40")
 
 
 def is_data(error: BaseException) -> bool:
-    """Whether the database, or the driver before it, refuses a value."""
+    """Return True when the database, or the driver before it, refuses a value."""
     return _state(error).startswith(_DATA_STATES)
 
 

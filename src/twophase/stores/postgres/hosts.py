@@ -1,8 +1,8 @@
-"""Which of the URL's servers is spoken to: the one that is no standby, whatever stands first in the URL.
+"""The choice among the URL's servers: the one that is no standby.
 
-A standby that is behind would be believed: a reader on it calls rows of this node gone that stand. The driver tries the
-hosts too, but within one bound for all of them: a machine that is gone, and does not even refuse, would use it up, and
-whoever stands behind it in the list would never be reached. So every host has its share of the time.
+A standby that is behind would be believed: a reader on it would report rows of this node as gone that exist. The
+driver tries the hosts too, but within one bound for all of them: a machine that is gone, and does not even refuse,
+would use it up, and the hosts behind it in the list would never be reached. So every host has its share of the time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twophase.stores.postgres.failures import FAILURES, is_passing
 
 CONNECT_TIMEOUT_S: Final = 3.0
 _CONTENT: Final = frozenset({"any", "prefer-standby"})
-"""What a URL may ask for that a standby would do for, too."""
+"""The demands of a URL that a standby meets, too."""
 
 
 async def connect_primary(url: str, timeout_s: float, **options: Any) -> Any:
@@ -51,7 +51,7 @@ async def connect_primary(url: str, timeout_s: float, **options: Any) -> Any:
 
 
 def read_only() -> ReadOnlySQLTransactionError:
-    """As a server says it that is asked to write and must not."""
+    """Return the error of a server that must not write."""
     return ReadOnlySQLTransactionError("no server was found that takes writes")
 
 

@@ -1,4 +1,7 @@
-"""Migration by itself, for `twophase migrate`: run by whoever may create tables, before servers that may not."""
+"""Migration by itself, for `twophase migrate`.
+
+A user who may create tables runs it before servers that may not.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ _DENIED = "42501"
 
 
 async def migrate_database(url: str) -> tuple[int, int]:
-    """Bring a database's schema to the newest version; returns the version before (0: none) and after.
+    """Bring a database's schema to the newest version.
+
+    Returns the version before (0: none) and after.
 
     Raises:
         StoreError, ConfigurationError: as `Store.start` says; StoreDenied: this user may not create tables.
@@ -30,13 +35,13 @@ async def migrate_database(url: str) -> tuple[int, int]:
 
 
 async def make_ready(reconnecting: ReconnectingConnection, connection: Connection, deadline: Deadline) -> None:
-    """See that the schema is the newest, and make it so where this user may.
+    """Check that the schema is the newest; migrate it where this user may.
 
     The look is bounded by the deadline, the wait for another process that migrates by a longer one of its own; a
     migration takes what it takes.
 
     Raises:
-        StoreUnavailable: another process migrates, and does not come to an end.
+        StoreUnavailable: another process migrates, and does not end in time.
         SchemaMissing: it is missing, older or half migrated, and this user may not change that.
         asyncpg.PostgresError: as it comes.
     """

@@ -1,20 +1,20 @@
-"""A node's place: how a process takes one, and how it gives it back.
+"""The slot of a node: taking it and giving it back.
 
-A place is a row of `node`, held by a lease in the database's clock. Whoever takes a vacant one raises its fence, so
-that nothing the holder before has begun can be written any more (correctness 19), and goes on with its history numbers
-and with its rows, as far as no other node has adopted them: those carry the same (node, epoch).
+A slot is a row of `node`, held by a lease in the database's clock. A process that takes a vacant one raises its fence,
+so that nothing that the holder before has begun can be written any more (correctness rule 19). It continues the slot's
+history numbers and its rows, as far as no other node has adopted them: those carry the same (node, epoch).
 
-Nobody is seen later than now: when the database's clock has fallen back, the next heartbeat of any node counts the
-others as seen at that moment, and those that live say so again. A dead node's lease would else last until the clock has
+No node is seen later than now: when the database's clock has fallen back, the next heartbeat of any node counts the
+others as seen at that moment, and those that live report again. A dead node's lease would else last until the clock has
 caught up, and its rows wait as long (I9).
 
-Nobody takes an expired place: after an outage of the database every lease has run out, and every holder is about to
-report. Adoption makes it vacant, after a whole lease of contact; so vacant places come back, and their number stays
+No process takes an expired slot: after an outage of the database every lease has run out, and every holder is about to
+report. Adoption makes it vacant, after a whole lease of contact; so vacant slots come back, and their number stays
 bounded.
 
-One node judges another by a lease of its own, so all must have the same: a holder writes his behind his secret, and
-whoever takes a place looks afterwards whether another is held by a different one. Of two that start at once, the later
-to look sees the other.
+One node judges another by a lease of its own, so all must have the same. A holder writes its lease behind its
+secret, and a process that takes a slot checks afterwards whether another slot is held by a different lease. Of two that
+start at once, the later to look sees the other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _NOBODY = -1
 
 
 class NodeSlot(msgspec.Struct):
-    """What this process holds. `flushes` counts those that are known to be committed."""
+    """The slot that this process holds.
+
+    `flushes` counts the flushes that are known to be committed.
+    """
 
     node: int
     epoch: int
@@ -43,7 +46,10 @@ class NodeSlot(msgspec.Struct):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """The node's row after its fence was moved on: how many flushes there were, and what the last one came to."""
+    """The node's row after its fence was raised.
+
+    It has the number of flushes, and the outcome of the last one.
+    """
 
     fence: int
     flushes: int
@@ -52,10 +58,10 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 async def take(connection: Connection, clock: Clock | None, lease_ms: int) -> NodeSlot:
-    """Take a place: one that nobody holds, or else a new one.
+    """Take a slot: a vacant one, or else a new one.
 
     Raises:
-        ConfigurationError: another place is held by another lease; this one was given back.
+        ConfigurationError: another slot is held by another lease; this one was given back.
     """
     owner = f"{secrets.token_hex(16)}/{lease_ms}"
     await _require_one_lease(connection, _NOBODY, lease_ms, clock.now_ms() if clock else None)
@@ -76,7 +82,10 @@ async def take(connection: Connection, clock: Clock | None, lease_ms: int) -> No
 
 
 async def _require_one_lease(connection: Connection, own: int, lease_ms: int, clock_ms: int | None) -> None:
-    """Before a place is taken, so that who is refused marks none; and after it, for two that start at once."""
+    """Refuse a slot when another one is held by another lease.
+
+    It runs before a slot is taken, so that a refused process marks none; and after it, for two that start at once.
+    """
     if other := await connection.fetchrow(statements.OTHER_LEASE, own, lease_ms, clock_ms):
         raise _two_leases(other["id"], other["lease_ms"], lease_ms)
 

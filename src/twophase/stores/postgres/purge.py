@@ -1,4 +1,6 @@
-"""What may be forgotten: the oldest history rows and attempts, found by reading alone, then removed by key.
+"""The cleaning of the oldest history rows and attempts.
+
+They are found by reading alone, then removed by key.
 
 Keeps I10 with correctness rules 15 and 17. The search and the removal are statements of their own on a reading
 connection, so that no flush waits for them; the horizon is raised in the commit that removes. History needs no index
@@ -20,12 +22,15 @@ from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
 
 _LOOKED_AT_MAX = 4
-"""Rows read a step, for each that may be removed in it: a step is bounded, whatever it has to step over."""
+"""Rows that a step reads, for each row that it may remove.
+
+So a step is bounded, however many rows it must pass over.
+"""
 _BEGINNING = (-1, -1)
 
 
 class Removable(msgspec.Struct):
-    """What one step may remove."""
+    """The rows that one step may remove."""
 
     nodes: list[int]
     seqs: list[int]
@@ -43,13 +48,22 @@ class Sweep:
         self._seen: dict[int, int] = {}
         """The last seq this pass has looked at, by node."""
         self._gone: dict[int, int] = {}
-        """By node, the seq up to which all is known to be removed: what PostgreSQL keeps of it is not walked again."""
+        """The seq of each node up to which all rows are known to be removed.
+
+        PostgreSQL's remains of them are not read again.
+        """
         self._attempt = _BEGINNING
         self._stayed = 0
-        """Attempts the last step has stepped over: the next reads as many more; each costs a look at newer ones."""
+        """The number of attempts that the last step passed over.
+
+        The next step reads as many more; each costs a look at newer ones.
+        """
 
     async def step(self, connection: Connection, before_ms: int, now_ms: int, limit: int) -> Purged:
-        """Find and remove at most `limit` rows of each kind that are older than `before_ms`, and no archive needs."""
+        """Find and remove at most `limit` rows of each kind.
+
+        They are older than `before_ms`, and no archive needs them.
+        """
         found = await self._find(connection, before_ms, now_ms, limit)
         horizon_ms = await connection.fetchval(
             statements.FORGET,

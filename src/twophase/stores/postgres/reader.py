@@ -1,4 +1,4 @@
-"""What is read: one statement each, so that each sees one moment of the database."""
+"""The readings: one statement each, so that each sees one moment of the database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from twophase.stores.topic_rows import topics_of
 
 
 class Tenure(msgspec.Struct, frozen=True):
-    """Whose rows are mine."""
+    """The node and epoch whose rows this node owns."""
 
     node: int
     epoch: int
@@ -133,7 +133,10 @@ def live_row(row: Any, tenure: Tenure) -> LiveRow:
 
 
 def is_text(gid: str) -> bool:
-    """Lone surrogates and NUL are no text to PostgreSQL: nothing of that name can have been stored."""
+    """Return True when PostgreSQL can store this text.
+
+    It stores neither lone surrogates nor NUL: no message has such a gid.
+    """
     try:
         return b"\0" not in gid.encode()
     except UnicodeEncodeError:

@@ -54,9 +54,9 @@ class Deadline:
             self._at = min(self._at, max(away_since_s + wait_ms / 1000, now_s + _LATE_S))
         self.wait_ms = wait_ms
         self.losses = 0
-        """How often the connection was lost within this call."""
+        """The number of times that the connection was lost within this call."""
         self.cause: BaseException | None = None
-        """Why, as far as anybody said so: it tells more than that time is up."""
+        """The reason, as far as one is known: it is more exact than that time is up."""
 
     def left_s(self) -> float:
         """Seconds left, never below zero."""
@@ -139,7 +139,9 @@ class ReconnectingConnection:
                 return self._connection
 
     async def within(self, deadline: Deadline, work: Awaitable[T]) -> T:
-        """Return the result of `work` on the connection. When it does not come in time, the connection is given up.
+        """Return the result of `work` on the connection.
+
+        When it does not come in time, the connection is given up.
 
         Raises:
             TimeoutError: it did not come in time.
@@ -212,7 +214,9 @@ class Readers:
     async def ask(
         self, question: Callable[[Connection], Awaitable[T]], doing: str = "reading", *, repeat: bool = True
     ) -> T:
-        """Put a question, again when the connection is lost before the answer came; once, when not `repeat`.
+        """Put a question, again when the connection is lost before the answer came.
+
+        It is put once when not `repeat`.
 
         Raises:
             StoreError: as it is.

@@ -32,7 +32,7 @@ _LOCK: Final = 0x32504D53
 """The four letters 2PMS; the other half of the lock's key is the schema."""
 _LOCK_WAIT_S: Final = 60.0
 _LOCK_TOLD_S: Final = 2.0
-"""After so long, and again each time, whoever waits for the lock says so."""
+"""The time between two notices of a process that waits for the lock."""
 _LATE_S: Final = 5.0
 """A server that is there answers by then, also the largest catalog."""
 _log = logging.getLogger("twophase.store")
@@ -49,11 +49,13 @@ def schema() -> str:
 
 
 async def identify(connection: Connection, place: str, newest: int = SCHEMA_VERSION) -> int:
-    """Return the schema version; 0 where there is nothing of ours. Changes nothing.
+    """Return the schema version; 0 where there is nothing of twophase's.
+
+    It changes nothing.
 
     Raises:
-        NotAStore: another program's tables have our names.
-        SchemaMissing: some of our tables, and not the others.
+        NotAStore: another program's tables have the names of twophase's.
+        SchemaMissing: some of the tables exist, and not the others.
         SchemaTooNew: a newer version than `newest`.
         ConfigurationError: there is no schema to look into.
         asyncpg.PostgresError: as it comes.
@@ -89,13 +91,15 @@ async def migrate(
     steps: tuple[Migration, ...] | None = None,
     lock_wait_s: float = _LOCK_WAIT_S,
 ) -> tuple[int, int]:
-    """Bring the schema to the newest version; returns the version before and after.
+    """Bring the schema to the newest version.
+
+    Returns the version before and after.
 
     Arguments:
         connection: of a user who may create tables.
         place: the database's name, for messages.
-        steps: the released migrations, unless told otherwise.
-        lock_wait_s: how long to wait for another process that migrates; it is told on standard error.
+        steps: the released migrations by default.
+        lock_wait_s: the time to wait for another process that migrates; a notice goes to standard error.
 
     Raises:
         as `identify`; StoreUnavailable: another process has not ended its migration by then; asyncpg.PostgresError: a
@@ -122,7 +126,7 @@ async def migrate(
 
 
 async def _lock(connection: Connection, place: str, wait_s: float) -> None:
-    """Take the lock of whoever migrates, until the end of the transaction."""
+    """Take the lock of migrations, until the end of the transaction."""
     waited_s = 0.0
     while waited_s < wait_s:
         turn_s = min(_LOCK_TOLD_S, wait_s - waited_s)
@@ -149,7 +153,10 @@ async def _lock(connection: Connection, place: str, wait_s: float) -> None:
 
 @contextlib.contextmanager
 def _given_up(connection: Connection, after_s: float) -> Iterator[None]:
-    """Cut the connection when the block takes longer: within a transaction, a server that is gone is not even told."""
+    """Cut the connection when the block takes longer.
+
+    Within a transaction, a server that is gone is not even notified.
+    """
     timer = asyncio.get_running_loop().call_later(after_s, connection.terminate)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Reads what a person looks for, and what is due later than it should be; see `stores.search`."""
+"""Searches for a person, and reads what is overdue; see `stores.search`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ async def find(connection: Connection, wanted: Search, position: str, limit: int
 
 
 async def later(connection: Connection, after: tuple[int, str], limit: int, tenure: Tenure) -> Sequence[LiveRow]:
-    """Return a page of what is due behind `after`, of all nodes, in the order of (due_ms, gid)."""
+    """Return a page of the rows of all nodes that are due behind `after`.
+
+    They are in the order of (due_ms, gid).
+    """
     rows = [live_row(row, tenure) for row in await connection.fetch(statements.LATER, *after, limit)]
     return sorted(rows, key=lambda row: (row.due_ms, row.gid.encode()))[:limit]
 

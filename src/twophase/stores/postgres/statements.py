@@ -1,4 +1,7 @@
-"""The store's statements, each in its own file: `sql/` for the running store, `catalog/` for its schema."""
+"""The store's statements, each in its own file.
+
+`sql/` is for the running store, `catalog/` for its schema.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`PostgresStore`: the `Store` protocol over one PostgreSQL database, shared by as many nodes as there are.
+"""`PostgresStore`: the `Store` protocol over one PostgreSQL database.
+
+Any number of nodes share it.
+
 
 Three connections a node: one writes, two read, so that a look-up never waits behind a flush's fsync. Nothing is held
 between calls, no session setting, no session lock, no open transaction.
@@ -82,7 +85,10 @@ class PostgresStore:
         return (self._place.node, self._place.epoch) if self._place else (0, 0)
 
     async def start(self) -> None:
-        """See `Store.start`. Also raises StoreUnavailable, StoreDenied, SchemaMissing, ConfigurationError."""
+        """See `Store.start`.
+
+        Also raises StoreUnavailable, StoreDenied, SchemaMissing, ConfigurationError.
+        """
         assert self._readers is None, "a store is started once"
         self._reconnecting.open()
         deadline = self._reconnecting.deadline()
@@ -195,7 +201,10 @@ class PostgresStore:
         return await readers.ask(lambda connection: reader.topics(connection, known))
 
     async def change_topic(self, revision: int, name: str, subscribers: Sequence[Subscriber] | None) -> bool:
-        """See `Store.change_topic`. No fence: the revision says all, and a topic is no node's own."""
+        """See `Store.change_topic`.
+
+        It passes no fence: the revision decides, and no node owns a topic.
+        """
         readers = await self._settled_readers()
         text = None if subscribers is None else subscribers_text(subscribers)
         clock_ms = self._clock.now_ms() if self._clock else None
@@ -236,7 +245,7 @@ class PostgresStore:
         return StoreError(f"{self._reconnecting.place} is not open: the store was not started, or is stopped.")
 
     async def _settled_readers(self) -> Readers:
-        """Those who may read now: not before it is certain that no lost flush is still on its way (20)."""
+        """Return the readers, when it is certain that no lost flush is under way (20)."""
         if self._readers is None:
             raise self._not_open()
         if self._writer.unsettled:

@@ -1,9 +1,9 @@
-"""The one connection that writes, and what becomes of a flush when the database is lost in the middle of it.
+"""The one connection that writes, and the fate of a flush whose database is lost.
 
 Keeps I8 and correctness rules 19, 20 and 22. A flush is one function call, begun by the fence and committed by the
 database before it answers. When the answer does not come, the old backend may still commit; so before anything else
-this node's fence is moved on, which waits for a flush that is being committed and ends one that has not begun, and the
-node's row, which counts flushes, says whether it happened. Only when it did not is the same batch sent again.
+this node's fence is raised, which waits for a flush that is being committed and ends one that has not begun, and the
+node's row, which counts flushes, shows whether it happened. Only when it did not is the same batch sent again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BEATEN_MAX: Final = 20
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a flush came to; `refused` holds indexes of the batch."""
+    """The outcome of a flush; `refused` holds indexes of the batch."""
 
     at_ms: int
     refused: dict[int, Rejected | Forgotten | None]
@@ -45,14 +45,17 @@ class _BadData(Exception):
 
 
 class _HorizonMoved(Exception):
-    """History was cleaned since the last flush, and a new gid is older than what is left; nothing was written."""
+    """History was cleaned since the last flush, and a new gid is older than the rest.
+
+    Nothing was written.
+    """
 
 
 class Writer:
     """The writing side of one node.
 
     Arguments:
-        reconnecting: for nobody else.
+        reconnecting: a connection for this writer alone.
         clock: overrides the database's clock, for tests; None for the database's own.
     """
 
@@ -67,13 +70,16 @@ class Writer:
 
     @property
     def tenure(self) -> Tenure:
-        """Whose rows are mine."""
+        """The node and epoch whose rows this node owns."""
         place = self._held()
         return Tenure(place.node, place.epoch)
 
     @property
     def unsettled(self) -> bool:
-        """Whether a flush may still be committed by a connection that was lost; reading now would be guessing."""
+        """True when a lost connection may still commit a flush.
+
+        Reading now would be guessing.
+        """
         return self._unsettled
 
     def take(self, place: NodeSlot, connection: Connection) -> None:
@@ -143,7 +149,9 @@ class Writer:
     async def _write(
         self, work: Callable[[Connection, NodeSlot], Awaitable[int | None]], doing: str
     ) -> tuple[int, bool]:
-        """Do something else under this node's fence, that may be repeated; its result, and whether one try was enough.
+        """Do other work under this node's fence, which may be repeated.
+
+        Returns its result, and whether one try was enough.
 
         Raises:
             StoreFenced: the result was None.
@@ -215,7 +223,10 @@ class Writer:
     async def _put_in_parts(
         self, items: Indexed, attempts: Sequence[Attempt], clock_ms: int | None, deadline: Deadline, error: str
     ) -> Answer:
-        """Halve until the value is found, each half a flush of its own; evidence first, as nobody may refuse it."""
+        """Halve until the value is found, each half a flush of its own.
+
+        Evidence is first, because no item may refuse it.
+        """
         at_ms = clock_ms
         if attempts:
             done = await self._send(Columns((), [_escaped(attempt) for attempt in attempts]), at_ms, deadline)
@@ -261,7 +272,9 @@ class Writer:
                 return _answer(at_ms, refused, columns)
 
     async def _after(self, error: BaseException, deadline: Deadline) -> Settled | None:
-        """After a call that failed: its outcome when it happened all the same, None when it is to be sent again.
+        """Return the outcome of a failed call that happened all the same.
+
+        None when it is to be sent again.
 
         Raises:
             StoreError: it did not happen and shall not be repeated, or it is not known yet and waiting has an end.
@@ -285,7 +298,10 @@ class Writer:
         raise store_error(error, self._reconnecting.place, "writing") from error
 
     async def _ready(self, deadline: Deadline) -> tuple[Connection, Settled | None]:
-        """Return a connection on which this node may write; what was settled on the way, if anything was."""
+        """Return a connection on which this node may write.
+
+        Also returns the flush that was settled on the way, if there was one.
+        """
         while True:
             place = self._held()
             connection = await self._reconnecting.connected(deadline)
@@ -319,7 +335,10 @@ class Writer:
     async def _reasons(
         self, items: Sequence[Item], refused: dict[int, Rejected | Forgotten | None], deadline: Deadline
     ) -> dict[int, NotApplied]:
-        """Return the rows that stand where items were refused, read in one statement after the commit (21)."""
+        """Return the stored rows of refused items.
+
+        They are read in one statement after the commit (21).
+        """
         gids = [items[index].gid for index, reason in refused.items() if not isinstance(reason, Rejected)]
         while True:
             connection, _ = await self._ready(deadline)
@@ -365,7 +384,10 @@ def _is_forgotten(item: Item, horizon_ms: int) -> bool:
 
 
 def _escaped(attempt: Attempt) -> Attempt:
-    """Text that no database takes is written escaped: evidence is not dropped for its spelling."""
+    """Return the attempt with text escaped that no database takes.
+
+    Evidence is not dropped for its spelling.
+    """
     changed = {
         name: value.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
         for name, value in msgspec.structs.asdict(attempt).items()
