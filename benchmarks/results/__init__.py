@@ -1,1 +1,1 @@
-"""What a person reads of a benchmark: progress, tables, plots."""
+"""The output of a benchmark for people: progress, tables, plots."""

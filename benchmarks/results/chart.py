@@ -1,7 +1,8 @@
-"""Line charts as SVG, by hand: a hundred lines that need no library, and text that a diff can show.
+"""Line charts as SVG, written without a library.
 
-Colours are told apart with any kind of sight (Okabe and Ito's), each line's name also stands at its end, and the
-chart reads in light and dark surroundings.
+A hundred lines of code are enough, and the result is text that a diff can show. Readers with any kind of colour vision
+can distinguish the colours (Okabe and Ito's). Each line's name also stands at its end, and the chart is readable on a
+light and on a dark background.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """One axis: what it shows, and where marks stand; logarithmic axes need positive values."""
+    """One axis: its label and its marks. A logarithmic axis needs positive values."""
 
     label: str
     logarithmic: bool = False
@@ -44,7 +45,7 @@ class Axis(msgspec.Struct, frozen=True):
 
 
 def chart(title: str, x: Axis, y: Axis, lines: Sequence[Line]) -> str:
-    """The whole SVG file.
+    """Return the whole SVG file.
 
     >>> chart("t", Axis("s"), Axis("msg/s"), [Line("null", ((0, 1), (1, 2)))]).startswith("<svg")
     True
@@ -69,7 +70,7 @@ def chart(title: str, x: Axis, y: Axis, lines: Sequence[Line]) -> str:
 
 
 def _drawable(line: Line, x: Axis, y: Axis) -> Line:
-    """The line without the points a logarithmic axis cannot show."""
+    """Return the line without the points that a logarithmic axis cannot show."""
     points = tuple(
         (at, value) for at, value in line.points if (at > 0 or not x.logarithmic) and (value > 0 or not y.logarithmic)
     )

@@ -1,4 +1,4 @@
-"""What a figure was measured on: without it a figure means nothing."""
+"""The machine that a figure was measured on; without it a figure means nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Machine(msgspec.Struct, frozen=True):
     packages: dict[str, str]
 
     def line(self) -> str:
-        """One line for people."""
+        """Return one line of text for people."""
         return (
             f"{self.cpus} × {self.processor}, {self.memory_gb:.0f} GB, {self.system}, "
             f"Python {self.python}, SQLite {self.sqlite}"
@@ -34,7 +34,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 def this_machine() -> Machine:
-    """The machine this runs on."""
+    """Return the machine that this process runs on."""
     packages = {}
     for name in _SHOWN:
         with contextlib.suppress(PackageNotFoundError):

@@ -1,4 +1,7 @@
-"""The three plots of a benchmark: throughput over time, how latency is distributed, latency against rate."""
+"""The three plots of a benchmark.
+
+They show throughput over time, the distribution of latency, and latency against rate.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,17 @@ BRANCH: Final = "submit → branch"
 
 
 def throughput(title: str, runs: Sequence[tuple[str, Measurement]]) -> str:
-    """Messages a second over the time of each run."""
+    """Plot messages a second over the time of each run."""
     return chart(title, _SECOND, _RATE, [Line(name, _series(run)) for name, run in runs])
 
 
 def distribution(title: str, histograms: Sequence[tuple[str, Histogram]]) -> str:
-    """Latency by percentile; the percentiles are spread so that each further nine takes as much room."""
+    """Plot latency by percentile; each further nine takes the same width of the axis."""
     return chart(title, _SHARES, _MILLISECONDS, [Line(name, _percentiles(one)) for name, one in histograms])
 
 
 def against_rate(title: str, runs: Sequence[tuple[str, Sequence[Measurement]]], latency: str = BRANCH) -> str:
-    """p50 and p99 of one latency by the rate that was asked for."""
+    """Plot p50 and p99 of one latency by the requested rate."""
     lines = []
     for name, measured in runs:
         ordered = sorted(measured, key=lambda run: run.workload.rate)
@@ -47,7 +50,7 @@ def against_rate(title: str, runs: Sequence[tuple[str, Sequence[Measurement]]], 
 
 
 def write(directory: Path, comparisons: Sequence[Comparison]) -> list[Path]:
-    """Every plot these comparisons give; the files written."""
+    """Write every plot that these comparisons give; return the files."""
     directory.mkdir(parents=True, exist_ok=True)
     runs = [
         *((comparison.name, comparison.runs[-1]) for comparison in comparisons),
@@ -78,7 +81,7 @@ def _series(run: Measurement) -> tuple[tuple[float, float], ...]:
 
 
 def _percentiles(histogram: Histogram) -> tuple[tuple[float, float], ...]:
-    """Points (1 / part of samples that were slower, milliseconds)."""
+    """Return points (1 / share of samples that were slower, milliseconds)."""
     points: list[tuple[float, float]] = []
     seen = 0
     for micros, number in histogram.buckets():

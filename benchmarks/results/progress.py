@@ -1,4 +1,7 @@
-"""Progress of a benchmark: a bar on a terminal that can draw one, a line for each run elsewhere."""
+"""Progress of a benchmark.
+
+A terminal that can draw a bar shows one; any other output gets a line for each run.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _REDRAW_S: Final = 0.5
 
 @contextlib.contextmanager
 def shown(console: Console, steps: int, seconds_each: float) -> Iterator[OnStep]:
-    """Shows all runs; gives what they tell their progress to."""
+    """Show the progress of all runs; yield the function to which they report it."""
     if console.is_terminal and not console.is_dumb_terminal:
         with _bar(console, steps, seconds_each) as on_step:
             yield on_step
@@ -25,7 +28,7 @@ def shown(console: Console, steps: int, seconds_each: float) -> Iterator[OnStep]
 
 
 def _lines(console: Console, steps: int, seconds_each: float) -> OnStep:
-    """Each run, when it ends."""
+    """Write a line for each run when it ends."""
     step, ended = 0, False
 
     def on_step(name: str, passed_s: float, done: int) -> None:
@@ -47,7 +50,7 @@ def _bar(console: Console, steps: int, seconds_each: float) -> Iterator[OnStep]:
         TextColumn("{task.fields[rate]:>8} msg/s"),
         TimeRemainingColumn(),
     )
-    # Redrawn by the runs themselves: a thread of its own would take the interpreter from the generator.
+    # The runs redraw the bar themselves: a thread of its own would take the interpreter from the generator.
     with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
         task = bar.add_task("", total=steps * seconds_each, rate="–")
         base, last, last_done = 0.0, 0.0, 0

@@ -62,7 +62,7 @@ def _table(comparison: Comparison) -> Table:
 
 
 def spread(figures: Sequence[float]) -> str:
-    """One figure, or the least, the middle and the greatest."""
+    """Return one figure, or the least, the middle and the greatest."""
     found = Spread.of(figures)
     return (
         f"{found.middle:,.0f}" if len(figures) == 1 else f"{found.low:,.0f} / {found.middle:,.0f} / {found.high:,.0f}"
@@ -70,21 +70,21 @@ def spread(figures: Sequence[float]) -> str:
 
 
 def percent(found: Spread) -> str:
-    """A ratio with its spread."""
+    """Return a ratio with its spread."""
     if found.low == found.high:
         return f"{found.middle:.1%}"
     return f"{found.low:.1%} / {found.middle:.1%} / {found.high:.1%}"
 
 
 def latency(found: Latency | None) -> str:
-    """The percentiles of one latency."""
+    """Return the percentiles of one latency."""
     if found is None:
         return "–"
     return f"{found.p50_ms:.2f} / {found.p90_ms:.2f} / {found.p99_ms:.2f} / {found.p999_ms:.2f}"
 
 
 def middle(runs: Sequence[Measurement]) -> Measurement:
-    """The run with the middle throughput."""
+    """Return the run with the median throughput."""
     return sorted(runs, key=lambda run: run.per_second)[len(runs) // 2]
 
 
@@ -121,12 +121,12 @@ def show_figures(console: Console, machine: Machine, name: str, figures: Sequenc
 
 
 def number(value: float) -> str:
-    """A figure with as many digits as mean something."""
+    """Return a figure with its significant digits only."""
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
 def as_json(machine: Machine, comparisons: Sequence[Comparison]) -> bytes:
-    """Everything that was found; latencies as percentiles."""
+    """Return everything that was measured, with latencies as percentiles."""
     document: dict[str, Any] = {"machine": machine, "comparisons": [_comparison(one) for one in comparisons]}
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
@@ -143,7 +143,7 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
 
 
 def run_document(run: Measurement) -> dict[str, Any]:
-    """One run as JSON has it."""
+    """Return one run in the shape of the JSON document."""
     return {
         "workload": run.workload,
         "per_second": run.per_second,

@@ -1,1 +1,1 @@
-"""What a benchmark starts, and what it knows of the machine's processes and disk."""
+"""The servers that a benchmark starts, and its readings of processes and disk."""

@@ -1,4 +1,7 @@
-"""What a durable commit costs on this disk, now: what a coordinator with many commits a message waits for."""
+"""The current cost of a durable commit on this disk.
+
+A coordinator with many commits a message waits for it each time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ _TIMES: Final = 20
 
 
 def sync_ms(directory: Path) -> float:
-    """Milliseconds to append 4 KiB to a file of its own and have them on disk; the middle of several."""
+    """Return the median time to write 4 KiB durably, in milliseconds.
+
+    The bytes are appended to a file of its own, and then synchronized to disk.
+    """
     taken_s = []
     with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
         for _ in range(_TIMES):

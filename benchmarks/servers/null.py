@@ -1,8 +1,8 @@
-"""A coordinator that keeps nothing: the ceiling of this machine, for `python -m benchmarks.load`.
+"""A coordinator that keeps nothing; `python -m benchmarks.load` compares with it.
 
-The same port, decoder and HTTP client as the server's, and nothing between them: prepare and submit are answered at
-once and every branch is called once, whatever it answers. What the server is slower than this is the price of its
-promises. It holds none of them; run it for nothing but measuring.
+It is the ceiling of this machine. It has the server's port, decoder and HTTP client, and nothing between them: it
+answers prepare and submit at once, and calls every branch once, whatever the branch answers. The difference between
+its speed and the server's is the price of the server's promises. It keeps none of them; run it for measuring only.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _ABORTED = Reply(None, State.FAILED)
 
 
 class NullCoordinator:
-    """Implements the listener's `Requests`: says yes."""
+    """The listener's `Requests`, all of them accepted."""
 
     def __init__(self, client: HttpClient) -> None:
         self._client = client
 
     def prepare(self, message: Message, on_reply: OnReply) -> None:  # noqa: ARG002 -- the protocol's
-        """Prepared now, as far as anybody can tell."""
+        """Reply that the message was prepared at this moment."""
         on_reply(Reply(None, State.PREPARED, time.time_ns() // 1_000_000))
 
     def submit(self, message: Message, on_reply: OnReply) -> None:
@@ -50,16 +50,16 @@ class NullCoordinator:
             self._client.request("POST", url, _HEADERS, branch.payload, _TIMEOUT_MS, _ignore)
 
     def abort(self, gid: str, on_reply: OnReply) -> None:  # noqa: ARG002 -- the protocol's
-        """Nothing was kept."""
+        """Reply that the message is aborted; nothing was kept."""
         on_reply(_ABORTED)
 
 
 def _ignore(_outcome: Outcome) -> None:
-    """Whatever the branch answered."""
+    """Ignore the outcome of a branch call."""
 
 
 def _refused(_code: str) -> None:
-    """Nobody counts."""
+    """Ignore the refusal; no counter of refusals exists here."""
 
 
 async def _pong(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -69,7 +69,7 @@ async def _pong(_scope: Scope, _receive: Receive, send: Send) -> None:
 
 
 async def serve(host: str, port: int, grpc_port: int | None = None) -> None:
-    """Serve until told to stop; over gRPC too when it has a port."""
+    """Serve until a signal arrives; over gRPC, too, when it has a port."""
     client = HttpClient(connections_per_host=256, connections_max=4096, queue_per_host=1 << 20)
     coordinator, decoder = NullCoordinator(client), Decoder(lambda _url: None)
     listener = Listener(coordinator, decoder, _pong, on_refused=_refused)
@@ -79,7 +79,7 @@ async def serve(host: str, port: int, grpc_port: int | None = None) -> None:
     urls = await listener.start(host, port)
     door = None
     if grpc_port is not None:
-        from twophase.server.api.dtm_grpc import GrpcApi  # noqa: PLC0415 -- an extra, and only where it is asked for
+        from twophase.server.api.dtm_grpc import GrpcApi  # noqa: PLC0415 -- an extra, and only where it is requested
 
         door = GrpcApi(coordinator, decoder, WallClock(), on_refused=_refused)
         urls.append(await door.start(host, grpc_port))

@@ -1,6 +1,6 @@
-"""A coordinator as one would write it first: every call is one statement and one durable commit of its own.
+"""A straightforward coordinator: one statement and one durable commit a call.
 
-What group commit is measured against. It speaks the same gRPC, by grpc.aio, calls branches by the same HTTP client,
+Group commit is measured against it. It speaks the same gRPC, by grpc.aio, calls branches by the same HTTP client,
 and keeps a message in one row: inserted by Prepare, changed by Submit, changed when the branches have answered.
 Three commits a message, nothing else: no check-back, no retry, no lease, so a real one would be slower. Each commit is
 on disk before the answer, as with ours. Run it for nothing but measuring.
@@ -40,7 +40,7 @@ class Step(msgspec.Struct):
 
 
 class Rows(Protocol):
-    """Where the messages are."""
+    """The table of the messages."""
 
     async def execute(self, statement: str, *values: Any) -> bytes | None: ...
 
@@ -48,7 +48,10 @@ class Rows(Protocol):
 
 
 class SqliteRows:
-    """A file with one writer, in a thread of its own; write-ahead log, synchronized at every commit."""
+    """A file with one writer, in a thread of its own.
+
+    Its write-ahead log is synchronized at every commit.
+    """
 
     def __init__(self, file: str) -> None:
         self._thread = ThreadPoolExecutor(1)
@@ -72,7 +75,7 @@ class SqliteRows:
 
 
 class PostgresRows:
-    """A pool of connections, each statement committed by itself."""
+    """A pool of connections; each statement is committed on its own."""
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
@@ -93,7 +96,7 @@ class PostgresRows:
         return found
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         await self._pool.close()
 
 
@@ -141,7 +144,7 @@ class Plain:
 
 
 async def serve(store: str) -> None:
-    """Serve until told to stop."""
+    """Serve until a signal arrives."""
     is_file = store.startswith("sqlite:///")
     rows: Rows = SqliteRows(store.removeprefix("sqlite:///")) if is_file else await PostgresRows.connect(store)
     client = HttpClient(connections_per_host=256, connections_max=4096, queue_per_host=1 << 20)

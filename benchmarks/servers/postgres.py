@@ -1,7 +1,7 @@
-"""A PostgreSQL of the benchmark's own: stock settings, fsync on, a private port, gone with the run.
+"""A PostgreSQL of the benchmark's own, removed after the run.
 
-Stock, because a figure reached by tuning the database would not be the one a reader gets; only the number of
-connections is raised, which costs nothing until they are used.
+It has stock settings, fsync on, and a private port. A figure from a tuned database would not be the one that a reader
+gets. Only the number of connections is raised, which costs nothing until they are used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Postgres(msgspec.Struct, frozen=True):
     programs: Path
 
     def url(self, database: str = "postgres") -> str:
-        """The URL of one of its databases."""
+        """Return the URL of one of its databases."""
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
 
     def create(self, database: str) -> str:
@@ -78,7 +78,7 @@ def postgres(parent: Path | None = None) -> Iterator[Postgres]:
                 stdout=output,
                 stderr=output,
                 env=environment(),
-                start_new_session=True,  # Ctrl-C is for us; the database ends when we tell it to
+                start_new_session=True,  # Ctrl-C is for this process, which then ends the database
                 cwd=directory,
                 user=account.pw_uid if account else None,
                 group=account.pw_gid if account else None,
@@ -102,7 +102,10 @@ def _wait(programs: Path, port: int, process: subprocess.Popen[bytes], log: Path
 
 
 def postgres_version() -> str:
-    """Of the server programs that `postgres` starts, as they say it: `15.6`; empty when there are none."""
+    """Return the version of the server programs that `postgres` starts.
+
+    It is the text that they print, such as `15.6`; empty when no programs are installed.
+    """
     try:
         program = _programs() / "postgres"
     except ConfigurationError:
@@ -112,7 +115,7 @@ def postgres_version() -> str:
 
 
 def _programs() -> Path:
-    """The folder of the newest server programs."""
+    """Return the folder of the newest server programs."""
     installed = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]), reverse=True
     )
@@ -124,7 +127,10 @@ def _programs() -> Path:
 
 
 def _account(directory: Path) -> pwd.struct_passwd | None:
-    """PostgreSQL refuses to run as root: when we are, the directory goes to another account."""
+    """Return the account for PostgreSQL, which refuses to run as root.
+
+    When this process runs as root, the directory is handed to that account.
+    """
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):

@@ -1,7 +1,7 @@
-"""CPU and memory of process trees on this machine, from the kernel's own accounts (/proc).
+"""CPU and memory of process trees on this machine, from the kernel's accounts.
 
-Memory is the proportional set size where the kernel tells it: pages that the processes of a database share count
-once. Elsewhere (another user's processes, another system) it is the resident size, or nothing.
+They are read from /proc. Memory is the proportional set size where the kernel reports it: pages that the processes of
+a database share count once. Elsewhere (another user's processes, another system) it is the resident size, or nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OWN_NAME = "generator + sink"
 
 
 class Process(msgspec.Struct, frozen=True):
-    """The root of a process tree, and what the report calls it."""
+    """The root of a process tree, and its name in the report."""
 
     name: str
     pid: int
@@ -43,7 +43,7 @@ class Meter:
         self._processes = [process for process in processes if (_PROC / str(process.pid)).exists()]
 
     def read(self) -> list[Reading]:
-        """One reading of each."""
+        """Return one reading of each."""
         own = Reading(self._own_name, time.perf_counter(), time.process_time(), memory_bytes(os.getpid()))
         return [own, *(self._read(process) for process in self._processes)]
 
@@ -55,7 +55,10 @@ class Meter:
 
 
 def machine_cpu_s() -> float:
-    """Seconds of work that all processors have done since the start; 0 where the kernel does not tell."""
+    """Return the seconds of work of all processors since the start.
+
+    It is 0 where the kernel does not report them.
+    """
     with contextlib.suppress(OSError):
         fields = [int(field) for field in (_PROC / "stat").read_text().split("\n", 1)[0].split()[1:]]
         user, nice, system, _idle, _waiting, *interrupts = fields[:8]
@@ -64,7 +67,10 @@ def machine_cpu_s() -> float:
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds of work of a process and of its children that have ended; 0 when it is gone."""
+    """Return the seconds of work of a process and of its ended children.
+
+    It is 0 when the process is gone.
+    """
     try:
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -73,7 +79,7 @@ def cpu_s(pid: int) -> float:
 
 
 def tree(pid: int) -> Iterator[int]:
-    """A process and all that descend from it."""
+    """Yield a process and all its descendants."""
     yield pid
     for task in (_PROC / str(pid) / "task").glob("*/children"):
         with contextlib.suppress(OSError):
@@ -82,7 +88,7 @@ def tree(pid: int) -> Iterator[int]:
 
 
 def memory_bytes(pid: int) -> int:
-    """The memory of one process; 0 when it cannot be known."""
+    """Return the memory of one process; 0 when it is unknown."""
     with contextlib.suppress(OSError):
         for line in (_PROC / str(pid) / "smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -93,7 +99,10 @@ def memory_bytes(pid: int) -> int:
 
 
 def listening(port: int) -> int | None:
-    """The process of this machine that listens on a TCP port; None when there is none that may be seen."""
+    """Return the process of this machine that listens on a TCP port.
+
+    Without such a process, or when this user may not see it, the result is empty (None).
+    """
     wanted = {row.inode for row in _sockets() if row.listens and row.port == port}
     if not wanted:
         return None
@@ -102,7 +111,10 @@ def listening(port: int) -> int | None:
 
 
 def connected_to(pid: int) -> list[int]:
-    """The processes of this machine that a process is connected to over TCP: its databases, say."""
+    """Return the local processes to which a process has TCP connections.
+
+    Its databases are among them, for example.
+    """
     own = _inodes(pid)
     ports = {row.other_port for row in _sockets() if row.inode in own and not row.listens}
     found = {listening(port) for port in ports & {row.port for row in _sockets() if row.listens}}
@@ -132,7 +144,7 @@ def _pids() -> Iterator[int]:
 
 
 def _inodes(pid: int) -> set[str]:
-    """The sockets a process has open; none when it may not be seen."""
+    """Return the open sockets of a process; empty when this user may not see them."""
     inodes = set()
     with contextlib.suppress(OSError):
         for file in (_PROC / str(pid) / "fd").iterdir():

@@ -1,4 +1,4 @@
-"""Stores and servers started for a benchmark: what `--setup` names.
+"""The stores and servers that a benchmark starts; `--setup` names them.
 
 Each lives in a directory of its own on a real disk, with every setting at its default: durable, fsync on.
 """
@@ -24,7 +24,7 @@ BUSINESS_DATABASE: Final = "business"
 
 
 class Store(msgspec.Struct, frozen=True):
-    """A store that no server uses yet, or no more."""
+    """A store that no server uses yet, or that none uses any more."""
 
     kind: str
     url: str
@@ -35,7 +35,7 @@ class Store(msgspec.Struct, frozen=True):
 
     @contextlib.contextmanager
     def served(self, settings: Sequence[str] = (), scheme: Scheme = Scheme.HTTP) -> Iterator[Started]:
-        """A server on it, for as long as it lasts."""
+        """Run a server on it until the block ends."""
         with coordinator(self.kind, self.url, settings, scheme) as started:
             processes = (*started.processes, *self.processes)
             yield msgspec.structs.replace(started, processes=processes, business_url=self.business_url)
@@ -43,7 +43,7 @@ class Store(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def sqlite_store(parent: Path | None = None) -> Iterator[Store]:
-    """A SQLite file."""
+    """Yield a SQLite file."""
     with directory_on_disk(parent) as directory:
         file = directory / "bench.db"
         yield Store("sqlite", f"sqlite:///{file}", lambda sql: _execute(file, sql))
@@ -56,13 +56,13 @@ def _execute(file: Path, sql: str) -> None:
 
 @contextlib.contextmanager
 def postgres_store(parent: Path | None = None) -> Iterator[Store]:
-    """A database in a PostgreSQL of its own, which also has one for applications."""
+    """Yield a database in a PostgreSQL of its own, with one for applications."""
     with postgres(parent) as server:
         yield store_in(server, STORE_DATABASE, server.create(BUSINESS_DATABASE))
 
 
 def store_in(server: Postgres, name: str, business_url: str = "") -> Store:
-    """A new database of a running PostgreSQL."""
+    """Return a new database of a running PostgreSQL."""
     url = server.create(name)
     return Store("postgres", url, lambda sql: server.execute(name, sql), (server.process,), business_url)
 
@@ -72,7 +72,7 @@ SETUPS: Final[dict[str, Stores]] = {"sqlite": sqlite_store, "postgres": postgres
 
 
 def store(kind: str, parent: Path | None = None) -> AbstractContextManager[Store]:
-    """A new store.
+    """Return a new store.
 
     Raises:
         ConfigurationError: no such kind.
@@ -84,6 +84,6 @@ def store(kind: str, parent: Path | None = None) -> AbstractContextManager[Store
 
 @contextlib.contextmanager
 def set_up(kind: str, parent: Path | None = None, scheme: Scheme = Scheme.HTTP) -> Iterator[Started]:
-    """The server on a new store; raises as `store`."""
+    """Run the server on a new store; raises as `store`."""
     with store(kind, parent) as made, made.served(scheme=scheme) as started:
         yield started

@@ -1,7 +1,7 @@
-"""Servers started for a run, each in a process of its own, gone with it.
+"""Servers started for a run, each in a process of its own.
 
-Promise: they are told to end when the run ends, however it ends; their data lies in a directory of its own, on a
-real disk, and is removed.
+Promise: they are stopped when the run ends, however it ends. Their data lies in a directory of its own, on a real
+disk, and is removed.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _STOP_S: Final = 15.0
 _SAID_MAX: Final = 1500
 _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 REPOSITORY: Final = Path(__file__).parents[2]
-"""Where a server of `benchmarks` is started: the package is not installed."""
+"""The working directory of `benchmarks` servers: the package is not installed."""
 
 
 class Scheme(enum.StrEnum):
-    """How a server is spoken to."""
+    """The protocol of a server's address."""
 
     HTTP = "http"
     GRPC = "grpc"
@@ -44,19 +44,19 @@ _PORTS: Final[dict[Scheme, tuple[str, ...]]] = {Scheme.HTTP: (), Scheme.GRPC: ("
 
 
 class Started(msgspec.Struct, frozen=True):
-    """A running server: where it is, what to account, and how long it took to be ready."""
+    """A running server: its address, its processes, and its time to readiness."""
 
     name: str
     url: str
     processes: tuple[Process, ...]
     ready_s: float = 0.0
     business_url: str = ""
-    """A database of the applications' own, for transfers; empty when there is none."""
+    """A database of the applications' own, for transfers; empty without one."""
 
 
 @contextlib.contextmanager
 def directory_on_disk(parent: Path | None = None) -> Iterator[Path]:
-    """A temporary directory where fsync means something: not in memory."""
+    """Yield a temporary directory on a disk, not in memory: fsync has an effect there."""
     candidates = [parent] if parent else [Path(tempfile.gettempdir()), Path("/var/tmp"), Path.cwd()]
     chosen = next((one for one in candidates if one.is_dir() and filesystem(one) not in _IN_MEMORY), candidates[-1])
     directory = Path(tempfile.mkdtemp(prefix="twophase-bench-", dir=chosen))
@@ -67,7 +67,7 @@ def directory_on_disk(parent: Path | None = None) -> Iterator[Path]:
 
 
 def filesystem(path: Path) -> str:
-    """The type of the file system a path is on; empty when it cannot be known."""
+    """Return the type of the file system of a path; empty when it is unknown."""
     best, kind = "", ""
     with contextlib.suppress(OSError):
         for line in Path("/proc/mounts").read_text().splitlines():
@@ -82,12 +82,12 @@ def filesystem(path: Path) -> str:
 def server(
     name: str, command: Sequence[str], cwd: Path | None = None, scheme: Scheme = Scheme.HTTP
 ) -> Iterator[Started]:
-    """A server of ours: the command runs until its ready line, and is told to end afterwards.
+    """Start a server of twophase's, and stop it afterwards.
 
-    `scheme` says which of its addresses is wanted.
+    The block begins at the server's ready line. `scheme` chooses one of its addresses.
 
     Raises:
-        BenchmarkFailed: it does not become ready; the text holds what it said.
+        BenchmarkFailed: it does not become ready; the text holds its output.
     """
     started_s = time.perf_counter()
     with tempfile.TemporaryFile() as errors:
@@ -112,7 +112,7 @@ def _ready_line(process: subprocess.Popen[bytes]) -> str:
 
 
 def stop(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM) -> None:
-    """Tell a process to end; insist when it does not. Safe to call twice."""
+    """Send a signal to a process; kill it when it does not end. Safe to call twice."""
     process.send_signal(how)
     try:
         process.wait(_STOP_S)
@@ -125,7 +125,7 @@ def stop(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM)
 
 @contextlib.contextmanager
 def null_server(scheme: Scheme = Scheme.HTTP) -> Iterator[Started]:
-    """The server that keeps nothing."""
+    """Run the server that keeps nothing."""
     command = [sys.executable, "-m", "benchmarks.servers.null", *_PORTS[scheme]]
     with server("null", command, REPOSITORY, scheme) as started:
         yield started
@@ -133,7 +133,7 @@ def null_server(scheme: Scheme = Scheme.HTTP) -> Iterator[Started]:
 
 @contextlib.contextmanager
 def coordinator(name: str, store: str, settings: Sequence[str] = (), scheme: Scheme = Scheme.HTTP) -> Iterator[Started]:
-    """The server on a store that is there."""
+    """Run the server on an existing store."""
     options = [part for setting in settings for part in ("--set", setting)]
     command = [sys.executable, "-m", "twophase", "server", "--http-port", "0", *_PORTS[scheme], "--log-level", "error"]
     with server(name, [*command, "--store", store, *options], scheme=scheme) as started:
@@ -141,5 +141,5 @@ def coordinator(name: str, store: str, settings: Sequence[str] = (), scheme: Sch
 
 
 def environment() -> dict[str, str]:
-    """The environment of started programs: ours, in plain language."""
+    """Return the environment of started programs: this process's, with the C locale."""
     return {**os.environ, "LC_ALL": "C"}

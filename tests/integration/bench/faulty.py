@@ -1,6 +1,7 @@
-"""A server of the dtm wire with faults on order: it says yes to everything, and then does not do what it said.
+"""A server of the dtm wire with planted faults.
 
-Against it the benchmark must find what was planted, neither more nor less.
+It accepts every request, and then does not do what it promised. Against it the benchmark must find exactly the planted
+faults.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _YES = b'{"dtm_result":"SUCCESS"}'
 
 
 class Request(msgspec.Struct):
-    """What of a prepare or submit matters here."""
+    """The parts of a prepare or submit that matter here."""
 
     gid: str
     steps: list[dict[str, str]]
@@ -25,12 +26,15 @@ class Request(msgspec.Struct):
 
 
 class Faults(msgspec.Struct):
-    """`calls` says how often the branch of the n-th submit is called; `early` calls it at prepare already."""
+    """The planted faults.
+
+    `calls` returns how often the branch of the n-th submit is called; `early` calls it at prepare already.
+    """
 
     calls: Callable[[int], int] = lambda _number: 1
     early: bool = False
     refuse: Callable[[int], bool] = lambda _number: False
-    """Whether the n-th request is answered 409 with status 200's dtm_result, or 500."""
+    """Return whether the n-th request gets 409 with status 200's dtm_result, or 500."""
     stall: asyncio.Event | None = None
     """While cleared, requests wait for it."""
     stall_from: int = 0
@@ -39,7 +43,7 @@ class Faults(msgspec.Struct):
     split: bool = False
     """Answers leave in two writes."""
     answer_s: float = 0.0
-    """How long each answer takes."""
+    """The duration of each answer."""
 
 
 class FaultyServer:

@@ -1,4 +1,7 @@
-"""`python -m benchmarks.load` as a person runs it: real processes, the table, the file, the exit code."""
+"""`python -m benchmarks.load` as a person runs it.
+
+Real processes run; the table, the file and the exit code are compared.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The benchmark finds what was planted: losses, duplicates, ghosts, refusals, stalls. Neither more nor less."""
+"""The benchmark finds exactly the planted faults.
+
+They are losses, duplicates, ghosts, refusals and stalls.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,9 @@ async def test_prepared_messages_are_aborted_when_the_run_is_over() -> None:
 
 
 async def test_open_loop_sees_a_stall_in_every_message_it_would_have_hit() -> None:
-    """200 messages a second and a stall of 0.4 s: some 80 of 200 wait, half of those for 0.2 s or more.
+    """200 messages a second and a stall of 0.4 s.
+
+    Some 80 of 200 messages wait, half of those for 0.2 s or more.
 
     A closed loop of four connections would have sent four requests into the stall and called 99 % of them fast.
     """
@@ -113,7 +118,9 @@ async def test_open_loop_sees_a_stall_in_every_message_it_would_have_hit() -> No
 
 
 async def test_open_loop_sees_a_stall_that_outlasts_the_window() -> None:
-    """200 messages a second; the stall begins in the middle of the window and ends some 0.3 s after it.
+    """200 messages a second, and a stall across the end of the window.
+
+    It begins in the middle of the window and ends some 0.3 s after it.
 
     Half of the window's messages wait for 0.3 s or more: four of them with a request under way, all others for a
     connection. None of them would be measured by who stops at the window's end. The stall begins with a message, not
@@ -136,7 +143,9 @@ async def test_open_loop_sees_a_stall_that_outlasts_the_window() -> None:
 
 
 async def test_open_loop_above_capacity_measures_every_message_that_was_due() -> None:
-    """Two connections whose answers take 10 ms do 200 messages a second at most; 800 are asked for.
+    """Two connections with answers of 10 ms do at most 200 messages a second.
+
+    800 are requested.
 
     The last message of the window waits for all before it: three times as long as the window has lasted. Those that
     were due in the warm-up are delivered, and not measured.

@@ -1,4 +1,7 @@
-"""The generator's own HTTP/2 against a real gRPC server: what arrives, what is said, and what breaks."""
+"""The generator's own HTTP/2 against a real gRPC server.
+
+The tests cover what arrives, what is answered, and what breaks.
+"""
 
 from __future__ import annotations
 

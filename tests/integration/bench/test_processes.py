@@ -1,4 +1,4 @@
-"""Processes are found by what the kernel knows of them: ports, connections, children."""
+"""Processes are found by the kernel's accounts: ports, connections, children."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Every scenario, small: it plays to its end, what it is about has happened, and nothing was lost.
+"""Every scenario, small, plays to its end.
 
-How fast a small one is says nothing, so no other bar is looked at here.
+The event that it measures has happened, and nothing was lost. The speed of a small one means nothing, so no other bar
+is compared here.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ _PROMISING = [name for name in SCENARIOS if name != "sdk"]
 
 
 def _play(scenario: str, kind: str, directory: Path | None) -> None:
-    """Play it, and look at what it says: each figure once, nothing that was promised broken, nothing left out."""
+    """Play a scenario and compare its report.
+
+    Each figure stands there once, no promise is broken, and nothing is left out.
+    """
     size, seconds = _SMALL[scenario]
     figures = SCENARIOS[scenario].play(Stage(kind, lambda _text: None, size, seconds, directory))
     found = {figure.what: figure.value for figure in figures}
@@ -82,7 +86,7 @@ def _play_at_once(kind: str, directory: Path) -> None:
 
 @pytest.fixture
 def shared_postgres(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a scenario takes for a PostgreSQL of its own is a database of the run's."""
+    """Give a scenario a database of the run's as its own PostgreSQL."""
     numbers = itertools.count()
     made: list[str] = []
     name = secrets.token_hex(6)

@@ -10,7 +10,10 @@ from benchmarks.results.plots import BRANCH
 
 
 def run(per_second: float, rate: float = 0.0, cpu_us: float = 100.0, slow: int = 1) -> Measurement:
-    """Two seconds at a steady rate, with latencies from 1 µs to 2 ms, `slow` times as long."""
+    """Return two seconds at a steady rate, with latencies from 1 µs to 2 ms.
+
+    The latencies are `slow` times as long.
+    """
     histogram = Histogram()
     for micros in range(1, 2000):
         histogram.add(micros * slow / 1e6)

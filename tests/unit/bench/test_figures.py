@@ -1,4 +1,4 @@
-"""What stands in reports and plots: ratios of neighbours, bars, valid SVG."""
+"""Reports and plots show ratios of neighbours, bars and valid SVG."""
 
 from __future__ import annotations
 

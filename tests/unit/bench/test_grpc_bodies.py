@@ -1,4 +1,4 @@
-"""What a run over gRPC sends is what a run over HTTP sends, in protobuf."""
+"""A run over gRPC sends in protobuf the content that a run over HTTP sends."""
 
 from __future__ import annotations
 

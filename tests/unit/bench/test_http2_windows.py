@@ -1,4 +1,7 @@
-"""No more is sent than the server's windows and its longest frame allow (RFC 9113, 4.2 and 5.2)."""
+"""The generator respects the server's windows and its longest frame.
+
+RFC 9113, 4.2 and 5.2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every message is accounted for: delivered, lost, duplicate, called too early, never ours."""
+"""Every message is accounted for.
+
+It is delivered, lost, duplicate, called too early, or not one of this run's.
+"""
 
 from __future__ import annotations
 

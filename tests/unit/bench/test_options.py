@@ -1,4 +1,7 @@
-"""The options of `benchmarks.load`: those that would change nothing are refused, broken promises end with 4."""
+"""The options of `benchmarks.load`.
+
+Options that would change nothing are refused; broken promises end with exit code 4.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ def test_what_would_change_nothing_is_refused_before_anything_is_measured(
 
 
 def _measure_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not refused begins no load of minutes."""
+    """Measure nothing: options that are not refused begin no load of minutes."""
     for name, entry in SCENARIOS.items():
         monkeypatch.setitem(SCENARIOS, name, msgspec.structs.replace(entry, play=lambda _stage: []))
     monkeypatch.setattr("benchmarks.command._measured", lambda *_: [])

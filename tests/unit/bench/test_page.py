@@ -1,4 +1,7 @@
-"""docs/benchmarks.md says what was found: every value, its bar, whether it is reached, when, and how to repeat it."""
+"""docs/benchmarks.md shows every value that was measured.
+
+Each stands with its bar, whether it is reached, its date, and the command that repeats it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A benchmark shows how far it is: a bar on a terminal, a line for each run in a log."""
+"""A benchmark shows its progress: a bar on a terminal, a line a run in a log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LINES = "… 1 of 2: null, 2,000 messages\n… 2 of 2: sqlite, 2,000 messages\n
 
 
 def _told(*, terminal: bool, kind: str = "xterm") -> str:
-    """Return what is written while two runs of two seconds pass, with a warm-up that is told of as well."""
+    """Return the output of two runs of two seconds, and of their reported warm-up."""
     written = io.StringIO()
     environment = {"TERM": kind}  # not this process's: a terminal may be anything
     console = Console(file=written, force_terminal=terminal, width=80, height=25, _environ=environment)

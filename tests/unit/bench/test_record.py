@@ -1,4 +1,7 @@
-"""The page is completed part by part: what one run measured stays when another measures something else."""
+"""The page is completed part by part.
+
+The figures of one run stay when another run measures other parts.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def _text(tmp_path: Path) -> str:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> dict[str, Found | BenchmarkFailed]:
-    """What each part finds when it is measured; without anything that would take time."""
+    """Replace each part's measurement with a result that takes no time."""
     results: dict[str, Found | BenchmarkFailed] = {}
 
     def measure(name: str) -> Found:

@@ -1,4 +1,7 @@
-"""A receiver that refuses one message in twenty once: what its retries are measured from, and what is lost."""
+"""A receiver that refuses one message in twenty once.
+
+The tests show from when its retries are measured, and what counts as lost.
+"""
 
 from __future__ import annotations
 

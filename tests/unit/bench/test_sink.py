@@ -1,4 +1,7 @@
-"""The sink understands every caller: one read or many, one request or several, a length or chunks."""
+"""The sink understands every caller.
+
+Requests arrive in one read or many, one or several at once, with a length or in chunks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`make bench-spark` writes a page that says what was found, on what, how it is repeated, and what failed."""
+"""`make bench-spark` writes a page of its results.
+
+It names the figures, the machine, the command that repeats them, and what failed.
+"""
 
 from __future__ import annotations
 

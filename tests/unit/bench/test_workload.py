@@ -1,4 +1,7 @@
-"""The bytes of a run: what the wire wants, the size that was asked for, the number where the sink looks for it."""
+"""The bytes of a run.
+
+They follow the wire format, have the requested size, and carry the number where the sink looks for it.
+"""
 
 from __future__ import annotations
 
