@@ -166,7 +166,7 @@ def _judge(question: CheckBackQuestion, token: str, rows: Row, meta: dict[str, s
     if reason != _ROLLED_BACK_REASON:
         return _unknown("the row's reason is neither 'msg' nor 'rollback'")
     if written_by == token and not question.lasting and _cleaned(question.prepared_at_ms, meta):
-        # A row may have stood here and been cleaned: that none stands now proves nothing (rule 13).
+        # A row may have existed here and been cleaned: its absence now proves nothing (rule 13).
         return _unknown("prepared before the horizon below which barrier rows have been cleaned")
     return CheckBackAnswer(Verdict.ROLLED_BACK, evidence="the check-back's row stands")
 

@@ -35,7 +35,7 @@ _PAGES_MAX: Final = 5
 
 
 class Alone(msgspec.Struct, frozen=True):
-    """Perform a rule in a transaction of its own; the result is the rule's."""
+    """Perform a rule in a separate transaction; the result is the rule's."""
 
     rule: Callable[[Dialect], Steps[Any]]
     commit: bool = False

@@ -166,7 +166,7 @@ def confirm_branch(dialect: Dialect, table: str, call: BranchCall) -> Steps[None
     rows = yield say(dialect, "confirm_branch", table, **key, **bounds)
     if dialect.has("read_branch"):
         rows = yield say(dialect, "read_branch", table, **key)
-    # Compared here too: a collation may take another text for the same.
+    # Compared here too: a collation may treat another text as the same.
     if not rows or tuple(rows[0][:2]) != (call.gid, call.branch_id):
         raise BarrierRowRefused(gid=call.gid)
     if rows[0][2] == _UNFINISHED:

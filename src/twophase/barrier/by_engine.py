@@ -23,15 +23,15 @@ class ByEngine(Generic[V]):
     """A bounded memory of something about an engine's barrier tables."""
 
     def __init__(self, clock: MonotonicMs = monotonic_ms) -> None:
-        """Start empty; `clock` tells the age of entries."""
+        """Start empty; `clock` measures the age of records."""
         self._clock = clock
         self._aliases: dict[str, dict[str, tuple[V, float]]] = {}
         self._known: weakref.WeakKeyDictionary[Any, dict[str, tuple[V, float]]] = weakref.WeakKeyDictionary()
-        # The engine beside what is known of it: as long as it is held, no other object has its id.
+        # The engine is kept beside its record: as long as it is held, no other object has its id.
         self._held: dict[int, tuple[Any, dict[str, tuple[V, float]]]] = {}
 
     def get(self, engine: Any, table: str) -> V | None:
-        """Return what was learnt lately; None when nothing was.
+        """Return the recent record of a table; None without one.
 
         >>> class Engine: ...
         >>> engine, identities = Engine(), ByEngine[str]()
@@ -58,12 +58,12 @@ class ByEngine(Generic[V]):
             if not hasattr(engine, "acquire"):
                 return  # no pool: a connection lent for one use
             if id(engine) not in self._held and len(self._held) >= _HELD_MAX:
-                # A copy, and no matter if it is gone: threads may do the same.
+                # A copy, because other threads may do the same; the key may already be gone.
                 self._held.pop(next(iter(list(self._held)), 0), None)
             self._held.setdefault(id(engine), (engine, {}))[1][table] = entry
 
     def forget(self, engine: Any, table: str) -> None:
-        """Learn it again at the next use."""
+        """Forget a table's record; it is learnt again at the next use."""
         tables = self._tables(_lasting(engine))
         if tables is not None:
             tables.pop(table, None)

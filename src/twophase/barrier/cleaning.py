@@ -80,7 +80,7 @@ class Found(NamedTuple):
 
 
 class Horizons(msgspec.Struct, frozen=True):
-    """Up to where rows may go, milliseconds since 1970; None: nothing of that kind.
+    """The times below which rows may be removed, in ms since 1970; None: no row.
 
     `producer_ms` is compared with when a message was prepared, `branch_ms` with when a branch took effect.
     """

@@ -70,7 +70,7 @@ def parse_query(parameters: Mapping[str, Any]) -> CheckBackQuestion:
     ('g', 17, None)
     """
     require_message(parameters)
-    # Before the gid: by this refusal a coordinator knows a route that answers no probes, whose gid is no message's.
+    # Before the gid: this refusal shows a coordinator that the route answers no probes, whose gid names no message.
     if one_value(parameters, "op") not in {None, "msg"} or one_value(parameters, "branch_id") not in {None, "00"}:
         raise InvalidRequest(REFUSED_OP)
     gid = read_gid(parameters)

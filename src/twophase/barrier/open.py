@@ -35,7 +35,7 @@ def _derives(kind: type, module: str, names: tuple[str, ...]) -> bool:
 
 
 def _is_asyncpg(engine: Any) -> bool:
-    # What a pool lends passes for an instance of Connection, and is no subclass of it.
+    # A pool's lent connection passes for an instance of Connection, but is not a subclass of it.
     return _is(engine, "asyncpg", "Pool", "Connection") or _is(engine, "asyncpg.pool", "PoolConnectionProxy")
 
 

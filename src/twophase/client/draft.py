@@ -32,7 +32,7 @@ class Progress(enum.Enum):
     NEW = "new"
     """Nothing was sent."""
     PREPARED = "prepared"
-    """Prepared by hand (`Message.prepare`); submit or abort comes next."""
+    """Prepared manually (`Message.prepare`); submit or abort follows."""
     IN_TRANSACTION = "in transaction"
     """Prepared; its local transaction is under way."""
     NOT_STARTED = "not started"

@@ -86,7 +86,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Business(msgspec.Struct, frozen=True):
-    """Let the application work; the result is what it raised, None when it ended well."""
+    """Let the application work; the result is its exception, None without one."""
 
 
 class Flush(msgspec.Struct, frozen=True):
@@ -149,7 +149,7 @@ class FlowContext(msgspec.Struct, frozen=True):
     allow_unsafe: bool = False
     encode: Encode = encode_request
     explicit_verdict: bool = True
-    """The check-back route is ours, or says its verdict in our header."""
+    """The check-back route sends its verdict in twophase's own header."""
 
     def request(
         self, operation: Operation, branches: tuple[Branch, ...] | None = None

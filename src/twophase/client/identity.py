@@ -20,7 +20,7 @@ class Identities:
     """The known identities of engines' barrier tables."""
 
     def __init__(self, clock: MonotonicMs = monotonic_ms) -> None:
-        """Start empty; `clock` tells the age of what is known."""
+        """Start empty; `clock` measures the age of a known identity."""
         self._known = ByEngine[str](clock)
         self._switching = ByEngine[bool](lambda: 0.0)
 

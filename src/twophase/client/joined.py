@@ -66,7 +66,7 @@ class _JoinDriver(SyncDriver):
 
 
 class _GreenletTransport:
-    """An async transport as blocking code sees it inside SQLAlchemy's greenlet."""
+    """An async transport for blocking code inside SQLAlchemy's greenlet."""
 
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport

@@ -20,7 +20,7 @@ _BEFORE_ABORT = (Progress.NEW, Progress.PREPARED, Progress.ROLLED_BACK, Progress
 
 
 def prepare(context: FlowContext, check_url: str, *, explicit_verdict: bool) -> Flow:
-    """Prepare by hand, for a local transaction that this library does not run.
+    """Prepare manually, for a local transaction that this library does not run.
 
     Raises:
         MessageUsedTwice: this Message belongs to a transaction, or is decided.
@@ -60,7 +60,7 @@ def submit(context: FlowContext) -> Flow:
 
 
 def abort(context: FlowContext) -> Flow:
-    """Abort by hand what was prepared by hand.
+    """Abort a manually prepared message.
 
     Raises:
         MessageUsedTwice: its local transaction is under way or committed, so this would lose it.

@@ -48,7 +48,7 @@ class Message:
     >>> message.state
     <Progress.NEW: 'new'>
 
-    One object names one message and is used once: for one `transaction`, `do_and_submit` or `join`, or by hand
+    One object names one message and is used once: for one `transaction`, `do_and_submit` or `join`, or manually
     with `prepare`, `submit` and `abort`. It is not for several threads or tasks at a time.
     """
 
@@ -321,7 +321,7 @@ class Message:
         return self
 
     def prepare(self, check: str, *, explicit_verdict: bool = True) -> Self:
-        """Prepare by hand, for a local transaction that this library does not run.
+        """Prepare manually, for a local transaction that this library does not run.
 
         Arguments:
             check: the check-back route's address.
@@ -355,11 +355,11 @@ class Message:
         return self
 
     def abort(self) -> Self:
-        """Abort by hand what was prepared by hand.
+        """Abort a manually prepared message.
 
         Raises:
             MessageUsedTwice: its local transaction is under way or committed, so this would lose it.
-            UnknownMessage: the coordinator never heard of it.
+            UnknownMessage: the coordinator does not know it.
             ContraryDecision: it is submitted.
             CoordinatorUnreachable: not known whether it arrived; repeating is safe.
         """

@@ -98,7 +98,7 @@ class _Check(grpc.GenericRpcHandler):
         self._asynchronous = asynchronous
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        # A coordinator that knows no parameters of an address sends them as part of the method's name.
+        # A coordinator that does not know an address's parameters sends them as part of the method's name.
         method, _, query = str(handler_call_details.method).partition("?")
         if method != self._method:
             return None

@@ -80,7 +80,7 @@ class SqlAlchemyOuter:
 
     def open(self, engine: Any, lock_timeout_ms: int | None) -> ConnectionTransaction | SessionTransaction:
         """See `Outer`."""
-        # A check-back may still read what has become of it; nothing may begin.
+        # A check-back may still read its outcome; nothing may begin.
         if lock_timeout_ms is None and self.connection.get_transaction() is not self._root:
             raise OpenTransaction("The test's outer transaction has ended; nothing could roll this one back.")
         self.require_idle(engine)
@@ -170,7 +170,7 @@ class _SessionSavepoint(SessionTransaction):
         self._turns = turns
         self._left_out = left_out(dialect)
         self._root = session.begin()
-        session.connection()  # now is when the savepoint is set
+        session.connection()  # this sets the savepoint
 
     def execute(self, statement: Statement) -> list[Row]:
         return [] if statement.sql in self._left_out else super().execute(statement)

@@ -51,7 +51,7 @@ class AiosqliteTransaction:
         await self._run(lambda: None if self._inner is None else self._inner.close())
 
     async def _run(self, work: Callable[[], T]) -> T:
-        # No public method runs a function in the connection's thread; SQLAlchemy reaches for the same queue.
+        # No public method runs a function in the connection's thread; SQLAlchemy uses the same queue.
         done: T = await self.handle._execute(work)  # noqa: SLF001
         return done
 

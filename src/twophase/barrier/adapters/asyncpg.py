@@ -34,7 +34,7 @@ class AsyncpgTransaction:
     async def commit(self, last: Steps[None] | None = None) -> None:
         if last is not None:
             await aperform(last, self)
-        # Nothing runs in between: another task's statement would have to wait for a reply of its own.
+        # Nothing runs in between: another task's statement would have to wait for its own reply.
         self._unclear = True
         await self._transaction.commit()
         self._unclear = False

@@ -83,7 +83,7 @@ class DjangoTransaction:
     def commit(self, last: Steps[None] | None = None) -> None:
         if last is not None:
             self._look(last)
-        # Leaving `atomic` would roll back without a word.
+        # Leaving `atomic` would roll back without an error.
         if self._connection.needs_rollback:
             raise TransactionLost
         self._unclear = True

@@ -35,7 +35,7 @@ class PymysqlTransaction:
         self._unclear = False
 
     @staticmethod
-    def _in_transaction(connection: Any) -> bool:  # the stubs know nothing of the status that every reply carries
+    def _in_transaction(connection: Any) -> bool:  # the stubs lack the status that every reply carries
         return bool(connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
 
     def execute(self, statement: Statement) -> list[Row]:

@@ -42,7 +42,7 @@ class Sqlite3Transaction:
 
     def _rows(self, sql: str, parameters: dict[str, Any] | None = None) -> list[Row]:
         cursor = self._connection.cursor()
-        cursor.row_factory = None  # the application's may make anything of a row
+        cursor.row_factory = None  # the application's factory may turn a row into anything
         try:
             return cursor.execute(sql, parameters or {}).fetchall()
         finally:
@@ -61,6 +61,6 @@ class Sqlite3Transaction:
             self._connection.rollback()
 
     def close(self) -> None:
-        if self._connection.in_transaction:  # an unclear commit, such as SQLITE_BUSY: nothing may linger
+        if self._connection.in_transaction:  # an unclear commit, such as SQLITE_BUSY: no transaction may stay open
             self._connection.rollback()
         self._settings.restore()

@@ -33,7 +33,7 @@ class SqliteSettings:
 
         It is called before the transaction. The wait is bounded when `lock_timeout_ms` is given.
         """
-        self.bound_wait(lock_timeout_ms)  # first: even to look at `synchronous` may wait for a writer
+        self.bound_wait(lock_timeout_ms)  # first: even reading `synchronous` may wait for a writer
         self._restore += self.make_durable()
 
     def make_durable(self) -> list[str]:

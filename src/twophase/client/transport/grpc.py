@@ -41,12 +41,12 @@ def _library() -> Any:
 
 
 class _Opener:
-    """The opening of a channel, for both transports."""
+    """The part that both transports share: it opens a channel."""
 
     def __init__(
         self, server: str, *, headers: tuple[tuple[str, str], ...] = (), ssl_context: ssl.SSLContext | None = None
     ) -> None:
-        """Connects on first use.
+        """Prepare the transport; it connects on first use.
 
         Arguments:
             server: `grpc://host:port` or `grpcs://…`.
@@ -61,7 +61,7 @@ class _Opener:
         self._ssl_context = ssl_context
 
     def _open(self, library: Any) -> Any:
-        """A channel of `grpc` or of `grpc.aio`."""
+        """Return a new channel of `grpc` or of `grpc.aio`."""
         options = channel_options(ANSWER_BYTES_MAX, reconnect_cap_ms=RECONNECT_CAP_MS)
         if not self._target.tls:
             return library.insecure_channel(self._target.authority, options)

@@ -258,7 +258,7 @@ def _refusal(operation: Operation, gid: str, answer: HttpAnswer, reply: Reply, s
 
 
 def _foreign(operation: Operation, gid: str, answer: HttpAnswer, reply: Reply, said: str) -> TwophaseError:
-    """Answers without our code: dtm's, a proxy's, or another server's."""
+    """Read an answer without twophase's code: dtm's, a proxy's, or another server's."""
     if reply.message.startswith("no TransGlobal"):
         return UnknownMessage(said, gid=gid)
     if answer.status == 500 and reply.message:

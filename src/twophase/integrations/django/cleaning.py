@@ -24,7 +24,7 @@ def clean_barrier(alias: str, coordinators: Sequence[str], **options: Any) -> Ba
     Raises:
         ConfigurationError: no coordinator is named, or an option cannot work.
     """
-    # Django gives the thread connections of its own, and only the thread can close them.
+    # Django gives the thread its own connections, and only the thread can close them.
     cleaner = BarrierCleaner(alias, coordinators, ended=connections.close_all, **options)
     request_finished.connect(lambda **_: cleaner.hint(), weak=False, dispatch_uid=f"twophase cleaning {alias}")
     return cleaner

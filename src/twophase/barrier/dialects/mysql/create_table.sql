@@ -1,4 +1,5 @@
--- dtm's columns and constraint, and twophase's: token, body, prepared_at. Binary collation: `Case` and `case` are two gids.
+-- dtm's columns and constraint, and twophase's: token, body, prepared_at.
+-- Binary collation: `Case` and `case` are two gids.
 create table if not exists {table} (
   id bigint not null auto_increment primary key,
   trans_type varchar(45) not null default '',

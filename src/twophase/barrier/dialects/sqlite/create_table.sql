@@ -1,4 +1,5 @@
--- dtm's columns and constraint, and twophase's: token, body, prepared_at. Texts compare byte by byte. No id is used again.
+-- dtm's columns and constraint, and twophase's: token, body, prepared_at. Texts compare byte by byte.
+-- No id is used again.
 create table {table} (
   id integer primary key autoincrement,
   trans_type text not null default '',
