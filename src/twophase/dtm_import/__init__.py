@@ -1,6 +1,6 @@
-"""Moving over from dtm: its unfinished messages and its topics, copied from its store into a running server.
+"""The import from dtm: unfinished messages and topics go to a running server.
 
 Keeps one promise: a message is either copied whole or named with the reason why it was not, and copying it again
-changes nothing. The source is only read. `found` is what a source holds, `plan` decides what becomes of it, `target`
-is the server, `move` brings them together.
+changes nothing. The source is only read. `found` is a source's content, `plan` decides its fate, `target` is
+the server, `move` brings them together, and `command` is `twophase import`.
 """

@@ -1,4 +1,7 @@
-"""What dtm's store holds, whichever store it is, and the face a source shows. Times in milliseconds since 1970."""
+"""The content of dtm's store, and the protocol of a source.
+
+Times are in milliseconds since 1970.
+"""
 
 from __future__ import annotations
 
@@ -76,11 +79,14 @@ class Source(Protocol):
         ...
 
     def pages(self) -> Iterator[Sequence[Found]]:
-        """Everything unfinished, some at a time; transactions that are no messages may be among them."""
+        """Yield everything unfinished, some at a time.
+
+        Transactions that are no messages may be among them.
+        """
         ...
 
     def others(self) -> Sequence[Others]:
-        """What `pages` leaves out because it is no message."""
+        """Return the transactions that `pages` leaves out because they are no messages."""
         ...
 
     def topics(self) -> Sequence[Topic]:

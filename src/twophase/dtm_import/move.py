@@ -1,8 +1,9 @@
-"""The move: everything found, planned, handed over, and counted. Killed at any point, it can simply be run again.
+"""The move: messages and topics are read, planned, handed over, and counted.
 
-Nothing is remembered between two runs and nothing is written to dtm's store; that a message is copied once is the
-server's doing, which knows its gid. What must not be is a dtm that goes on delivering what was handed over. So its rows
-are looked at twice before the first message goes, and once more after the last: any change between is its work.
+After a kill at any point it can be run again. Nothing is remembered between two runs and nothing is written to dtm's
+store; the server copies a message once, because it knows its gid. A dtm that still delivers what was handed over must
+not happen. So its rows are looked at twice before the first message goes, and once more after the last: any change
+between is its work.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _UNREADABLE_TOPIC: Final = "Subscribe its addresses by hand: twophase topic subs
 
 
 class Told(msgspec.Struct, frozen=True):
-    """One message that needs somebody's attention, or is different here."""
+    """One message that needs a person's attention, or is different here."""
 
     gid: str
     kind: str
@@ -46,7 +47,7 @@ class TopicDone(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct):
-    """What was done, or would be."""
+    """The changes that were made, or would be."""
 
     applied: bool
     still_running: bool = False
@@ -59,7 +60,7 @@ class Report(msgspec.Struct):
 
     @property
     def complete(self) -> bool:
-        """Whether every unfinished message and topic of dtm is here now, or would be."""
+        """True when all of dtm's unfinished messages and topics are here, or would be."""
         return not self.failed and not any(topic.wrong for topic in self.topics)
 
     @property
@@ -70,7 +71,7 @@ class Report(msgspec.Struct):
 
 
 def moves_on(source: Source, watch_s: float, sleep: Callable[[float], None] = time.sleep) -> bool:
-    """Whether dtm works on its rows, as far as can be seen in `watch_s` seconds."""
+    """Return True when dtm changes its rows within `watch_s` seconds."""
     before = source.mark()
     sleep(watch_s)
     return source.mark() != before
@@ -161,5 +162,5 @@ def _tell(report: Report, told: Told) -> None:
 
 
 def remedy_of_others(others: Iterable[Others]) -> str:
-    """What to do about transactions that are no messages; empty when there are none."""
+    """Return the remedy for transactions that are no messages; empty for no such one."""
     return _NO_MESSAGE if any(True for _ in others) else ""

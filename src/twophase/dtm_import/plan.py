@@ -1,11 +1,13 @@
-"""What becomes of each transaction found: a message for this server, or the reason why there is none. Pure.
+"""The fate of each transaction: a message for this server, or the reason for none.
+
+This module is pure.
 
 Three things decide that nothing is lost or done twice. A branch keeps its number, also when those before it are done:
 its receiver's barrier knows it by that. A prepared message stays prepared, so that the producer's barrier decides, not
-this program. And what cannot be understood is named and left where it is, never guessed.
+this program. And a transaction that cannot be understood is named and left in dtm, never guessed.
 
 Times are carried as what is left of them: the rest of a delay, the rest of the wait before the first check-back. dtm
-doubles the pause after each failure without an end; such a pause is cut to our own cap.
+doubles the pause after each failure without an end; such a pause is cut to twophase's cap.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ DEFAULT_INTERVAL_S: Final = 10
 PAUSE_MS_MAX: Final = 60_000
 """Our own cap of the pause after a failure, which dtm's has none of."""
 FUTURE_MS: Final = 5 * 60_000
-"""A row from further in the future was written by a clock, or in a time zone, that is not the one we read it by."""
+"""The furthest that a row's time may lie in the future.
+
+A later time was written by another clock, or in another time zone than it is read by.
+"""
 TOPIC: Final = "topic://"
 
 _BRANCH_ID: Final = re.compile(r"(\d{2,})(?:-(\d{2,}))?")
@@ -36,7 +41,10 @@ _DONE: Final = {"prepared": False, "succeed": True}
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A transaction that is not copied, why, and what to do about it. `kind` is its type and state."""
+    """A transaction that is not copied, with the reason and the remedy.
+
+    `kind` is its type and state.
+    """
 
     gid: str
     kind: str
@@ -52,7 +60,10 @@ class Planned(msgspec.Struct, frozen=True):
 
 
 class _Options(msgspec.Struct):
-    """dtm's `options`, as far as they concern a message. `wait_result` is over: nobody waits any more."""
+    """dtm's `options`, as far as they concern a message.
+
+    `wait_result` is left out: no client waits any more.
+    """
 
     concurrent: bool | None = None
     timeout_to_fail: int | float | None = None
@@ -75,7 +86,7 @@ _LOOK: Final = "Look at it in dtm's store; send it again under a new gid if it s
 
 
 def plan(found: Found, topics: Sequence[Topic], now_ms: int) -> Planned | Skipped:
-    """What becomes of one transaction.
+    """Return the fate of one transaction.
 
     >>> branch = FoundBranch("01", "action", "prepared", "http://b/in", b"{}")
     >>> done = FoundBranch("01", "action", "succeed", "http://b/in", b"{}")
@@ -156,9 +167,9 @@ def _branches(found: Found, topics: Sequence[Topic]) -> tuple[TakenBranch, ...]:
 
 
 def _branch(calls: dict[int, FoundBranch], said: str | None, topics: Sequence[Topic]) -> TakenBranch:
-    """One step: an address, or what a topic's subscribers were when it was sent.
+    """Return one step: an address, or a topic's subscribers when it was sent.
 
-    Where nobody knows what was `said` (SQL), an address may have been the only subscriber of a topic. It is told as
+    Where `said` is unknown (SQL), an address may have been the only subscriber of a topic. It is handed over as
     one, so that a producer who now submits to the topic is understood (`core.message.same_content`).
     """
     if list(calls) == [0]:
@@ -179,7 +190,10 @@ def _branch(calls: dict[int, FoundBranch], said: str | None, topics: Sequence[To
 
 
 def _topic_of(urls: Sequence[str], topics: Sequence[Topic]) -> str:
-    """The topic these addresses came from: dtm does not keep its name. Unknown when none or several have just them."""
+    """Return the topic that these addresses came from: dtm does not keep its name.
+
+    It is unknown when no topic, or several, have exactly them.
+    """
     names = [
         one.name for one in topics if one.subscribers is not None and [each.url for each in one.subscribers] == urls
     ]

@@ -1,6 +1,6 @@
-"""From the URL an operator types to a source: which store it is, and which package reads it.
+"""The way from the URL that an operator types to a source.
 
-Keeps one promise: whatever a driver says is shown, and no password.
+Keeps one promise: the text of a driver's error is shown, and no password.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twophase.dtm_import.found import Source
 
 _REDIS: Final = frozenset({"redis", "rediss"})
 _DRIVERS: Final = {**DRIVERS, "mariadb": DRIVERS["mysql"]}
-"""Whoever writes mariadb:// may mean a MySQL, and the tables are the same."""
+"""The drivers by scheme; mariadb:// may mean a MySQL, and the tables are the same."""
 _REMEDY: Final = (
     "Write mysql://user:password@host/dtm, postgresql://user:password@host/name or redis://:password@host:6379/0."
 )

@@ -1,7 +1,8 @@
-"""dtm's tables in MySQL, MariaDB or PostgreSQL. Only read: a user who may select is enough.
+"""dtm's tables in MySQL, MariaDB or PostgreSQL.
 
-Everything is read in one snapshot, so a message and its branches belong together. Of finished transactions, which dtm
-never removes, none is touched: the unfinished ones are found by the index that dtm's own cron uses.
+They are only read: a user who may select is enough. Everything is read in one snapshot, so a message and its branches
+belong together. Of finished transactions, which dtm never removes, none is touched: the unfinished ones are found by
+the index that dtm's own cron uses.
 """
 
 from __future__ import annotations
@@ -125,7 +126,10 @@ class SqlSource:
         return [_found(row, branches[gid]) for gid, row in zip(gids, rows, strict=True)]
 
     def _set_zone(self, connection: sqlalchemy.Connection) -> None:
-        """MySQL knows zones by their names only where somebody has loaded them; it knows offsets everywhere."""
+        """Set the session's time zone as an offset.
+
+        MySQL knows zones by their names only where they were loaded; it knows offsets everywhere.
+        """
         if self._zone is not None and self._engine_name == "mysql":
             offset = datetime.now(UTC).astimezone(self._zone).strftime("%z")
             connection.execute(sqlalchemy.text("set time_zone = :zone"), {"zone": f"{offset[:3]}:{offset[3:5]}"})

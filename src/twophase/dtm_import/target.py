@@ -1,4 +1,7 @@
-"""The server that takes over, by its public HTTP API. It alone decides what is new to it."""
+"""The server that takes over, by its public HTTP API.
+
+It alone decides what is new to it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from twophase.http_client.outcome import HttpError
 
 TIMEOUT_S: Final = 60.0
 PATIENCE_S: Final = 60.0
-"""How long messages are sent again that the server cannot take yet."""
+"""The time for which messages are sent again that the server cannot take yet."""
 _PAUSES_S: Final = (0.1, 0.3, 1.0, 2.0)
 _ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 _ENVELOPE_BYTES: Final = 256
@@ -184,7 +187,7 @@ def _said(body: bytes) -> str:
 
 
 def _requests(messages: Sequence[TakenMessage]) -> list[list[TakenMessage]]:
-    """As few requests as their limits allow."""
+    """Divide messages among as few requests as their limits allow."""
     requests: list[list[TakenMessage]] = [[]]
     size = _ENVELOPE_BYTES
     for message in messages:
