@@ -1,5 +1,7 @@
-"""`python -m benchmarks`: the standard set, or named parts of it, written to docs/benchmarks.md, where the other parts
-stay as they are; `python -m benchmarks micro`: the hot path piece by piece.
+"""`python -m benchmarks`: the standard set, or named parts of it.
+
+The results are written to docs/benchmarks.md, where the other parts stay as they are. `python -m benchmarks micro`
+measures the hot path piece by piece.
 """
 
 from __future__ import annotations
@@ -40,10 +42,12 @@ def main() -> None:
 
 
 def measure(docs: Path, effort: standard.Effort, names: list[str]) -> list[str]:
-    """Measure, writing the page after each part; the names of the parts that could not be measured.
+    """Measure, and write the page after each part.
+
+    It returns the names of the parts that could not be measured.
 
     Raises:
-        ConfigurationError: no such part, or a record that cannot be continued: told before anything is measured.
+        ConfigurationError: no such part, or a record that cannot be continued; it is raised before any measurement.
     """
     record.load(page.record_file(docs))
     failed = []

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.load`: measure a server of the dtm wire, beside what this machine can do at most.
+"""`python -m benchmarks.load`: measure a server of the dtm wire.
 
-Promise: what is counted is what arrived at the branch, every message is accounted for (lost, duplicate, called too
-early), latency counts from the moment the request was meant to be sent, and the same work against a server that
-keeps nothing says what the machine could do at most.
+Promise: only arrivals at the branch are counted. Every message is accounted for (lost, duplicate, called too early).
+Latency counts from the intended moment of the request. The same work against a server that keeps nothing shows the
+ceiling of this machine.
 """
 
 from __future__ import annotations
@@ -61,11 +61,13 @@ _OF_EVERY_SCENARIO: Final = frozenset({"scenario", "json"})
 _OF_SCENARIOS_ALONE: Final = frozenset({"size"})
 _OF_APP_ALONE: Final = frozenset({"database"})
 _NOT_OF_APP: Final = frozenset({"rate", "payload", "branches", "beside_null"})
-"""A transfer is one branch with the least payload, as many at a time as can be, beside the transaction alone."""
+"""The options that a transfer refuses.
+
+It has one branch with the least payload. As many as possible run at a time, beside the transaction alone."""
 
 
 class _Subject(msgspec.Struct, frozen=True):
-    """What is to be measured, as the command line names it."""
+    """The subject of the measurement, as the command line names it."""
 
     server: str | None
     setup: str | None
@@ -77,14 +79,14 @@ class _Subject(msgspec.Struct, frozen=True):
 
     @property
     def scheme(self) -> started.Scheme:
-        """How it is spoken to: as the URL says, if there is one."""
+        """Return its protocol: that of the URL, if there is one."""
         if not self.server:
             return self.protocol
         over_grpc = self.server.startswith(f"{started.Scheme.GRPC}://")
         return started.Scheme.GRPC if over_grpc else started.Scheme.HTTP
 
     def check(self, mode: Mode) -> None:
-        """Raises ConfigurationError unless exactly one is named, and can be measured so."""
+        """Raise ConfigurationError unless exactly one is named and can be measured so."""
         if [bool(self.server), bool(self.setup), self.null].count(True) != 1:
             remedy = f"Give one of --server URL, --setup {'|'.join(SETUPS)}, --null."
             raise ConfigurationError("bench: what is to be measured?", remedy=remedy)
@@ -130,10 +132,11 @@ def bench(
         bool, typer.Option("--ratio/--no-ratio", help="Repeat each run against the server that keeps nothing.")
     ] = True,
 ) -> None:
-    """Measure a server of dtm's HTTP or gRPC API: throughput at the branch, latencies, CPU, memory, lost messages.
+    """Measure a server of dtm's HTTP or gRPC API.
 
-    Every run stands beside the same run against a server that keeps nothing: the ceiling of this machine. With
-    --mode app it stands beside the business transaction alone.
+    The figures are throughput at the branch, latencies, CPU, memory and lost messages. Every run stands beside the same
+    run against a server that keeps nothing: the ceiling of this machine. With --mode app it stands beside the business
+    transaction alone.
     """
     console = plain_console()
     signal.signal(signal.SIGTERM, _end)
@@ -158,7 +161,7 @@ def bench(
 
 @contextlib.contextmanager
 def _exit_on_error() -> Iterator[None]:
-    """What cannot be measured is one clear line."""
+    """Report a failed measurement in one clear line."""
     try:
         yield
     except TwophaseError as error:
@@ -167,7 +170,7 @@ def _exit_on_error() -> Iterator[None]:
 
 
 def _check_given(context: typer.Context, mode: Mode, scenario: str | None) -> None:
-    """Raises ConfigurationError when an option was given that would change nothing."""
+    """Raise ConfigurationError for an option that would change nothing."""
     given = [option for option in context.command.params if option.name and _was_given(context, option.name)]
     if scenario is not None:
         what, heeded = f"--scenario {scenario}", _heeded(scenario)
@@ -184,7 +187,10 @@ def _check_given(context: typer.Context, mode: Mode, scenario: str | None) -> No
 
 
 def _heeded(scenario: str) -> frozenset[str]:
-    """The options that change what a scenario does; raises ConfigurationError when there is none of that name."""
+    """Return the options that change a scenario.
+
+    It raises ConfigurationError for an unknown name.
+    """
     if scenario == _LIST:
         return frozenset({"scenario"})
     if scenario not in SCENARIOS:
@@ -228,7 +234,7 @@ def _was_given(context: typer.Context, parameter: str) -> bool:
 
 
 def _end(_number: int, _frame: object) -> NoReturn:
-    """Told to stop: end the servers that were started, too."""
+    """Exit at a signal, so that the started servers end, too."""
     raise SystemExit(EXIT_FAILED)
 
 
@@ -256,7 +262,10 @@ def _measured(console: Console, workloads: Sequence[Workload], subject: _Subject
 
 
 def _business(target: started.Started, subject: _Subject, running: contextlib.ExitStack) -> tuple[str, started.Started]:
-    """The business database of transfers, and the server with every process that is to be accounted."""
+    """Return the business database of transfers, and the server.
+
+    The server has every process that is accounted.
+    """
     if subject.database or target.business_url:
         return subject.database or target.business_url, target
     own = running.enter_context(postgres(subject.directory))
@@ -265,7 +274,10 @@ def _business(target: started.Started, subject: _Subject, running: contextlib.Ex
 
 
 def _running(url: str) -> started.Started:
-    """A server somebody else runs; its processes, and those it is connected to, when it is on this machine."""
+    """Return a server that was started elsewhere.
+
+    When it is on this machine, its processes and those to which it is connected are included.
+    """
     is_grpc = url.startswith(f"{started.Scheme.GRPC}://")
     try:
         address = parse_address(f"http{url.removeprefix(started.Scheme.GRPC)}" if is_grpc else url)

@@ -1,7 +1,7 @@
-"""Several runs of one workload, against a server and against the machine's ceiling, in turn.
+"""Several runs of one workload, in turn against a server and the ceiling.
 
-A shared machine is now faster, now slower, so what is to be compared runs directly after each other, and a ratio
-is taken of two neighbours; the report shows the least, the middle and the greatest of several.
+The speed of a shared machine varies. Runs that are compared therefore follow each other directly, and a ratio is that
+of two neighbours. The report shows the least, the middle and the greatest of several.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from twophase.http_client.outcome import HttpError
 API_PATH: Final = "/api/dtmsvr"
 
 OnStep = Callable[[str, float, int], None]
-"""Told what is running, the seconds of it that have passed, and the messages delivered."""
+"""Called with the name of the run, its passed seconds, and the messages delivered."""
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Spread(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, figures: Sequence[float]) -> Spread:
-        """The spread of at least one figure.
+        """Return the spread of at least one figure.
 
         >>> Spread.of([3, 1, 2])
         Spread(low=1, middle=2, high=3)
@@ -51,7 +51,10 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """The runs against one server and, beside each, one against the ceiling; without ceilings no ratio."""
+    """The runs against one server and, beside each, one against the ceiling.
+
+    Without ceilings there is no ratio.
+    """
 
     name: str
     runs: list[Measurement]
@@ -60,16 +63,16 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> Spread | None:
-        """Throughput as a part of the ceiling's, of neighbouring runs."""
+        """Return throughput as a share of the ceiling's, of neighbouring runs."""
         pairs = zip(self.runs, self.ceilings, strict=False)
         ratios = [one.per_second / other.per_second for one, other in pairs if other.messages]
         return Spread.of(ratios) if ratios else None
 
     @property
     def cpu_ratio(self) -> Spread | None:
-        """The ceiling's CPU a message as a part of the server's: `ratio` as it would be if only CPU were scarce.
+        """Return the ceiling's CPU a message as a share of the server's.
 
-        Other programs disturb it less than they disturb throughput.
+        It is `ratio` as if only CPU were scarce. Other programs disturb it less than they disturb throughput.
         """
         pairs = zip(self.runs, self.ceilings, strict=False)
         ratios = [other.cpu_us_per_message / one.cpu_us_per_message for one, other in pairs if one.cpu_us_per_message]
@@ -77,7 +80,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def kept(self) -> bool:
-        """Whether no run lost a message or called a branch too early."""
+        """Return whether no run lost a message or called a branch too early."""
         return all(run.findings.kept for run in self.runs)
 
 
@@ -88,7 +91,7 @@ def measure(
     on_step: OnStep | None = None,
     name: str = "",
 ) -> Measurement:
-    """One run, in an event loop of its own.
+    """Run once, in an event loop of its own.
 
     Raises:
         ConfigurationError: the URL or the workload cannot be used.
@@ -107,7 +110,7 @@ def measure(
 def _told(on_step: OnStep | None, name: str) -> OnProgress:
     if on_step is None:
         return silent
-    on_step(name, 0.0, 0)  # a run begins: on a busy machine its first word may be its last
+    on_step(name, 0.0, 0)  # a run begins: on a busy machine its first report may be its last
     return partial(on_step, name)
 
 
@@ -118,7 +121,7 @@ def _run(work: Coroutine[None, None, Measurement]) -> Measurement:
 
 
 def api_url(server_url: str) -> str:
-    """The address of the dtm API of a server; a path that is given is kept.
+    """Return the address of the dtm API of a server; a given path is kept.
 
     >>> api_url("http://localhost:36789"), api_url("http://host/dtm/api/")
     ('http://localhost:36789/api/dtmsvr', 'http://host/dtm/api/')
@@ -134,7 +137,7 @@ def alternate(
     rounds: int,
     on_step: OnStep | None = None,
 ) -> list[Comparison]:
-    """`rounds` times each server, each time directly after the ceiling."""
+    """Run each server `rounds` times, each time directly after the ceiling."""
     comparisons = [Comparison(server.name, [], []) for server in servers]
     for _ in range(rounds):
         for server, comparison in zip(servers, comparisons, strict=True):
@@ -148,7 +151,10 @@ def alternate(
 def alternate_transfers(
     server: Started, business_url: str, workload: Workload, rounds: int, on_step: OnStep | None = None
 ) -> Comparison:
-    """`rounds` times the transfers, each time directly after the business transactions alone."""
+    """Run the transfers `rounds` times.
+
+    Each time they follow the business transactions alone directly.
+    """
     workload = msgspec.structs.replace(workload, payload_bytes=PAYLOAD_BYTES_MIN)
     comparison = Comparison(f"transfers, {server.name}", [], [], "business transaction alone")
     for _ in range(rounds):

@@ -1,4 +1,7 @@
-"""What the pure part costs a message: a look-up in the lifecycle, the stored form, the way a request is read."""
+"""The cost of the pure part a message.
+
+It is a look-up in the lifecycle, the stored form, and the reading of a request.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _REQUEST = msgspec.json.encode(
 
 
 def results() -> Iterator[Result]:
-    """All measurements of this page."""
+    """Yield all measurements of this module."""
     yield measure("core: transition", lambda: transition(State.PREPARED, Event.SUBMIT), operations=200_000)
     yield measure("core: validate_gid", lambda: validate_gid(_GID), operations=200_000)
     yield measure("core: encode a message", lambda: encode(_MESSAGE), operations=200_000)

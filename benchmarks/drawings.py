@@ -12,7 +12,7 @@ from benchmarks.results.report import middle
 
 
 def drawn(found: Found) -> dict[str, str]:
-    """SVG by file name; nothing for parts that are not plotted."""
+    """Return SVG by file name; nothing for parts without plots."""
     return {**_saturated(found), **_by_rate(found)}
 
 
@@ -29,7 +29,7 @@ def _saturated(found: Found) -> dict[str, str]:
 
 
 def _middle_ones(runs: Sequence[Measurement]) -> list[Measurement]:
-    """Of each rate the run with the middle p50, in the order of the rates."""
+    """Return the run with the middle p50 of each rate, in the order of the rates."""
     by_rate: dict[float, list[Measurement]] = {}
     for run in runs:
         by_rate.setdefault(run.workload.rate, []).append(run)

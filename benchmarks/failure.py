@@ -1,4 +1,4 @@
-"""The error of a benchmark that found nothing."""
+"""The error of a benchmark without a result."""
 
 from __future__ import annotations
 

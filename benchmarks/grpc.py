@@ -1,4 +1,7 @@
-"""CPU that a gRPC request costs the port beside its sockets: frames in, decoded, said yes to, frames out."""
+"""CPU that a gRPC request costs the port, without its sockets.
+
+Frames arrive, are decoded and accepted, and the reply's frames leave.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ _PREPARE = encode_request(
 
 
 class _Yes:
-    """Implements the port's `Requests`."""
+    """The port's `Requests`, all of them accepted."""
 
     def prepare(self, message: Message, on_reply: OnReply) -> None:  # noqa: ARG002 -- the protocol's
         on_reply(_PREPARED)
@@ -47,7 +50,7 @@ class _Yes:
 
 
 class _Nowhere(asyncio.Transport):
-    """Takes what is written."""
+    """A transport that discards the written bytes."""
 
     def write(self, data: Any) -> None:
         pass
@@ -60,7 +63,7 @@ class _Nowhere(asyncio.Transport):
 
 
 async def _measure(name: str, more: Callable[[int], bytes], *, tableless: bool) -> Result:
-    """Requests whose headers are `more(number)` beside the usual ones."""
+    """Measure requests with the headers `more(number)` beside the usual ones."""
     door = GrpcApi(_Yes(), Decoder(lambda _url: None), WallClock(), on_refused=print)
     await door.start("127.0.0.1", 0)
     connection = Connection(door._port)  # type: ignore[arg-type]  # noqa: SLF001 -- without a socket
@@ -68,7 +71,7 @@ async def _measure(name: str, more: Callable[[int], bytes], *, tableless: bool) 
     connection.data_received(frames.PREFACE + frames.settings({}) + frames.frame(frames.SETTINGS, frames.ACK))
     connection.data_received(frames.window_update(0, 1 << 30))
     block, body, stream, micros = head(f"/{SERVICE}/Prepare", "127.0.0.1:36790"), framed(_PREPARE), 3, list[float]()
-    first = block if not tableless else b"\x20" + block  # the table becomes one of no bytes
+    first = block if not tableless else b"\x20" + block  # the table gets a size of 0 bytes
     connection.data_received(frames.header_frames(1, first) + frames.frame(frames.DATA, 1, 1, body))
     for number in range(ROUNDS + 1):
         reads = []
@@ -92,7 +95,7 @@ async def _measure(name: str, more: Callable[[int], bytes], *, tableless: bool) 
 
 
 def results() -> Iterator[Result]:
-    """All measurements of this page."""
+    """Yield all measurements of this module."""
     trace = "00-%032x-%016x-01"
 
     def traced(number: int) -> bytes:

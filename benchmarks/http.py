@@ -1,4 +1,7 @@
-"""What one outgoing call costs, kept alive, to a server in another process; by how many are under way at once."""
+"""The cost of one outgoing call on a kept connection.
+
+The server is another process. The cost is shown by the number of concurrent calls.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _BODY = b'{"gid":"B","trans_type":"msg"}'
 
 
 async def _round(client: HttpClient, url: str, calls: int, concurrency: int) -> tuple[float, float]:
-    """Wall and CPU seconds of `calls` calls, `concurrency` at a time."""
+    """Return wall and CPU seconds of `calls` calls, `concurrency` at a time."""
     finished = asyncio.get_running_loop().create_future()
     started, ended = 0, 0
 
@@ -63,7 +66,7 @@ async def _measure(url: str, concurrency: int) -> tuple[Result, Result]:
 
 
 def results() -> Iterator[Result]:
-    """All measurements of this page."""
+    """Yield all measurements of this module."""
     with null_server() as receiver:
         url = f"{receiver.url}/api/dtmsvr/abort"
         for concurrency in CONCURRENCIES:

@@ -1,4 +1,4 @@
-"""How something is measured: several rounds, and the spread is shown, never one number alone."""
+"""The way of a measurement: several rounds and their spread, never one number."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ class Result(msgspec.Struct, frozen=True):
     micros: tuple[float, ...]
 
     def line(self) -> str:
-        """One line of the table."""
+        """Return one line of the table."""
         low, middle, high = min(self.micros), statistics.median(self.micros), max(self.micros)
         return f"{self.name:<58} {low:>10.2f} {middle:>10.2f} {high:>10.2f}"
 
 
 def measure(name: str, operation: Callable[[], object], *, operations: int, rounds: int = ROUNDS) -> Result:
-    """Call `operation` `operations` times in each round, after one round that does not count."""
+    """Call `operation` `operations` times in each round.
+
+    The first round does not count.
+    """
     micros = []
     for number in range(rounds + 1):
         started = time.perf_counter()
@@ -38,7 +41,7 @@ def measure(name: str, operation: Callable[[], object], *, operations: int, roun
 
 
 def heading() -> str:
-    """What the figures were measured on, and the head of the table."""
+    """Return the machine of the figures, and the head of the table."""
     machine = f"{os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}, {platform.system()}"
     columns = f"{'':<58} {'min':>10} {'median':>10} {'max':>10}"
     return f"{machine} {platform.release()}; µs an operation, {ROUNDS} rounds\n\n{columns}"

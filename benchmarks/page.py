@@ -1,4 +1,7 @@
-"""docs/benchmarks.md: machine, figures with their bars, plots, and the commands that repeat them."""
+"""docs/benchmarks.md, written from the record.
+
+It shows the machine, the figures with their bars, the plots, and the commands that repeat them.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +48,15 @@ _QUICK: Final = "**A quick look: short runs, smaller sizes than the bars ask for
 
 
 def record_file(docs: Path) -> Path:
-    """Where the figures stand that the page is written from."""
+    """Return the file of the figures from which the page is written."""
     return docs / "benchmarks" / "figures.json"
 
 
 def put(docs: Path, name: str, part: Part, drawn: dict[str, str]) -> None:
-    """Take in what was found of one part, and write page, plots and record; every other part stays as it is."""
+    """Put the results of one part into the record, and write page and plots.
+
+    Every other part stays as it is.
+    """
     file = record_file(docs)
     file.parent.mkdir(parents=True, exist_ok=True)
     found = record.load(file)
@@ -75,7 +81,7 @@ def _page(found: Record) -> Iterator[str]:
 
 
 def _found(parts: dict[str, Part]) -> Iterator[str]:
-    """What was measured, and what was tried."""
+    """Yield the measured parts, and those that failed."""
     machine = _most_common_machine(list(parts.values()))
     loads = {part.load_before for part in parts.values()}
     in_one_go = len(loads) == 1
@@ -96,7 +102,10 @@ def _found(parts: dict[str, Part]) -> Iterator[str]:
 
 
 def _missing(names: list[str]) -> Iterator[str]:
-    """The parts of the standard set that have no numbers, so that nobody takes the page for all of it."""
+    """Yield the parts of the standard set without numbers.
+
+    Without them a reader would take the page for the whole set.
+    """
     if not names:
         return
     yield "\n## Still to be measured\n"
@@ -104,13 +113,13 @@ def _missing(names: list[str]) -> Iterator[str]:
 
 
 def _most_common_machine(parts: list[Part]) -> Machine:
-    """The one that is not named again at each part."""
+    """Return the machine that is not named again at each part."""
     encoded = Counter(msgspec.json.encode(part.machine) for part in parts)
     return msgspec.json.decode(encoded.most_common(1)[0][0], type=Machine)
 
 
 def _measured(part: Part, usual: Machine, *, with_load: bool) -> Iterator[str]:
-    """When, how long and on what, where that is not the usual machine."""
+    """Yield time, duration, and the machine where it is not the usual one."""
     took = f", {_duration(part.took_s)} in all" if part.took_s else ""
     load = f" Load average before: {part.load_before:.1f}." if with_load else ""
     yield f"Measured {part.measured}: {part.how}{took}.{load}"
@@ -171,7 +180,7 @@ def _details(details: list[Detail]) -> Iterator[str]:
 
 
 def _rates(found: list[AtRate]) -> Iterator[str]:
-    """submit → branch, a row each rate and a column each server."""
+    """Yield submit → branch, one row for each rate and one column for each server."""
     if not found:
         return
     servers = list(dict.fromkeys(one.server for one in found))
@@ -190,7 +199,7 @@ def _rates(found: list[AtRate]) -> Iterator[str]:
 
 
 def _spread(values: list[float]) -> str:
-    """One value, or the smallest, the middle and the largest of several.
+    """Return one value, or the smallest, the middle and the largest of several.
 
     >>> _spread([0.5]), _spread([0.25, 3.0, 1.0])
     ('0.50', '0.25 – **1.00** – 3.00')

@@ -1,4 +1,7 @@
-"""What the standard set found: of each part the rows of its table, runs for its plots, the commands that repeat it."""
+"""The results of the standard set.
+
+Each part has the rows of its table, runs for its plots, and the commands that repeat it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from benchmarks.scenarios.figure import Figure
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One figure with every value that was measured, and the bar the middle one should reach."""
+    """One figure with every measured value, and the bar for the median."""
 
     what: str
     unit: str
@@ -25,12 +28,12 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def middle(self) -> float:
-        """The median."""
+        """Return the median."""
         return statistics.median(self.values)
 
     @property
     def reached(self) -> bool | None:
-        """Whether the median reaches the bar; None without one."""
+        """Return whether the median reaches the bar; None without one."""
         if self.bar is None:
             return None
         return self.middle >= self.bar if self.at_least else self.middle <= self.bar
@@ -45,13 +48,16 @@ class Detail(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, name: str, runs: Sequence[Measurement]) -> Detail:
-        """Of at least one run."""
+        """Return the detail of at least one run."""
         run = middle(runs)
         return cls(name, {kind: Latency.of(found) for kind, found in run.histograms.items()}, run.usage)
 
 
 class AtRate(msgspec.Struct, frozen=True):
-    """submit → branch of one server at one rate in one round; None when no branch was called."""
+    """submit → branch of one server at one rate in one round.
+
+    Without a branch call, `latency` is `None`.
+    """
 
     server: str
     rate: float
@@ -59,18 +65,18 @@ class AtRate(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct):
-    """What one part measures, as it is measured."""
+    """The results of one part while it is measured."""
 
     how: str = ""
-    """How long and how often, for people."""
+    """The duration and the number of rounds, as text for people."""
     rows: list[Row] = []
     comparisons: list[Comparison] = []
     by_rate: dict[str, list[Measurement]] = {}
-    """By server, the runs at every rate, as many as there were rounds."""
+    """By server, the runs at every rate, one for each round."""
     commands: list[str] = []
 
     def add(self, store: str, plays: Sequence[Sequence[Figure]]) -> None:
-        """The figures of a scenario, played once or several times."""
+        """Add the figures of a scenario, played once or several times."""
         for same in zip(*plays, strict=True):
             first = same[0]
             values = tuple(figure.value for figure in same)
@@ -81,15 +87,18 @@ class Found(msgspec.Struct):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One part as the record keeps it and the page shows it: figures, and when, how and on what they were measured."""
+    """One part, as the record keeps it and the page shows it.
+
+    It has the figures with the time, the manner and the machine of their measurement.
+    """
 
     measured: str
-    """When it began: `2026-11-22 01:15 UTC`."""
+    """The time of its begin: `2026-11-22 01:15 UTC`."""
     effort: str
     how: str
     took_s: float
     load_before: float
-    """The load average before the first part that was measured with it."""
+    """The load average before the first part of the same run."""
     machine: Machine
     rows: list[Row] = []
     details: list[Detail] = []
@@ -98,18 +107,18 @@ class Part(msgspec.Struct, frozen=True):
     plots: list[str] = []
     """Files beside the record."""
     failure: str = ""
-    """Why it could not be measured, the last time that was tried; what else stands here is older."""
+    """The reason of the last failed measurement; all other values are older."""
     instead_of: str = ""
-    """The longer measurement whose place a quick look has taken."""
+    """The longer measurement that a quick one has replaced."""
     postgres: str = ""
-    """The version of PostgreSQL's programs there; empty when they were not noted, or there were none."""
+    """The version of PostgreSQL's programs; empty when unknown or not installed."""
 
     @property
     def has_figures(self) -> bool:
-        """Whether it was ever measured."""
+        """Return whether it was ever measured."""
         return self.has_numbers or bool(self.plots)
 
     @property
     def has_numbers(self) -> bool:
-        """Whether there is more than plots."""
+        """Return whether there are numbers besides plots."""
         return bool(self.rows or self.at_rates)

@@ -1,8 +1,8 @@
-"""docs/benchmarks/figures.json: of each part what was found last, with the time, the machine and the effort of its own.
+"""docs/benchmarks/figures.json: the last results of each part.
 
-Promise: what was measured in one run stays when another measures other parts, so a page can be completed part by
-part. A part that could not be measured keeps its older figures and says so; a quick look that takes the place of a
-longer measurement says that, too.
+Each part has a time, a machine and an effort of its own. Promise: the results of one run stay when another run measures
+other parts, so that a page can be completed part by part. A part that could not be measured keeps its older figures
+and records the failure. A quick measurement that replaces a longer one records that, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Record(msgspec.Struct):
     parts: dict[str, Part] = {}
 
     def put(self, name: str, part: Part) -> None:
-        """Take in what was found of one part."""
+        """Record the results of one part."""
         before = self.parts.get(name)
         if before is not None and part.failure:
             part = msgspec.structs.replace(before, failure=f"{part.failure} ({part.measured})")
@@ -35,13 +35,13 @@ class Record(msgspec.Struct):
 
 
 class _File(msgspec.Struct):
-    """`Record` as it must stand in the file: one without parts is of an earlier form."""
+    """`Record` in the form of the file: one without parts is of an earlier form."""
 
     parts: dict[str, Part]
 
 
 def load(file: Path) -> Record:
-    """What was found before; nothing when there is no such file.
+    """Return the earlier results; nothing when there is no such file.
 
     Raises:
         ConfigurationError: it is of another form.
@@ -58,5 +58,5 @@ def load(file: Path) -> Record:
 
 
 def store(file: Path, record: Record) -> None:
-    """Write it."""
+    """Write the file."""
     file.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")

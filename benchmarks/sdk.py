@@ -1,4 +1,7 @@
-"""What the SDK's own Python costs, on asyncio: no sockets and no database, both answer at once."""
+"""The cost of the SDK's own Python, on asyncio.
+
+Sockets and database are replaced by objects that answer at once.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +43,14 @@ async def _yes(*_: object) -> HttpAnswer:
 
 
 async def _nothing(*_: object) -> None:
-    """It is done at once."""
+    """Return at once."""
 
 
 class _Connection:
-    """A connection and its transaction, of a database that has been asked for its identity before."""
+    """A connection and its transaction.
+
+    The identity of its database is known already.
+    """
 
     start = commit = rollback = _nothing
 
@@ -62,7 +68,7 @@ class _Connection:
 
 
 class _Pool(Pool):
-    """Lends always the same connection."""
+    """A pool that always lends the same connection."""
 
     release: Any = _nothing
 
@@ -70,7 +76,7 @@ class _Pool(Pool):
         self._lent = _Connection()
 
     def __del__(self) -> None:
-        """Nothing is open."""
+        """Close nothing: nothing is open."""
 
     def acquire(self, **_: object) -> Any:
         return _lend(self._lent)
@@ -109,6 +115,6 @@ async def _measure() -> list[Result]:
 
 
 def results() -> Iterator[Result]:
-    """All measurements of this page."""
+    """Yield all measurements of this module."""
     with mock.patch.object(AsyncTransport, "send", _yes):
         yield from uvloop.run(_measure())

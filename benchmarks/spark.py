@@ -1,10 +1,12 @@
-"""`make bench-spark`: every figure of the Spark pipeline that has a bar, and docs/benchmarks-spark.md with them.
+"""`make bench-spark`: every figure of the Spark pipeline that has a bar.
+
+They are written to docs/benchmarks-spark.md.
 
     python -m benchmarks.spark [--only audit reading sink] [--messages N] [--rows N] [--published N] [--folder FOLDER]
                                [--page FILE]
 
-Each part is a program of its own, which can be run alone and prints what it found; the page has its command and its
-words. The audit also tells its figures as JSON, for a table. One part that fails does not lose the others.
+Each part is a program of its own, which can be run alone and prints its results; the page has its command and its
+output. The audit also writes its figures as JSON, for a table. One failed part does not lose the others.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ _FAILURE_CHARACTERS = 600
 
 
 class Engine(msgspec.Struct, frozen=True):
-    """One engine's audit, as `tests.spark.bench --report` tells it; None is not measured."""
+    """One engine's audit from `tests.spark.bench --report`; None is not measured."""
 
     engine: str
     seconds: tuple[float, ...]
@@ -64,7 +66,10 @@ class Audit(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What a part came to. `command`: without the interpreter; `load`: of the machine before it; `failure`: its end."""
+    """The result of a part.
+
+    `command` is without the interpreter, `load` is the machine's before it, `failure` is the end of a failed one.
+    """
 
     name: str
     command: str
@@ -99,7 +104,7 @@ def main() -> int:
 
 
 def measured(name: str, command: Sequence[str], report: Path) -> Part:
-    """Run a part, and show what it says while it says it."""
+    """Run a part, and show its output while it runs."""
     load = os.getloadavg()[0]
     said: list[str] = []
     told = command[: command.index("--report")] if "--report" in command else command
@@ -118,7 +123,7 @@ def measured(name: str, command: Sequence[str], report: Path) -> Part:
 
 
 def page(parts: Sequence[Part]) -> Iterator[str]:
-    """The lines of the page."""
+    """Yield the lines of the page."""
     versions = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     yield "# Benchmarks of the Spark pipeline\n"
     yield "Written by `make bench-spark`, part by part; everything runs on one machine and shares its processors."

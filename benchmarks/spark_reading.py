@@ -1,13 +1,15 @@
-"""Reading a coordinator's history with Spark: rows a second and core, SQLite and PostgreSQL, batch and stream.
+"""The speed of reading a coordinator's history with Spark.
+
+It is measured in rows a second and core, from SQLite and PostgreSQL, in batches and as a stream.
 
     python -m benchmarks.spark_reading [--rows N] [--rounds N] [--engine sqlite|postgresql]
 
 Bars: 250 000 rows/s/core in batches by ADBC, 20 000 rows/s of the stream. The database runs on the same cores, its
-pages are warm; every column that is named is handed to Java. Least, middle and most of the rounds are shown, and of the
-middle one the processor time a row: of Java, of Spark's Python workers (where this source runs), of the database. The
-load of the machine before each part is there too, because other work on it is what moves rows a second most.
+pages are warm; every named column is handed to Java. The least, the middle and the greatest of the rounds are shown.
+The middle round has the processor time a row: of Java, of Spark's Python workers (where this source runs), and of the
+database. The load of the machine before each part is shown, too, because other work on it changes rows a second most.
 
-The floor is what PostgreSQL itself takes: the same rows and columns by `COPY … TO '/dev/null'`, by as many connections.
+The floor is PostgreSQL's own time: the same rows and columns by `COPY … TO '/dev/null'`, by as many connections.
 """
 
 from __future__ import annotations
@@ -93,7 +95,7 @@ class Account:
         self._database = database
 
     def read_s(self) -> dict[str, float]:
-        """Seconds so far."""
+        """Return the seconds so far."""
         of = {pid: cpu_s(pid) for pid in tree(self._java)}
         python_s = sum(spent_s for pid, spent_s in of.items() if _program(pid) != "java")
         found = {"Java": sum(of.values()) - python_s, "Python": python_s}
@@ -102,7 +104,7 @@ class Account:
         return found
 
     def round(self, rows: int, cores: int, work: Callable[[], float]) -> Round:
-        """Do some work that reads so many rows, and says how long that took."""
+        """Do some work that reads `rows` rows and returns its time; return the round."""
         before = self.read_s()
         took_s = work()
         after = self.read_s()
@@ -168,7 +170,7 @@ def _line(what: str, found: list[Round], unit: str, bar: int) -> None:
 
 
 def _floor(server: PostgresServer, rows: int, rounds: int) -> None:
-    """What PostgreSQL itself takes for the rows."""
+    """Measure PostgreSQL's own time for the rows."""
     database = listening(server.address.port)
     assert database is not None, "it was started"
     dsn = server.database("bench").dsn
@@ -226,7 +228,7 @@ def _postgresql(folder: Path, server: PostgresServer, rows: int) -> str:
 
 
 async def _created(store: SqliteStore | PostgresStore) -> None:
-    """An empty store, with the place that wrote its history."""
+    """Create an empty store, with the node slot that writes its history."""
     await store.start()
     await store.stop()
 

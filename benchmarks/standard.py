@@ -1,7 +1,7 @@
 """The standard set: every figure that has a bar, measured the same way each time.
 
-Servers to be compared run at the same time and are measured in turn, each directly after the one that keeps nothing,
-so that a machine that is now faster, now slower, treats all alike.
+Servers to be compared run at the same time and are measured in turn, each directly after the one that keeps nothing.
+The varying speed of a machine thus affects all alike.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ BOTH: Final = ("sqlite", "postgres")
 
 
 class Effort(msgspec.Struct, frozen=True):
-    """How long and how often. Sizes of 0 and seconds of 0.0 are the scenarios' own."""
+    """The durations and the number of rounds.
+
+    Sizes of 0 and seconds of 0.0 are the scenarios' own.
+    """
 
     name: str
     rounds: int
@@ -59,12 +62,15 @@ LONG: Final = Effort("long", 3, 10.0, (250.0, 500.0, 1000.0, 2000.0, 4000.0), 0,
 
 
 def tell(text: str) -> None:
-    """Say how far it is."""
+    """Print the progress."""
     print(text, file=sys.stderr, flush=True)
 
 
 def throughput(effort: Effort) -> Found:
-    """Saturated: SQLite, PostgreSQL, PostgreSQL with check-back durability, each after null."""
+    """Measure saturated throughput, each server after null.
+
+    They are SQLite, PostgreSQL, and PostgreSQL with check-back durability.
+    """
     plain = Workload(seconds=effort.seconds)
     with contextlib.ExitStack() as running:
         null = running.enter_context(null_server())
@@ -92,7 +98,7 @@ def throughput(effort: Effort) -> Found:
 
 
 def throughput_rows(comparison: Comparison, bar: float) -> list[Row]:
-    """The figures of one server beside null."""
+    """Return the figures of one server beside null."""
     ratios = [
         one.per_second / other.per_second for one, other in zip(comparison.runs, comparison.ceilings, strict=True)
     ]
@@ -107,13 +113,13 @@ def throughput_rows(comparison: Comparison, bar: float) -> list[Row]:
 
 
 def _cpu_ratios(comparison: Comparison) -> tuple[float, ...]:
-    """What the ratio would be if CPU alone were scarce."""
+    """Return the ratios as if CPU alone were scarce."""
     pairs = zip(comparison.runs, comparison.ceilings, strict=True)
     return tuple(other.cpu_us_per_message / one.cpu_us_per_message for one, other in pairs)
 
 
 def _foreign(runs: Sequence[Measurement]) -> Row:
-    """How busy other programs kept the machine."""
+    """Return the row of the processors that other programs kept busy."""
     return Row("other programs meanwhile", "processors", tuple(run.foreign_cores for run in runs))
 
 
@@ -129,7 +135,7 @@ def _told(server: Started, workload: Workload, name: str) -> Measurement:
 
 
 def transfers(effort: Effort) -> Found:
-    """Whole transfers by the SDK, coordinator and business on one PostgreSQL."""
+    """Measure whole transfers by the SDK, both databases on one PostgreSQL."""
     workload = Workload(Mode.APP, 32, seconds=effort.seconds)
     with set_up("postgres") as server:
         comparison = alternate_transfers(server, server.business_url, workload, effort.rounds)
@@ -148,7 +154,10 @@ def transfers(effort: Effort) -> Found:
 
 
 def rates(effort: Effort) -> Found:
-    """Latency against rate. The commands measure one store each, beside null; the first draws what the page shows."""
+    """Measure latency against rate.
+
+    The commands measure one store each, beside null; the first draws the plot of the page.
+    """
     found = Found(f"{_how(effort.rounds, effort.seconds)} at each rate")
     with contextlib.ExitStack() as running:
         servers = [null_server(), set_up("sqlite"), set_up("postgres")]
@@ -168,12 +177,12 @@ def rates(effort: Effort) -> Found:
 
 
 def _how(rounds: int, seconds: float) -> str:
-    """How long and how often, for people."""
+    """Return the number of rounds and the duration, as text for people."""
     return f"{'one round' if rounds == 1 else f'{rounds} rounds'} of {seconds:g} s"
 
 
 def _played(times: int, seconds: float, bar_s: float) -> str:
-    """The same of a scenario; `bar_s` is how long it has to last for its bar.
+    """Return the same of a scenario; `bar_s` is the duration that its bar demands.
 
     >>> _played(3, 0.0, 0.0), _played(1, 60.0, 1800.0), _played(1, 300.0, 300.0)
     ('played 3 times', 'played once, for 60 s (the bar asks for 1800 s: --long)', 'played once, for 300 s')
@@ -193,11 +202,11 @@ def _scenario(
     in_turns: bool = False,
     bar_s: float = 0.0,
 ) -> Callable[[Effort], Found]:
-    """A part that plays a scenario on each store.
+    """Return a part that plays a scenario on each store.
 
     Arguments:
         often: as many times as there are rounds.
-        in_turns: the scenario itself has rounds, as many as it was told, and figures with their spread.
+        in_turns: the scenario itself has the requested rounds, and figures with their spread.
     """
 
     def part(effort: Effort) -> Found:
@@ -247,7 +256,9 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 def measure_parts(effort: Effort, names: Sequence[str]) -> Iterator[Measured]:
-    """Measure the named parts, all by default; each is given as soon as it is there, so that nothing waits for all.
+    """Measure the named parts, all by default.
+
+    Each is yielded as soon as it is measured, so that nothing waits for all.
 
     Raises:
         ConfigurationError: no such part.
@@ -263,7 +274,7 @@ def measure_parts(effort: Effort, names: Sequence[str]) -> Iterator[Measured]:
         try:
             found = PARTS[name](effort)
         except TwophaseError as error:
-            # What takes a quarter of an hour does not go away because one part of it failed.
+            # The results of a quarter of an hour are not lost because one part failed.
             tell(f"   not measured: {error.message}")
             failure = error.message
         took_s = time.monotonic() - began_s

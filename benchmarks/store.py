@@ -1,7 +1,8 @@
-"""What durability costs a message, by how many share a commit: SQLite, and PostgreSQL where it is installed.
+"""The cost of durability a message, by the number that share a commit.
 
-Each message lives whole: prepared, submitted, finished, in three flushes. Wall time includes the fsync of this
-machine's disk; for PostgreSQL the CPU time of the client and of the database's processes stand beside it.
+It is measured on SQLite, and on PostgreSQL where it is installed. Each message has a whole life: prepared, submitted,
+finished, in three flushes. Wall time includes the fsync of this machine's disk; for PostgreSQL the CPU time of the
+client and of the database's processes stand beside it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ async def _flush(store: Store, items: list[Item]) -> None:
 
 
 async def _life(store: Store, messages: int, size: int) -> float:
-    """Seconds of the process' CPU for `messages` messages, `size` of them a flush."""
+    """Return the process' CPU seconds of `messages` messages, `size` a flush."""
     used = 0.0
     for _ in range(0, messages, size):
         gids = [make_gid(time.time_ns() // 1_000_000, secrets.token_bytes(RANDOM_BYTES)) for _ in range(size)]
@@ -65,7 +66,7 @@ async def _life(store: Store, messages: int, size: int) -> float:
 
 
 async def _measure(open_store: Callable[[], Store], size: int, database_cpu: Callable[[], float]) -> list[_Cost]:
-    """The cost of a message, one figure a round after one that does not count."""
+    """Return the cost of a message, one figure a round; the first does not count."""
     store = open_store()
     await store.start()
     messages = max(size, min(_MESSAGES_A_ROUND, max(size * 100, _MESSAGES_LEAST)))
@@ -92,7 +93,7 @@ def _results(name: str, open_store: Callable[[int], Store], database_cpu: Callab
 
 
 def _children_cpu(parent: int) -> float:
-    """Seconds of CPU of a process and its children, as far as they live."""
+    """Return the CPU seconds of the living children of a process, and of itself."""
     total = 0
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -106,7 +107,7 @@ def _children_cpu(parent: int) -> float:
 
 
 def results() -> Iterator[Result]:
-    """All measurements of this page."""
+    """Yield all measurements of this module."""
     with tempfile.TemporaryDirectory() as folder:
         yield from _results("SQLite", lambda size: SqliteStore(Path(folder) / f"{size}.db"), lambda: 0.0)
     server = PostgresServer()

@@ -1,1 +1,1 @@
-"""The load: who produces, who is called, what is measured of it."""
+"""The load: producers, the branch service, and the measurement."""

@@ -1,4 +1,7 @@
-"""`python -m benchmarks.load --server URL` measures a server; `--help` says what else."""
+"""`python -m benchmarks.load --server URL` measures a server.
+
+`--help` lists the other measurements.
+"""
 
 from benchmarks.command import app
 

@@ -1,7 +1,8 @@
-"""The same run over gRPC: prepare and submit as clients of dtm send them; branches are called over HTTP, as dtm allows.
+"""The same run over gRPC.
 
-Each producer has one request under way; some share a connection, as the requests of one application do. Everything that
-is counted is counted as over HTTP, and the requests are as cheap to send (`benchmarks.load.http2`).
+Prepare and submit are sent as dtm's clients send them; branches are called over HTTP, as dtm allows. Each producer has
+one request under way. Several producers share a connection, as the requests of one application do. All counts are those
+of a run over HTTP, and the requests are as cheap to send (`benchmarks.load.http2`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SERVICE: Final = "/dtmgimp.Dtm"
 _GID: Final = "@" * GID_CHARACTERS
 _NUMBER: Final = "#" * NUMBER_DIGITS
 
-# A global is found in half the time an enum's member is.
+# The lookup of a global takes half the time of an enum's member.
 _NONE: Final = Step.NONE
 _PREPARE: Final = Step.PREPARE
 _SUBMIT: Final = Step.SUBMIT
@@ -34,7 +35,9 @@ _ABORT: Final = Step.ABORT
 
 
 def bodies(workload: Workload, sink_url: str) -> Bodies:
-    """What writes the framed protobuf of each request: encoded once, with places for gid and number.
+    """Return the writer of each request's framed protobuf.
+
+    It is encoded once, with gaps for gid and number.
 
     Raises:
         ConfigurationError: gRPC is not installed.
@@ -72,14 +75,14 @@ class Blocks(msgspec.Struct, frozen=True):
 
 
 class GrpcRun(Run):
-    """`Run` over gRPC; its address is the port's."""
+    """`Run` over gRPC; its address is that of the gRPC port."""
 
     _connections: list[_Shared]
     _blocks: Blocks
 
     @property
     def place(self) -> str:
-        """Where the server is, for people."""
+        """Return the server's address as text for people."""
         return f"grpc://{self._authority}"
 
     @property
@@ -109,12 +112,12 @@ class GrpcRun(Run):
             shared.connection.cut()
 
     def gone(self, shared: _Shared) -> None:
-        """A connection is."""
+        """Forget a connection that is gone."""
         self._connections.remove(shared)
 
 
 class _Shared:
-    """A connection, and who uses it."""
+    """A connection, and the producers that use it."""
 
     def __init__(self, run: GrpcRun) -> None:
         self.producers: list[GrpcProducer] = []
@@ -125,11 +128,11 @@ class _Shared:
 
     @property
     def room(self) -> bool:
-        """Whether one more may use it."""
+        """Return whether one more producer may use it."""
         return self.connection.open and self.taken < PRODUCERS_A_CONNECTION
 
     async def opened(self, host: str, port: int) -> None:
-        """Wait until the server has introduced itself; raises OSError."""
+        """Wait for the server's first settings; raises OSError."""
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self._open(host, port))
         await asyncio.shield(self._opening)
@@ -150,7 +153,10 @@ class _Shared:
 
 
 class GrpcProducer:
-    """Sends the requests of one message after the other, each when the last is answered."""
+    """A producer that sends each request when the last one is answered.
+
+    It sends the requests of one message after the other.
+    """
 
     __slots__ = ("_blocks", "_body", "_connection", "_number", "_since_s", "_source", "_step")
 
@@ -180,16 +186,16 @@ class GrpcProducer:
         self._connection.call(self._blocks.submit, body, self)
 
     def abort(self, body: bytes) -> None:
-        """Take a prepared message back."""
+        """Abort a prepared message."""
         self._step = _ABORT
         self._connection.call(self._blocks.abort, body, self)
 
     def cut(self) -> None:
-        """The run is over."""
+        """Stop: the run is over."""
         self._connection.cut()
 
     def answered(self, refusal: str) -> None:
-        """The request under way was."""
+        """Continue after the answer to the request under way."""
         source, step = self._source, self._step
         ledger = source.ledger
         self._step = _NONE
@@ -212,6 +218,6 @@ class GrpcProducer:
         source.finished(self, failed=False)
 
     def cut_off(self) -> None:
-        """The connection is gone, and with it what became of the request under way."""
+        """Stop: the connection is gone, and the request's outcome is unknown."""
         self._source.ledger.fail(f"{self._step.value}: the connection was lost")
         self._step = _NONE

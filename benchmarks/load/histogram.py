@@ -1,7 +1,8 @@
-"""Latencies counted into buckets: constant memory for any number of samples, percentiles exact to 0.1 %.
+"""Latencies counted into buckets.
 
-Up to 2 047 µs each microsecond has its own bucket; above, buckets double in width each time the value doubles, so
-the error stays below one part in 1 024.
+The memory is constant for any number of samples, and percentiles are exact to 0.1 %. Up to 2 047 µs each microsecond
+has its own bucket; above, buckets double in width each time the value doubles, so the error stays below one part in 1
+024.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9)
 
 
 class Histogram:
-    """Latencies in seconds go in, percentiles in milliseconds come out.
+    """A counter of latencies in seconds, with percentiles in milliseconds.
 
     >>> latencies = Histogram()
     >>> for number in range(1, 101):
@@ -33,7 +34,7 @@ class Histogram:
         self._counts = [0] * _BUCKETS
 
     def add(self, seconds: float) -> None:
-        """Count one latency; a negative one counts as zero, one beyond 19 hours as that."""
+        """Count one latency, bounded by 0 and 19 hours."""
         self.count += 1
         micros = int(seconds * 1e6)
         if 0 <= micros < 2 * _STEPS:
@@ -44,19 +45,22 @@ class Histogram:
         self._counts[(shift << (_EXACT_BITS - 1)) + (micros >> shift)] += 1
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all samples."""
         self.count = 0
         self._counts = [0] * _BUCKETS
 
     def copy(self) -> Histogram:
-        """The same samples, which later ones do not change."""
+        """Return a copy of the samples, which later ones do not change."""
         twin = Histogram()
         twin.count = self.count
         twin._counts = self._counts.copy()
         return twin
 
     def percentile_ms(self, percent: float) -> float:
-        """The smallest latency that `percent` of all samples do not exceed; 0 without samples."""
+        """Return the smallest latency that `percent` of all samples do not exceed.
+
+        It is 0 without samples.
+        """
         wanted = max(1, -(-self.count * percent // 100))
         seen = 0
         for micros, number in self.buckets():
@@ -66,7 +70,10 @@ class Histogram:
         return 0.0
 
     def buckets(self) -> Iterator[tuple[int, int]]:
-        """Upper bounds in microseconds, rising, with the number of samples in each bucket that has any."""
+        """Yield each bucket that has samples: its upper bound and their number.
+
+        The bounds are in microseconds, and rise.
+        """
         for index, number in enumerate(self._counts):
             if number:
                 yield _upper_micros(index), number

@@ -1,9 +1,10 @@
-"""One HTTP/2 connection of a generator: many unary gRPC calls at once, for a few microseconds each.
+"""One HTTP/2 connection of a generator.
 
-A gRPC library costs the generator more than the request costs the server, and would be what is measured. Here the
-headers of a method are encoded once, and an answer costs a look at its frames. Only what gRPC needs of RFC 9113 is
-spoken. The server is told to keep no header table (RFC 7541, 4.2): a block of headers then means the same at any time,
-and one that was understood before is not read again.
+It carries many concurrent unary gRPC calls, for a few microseconds each. A gRPC library costs the generator more than
+the request costs the server, and would itself be measured. Here the headers of a method are encoded once, and an answer
+costs the reading of its frames. The connection speaks only the parts of RFC 9113 that gRPC needs. It asks the server to
+keep no header table (RFC 7541, 4.2): a block of headers then means the same at any time, and a block that was decoded
+before is not decoded again.
 """
 
 from __future__ import annotations
@@ -25,23 +26,25 @@ _OURS: Final = {
 }
 """No header table, no push, and a window that small answers do not fill."""
 _OK: Final = b"\x0bgrpc-status\x010"
-"""How gRPC's servers in C begin the trailers of what went well; others' are read by the library, once."""
+"""The first bytes of the trailers of a successful call, from gRPC's servers in C.
+
+The library decodes those of other servers, once."""
 _KNOWN_MAX: Final = 512
 _TEXT_MAX: Final = 120
 
 
 class Caller(Protocol):
-    """Whoever made a call."""
+    """The maker of a call."""
 
     def answered(self, refusal: str) -> None:
-        """It was answered; `refusal` is empty when the answer is OK."""
+        """Take the answer; `refusal` is empty when it is OK."""
 
     def cut_off(self) -> None:
-        """The connection is gone, and with it what became of the call."""
+        """Take notice that the connection is gone; the call's outcome is unknown."""
 
 
 def head(path: str, authority: str, content_type: str = "application/grpc") -> bytes:
-    """The header block of every call of one method."""
+    """Return the header block of every call of one method."""
     names = {
         ":method": "POST",
         ":scheme": "http",
@@ -51,20 +54,20 @@ def head(path: str, authority: str, content_type: str = "application/grpc") -> b
         "content-type": content_type,
         "user-agent": "twophase-bench",
     }
-    # Neither read from the server's table nor put there, so that it stays as it is.
+    # The fields are neither read from the server's table nor put there, so that it does not change.
     return b"".join(frames.field(name.encode(), value.encode()) for name, value in names.items())
 
 
 class Http2Connection(asyncio.Protocol):
-    """See the module.
+    """One connection; see the module.
 
     Arguments:
-        on_lost: told when the connection is gone, after every call on it.
+        on_lost: called when the connection is gone, after every call on it was cut off.
     """
 
     def __init__(self, on_lost: Callable[[Http2Connection], None]) -> None:
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the server has introduced itself as one of HTTP/2."""
+        """Done when the server has sent its first HTTP/2 settings."""
         self.open = True
         self._on_lost = on_lost
         self._transport = cast("asyncio.Transport", None)
@@ -85,7 +88,7 @@ class Http2Connection(asyncio.Protocol):
 
         Arguments:
             block: of the method, from `head`.
-            message: with gRPC's own five bytes before it, see `rpc.status.framed`.
+            message: with gRPC's own five bytes before it, see `grpc_server.status.framed`.
         """
         number = self._next_stream
         self._next_stream = number + 2
@@ -102,19 +105,19 @@ class Http2Connection(asyncio.Protocol):
             self._send_held()
 
     def cut(self) -> None:
-        """Close, whatever is under way."""
+        """Close at once, also with calls under way."""
         if self._transport is not None:
             self._transport.abort()
 
     def _write(self, data: bytes) -> None:
-        """Send now; what answers give rise to goes when they have all been read."""
+        """Send now, or after the read in progress: one write carries all its replies."""
         if self._reading:
             self._out.append(data)
         else:
             self._transport.write(data)
 
     def _send_held(self) -> None:
-        """As much of the held messages as the server's windows allow, in their order."""
+        """Send the held messages in order, as far as the server's windows allow."""
         before, self._held = self._held, deque()
         for held in before:
             while (size := min(len(held.left), self._window, held.window, self._frame_bytes)) > 0:
@@ -127,13 +130,13 @@ class Http2Connection(asyncio.Protocol):
                 self._held.append(held)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Introduce ourselves."""
+        """Send the preface, the settings and the window."""
         self._transport = cast("asyncio.Transport", transport)
         window = frames.window_update(0, frames.NUMBER_MAX - frames.DEFAULT_WINDOW)
         self._transport.write(frames.PREFACE + frames.settings(_OURS) + window)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell everybody who waits."""
+        """Notify every caller that waits, and the owner."""
         self.open = False
         if not self.ready.done():
             self.ready.set_exception(OSError(None, self._fault or str(exc or "closed before a word of HTTP/2")))
@@ -143,7 +146,7 @@ class Http2Connection(asyncio.Protocol):
         self._on_lost(self)
 
     def data_received(self, data: bytes) -> None:
-        """Read whole frames; what answers give rise to is sent in one piece."""
+        """Read whole frames; the replies to them are sent in one write."""
         if self._rest:
             data = self._rest + data
         at, end = 0, len(data)
@@ -178,7 +181,7 @@ class Http2Connection(asyncio.Protocol):
             self._ended(stream, refusal)
 
     def _forgets(self, stream: int) -> bool:
-        """What has not been sent of a message is not sent any more; whether there was any."""
+        """Drop the unsent rest of a message; return whether there was any."""
         unsent = [held for held in self._held if int.from_bytes(held.stream, "big") == stream]
         for held in unsent:
             self._held.remove(held)
@@ -190,7 +193,7 @@ class Http2Connection(asyncio.Protocol):
             caller.answered(refusal)
 
     def _refusal(self, block: bytes) -> str:
-        """What a block says, remembered; empty when nothing speaks against the call."""
+        """Return the refusal in a block, and remember it; empty for a successful call."""
         known = self._refusals.get(block)
         if known is not None:
             return known
@@ -258,7 +261,7 @@ class Http2Connection(asyncio.Protocol):
 
 
 class _Held:
-    """A message that the server's windows have not let through yet."""
+    """A message that waits for the server's windows."""
 
     __slots__ = ("left", "stream", "window")
 

@@ -1,8 +1,9 @@
-"""The account of every message of a run: what was sent, what was acknowledged, what arrived at the branch.
+"""The account of every message of a run.
 
-Promise: nothing is assumed. A message counts as delivered when its last branch was called, as lost when it was
-acknowledged and some branch was not called within the time to drain, as duplicate for each further call, as called
-too early when no submit had been sent. One byte a message and branch, so that a run of millions fits.
+It records what was sent, what was acknowledged, and what arrived at the branch. Promise: nothing is assumed. A message
+counts as delivered when its last branch was called, as lost when it was acknowledged and some branch was not called
+within the time to drain, as duplicate for each further call, as called too early when no submit had been sent. It takes
+one byte a message and branch, so that a run of millions fits.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _GROWTH: Final = bytes(1 << 16)
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """What became of the messages of a run."""
+    """The outcome of the messages of a run."""
 
     begun: int
     acknowledged: int
@@ -32,23 +33,29 @@ class Findings(msgspec.Struct, frozen=True):
     foreign: int
     unanswered: int
     not_begun: int
-    """Of an open loop: due, but no connection was free for it in time."""
+    """Due in an open loop, but no connection was free in time."""
     errors: dict[str, int]
 
     @property
     def kept(self) -> bool:
-        """Whether every promise held: nothing lost, nothing called before its submit."""
+        """Return whether every promise held.
+
+        Nothing was lost, and nothing was called before its submit.
+        """
         return not self.lost and not self.early
 
 
 class Ledger:
-    """See the module. Latencies are counted here too, because here both ends of a message meet."""
+    """The account; see the module.
+
+    Latencies are counted here, too, because both ends of a message meet here.
+    """
 
     def __init__(self, branches: int = 1, *, opened: bool = False) -> None:
         self.branches = branches
         self.begun = 0
         self.prepared = 0
-        """Counted only where prepare is all that is measured."""
+        """Counted only where prepare alone is measured."""
         self.delivered = 0
         self.acknowledged = 0
         self.duplicates = 0
@@ -73,11 +80,14 @@ class Ledger:
 
     @property
     def waiting(self) -> list[int]:
-        """The numbers of the messages whose submit has left and whose last branch was not called yet."""
+        """Return the numbers of the messages that were submitted and not delivered.
+
+        Their submit has left, and their last branch was not called yet.
+        """
         return list(self._waiting)
 
     def begin(self, intended_s: float) -> int:
-        """A message begins; its number."""
+        """Begin a message; return its number."""
         number = self.begun
         self.begun = number + 1
         if number >= len(self._states):
@@ -88,23 +98,23 @@ class Ledger:
         return number
 
     def prepare_acknowledged(self, number: int) -> None:  # noqa: ARG002 -- for ledgers that follow it further
-        """A prepare was acknowledged, and nothing follows it."""
+        """Record an acknowledged prepare that nothing follows."""
         self.prepared += 1
 
     def submitting(self, number: int, now_s: float) -> None:
-        """The submit leaves now: from now on its branches may be called."""
+        """Record that the submit leaves: from now on its branches may be called."""
         self._states[number] |= _SUBMITTED
         self._waiting[number] = now_s
         if self.branches > 1:
             self._left[number] = self.branches
 
     def acknowledge(self, number: int) -> None:
-        """The submit was acknowledged: from now on its branches must be called."""
+        """Record an acknowledged submit: from now on its branches must be called."""
         self._states[number] |= _ACKNOWLEDGED
         self.acknowledged += 1
 
     def arrive(self, number: int, branch: int) -> None:
-        """A branch was called; branches count from 0."""
+        """Record the call of a branch; branches count from 0."""
         branches = self.branches
         if not 0 <= number < self.begun or not 0 <= branch < branches:
             self.foreign += 1
@@ -131,22 +141,24 @@ class Ledger:
                 self.whole.add(now_s - self._intended.pop(number))
 
     def fail(self, what: str) -> None:
-        """A request was refused, or its connection broke."""
+        """Record that a request was refused, or that its connection broke."""
         self.errors[what] += 1
 
     @property
     def succeeded(self) -> int:
-        """Messages that got as far as they were meant to, at the server."""
+        """Return the number of messages that the server accepted as intended."""
         return self.acknowledged + self.prepared
 
     @property
     def owed(self) -> int:
-        """Acknowledged messages that have not arrived."""
+        """Return the number of acknowledged messages that have not arrived."""
         states = self._states
         return sum(1 for number in self._waiting if states[number] & _ACKNOWLEDGED)
 
     def warmed_up(self, waiting: int = 0) -> None:
-        """The warm-up is over: only the latencies of messages that are due from now on count.
+        """End the warm-up.
+
+        Only the latencies of messages that are due from now on count.
 
         Arguments:
             waiting: messages that are due already and not begun; they begin before all others.
@@ -156,7 +168,7 @@ class Ledger:
             histogram.clear()
 
     def latencies(self) -> dict[str, Histogram]:
-        """What was measured until now, by name, without the empty ones."""
+        """Return the latencies until now, by name, without the empty ones."""
         named = {
             "prepare": self.prepare,
             "submit": self.submit,
@@ -168,7 +180,7 @@ class Ledger:
         return {name: histogram.copy() for name, histogram in named.items() if histogram.count}
 
     def findings(self) -> Findings:
-        """The account as it stands; final when the run has drained."""
+        """Return the current account; it is final when the run has drained."""
         return Findings(
             self.begun,
             self.acknowledged,

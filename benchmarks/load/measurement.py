@@ -1,4 +1,4 @@
-"""What a run found, as plain values: what the report prints, the plots draw and the JSON file holds."""
+"""The results of a run as plain values, for the report, the plots and JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What one process tree used in the window."""
+    """The CPU and memory that one process tree used in the window."""
 
     name: str
     cpu_us_per_message: float
@@ -27,7 +27,7 @@ class Usage(msgspec.Struct, frozen=True):
 
     @classmethod
     def between(cls, before: Reading, after: Reading, messages: int) -> Usage:
-        """The use between two readings of one process tree."""
+        """Return the use between two readings of one process tree."""
         cpu_s = after.cpu_s - before.cpu_s
         return cls(
             after.name,
@@ -38,7 +38,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """One kind of latency: how many, and its percentiles in milliseconds."""
+    """One kind of latency: its count, and its percentiles in milliseconds."""
 
     count: int
     p50_ms: float
@@ -48,7 +48,7 @@ class Latency(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, histogram: Histogram) -> Latency:
-        """The percentiles of what was counted."""
+        """Return the percentiles of the samples."""
         return cls(histogram.count, *(histogram.percentile_ms(percent) for percent in PERCENTILES))
 
 
@@ -64,19 +64,19 @@ class Measurement(msgspec.Struct, frozen=True):
     drained_s: float
     findings: Findings
     foreign_cores: float = 0.0
-    """Processors that other programs kept busy meanwhile: with many, the run says little."""
+    """Processors that other programs kept busy; with many, the run shows little."""
 
     @property
     def per_second(self) -> float:
-        """Messages a second at the sink."""
+        """Return the messages a second at the sink."""
         return self.messages / self.measured_s
 
     @property
     def cpu_us_per_message(self) -> float:
-        """CPU of all accounted processes together, generator and sink included."""
+        """Return the CPU of all accounted processes, with generator and sink."""
         return sum(usage.cpu_us_per_message for usage in self.usage)
 
     def latency(self, name: str) -> Latency | None:
-        """One kind of latency, None when there were none of it."""
+        """Return one kind of latency; None without samples."""
         histogram = self.histograms.get(name)
         return None if histogram is None else Latency.of(histogram)

@@ -1,7 +1,8 @@
-"""One connection that produces: sends the requests of one message after the other, each when the last is answered.
+"""One connection that produces.
 
-An answer whose head was seen before, and whose length is what that head announced, is not parsed: the parser has
-judged exactly those bytes already. Every other answer goes through the product's own reader.
+It sends the requests of one message after the other, each when the last is answered. An answer whose head was seen
+before, and whose length is the one that the head announced, is not parsed: the parser has judged exactly those bytes
+already. Every other answer goes through twophase's own reader.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ class Step(enum.Enum):
     ABORT = "abort"
 
 
-# A global is found in half the time an enum's member is; these are looked up several times a message.
+# The lookup of a global takes half the time of an enum's member; these are looked up several times a message.
 _NONE: Final = Step.NONE
 _PREPARE: Final = Step.PREPARE
 _SUBMIT: Final = Step.SUBMIT
 
 
 class Source(Protocol):
-    """Whoever says what a producer does next."""
+    """The run, which decides what a producer does next."""
 
     ledger: Ledger
     template: Template
@@ -51,7 +52,7 @@ class Source(Protocol):
 
 
 class Sender(Protocol):
-    """Whoever sends the requests of one message after the other."""
+    """A sender of the requests of one message after the other."""
 
     def prepare(self, number: int, body: bytes, since_s: float) -> None: ...
 
@@ -63,7 +64,7 @@ class Sender(Protocol):
 
 
 class Producer(asyncio.Protocol):
-    """See the module."""
+    """The producer; see the module."""
 
     __slots__ = ("_body", "_number", "_reader", "_reading", "_since_s", "_source", "step", "transport", "write")
 
@@ -79,7 +80,7 @@ class Producer(asyncio.Protocol):
         self._since_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The server has accepted."""
+        """Report that the server has accepted the connection."""
         self.transport = cast("asyncio.Transport", transport)
         self.write = self.transport.write
         self._source.connected(self)
@@ -101,16 +102,16 @@ class Producer(asyncio.Protocol):
         self.write(self._source.template.submit_head + body)
 
     def abort(self, body: bytes) -> None:
-        """Take a prepared message back."""
+        """Abort a prepared message."""
         self.step = Step.ABORT
         self.write(self._source.template.abort_head + body)
 
     def cut(self) -> None:
-        """The run is over."""
+        """Stop: the run is over."""
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Nearly always the whole answer, with a head seen before."""
+        """Take a read: nearly always the whole answer, with a head seen before."""
         end = data.find(b"\r\n\r\n")
         if self._source.heads.get(data[:end]) == len(data) - end and not self._reading and b"FAILURE" not in data:
             self._succeeded()
@@ -139,7 +140,10 @@ class Producer(asyncio.Protocol):
         source.finished(self, failed=False)
 
     def _read(self, data: bytes, end: int) -> None:
-        """The slow way: parse, and remember the head when the next answer with it need not be parsed."""
+        """Parse an answer, which is the slow way.
+
+        Its head is remembered when the next answer with it need not be parsed.
+        """
         source = self._source
         if self.step is _NONE:
             source.ledger.fail("an answer to nothing")
@@ -172,7 +176,7 @@ class Producer(asyncio.Protocol):
             source.finished(self, failed=True)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- whatever ended it
-        """The connection is gone, and with it what became of the request under way."""
+        """Stop: the connection is gone, and the request's outcome is unknown."""
         self._reader.dispose()
         if self.step is not _NONE:
             self._source.ledger.fail(f"{self.step.value}: the connection was lost")

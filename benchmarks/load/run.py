@@ -1,9 +1,10 @@
 """One run of a workload against one server: warm up, measure, drain, account.
 
-Saturating (closed loop), every connection sends as soon as it is answered. In an open loop messages begin at fixed
-moments whatever the server does; one that finds no free connection waits for one, and its latency counts from the
-moment it was meant to be sent, so a stall is seen by every message it would have hit (no coordinated omission). That
-holds to the end: what was due in the window and found no connection by its end is begun in the drain, and counts.
+In a closed loop (saturating), every connection sends as soon as it is answered. In an open loop messages begin at fixed
+moments, independent of the server. A message that finds no free connection waits for one, and its latency counts from
+the moment of its intended start, so every message that a stall would have hit shows the stall (no coordinated
+omission). That holds to the end: a message that was due in the window and found no connection by its end is begun in
+the drain, and counts.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ _CONNECT_S: Final = 5.0
 
 
 class Run:
-    """Implements the producers' `Source`. Use `measure`, or `opened` and `burst`.
+    """The producers' `Source`. Use `measure`, or `opened` and `burst`.
 
     Arguments:
         address: of the dtm API.
-        workload: what to do.
-        on_progress: told how far it is.
+        workload: the messages to send.
+        on_progress: called with the progress.
         ledger: keeps the account.
     """
 
     makes_cycles = False
-    """Whether what it uses leaves cycles behind, which only the garbage collector would free."""
+    """True when its objects form cycles, which only the garbage collector frees."""
 
     def __init__(
         self, address: Address, workload: Workload, on_progress: OnProgress = silent, ledger: Ledger | None = None
@@ -75,7 +76,7 @@ class Run:
 
     @property
     def place(self) -> str:
-        """Where the server is, for people."""
+        """Return the server's address as text for people."""
         return self.address.key
 
     async def measure(self, processes: Sequence[Process] = ()) -> Measurement:
@@ -92,7 +93,7 @@ class Run:
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Connections and sink for as long as it lasts."""
+        """Keep connections and sink open until the block ends."""
         self._body = self._bodies(await self.sink.start(self._own_address()))
         gc.collect()
         gc.freeze()
@@ -113,7 +114,10 @@ class Run:
             await self._hang_up()
 
     async def burst(self, messages: int) -> float:
-        """Begin so many messages, as fast as they are answered; the seconds until all are. Needs `opened`."""
+        """Begin `messages` messages, as fast as they are answered.
+
+        It returns the seconds until all are answered. It needs `opened`.
+        """
         started_s = time.perf_counter()
         self._left = messages
         self._start()
@@ -129,12 +133,12 @@ class Run:
         try:
             window = await watch.measure()
             if ticker is not None:
-                self._tick()  # what became due since the last
+                self._tick()  # the messages that became due since the last tick
         finally:
             if ticker is None:
                 self._generating = False
             else:
-                ticker.stop()  # nothing becomes due any more; what is due is begun, also by connections made anew
+                ticker.stop()  # no more messages become due; the due ones are begun, also by new connections
         drained_s = await drained(self.ledger, lambda: self._under_way, self.workload.drain_s, self._due)
         self._generating = False
         await self._abort_prepared()
@@ -142,11 +146,14 @@ class Run:
 
     @property
     def _done(self) -> int:
-        """Messages whose measured work is complete: at the sink, or acknowledged where no branch is called."""
+        """Return the number of messages whose measured work is complete.
+
+        They are at the sink, or acknowledged where no branch is called.
+        """
         return self.ledger.delivered if self.submits else self.ledger.prepared
 
     def _waiting(self) -> int:
-        """Messages that are due at this moment, and not begun."""
+        """Return the number of messages that are due at this moment, and not begun."""
         if self.workload.rate:
             self._tick()
         return len(self._due)
@@ -162,7 +169,7 @@ class Run:
         return None
 
     async def _abort_prepared(self) -> None:
-        """Leave no prepared message behind."""
+        """Abort every prepared message that is left."""
         ends_s = time.perf_counter() + self.workload.drain_s
         while (self._prepared or self._under_way) and time.perf_counter() < ends_s:
             while self._prepared and self._idle:
@@ -172,12 +179,12 @@ class Run:
             await asyncio.sleep(0)
 
     def _bodies(self, sink_url: str) -> Bodies:
-        """What writes the body of each request."""
+        """Return the writer of each request's body."""
         self.template = Template(self.address, self.workload, sink_url)
         return self.template.body
 
     async def _hang_up(self) -> None:
-        """Close what the producers shared."""
+        """Close the connections that the producers share."""
 
     async def _connect(self) -> None:
         try:
@@ -188,11 +195,14 @@ class Run:
             raise BenchmarkFailed(f"no connection to {self.place}: {why}") from error
 
     def _own_address(self) -> str:
-        """The address of this machine on the way to the server: where the server can call branches."""
+        """Return the address of this machine on the route to the server.
+
+        The server can call branches there.
+        """
         host = self.address.host
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
             try:
-                probe.connect((host, self.address.port))  # nothing is sent: it only chooses a way
+                probe.connect((host, self.address.port))  # nothing is sent: the call only chooses a route
             except OSError as error:
                 raise BenchmarkFailed(f"no way to {self.place}: {error.strerror}") from error
             own: str = probe.getsockname()[0]
@@ -215,7 +225,7 @@ class Run:
                 return
 
     def connected(self, producer: Sender) -> None:
-        """A producer can begin."""
+        """Give work to a producer that can begin."""
         self._producers.add(producer)
         if self._generating:
             self._next(producer, time.perf_counter())
@@ -223,7 +233,7 @@ class Run:
             self._idle.append(producer)
 
     def lost(self, producer: Sender) -> None:
-        """A producer's connection is gone; another takes its place."""
+        """Replace a producer whose connection is gone."""
         self._producers.discard(producer)
         if producer in self._idle:
             self._idle.remove(producer)
@@ -235,7 +245,7 @@ class Run:
             task.add_done_callback(self._tasks.discard)
 
     def finished(self, producer: Sender, *, failed: bool) -> None:
-        """A producer has finished a message, or failed to."""
+        """Give more work to a producer that has finished a message, or failed to."""
         self._under_way -= 1
         if failed and not self.workload.rate:
             self._idle.append(producer)
@@ -259,7 +269,7 @@ class Run:
             self._idle.append(producer)
 
     def _tick(self) -> None:
-        """Begin what is due by now."""
+        """Begin the messages that are due by now."""
         now_s = time.perf_counter()
         rate = self.workload.rate
         due = int((now_s - self._first_s) * rate) + 1
@@ -286,5 +296,5 @@ class Run:
             producer.prepare(number, body, intended_s)
 
     def _new_gid(self) -> bytes:
-        """The next message's gid."""
+        """Return the next message's gid."""
         return self._gids.new()

@@ -1,8 +1,8 @@
-"""The branch service of a run: answers every call at once and tells the ledger.
+"""The branch service of a run.
 
-The call of a branch nearly always comes whole in one read, with the length its payload has: then its number stands
-at a known place and nothing is parsed. A read that is anything else (two requests, a part of one, chunks, a
-check-back) goes through a parser, so whatever client calls is understood.
+It answers every call at once and notifies the ledger. The call of a branch nearly always arrives whole in one read,
+with the length of its payload: then its number stands at a known offset and nothing is parsed. Any other read (two
+requests, a part of one, chunks, a check-back) goes through a parser, so that the calls of every client are understood.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _VERDICTS: Final = {
     425: b'{"dtm_result":"ONGOING"}',
 }
 PARSED: Final = -1
-"""No payload is so long: with it as the length of payloads every call is parsed, and can be looked at."""
+"""A length that no payload has: every call is then parsed, and can be inspected."""
 IN_PROGRESS: Final = 425
 ROLLED_BACK: Final = 409
 
 
 class Sink:
-    """Listens on a port of its own.
+    """A branch service on a port of its own.
 
     Arguments:
-        ledger: is told of every call.
+        ledger: records every call.
         payload_bytes: the length of every payload.
         check_status: the answer to check-backs, 200 committed, 409 rolled back, 425 in progress.
-        check_delay_s: how long that answer takes.
+        check_delay_s: the delay of that answer.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Sink:
         self.payload_bytes = payload_bytes
         self.check_delay_s = check_delay_s
         self.holding = False
-        """While set, nothing is answered, and nothing counts as having arrived."""
+        """While it is set, no call is answered, and none counts as arrived."""
         self.held = 0
         self.token = secrets.token_hex(4)
         self.checks = 0
@@ -69,14 +69,14 @@ class Sink:
         return self.url
 
     def stop(self) -> None:
-        """Cut every connection, listen no more: to callers it is down."""
+        """Cut every connection and stop listening: for callers it is down."""
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
             connection.transport.abort()
 
     def answer(self, path: bytes, body: bytes) -> bytes:
-        """Account for a parsed request; its response."""
+        """Account for a parsed request; return its response."""
         prefix, _, name = path.partition(b"?")[0].rpartition(b"/")
         if prefix != b"/" + self.token.encode():
             self.ledger.foreign += 1
@@ -94,7 +94,7 @@ class Sink:
 
 
 class SinkConnection(asyncio.Protocol):
-    """One connection of whoever calls."""
+    """One connection of a caller."""
 
     def __init__(self, sink: Sink) -> None:
         self.transport = cast("asyncio.Transport", None)
@@ -108,17 +108,17 @@ class SinkConnection(asyncio.Protocol):
         self._pieces: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A caller has connected."""
+        """Take a new connection of a caller."""
         self.transport = cast("asyncio.Transport", transport)
         self._sink.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- whatever ended it
-        """The caller is gone."""
+        """Forget the connection of a caller that is gone."""
         self._parser = None
         self._sink.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
-        """Nearly always exactly one call of a branch."""
+        """Take a read: nearly always exactly one call of a branch."""
         if self._sink.holding:
             self._sink.held += 1
             return
@@ -141,23 +141,23 @@ class SinkConnection(asyncio.Protocol):
             self._ledger.foreign += 1
             self.transport.abort()
 
-    # What the parser calls.
+    # The methods that the parser calls.
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Begin a request."""
         self._path = b""
         self._pieces.clear()
 
     def on_url(self, url: bytes) -> None:
-        """A piece of its address."""
+        """Take a piece of its address."""
         self._path += url
 
     def on_body(self, body: bytes) -> None:
-        """A piece of its body."""
+        """Take a piece of its body."""
         self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        """It is whole."""
+        """Answer the complete request."""
         sink = self._sink
         checks = sink.checks
         answer = sink.answer(self._path, b"".join(self._pieces))

@@ -1,8 +1,8 @@
-"""The clock of an open loop: calls back at given moments, without the event loop's rounding.
+"""The clock of an open loop, without the event loop's rounding.
 
-Timers of the event loop are rounded to milliseconds, more than the latencies to be measured. On Linux a timer of
-the kernel (timerfd) wakes the loop as a readable file instead; elsewhere the loop's timer must do, and the report
-shows how late the generator was either way.
+It calls back at given moments. Timers of the event loop are rounded to milliseconds, more than the latencies to be
+measured. On Linux a timer of the kernel (timerfd) wakes the loop as a readable file instead. Elsewhere the loop's timer
+must suffice. The report shows how late the generator was in both cases.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class _Timer(ctypes.Structure):
 
 
 class Ticker:
-    """Calls `on_tick` every `interval_s` from `first_s` on, by `time.perf_counter`, until it is stopped."""
+    """A timer that calls `on_tick` every `interval_s` until it is stopped.
+
+    It begins at `first_s`, by `time.perf_counter`.
+    """
 
     def __init__(self, interval_s: float, first_s: float, on_tick: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -44,7 +47,7 @@ class Ticker:
             self._again()
 
     def stop(self) -> None:
-        """Call no more."""
+        """Stop calling."""
         if self._coarse is not None:
             self._coarse.cancel()
         if self._file is not None:
@@ -64,7 +67,7 @@ class Ticker:
 
 
 def _kernel_timer(interval_s: float, first_s: float) -> int | None:
-    """A file that becomes readable at each tick; None where the kernel has none."""
+    """Return a file that becomes readable at each tick; None without such timers."""
     if sys.platform != "linux":
         return None
     library = ctypes.CDLL(None, use_errno=True)

@@ -1,9 +1,9 @@
-"""Whole transfers by the SDK, and beside them the same business transaction with its barrier row alone.
+"""Whole transfers by the SDK, and the same business transaction alone.
 
-A transfer is what an application does: prepare, one UPDATE and the barrier row in a PostgreSQL transaction on
-asyncpg, submit, and the branch called. The application, its SDK and the branch service are this process. Alone, the
-same UPDATE and the same row commit without the SDK and without a message, by the fewest statements asyncpg can do it
-with: what the promise costs is the difference.
+A transfer is the work of an application: prepare, one UPDATE and the barrier row in a PostgreSQL transaction on
+asyncpg, submit, and the call of the branch. The application, its SDK and the branch service are this process. Alone,
+the same UPDATE and the same barrier row commit without the SDK and without a message, by the fewest statements that
+asyncpg allows. The difference is the cost of the promise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from twophase.client.message import Message
 from twophase.core.errors import ConfigurationError, TwophaseError
 
 Pool = Any
-"""asyncpg's, which is an extra and has no types."""
+"""The pool of asyncpg, which is an extra and has no types."""
 ACCOUNTS: Final = 10_000
 _AFTER_FAILURE_S: Final = 0.02
 _UPDATE: Final = "update account set balance = balance - 1 where id = $1"
@@ -42,13 +42,15 @@ Transfer = Callable[[int], Awaitable[None]]
 
 
 class Transfers:
-    """Runs transfers, `workload.connections` at a time, each on a database connection of its own.
+    """The runner of transfers, `workload.connections` at a time.
+
+    Each has a database connection of its own.
 
     Arguments:
-        workload: how many at a time, how long.
+        workload: the number at a time, and the duration.
         database_url: the business database; table and accounts are made there.
-        processes: whose CPU and memory to account.
-        on_progress: told how far it is.
+        processes: those whose CPU and memory are accounted.
+        on_progress: called with the progress.
     """
 
     def __init__(
@@ -67,7 +69,9 @@ class Transfers:
         self._under_way = 0
 
     async def with_messages(self, server_url: str) -> Measurement:
-        """Transfers as applications write them; they count when their branch is called.
+        """Run transfers as applications write them.
+
+        They count when their branch is called.
 
         Raises:
             ConfigurationError: no asyncpg, or no such database.
@@ -98,7 +102,10 @@ class Transfers:
             pool.terminate()
 
     async def alone(self) -> Measurement:
-        """The business transaction with its barrier row, and nothing else; it counts when it has committed."""
+        """Run the business transaction with its barrier row, and nothing else.
+
+        It counts when it has committed.
+        """
         pool = await self._pool()
         gids = Gids()
 
@@ -128,7 +135,7 @@ class Transfers:
         return window.measurement(self.workload, self._ledger, drained_s)
 
     async def _work(self, transfer: Transfer) -> None:
-        """One transfer after the other."""
+        """Run one transfer after the other."""
         ledger = self._ledger
         while self._working:
             started_s = time.perf_counter()

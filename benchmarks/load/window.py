@@ -1,4 +1,4 @@
-"""The time that is measured: after the warm-up, before the drain, sampled as it passes."""
+"""The measured window: after the warm-up, before the drain, sampled meanwhile."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ _SAMPLE_S: Final = 0.1
 _POLL_S: Final = 0.005
 _DUPLICATES_S: Final = 0.1
 _FAILURES_MAX: Final = 3
-"""So many failures for each connection, and not one success: the run is given up."""
+"""Failures for each connection, without one success, after which a run is ended."""
 
 OnProgress = Callable[[float, int], None]
-"""Told the seconds that have passed, of warm-up and window together, and the messages done."""
+"""Called with the passed seconds and the messages done.
+
+The seconds are those of warm-up and window together."""
 
 
 def silent(_passed_s: float, _done: int) -> None:
-    """Nobody watches."""
+    """Ignore the progress."""
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What was seen through it."""
+    """The readings of the window."""
 
     measured_s: float
     messages: int
@@ -40,8 +42,10 @@ class Window(msgspec.Struct, frozen=True):
     foreign_cores: float
 
     def measurement(self, workload: Workload, ledger: Ledger, drained_s: float) -> Measurement:
-        """The run as a whole, with account and latencies as they now stand: after the drain, or what was slowest is
-        missing."""
+        """Return the whole run, with the current account and latencies.
+
+        Call it after the drain; earlier, the slowest messages are missing.
+        """
         return Measurement(
             workload,
             self.measured_s,
@@ -56,15 +60,15 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Watch:
-    """Watches one run.
+    """The watcher of one run.
 
     Arguments:
-        workload: how long to warm up and to measure.
-        ledger: where latencies and failures are counted.
-        done: how many messages have come as far as is measured.
+        workload: the durations of warm-up and measurement.
+        ledger: counts latencies and failures.
+        done: returns the number of messages whose measured work is complete.
         meter: reads CPU and memory.
-        on_progress: told about ten times a second.
-        waiting: how many messages are due and not begun.
+        on_progress: called about ten times a second.
+        waiting: returns the number of messages that are due and not begun.
     """
 
     def __init__(
@@ -102,7 +106,7 @@ class Watch:
         return Window(measured_s, messages, series, usage, max(0.0, foreign_cores))
 
     async def _pass(self, passed_s: float, seconds: float) -> list[Point]:
-        """Let `seconds` pass, noting the throughput of each sample."""
+        """Let `seconds` pass; return the throughput of each sample."""
         started_s = last_s = time.perf_counter()
         done = self._done()
         series: list[Point] = []
@@ -122,17 +126,18 @@ class Watch:
 async def drained(
     ledger: Ledger, under_way: Callable[[], int], within_s: float, due: deque[float] | None = None
 ) -> float:
-    """Wait until every request is answered, then until everything acknowledged has arrived; the seconds it took.
+    """Wait until every request is answered, then until all messages have arrived.
 
-    Each may take `within_s`: what was acknowledged last has as long to arrive as any other. What has not arrived when
-    the time is up is lost. Waits a little longer, for duplicates.
+    The second wait is for acknowledged messages. It returns the seconds that both waits took. Each may take `within_s`:
+    the message that was acknowledged last has as long to arrive as any other. A message that has not arrived when the
+    time is up is lost. The wait is a little longer, for duplicates.
 
     Arguments:
         ledger: the account.
-        under_way: how many requests are.
+        under_way: returns the number of requests under way.
         within_s: seconds.
-        due: of an open loop, the messages that wait for a connection: whoever is answered begins one of these. What is
-            left when the time is up is taken away, and accounted as not begun.
+        due: of an open loop, the messages that wait for a connection: a producer that is answered begins one of these.
+            Those that are left when the time is up are removed, and accounted as not begun.
     """
     started_s = time.perf_counter()
     ends_s = started_s + within_s

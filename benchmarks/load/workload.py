@@ -1,7 +1,8 @@
-"""What a run does, and the bytes it sends: everything that is the same for every message is written beforehand.
+"""The work of a run, and the bytes that it sends.
 
-A message costs the generator two concatenations: head and body. Its number travels in the payload, so the sink
-knows which message a call belongs to by looking at a fixed place, whatever the server does to URLs and headers.
+Everything that is the same for every message is written beforehand. A message costs the generator two concatenations:
+head and body. Its number travels in the payload, so that the sink finds the message of a call at a fixed offset,
+independent of the server's treatment of URLs and headers.
 """
 
 from __future__ import annotations
@@ -31,16 +32,20 @@ _BASE32: Final = bytes(b"0123456789abcdefghjkmnpqrstvwxyz"[byte & 31] for byte i
 
 
 class Mode(enum.Enum):
-    """What one message is."""
+    """The kind of every message of a run."""
 
     PAIR = "pair"
-    """prepare, submit, every branch called: a 2-phase message without its business transaction."""
+    """A 2-phase message without its business transaction.
+
+    It is prepare, submit, and the call of every branch."""
     SUBMIT = "submit"
     """submit alone, every branch called: a plain message."""
     PREPARE = "prepare"
-    """prepare alone; what was prepared is aborted when the run is over."""
+    """prepare alone; the prepared messages are aborted when the run is over."""
     APP = "app"
-    """A whole transfer: prepare, business transaction with its barrier row, submit, by the SDK."""
+    """A whole transfer by the SDK.
+
+    It is prepare, the business transaction with its barrier row, and submit."""
 
 
 class Workload(msgspec.Struct, frozen=True):
@@ -57,14 +62,16 @@ class Workload(msgspec.Struct, frozen=True):
     timeout_to_fail_s: int = 0
     """Seconds from prepare to the first check-back; 0 is the server's default."""
     drain_s: float = 90.0
-    """How long what is under way may take after the end: longer than any pause of the coordinator between two calls of
-    a branch (a minute), so that what is late is not called lost."""
+    """Time after the end for the messages under way.
+
+    It is longer than any pause of the coordinator between two calls of a branch (a minute), so that a late message does
+    not count as lost."""
 
     def check(self) -> Workload:
-        """The workload itself when it can be run.
+        """Return the workload itself when it can be run.
 
         Raises:
-            ConfigurationError: it cannot; the text says what to write instead.
+            ConfigurationError: it cannot; the text names what to write instead.
         """
         bounds = (
             ("connections", self.connections, 1, 10_000),
@@ -82,28 +89,31 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 Bodies = Callable[[bytes, int], bytes]
-"""The body of the requests of one message, by gid and number."""
+"""A writer of the requests' body of one message, by gid and number."""
 
 
 def steps(workload: Workload, sink_url: str) -> list[dict[str, str]]:
-    """The branches of each message."""
+    """Return the branches of each message."""
     return [{"action": f"{sink_url}/{branch + 1:0{BRANCH_DIGITS}}"} for branch in range(workload.branches)]
 
 
 def payload(workload: Workload, number: str) -> str:
-    """The payload of each branch, `workload.payload_bytes` long once its number has its digits."""
+    """Return the payload of each branch.
+
+    It has `workload.payload_bytes` bytes once its number has its digits.
+    """
     pad = workload.payload_bytes - PAYLOAD_BYTES_MIN - _PAD
     filling = f',"pad":"{"x" * pad}"' if pad >= 0 else " " * (workload.payload_bytes - PAYLOAD_BYTES_MIN)
     return f'{{"message":{number}{filling}}}'
 
 
 class Template:
-    """The requests of a workload, ready but for gid and number.
+    """The requests of a workload, complete except for gid and number.
 
     Arguments:
-        server: where the requests go.
-        workload: what they are.
-        sink_url: `http://host:port/token`, where branches and check-backs are called.
+        server: receives the requests.
+        workload: describes the messages.
+        sink_url: `http://host:port/token`, the address of branches and check-backs.
     """
 
     def __init__(self, server: Address, workload: Workload, sink_url: str) -> None:
@@ -127,7 +137,7 @@ class Template:
         self.abort_head = _head(server, "abort", length)
 
     def body(self, gid: bytes, number: int) -> bytes:
-        """The body of prepare, submit and abort of one message."""
+        """Return the body of prepare, submit and abort of one message."""
         if self._branches == 1:
             return self._body % (gid, FIRST_NUMBER + number)
         return self._body % (gid, *[FIRST_NUMBER + number] * self._branches)
@@ -140,7 +150,9 @@ def _head(server: Address, route: str, length: int) -> bytes:
 
 
 class Gids:
-    """New gids of our form, cheaply: the time part is made once a millisecond, the rest from one random draw.
+    """A cheap source of new gids of twophase's form.
+
+    The time part is made once a millisecond, the rest from one random draw.
 
     >>> from twophase.core.gid import born_ms
     >>> abs(born_ms(Gids().new().decode()) - time.time() * 1000) < 1000
@@ -154,7 +166,7 @@ class Gids:
         self._born = b""
 
     def new(self) -> bytes:
-        """One gid."""
+        """Return one gid."""
         ms = time.time_ns() // 1_000_000
         if ms != self._ms:
             self._ms = ms

@@ -1,1 +1,4 @@
-"""What a rate alone does not show: faults, filled tables, memory, starts. Each prints its figures beside their bars."""
+"""Scenarios beyond a plain rate: faults, filled tables, memory, starts.
+
+Each prints its figures beside their bars.
+"""

@@ -1,8 +1,9 @@
-"""Producers that die between prepare and submit: how soon after their check-backs are due is everything decided?
+"""Producers that die between prepare and submit.
 
-Each message is prepared and left alone; the check-back answers "committed" after 20 ms. Then the same again while
-another producer hangs: its check-backs are never answered, and nobody else may wait for that. It has more messages
-than may wait for one destination; and once more where it has more than the server may hold in memory.
+The figure is the time from the due time of their check-backs until every message is decided. Each message is prepared
+and abandoned; the check-back answers "committed" after 20 ms. The second part repeats this while another producer
+hangs: it never answers its check-backs, and no other producer may wait for that. It has more messages than may wait
+for one destination. In the third part it has more than the server may hold in memory.
 """
 
 from __future__ import annotations
@@ -25,31 +26,37 @@ _CHECK_S: Final = 0.02
 _COMMITTED: Final = 200
 _HUNG_FOR_EACH: Final = 1.5
 _HELD_FOR_EACH: Final = 1.2
-"""So many messages the server may hold in memory, the last time: more than wait for one destination (10 000 and those
-under way, at the ordinary size), and fewer than hang."""
+"""The bound of the active set in the third part, for each abandoned message.
+
+It is more than wait for one destination (10 000 and those under way, at the ordinary size), and less than hang."""
 _PATIENCE_S: Final = 120.0
 _BAR_S: Final = 15.0
 _ADDED_BAR_S: Final = 1.0
-"""Whoever waited for one call that hangs would wait for its time limit, which is longer than this. Work is added in any
-case: half as many prepares again, and their check-backs."""
+"""The bar for the added time.
+
+A message that waited for one hanging call would wait for its time limit, which is longer than this. Some time is added
+in any case by the work: half as many prepares again, and their check-backs."""
 
 
 class _AbandonedLedger(Ledger):
-    """Counts the branch's latency from the moment the check-back is due."""
+    """A ledger that counts the branch's latency from the due time of the check-back."""
 
     def __init__(self, due_s: int) -> None:
         super().__init__()
         self._due_s = due_s
 
     def prepare_acknowledged(self, number: int) -> None:
-        """Abandoned: from now on only the check-back can decide."""
+        """Abandon the message: from now on only the check-back can decide it."""
         super().prepare_acknowledged(number)
         self.submitting(number, time.perf_counter() + self._due_s)
         self.acknowledge(number)
 
 
 def play_abandoned(stage: Stage) -> list[Figure]:
-    """See the module; `seconds`, whole ones, is how long after its prepare a message's check-back is due."""
+    """Play the scenario of the module.
+
+    `seconds`, a whole number, is the time from a message's prepare to its due check-back.
+    """
     messages, due_s = stage.size or MESSAGES, max(1, int(stage.seconds or DUE_S))
     hung = int(messages * _HUNG_FOR_EACH)
     with store(stage.kind, stage.directory) as made, made.served() as server:
@@ -79,13 +86,16 @@ def _figures(what: str, ledger: Ledger, messages: int) -> list[Figure]:
 
 
 def _added(what: str, alone: Ledger, beside: Ledger) -> list[Figure]:
-    """How much later it is; less than nothing where it was sooner."""
+    """Return how much later it is; a negative number where it was sooner."""
     p50, last = ((beside.branch.percentile_ms(part) - alone.branch.percentile_ms(part)) / 1000 for part in (50, 100))
     return [Figure(f"{what}, p50", p50, "s", _ADDED_BAR_S), Figure(f"{what}, the last", last, "s", _ADDED_BAR_S)]
 
 
 async def _decided(server: Address, messages: int, due_s: int, hung: int) -> Ledger:
-    """Abandon `messages`, and `hung` of a producer that never answers; return when the former are, or time is up."""
+    """Abandon `messages`, and `hung` more of a producer that never answers.
+
+    It returns when the former are decided, or when the time is up.
+    """
     ledger = _AbandonedLedger(due_s)
     async with contextlib.AsyncExitStack() as stack:
         if hung:

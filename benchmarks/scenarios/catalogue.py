@@ -1,4 +1,4 @@
-"""Every scenario by name, and what it shows."""
+"""The table of every scenario, with its name and its purpose."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEEDED: Final = frozenset({"setup", "directory", "size", "seconds"})
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One scenario. `heeds`: which options of the command change what it does."""
+    """One scenario. `heeds` names the options of the command that change it."""
 
     play: Scenario
     summary: str
@@ -30,7 +30,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def stores(self) -> bool:
-        """Whether it is played on a store."""
+        """Return whether it is played on a store."""
         return "setup" in self.heeds
 
 

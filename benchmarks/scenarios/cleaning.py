@@ -1,7 +1,8 @@
-"""Throughput while the coordinator removes old history, beside the same with nothing to remove.
+"""Throughput while the coordinator removes old history.
 
-Twice: at the pace of a cleaning that ends within its interval, and at that of one that is behind: it lasts longer, and
-then takes more of the time. The history is older than the retention, and there is enough of it for all runs.
+It stands beside the throughput with nothing to remove. There are two parts: the pace of a cleaning that ends within its
+interval, and that of a cleaning that is behind, which lasts longer and then takes a larger share of the time. The
+history is older than the retention, and there is enough of it for all runs.
 """
 
 from __future__ import annotations
@@ -24,25 +25,31 @@ from benchmarks.servers.started import Started
 ROWS: Final = 1_000_000
 SECONDS: Final = 5.0
 _AGE_MS: Final = 36 * 24 * 3600 * 1000
-"""A day more than the server keeps history by default."""
+"""One day more than the default retention of history."""
 _BAR: Final = 0.85
 _REMOVED: Final = 'twophase_rows_removed_total{table="history"}'
 _POLL_S: Final = 0.05
 _SLACK_S: Final = 5.0
 _TIMES_LONGER: Final = 2.0
-"""So much longer than a run is the interval within which a cleaning is at its ordinary pace."""
+"""The interval of a cleaning at its ordinary pace, in multiples of a run."""
 _BEHIND_MS: Final = 100
 
 
 class _Pace(msgspec.Struct, frozen=True):
-    """How fast is removed: decided by whether a cleaning lasts longer than this interval."""
+    """The pace of removal.
+
+    It depends on whether a cleaning lasts longer than this interval.
+    """
 
     name: str
     interval_ms: int
 
 
 class _Removal(msgspec.Struct):
-    """What was removed in all, and what of it in how many seconds while something was measured."""
+    """The rows removed in all, and those removed while a run was measured.
+
+    `seconds` is the time of the measured runs.
+    """
 
     rows: float = 0.0
     meanwhile: float = 0.0
@@ -58,7 +65,7 @@ def play_cleaning(stage: Stage) -> list[Figure]:
     with contextlib.ExitStack() as running:
         clean, old = two_stores(stage, running)
         with old.served():
-            pass  # it has made the tables
+            pass  # the start makes the tables
         stage.tell(f"{rows:,} rows of history that are too old are put into a store")
         seed(old, history=rows, ended_ago_ms=_AGE_MS)
         figures, left = [], float(rows)
@@ -72,7 +79,10 @@ def play_cleaning(stage: Stage) -> list[Figure]:
 def _compared(
     stage: Stage, pace: _Pace, stores: tuple[Store, Store], workload: Workload
 ) -> tuple[Comparison, _Removal]:
-    """In turn, each on a server that was started for it: one that rests would remove, too."""
+    """Run both in turn.
+
+    Each run has a server started for it: an idle server would remove history, too.
+    """
     clean, old = stores
     settings = (f"retention_interval_ms={pace.interval_ms}",)
     comparison, removal = Comparison(pace.name, [], [], "nothing to remove"), _Removal()
@@ -91,7 +101,10 @@ def _compared(
 
 
 def _begun(server: Started, pace: _Pace) -> float:
-    """Wait for the first cleaning, which begins some time in the first interval; the rows removed by then."""
+    """Wait for the first cleaning; return the rows removed by then.
+
+    It begins some time in the first interval.
+    """
     ends_s = time.monotonic() + pace.interval_ms / 1000 + _SLACK_S
     while not (removed := said(server.url)[_REMOVED]):
         if time.monotonic() > ends_s:

@@ -1,4 +1,4 @@
-"""One figure of a scenario, and what a scenario is given."""
+"""One figure of a scenario, and the stage on which a scenario is played."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WARMUP_S: Final = 1.0
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """What was measured, and the bar it should reach, if it has one."""
+    """A measured value, and the bar it should reach, if it has one."""
 
     what: str
     value: float
@@ -31,11 +31,11 @@ class Figure(msgspec.Struct, frozen=True):
     bar: float | None = None
     at_least: bool = False
     spread: Spread | None = None
-    """Of several runs, where the scenario makes several itself."""
+    """The spread of several runs, where the scenario itself makes several."""
 
     @property
     def reached(self) -> bool | None:
-        """Whether the bar is reached; None without one.
+        """Return whether the bar is reached; None without one.
 
         >>> Figure("throughput", 0.5, "of null", 0.45, at_least=True).reached, Figure("p99", 3, "ms", 2).reached
         (True, False)
@@ -46,7 +46,9 @@ class Figure(msgspec.Struct, frozen=True):
 
     @property
     def broken(self) -> bool:
-        """Whether a promise was not kept. A bar of none at most is one: nothing lost, nothing too early.
+        """Return whether a promise was broken.
+
+        A bar of at most 0 is a promise: nothing lost, nothing too early.
 
         >>> Figure("lost", 1, "messages", 0).broken, Figure("lost", 0, "messages", 0).broken
         (True, False)
@@ -56,15 +58,15 @@ class Figure(msgspec.Struct, frozen=True):
         return self.bar == 0 and not self.at_least and self.value > 0
 
     def bar_text(self) -> str:
-        """The bar for people."""
+        """Return the bar as text for people."""
         return "" if self.bar is None else f"{'≥' if self.at_least else '≤'} {self.bar:g}"
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """What a scenario is played on.
+    """The stage on which a scenario is played.
 
-    `kind` is the store, `size` the number of messages or rows (0: the scenario's own), `seconds` how long a timed
-    part lasts (0: its own); `tell` is told in words what is going on.
+    `kind` is the store, `size` the number of messages or rows (0: the scenario's own), `seconds` the duration of a
+    timed part (0: its own). `tell` is called with a text that describes the current step.
     """
 
     kind: str
@@ -75,17 +77,20 @@ class Stage(msgspec.Struct, frozen=True):
 
     @property
     def rounds(self) -> int:
-        """How often what is compared is run: once where a run is too short to say more than that it works."""
+        """Return the number of runs of each side of a comparison.
+
+        It is one where a run is too short to show more than that it works.
+        """
         return 1 if 0 < self.seconds < _BRIEF_S else _ROUNDS
 
     @property
     def warmup_s(self) -> float:
-        """Seconds before what is measured; no longer than that."""
+        """Return the seconds of warm-up; at most those that are measured."""
         return min(_WARMUP_S, self.seconds or _WARMUP_S)
 
 
 def lost_or_early(runs: Sequence[Measurement]) -> Figure:
-    """What no run may show."""
+    """Return the figure of lost and too early messages, which must be 0."""
     return Figure("lost or too early", sum(run.findings.lost + run.findings.early for run in runs), "messages", 0)
 
 
@@ -99,12 +104,12 @@ def play(work: Coroutine[Any, Any, T]) -> T:
 
 
 def api(url: str) -> Address:
-    """The address of a started server's API."""
+    """Return the address of a started server's API."""
     return parse_address(api_url(url))
 
 
 async def until(condition: Callable[[], bool], within_s: float) -> bool:
-    """Wait until something is so; False when it was not so in time."""
+    """Wait until a condition is true; return False when it was not in time."""
     ends_s = time.perf_counter() + within_s
     while not condition():
         if time.perf_counter() > ends_s:

@@ -1,4 +1,4 @@
-"""Throughput on a database that is full, beside the same on one that is empty: nothing may scan."""
+"""Throughput on a full database, beside that on an empty one: nothing may scan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _BAR: Final = 0.85
 
 
 def play_filled(stage: Stage) -> list[Figure]:
-    """See the module; `size` is the number of live messages, there are five times as many in history."""
+    """Play the scenario of the module.
+
+    `size` is the number of live messages; history has five times as many.
+    """
     live = stage.size or LIVE
     with contextlib.ExitStack() as running:
         empty, full = two_stores(stage, running)
@@ -30,14 +33,17 @@ def play_filled(stage: Stage) -> list[Figure]:
 
 
 def _seeded(store: Store, live: int, running: contextlib.ExitStack) -> Started:
-    """A server on a full store. PostgreSQL is filled behind its back: rows of this tenure, with nothing to adopt."""
+    """Yield a server on a full store.
+
+    PostgreSQL is filled while the server runs: the rows belong to its epoch, so that there is nothing to adopt.
+    """
     history = live * HISTORY_FOR_EACH
     if store.kind == "postgres":
         server = running.enter_context(store.served())
         seed(store, live, history)
         return server
     with store.served():
-        pass  # it has made the tables
+        pass  # the start makes the tables
     seed(store, live, history)
     return running.enter_context(store.served())
 

@@ -1,4 +1,4 @@
-"""What a server says of its flushes: how many there were, and how long they took together."""
+"""The flushes of a server, from its metrics: their number and their total time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _SUM: Final = "twophase_flush_seconds_sum"
 
 
 class Flushes(msgspec.Struct, frozen=True):
-    """Since the server's start, or between two looks."""
+    """The flushes since the server's start, or between two readings."""
 
     count: float
     seconds: float
 
     def __sub__(self, earlier: Flushes) -> Flushes:
-        """What came between two looks.
+        """Return the flushes between two readings.
 
         >>> Flushes(30, 0.5) - Flushes(10, 0.25)
         Flushes(count=20, seconds=0.25)
@@ -28,7 +28,7 @@ class Flushes(msgspec.Struct, frozen=True):
 
     @property
     def mean_ms(self) -> float:
-        """Milliseconds one took; 0 without any.
+        """Return the mean time of a flush in milliseconds; 0 without flushes.
 
         >>> Flushes(20, 0.25).mean_ms, Flushes(0, 0).mean_ms
         (12.5, 0.0)
@@ -37,7 +37,7 @@ class Flushes(msgspec.Struct, frozen=True):
 
 
 def flushes(server_url: str) -> Flushes:
-    """A look at a server's metrics.
+    """Read the flushes from a server's metrics.
 
     Arguments:
         server_url: `http://host:port`.

@@ -1,8 +1,9 @@
-"""Latency at a rate far below saturation, where it is what a user waits for: 500 messages a second, open loop.
+"""Latency at a rate far below saturation: 500 messages a second, open loop.
 
-Beside it what it is made of: the same exchanges with a server that keeps nothing, the time of one flush, the part of
-the time a flush is under way (the others wait for its end), and what the disk takes for the least that can be synced.
-And what `durability = "check-back"` makes of it, whose branches wait for no flush.
+There it is the time that a user waits. Beside it stand its parts: the same exchanges with a server that keeps nothing,
+the time of one flush, the share of the time in which a flush is under way (others wait for its end), and the disk's
+time for the smallest sync. The last figure is the latency with `durability = "check-back"`, whose branches wait for no
+flush.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _NAMES: Final = ("prepare", "submit", _BRANCH)
 
 
 def play_latency(stage: Stage) -> list[Figure]:
-    """See the module; `size` is the rate."""
+    """Play the scenario of the module; `size` is the rate."""
     rate, seconds = stage.size or RATE, stage.seconds or SECONDS
     stage.tell(f"{rate:g} msg/s for {seconds:g} s")
     workload = Workload(connections=32, rate=rate, seconds=seconds, warmup_s=stage.warmup_s)

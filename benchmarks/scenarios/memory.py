@@ -1,4 +1,7 @@
-"""Memory of the server: when idle, and under as much load as it takes, for a while; and whether it stays flat."""
+"""Memory of the server: idle, and for a while under saturating load.
+
+Under load it must stay flat.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _GROWTH_BAR: Final = 1.1
 
 
 def play_memory(stage: Stage) -> list[Figure]:
-    """See the module."""
+    """Play the scenario of the module."""
     with store(stage.kind, stage.directory) as made, made.served() as server:
         return play(_used(stage, server, stage.seconds or SECONDS))
 

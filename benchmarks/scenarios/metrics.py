@@ -1,4 +1,4 @@
-"""A look at a server's metrics: what it says of itself."""
+"""A reading of a server's metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TIMEOUT_S: Final = 5.0
 
 
 def said(server_url: str) -> dict[str, float]:
-    """Every sample by its name and labels, as `name{label="value"}`.
+    """Return every sample by its name and labels, as `name{label="value"}`.
 
     Arguments:
         server_url: `http://host:port`.

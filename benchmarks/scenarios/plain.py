@@ -1,8 +1,9 @@
-"""Messages over gRPC, beside a coordinator that commits once a call, and beside a gRPC server that keeps nothing.
+"""Messages over gRPC, compared with two other servers.
 
-The first two keep their messages in a store of the same kind on the same disk; all three speak the same gRPC, by the
-same library, and are measured in turn, one directly after the other. What keeps nothing says how far the library lets
-anybody come: its times as many messages is the most that any coordinator behind it could reach here.
+One is a coordinator that commits once a call, the other a gRPC server that keeps nothing. The first two keep their
+messages in a store of the same kind on the same disk. All three speak the same gRPC, by the same library, and are
+measured in turn, one directly after the other. The server that keeps nothing shows the limit of the library: its ratio
+is the highest that any coordinator behind it could reach here.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from benchmarks.servers.started import REPOSITORY, Scheme, Started, directory_on
 SECONDS: Final = 5.0
 _BAR: Final = 4.0
 _IMPATIENT_S: Final = 30.0
-"""What has not arrived by then never will, where nothing is tried twice."""
+"""Time after which a message counts as never arriving, where nothing is retried."""
 _PLAIN: Final = "one commit a call"
 _OURS: Final = "over gRPC"
 _NULL: Final = "nothing kept"
 
 
 def play_plain(stage: Stage) -> list[Figure]:
-    """See the module; `size` is the number of requests under way at once."""
+    """Play the scenario of the module; `size` is the number of concurrent requests."""
     seconds = stage.seconds or SECONDS
     connections = stage.size or Workload().connections
     workload = Workload(connections=connections, seconds=seconds, warmup_s=min(1.0, seconds))
@@ -68,13 +69,13 @@ def play_plain(stage: Stage) -> list[Figure]:
         ),
         _figure("4 KiB written and on disk", disk_ms, "ms"),
         Figure(f"{_OURS}: lost or too early", _broken(runs[_OURS]), "messages", 0),
-        # No bar: it has no retry, so one call that is not answered in time is a message that is lost.
+        # No bar: it has no retry, so a call that is not answered in time is a lost message.
         Figure(f"{_PLAIN}: lost or too early", _broken(runs[_PLAIN]), "messages"),
     ]
 
 
 def _measured(started: Started, workload: Workload, stage: Stage, name: str) -> Measurement:
-    """One run; what did not go as it should is told at once, and of which server."""
+    """Run once; report failures at once, with the name of the server."""
     run = measure(started.url, workload, started.processes)
     found = run.findings
     if not found.kept or found.unanswered or found.errors:
@@ -90,14 +91,17 @@ def _broken(runs: list[Measurement]) -> int:
 
 
 def _times(name: str, runs: dict[str, list[Measurement]], bar: float | None = None) -> Figure:
-    """How many times the messages of its neighbour with one commit a call."""
+    """Return the ratio of its messages to those with one commit a call."""
     pairs = zip(runs[name], runs[_PLAIN], strict=True)
     ratios = [one.per_second / beside.per_second for one, beside in pairs if beside.messages]
     return _figure(f"{name}: times as many messages as with {_PLAIN}", ratios, "times", bar)
 
 
 def _cheaper(name: str, runs: dict[str, list[Measurement]]) -> Figure:
-    """The same as it would be if only CPU were scarce: neither the disk's time nor who else runs matters much to it."""
+    """Return the same ratio as if only CPU were scarce.
+
+    Neither the disk's time nor other programs matter much to it.
+    """
     pairs = zip(runs[name], runs[_PLAIN], strict=True)
     ratios = [beside.cpu_us_per_message / one.cpu_us_per_message for one, beside in pairs if one.cpu_us_per_message]
     return _figure(f"{name}: the same, by CPU of all processes", ratios, "times")

@@ -1,9 +1,10 @@
-"""A receiver that is down while messages are submitted: how soon is everything delivered once it is back?
+"""A receiver that is down while messages are submitted.
 
-Down means that its port is closed. When it is back each message waits for its next attempt, whose time the server
-tells (`next_cron_time`); the bar counts from the last of these. A sample is asked just before the return; whoever is
-not delivered when that has passed is asked again, because the last moments may have brought a failed attempt more. That
-the attempts are spread shows in the busiest tenth of a second.
+The figure is the time from its return until everything is delivered. Down means that its port is closed. After the
+return each message waits for its next attempt, whose time the server reports (`next_cron_time`); the bar counts from
+the last of these times. A sample of the messages is queried just before the return. Messages that are not delivered
+when their time has passed are queried again, because one more attempt may have failed in the last moments. The busiest
+tenth of a second shows that the attempts are spread.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class _Queried(msgspec.Struct):
 
 
 class _Remembering(Run):
-    """Keeps the gids, so that the server can be asked about them."""
+    """A run that keeps its gids, so that the server can be queried about them."""
 
     gids: list[str]
 
@@ -52,7 +53,7 @@ class _Remembering(Run):
 
 
 def play_receiver_down(stage: Stage) -> list[Figure]:
-    """See the module; `seconds` is how long it is down."""
+    """Play the scenario of the module; `seconds` is how long the receiver is down."""
     messages, down_s = stage.size or MESSAGES, stage.seconds or DOWN_S
     with store(stage.kind, stage.directory) as made, made.served() as server:
         return play(_delivered(stage, server, messages, down_s))
@@ -90,7 +91,10 @@ async def _delivered(stage: Stage, server: Started, messages: int, down_s: float
 
 
 async def _watched(run: Run, messages: int) -> tuple[int, float]:
-    """The most deliveries in one sample, and when the last came, or time was up."""
+    """Return the most deliveries in one sample, and the time of the last.
+
+    When the time is up, that moment stands instead of the last delivery's.
+    """
     counts = [run.ledger.delivered]
     last_s = time.perf_counter()
 
@@ -107,7 +111,10 @@ async def _watched(run: Run, messages: int) -> tuple[int, float]:
 
 
 async def _last_due_s(server_url: str, gids: list[str]) -> float:
-    """When the last of the next attempts is due, seconds since 1970, by a sample of the messages."""
+    """Return the due time of the last of the next attempts, by a sample.
+
+    It is in seconds since 1970.
+    """
     client = HttpClient()
     last_s = 0.0
     try:

@@ -1,6 +1,7 @@
-"""A receiver that refuses some messages once: 503 to the first call, an answer to the second.
+"""A receiver that refuses some messages once.
 
-What a coordinator owes such a message is its retry when the pause is over, however busy it is with others.
+It answers 503 to the first call and accepts the second. A coordinator owes such a message its retry at the end of the
+pause, however busy it is with other messages.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from benchmarks.load.workload import FIRST_NUMBER, NUMBER_AT, NUMBER_DIGITS, Wor
 from twophase.http_client.address import Address
 
 EVERY: Final = 20
-"""One message of so many is refused once: 5 %."""
+"""One message in 20 is refused once: 5 %."""
 _REFUSED: Final = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"
 
 
 class RetriedLedger(Ledger):
-    """A message that was refused counts its branch's latency to the first call, and from there its retry's.
+    """A ledger that knows refused messages.
 
-    It is owed until the second call: one that never comes is lost.
+    The branch's latency of a refused message counts to the first call, and its retry's latency from there. The message
+    is owed until the second call; without a second call it is lost.
     """
 
     def __init__(self, branches: int = 1, *, opened: bool = False) -> None:
@@ -35,7 +37,7 @@ class RetriedLedger(Ledger):
         self._aside = Histogram()
 
     def refuses(self, number: int) -> bool:
-        """Whether this call, of this message, is to be refused."""
+        """Return whether this call of this message is refused."""
         now_s = time.perf_counter()
         if number % EVERY or number in self._refused_s or number not in self._waiting:
             return False
@@ -45,7 +47,7 @@ class RetriedLedger(Ledger):
         return True
 
     def arrive(self, number: int, branch: int) -> None:
-        """A branch was called, and not refused."""
+        """Account for a branch call that is not refused."""
         refused_s = self._refused_s.get(number)
         if refused_s is None or number not in self._waiting:
             super().arrive(number, branch)
@@ -57,14 +59,14 @@ class RetriedLedger(Ledger):
 
 
 class RefusingSink(Sink):
-    """See the module."""
+    """The sink that refuses; see the module."""
 
     def __init__(self, ledger: RetriedLedger) -> None:
         super().__init__(ledger, PARSED)
         self._ledger = ledger
 
     def answer(self, path: bytes, body: bytes) -> bytes:
-        """Account for a request; its response."""
+        """Account for a request; return its response."""
         digits = body[NUMBER_AT : NUMBER_AT + NUMBER_DIGITS]
         if digits.isdigit() and self._ledger.refuses(int(digits) - FIRST_NUMBER):
             return _REFUSED
@@ -72,7 +74,7 @@ class RefusingSink(Sink):
 
 
 class RetriedRun(Run):
-    """A run of one branch a message whose receiver refuses one message of `EVERY` once."""
+    """A run of one branch a message; its receiver refuses one in `EVERY` once."""
 
     def __init__(self, address: Address, workload: Workload, on_progress: OnProgress = silent) -> None:
         self.retried = RetriedLedger(opened=workload.rate > 0)

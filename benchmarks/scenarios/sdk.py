@@ -1,7 +1,7 @@
-"""CPU of the SDK for prepare and submit, without a database and against a server that answers at once.
+"""CPU of the SDK for prepare and submit.
 
-The calls are the SDK's own `prepare` and `submit`, sync on one thread, async several at a time; what is accounted
-is this process, the kernel's work for its sockets included.
+There is no database, and the server answers at once. The calls are the SDK's own `prepare` and `submit`: sync on one
+thread, async several at a time. The account is that of this process, with the kernel's work for its sockets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHECK: Final = "http://127.0.0.1:9/check"
 
 
 def play_sdk(stage: Stage) -> list[Figure]:
-    """See the module."""
+    """Play the scenario of the module."""
     messages = stage.size or MESSAGES
     with null_server() as server:
         stage.tell(f"{messages:,} messages by the async client, {_AT_A_TIME} at a time")
@@ -68,5 +68,8 @@ def _sync_us(url: str, messages: int) -> float:
 
 
 def _branch(url: str) -> str:
-    """A branch outside this process, whose CPU must not be counted: the server's own `abort`."""
+    """Return a branch outside this process: the server's own `abort`.
+
+    The CPU of the branch must not be counted.
+    """
     return f"{url}/api/dtmsvr/abort"

@@ -1,4 +1,4 @@
-"""Rows put into a store by SQL, as a server that has run for long would have left them."""
+"""Rows put into a store by SQL, as a long-running server would have left them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from twophase.core.message import Branch, Message, encode
 
 _FOLDER: Final = importlib.resources.files("benchmarks.scenarios") / "sql"
 _GID: Final = "@" * GID_CHARACTERS
-"""The row's own takes its place where the message is going to be called."""
+"""The row's own gid replaces it where the message is going to be called."""
 _NOBODY: Final = "http://127.0.0.1:9/transfer-in"
 
 
 def two_stores(stage: Stage, running: contextlib.ExitStack) -> tuple[Store, Store]:
-    """Two of the stage's kind; on PostgreSQL two databases of one server."""
+    """Return two stores of the stage's kind.
+
+    On PostgreSQL they are two databases of one server.
+    """
     if stage.kind == "sqlite":
         return running.enter_context(sqlite_store(stage.directory)), running.enter_context(
             sqlite_store(stage.directory)
@@ -32,14 +35,15 @@ def two_stores(stage: Stage, running: contextlib.ExitStack) -> tuple[Store, Stor
 def seed(
     store: Store, live: int = 0, history: int = 0, ended_ago_ms: int = 0, due: int = 0, receiver: str = _NOBODY
 ) -> None:
-    """Add messages that are prepared and not due, delivered, or submitted and due; then let the database settle.
+    """Add messages, then run `settle.sql`, the upkeep of the database.
 
-    The store's tables must be there: a server has run on it. SQLite's must not be running.
+    The messages are prepared and not due, delivered, or submitted and due. The store's tables must exist: a server has
+    run on it. With SQLite no server may be running.
 
     Arguments:
         live: prepared messages, whose check-back is due in a year.
-        history: delivered ones, which ended one a millisecond, the last of them so long ago:
-        ended_ago_ms: milliseconds.
+        history: delivered messages, of which one ended each millisecond.
+        ended_ago_ms: milliseconds since the last of these ended.
         due: submitted messages that are due.
         receiver: the URL of their branch.
     """

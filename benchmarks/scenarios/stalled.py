@@ -1,8 +1,9 @@
-"""A receiver that takes calls and never answers, for minutes: does the server stay within its memory, do others
-notice, and is everything delivered when it answers again?
+"""A receiver that takes calls and does not answer for minutes.
 
-The other receiver refuses one message in twenty once: their retries must not starve, either. It is measured alone,
-beside as many messages that are answered (what the load does to it), and beside those that are not (what hanging does).
+The server must stay within its memory, other receivers must not notice, and everything must be delivered when the
+receiver answers again. The other receiver refuses one message in twenty once: their retries must not starve, either.
+It is measured alone, beside as many messages that are answered (the effect of the load), and beside those that are not
+(the effect of hanging).
 """
 
 from __future__ import annotations
@@ -36,11 +37,14 @@ _BRANCH: Final = "submit → branch"
 _CALL_S: Final = 3.0
 _PAUSE_S: Final = Schedule().first_ms / 1000
 _RETRIED_LATE_S: Final = 1.0
-"""What a retry may take beyond its pause, which jitter only shortens."""
+"""The bar for a retry beyond its pause, which jitter only shortens."""
 
 
 class _Length(msgspec.Struct, frozen=True):
-    """How long everything lasts. A run shorter than a call or a pause of the server's shortens these, too."""
+    """The durations of the scenario.
+
+    A run shorter than a call or a pause of the server's shortens these, too.
+    """
 
     seconds: float
 
@@ -53,14 +57,14 @@ class _Length(msgspec.Struct, frozen=True):
         return min(_PAUSE_S, self.seconds)
 
     def settings(self) -> tuple[str, ...]:
-        """None for a run of ordinary length."""
+        """Return the server's settings; empty for a run of ordinary length."""
         if self.seconds >= _CALL_S:
             return ()
         return (f"request_timeout_ms={int(self.seconds * 1000)}", f"retry_first_ms={int(self.pause_s * 1000)}")
 
 
 def play_stalled(stage: Stage) -> list[Figure]:
-    """See the module; `size` is the rate."""
+    """Play the scenario of the module; `size` is the rate."""
     length = _Length(stage.seconds or SECONDS)
     with store(stage.kind, stage.directory) as made, made.served(length.settings()) as server:
         return play(_stalled(stage, server, stage.size or RATE, length))
@@ -104,7 +108,10 @@ async def _stalled(stage: Stage, server: Started, rate: float, length: _Length) 
 
 
 def _retries(length: _Length, *, during: Histogram, before: Histogram) -> list[Figure]:
-    """Of the messages that the other receiver refused once: from the first call to the second."""
+    """Return the figures of retries, from the first call to the second.
+
+    They are of the messages that the other receiver refused once.
+    """
     what = f"the other receiver's retries (one message in {EVERY}): p99 after the first call"
     return [
         Figure(what, during.percentile_ms(99) / 1000, "s", length.pause_s + _RETRIED_LATE_S),
@@ -119,12 +126,12 @@ def _p99_ms(run: Measurement) -> float:
 
 async def _release_after(run: Run, seconds: float) -> None:
     await asyncio.sleep(seconds)
-    # What hangs in its connections by now is never answered: the caller must give it up by itself.
+    # The calls that hang in its connections by now are never answered: the caller must give them up itself.
     run.sink.holding = False
 
 
 async def _highest_memory_mb(process: Process) -> float:
-    """Watch a process until cancelled; its highest memory."""
+    """Watch a process until cancelled; return its highest memory."""
     highest = 0
     try:
         while True:

@@ -1,9 +1,10 @@
-"""From the command to the ready line: on an empty store, and on one full of live messages.
+"""The time of a start, from the command to the ready line.
 
-Half of these are submitted and due, so that the start has rows to read and calls to make: it reads a page of them
-before it is ready, the others while it serves. The other half is prepared, its check-backs due in a year: rows that the
-start has no use for may not slow it. How long it takes until what was due is delivered is measured beside: most of it,
-and the last; what finds no place in its receiver's queue comes again after a pause.
+It is measured on an empty store, and on one full of live messages. Half of these are submitted and due, so that the
+start has rows to read and calls to make: it reads a page of them before it is ready, and the others while it serves.
+The other half is prepared, with check-backs due in a year: rows that the start does not need may not slow it. The time
+until the due messages are delivered is measured, too: that of most of them, and of the last. A message that does not
+fit into its receiver's queue returns after a pause.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _PATIENCE_S: Final = 300.0
 
 
 class _Receiver(Sink):
-    """Knows the messages by their gids: seeded ones have no numbers."""
+    """A sink that knows messages by their gids: seeded ones have no numbers."""
 
     def __init__(self) -> None:
         super().__init__(Ledger(), PARSED)
@@ -36,14 +37,14 @@ class _Receiver(Sink):
         self.calls = 0
 
     def answer(self, path: bytes, body: bytes) -> bytes:
-        """Account for a call; its response."""
+        """Account for a call; return its response."""
         self.calls += 1
         self.gids.update(parse_qs(path.partition(b"?")[2].decode())["gid"])
         return super().answer(path, body)
 
 
 def play_start(stage: Stage) -> list[Figure]:
-    """See the module; `size` is the number of live messages."""
+    """Play the scenario of the module; `size` is the number of live messages."""
     with store(stage.kind, stage.directory) as made:
         with made.served():
             stage.tell("the first start makes the tables")
