@@ -134,7 +134,7 @@ def commit(barrier: Barrier, attempt: int, rules: Rules) -> Barrier:
 def ask(barrier: Barrier, rules: Rules) -> tuple[Barrier, Verdict]:
     """Insert, then read: the check-back's question.
 
-    It is the SDK's own question after an exception, too (correctness 1, 7).
+    It is the SDK's own question after an exception, too (rules 1 and 7).
     """
     if not rules.check_back_asks_written_table:
         return barrier, Verdict.ROLLED_BACK
@@ -168,7 +168,7 @@ def lose_power(barrier: Barrier) -> Barrier:
 def clean(barrier: Barrier, rules: Rules) -> Barrier:
     """Let the cleaner delete the row, if there is one.
 
-    It raises the horizon in the same transaction (correctness 13).
+    It raises the horizon in the same transaction (rule 13).
     """
     return barrier._replace(
         row=Row.NONE,

@@ -2,7 +2,7 @@
 
 Every decision is the lifecycle table's. A node decides on what it *believes* is stored. The change waits in memory,
 where a crash loses it, until a flush writes it by compare-and-set; a node that loses takes the stored row and applies
-the table again (correctness 21).
+the table again (rule 21).
 """
 
 from __future__ import annotations

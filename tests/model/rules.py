@@ -1,8 +1,8 @@
 """The protocol's rules as switches.
 
-All on is the protocol; one off is a plausible mistake that must be caught. Each switch quotes the rule of
-`correctness.md` (C) or the promise of the design (I) that it stands for, so that the model's producer and coordinator
-can be laid beside the SDK and the server, rule by rule.
+All on is the protocol; one off is a plausible mistake that must be caught. Each switch quotes the
+rule (C) of `docs/explanation/rules.md` or the promise (I) of `docs/explanation/promises.md` that it stands for, so that
+the model's producer and coordinator can be laid beside the SDK and the server, rule by rule.
 """
 
 from __future__ import annotations

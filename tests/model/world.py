@@ -42,7 +42,7 @@ class Node(NamedTuple):
 
 
 class Doing(enum.IntEnum):
-    """The step of a producer's flow (the SDK's, correctness 1 to 4)."""
+    """The step of a producer's flow (the SDK's, rules 1 to 4)."""
 
     START = 0
     PREPARING = 1

@@ -140,7 +140,7 @@ class Topics:
 
         They are included as far as possible. Its local transaction is committed, so nothing is refused any more: a
         topic without subscribers, or with more than there is room for, stays one call, to those that have subscribed by
-        then (`late_topics`).
+        then (`subscribers`).
         """
         room = CALLS_MAX.value - _calls(message.branches)
         branches: list[Branch] = []

@@ -71,7 +71,7 @@ class VerifiedPoint(msgspec.Struct, frozen=True):
 
     `sources`: by `role name`, the database it was; `verified`: by coordinator and node, seq. `carried`: messages that
     were broken or open; `seen`: those that were broken, by gid; `proven`: a run has proved something. `stream`,
-    `batch`: the stream that moves it on, see `audit.following`, and the last of its batches that is in it.
+    `batch`: the stream that moves it on, see `auditing.following`, and the last of its batches that is in it.
     """
 
     format: int = FORMAT
