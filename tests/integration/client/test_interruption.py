@@ -32,7 +32,7 @@ from twophase import (
 
 RECEIVER = "http://bank-b/transfer-in"
 ROUNDS = 300
-TURNS_MAX = 2_000
+TURNS_MAX = 1_000
 
 
 def transfer_message(coordinator: RecordingCoordinator) -> Message:
@@ -101,10 +101,15 @@ async def test_timeout_around_a_transaction_rolls_it_back(bank: Bank, coordinato
     assert bank.ledger.balance() == 100
 
 
-@pytest.mark.kinds(where=lambda kind: kind.is_async and kind.name.endswith(" engine"))
+@pytest.mark.kinds(where=lambda kind: kind.is_async and kind.name.endswith(" engine") and kind.database != "sqlite")
 async def test_joined_sessions_cancelled_at_random_keep_no_connection_and_hold_no_row(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:
+    """A cancelled join leaves its session as SQLAlchemy leaves it, which frees it.
+
+    Over aiosqlite 0.22.1, SQLAlchemy 2.1.9 does not. A session without a join keeps SQLite's lock for seconds now and
+    then, when it is cancelled in a statement. The how-to guide says so.
+    """
     dice, requests = random.Random(20), set[int]()
 
     async def join_and_commit(own: AsyncTwoPhase) -> None:
@@ -113,9 +118,11 @@ async def test_joined_sessions_cancelled_at_random_keep_no_connection_and_hold_n
             await own.message().add(RECEIVER, {}).ajoin(session, CHECK)
 
     async with AsyncTwoPhase(coordinator.url, patience=0.5) as own:
-        for _ in range(ROUNDS):
+        for turn in range(ROUNDS):
             asked = len(coordinator.operations)
             task = asyncio.create_task(join_and_commit(own))
+            while turn % 2 and len(coordinator.operations) == asked and not task.done():
+                await asyncio.sleep(0)
             for _ in range(dice.randrange(TURNS_MAX)):
                 await asyncio.sleep(0)
             for _ in range(2):
