@@ -67,7 +67,7 @@ class Watch:
         ledger: counts latencies and failures.
         done: returns the number of messages whose measured work is complete.
         meter: reads CPU and memory.
-        on_progress: called about ten times a second.
+        on_progress: called about ten times a second, and with the whole time at the end.
         waiting: returns the number of messages that are due and not begun.
     """
 
@@ -99,6 +99,8 @@ class Watch:
         machine_s = machine_cpu_s()
         before, done, started_s = self._meter.read(), self._done(), time.perf_counter()
         series = await self._pass(workload.warmup_s, workload.seconds)
+        # A sleep may end a moment early, so the last report of `_pass` may lie before the end.
+        self._on_progress(workload.warmup_s + workload.seconds, self._done())
         messages, measured_s = self._done() - done, time.perf_counter() - started_s
         after = self._meter.read()
         usage = [Usage.between(one, other, messages) for one, other in zip(before, after, strict=True)]

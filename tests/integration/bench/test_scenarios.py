@@ -43,7 +43,8 @@ _SAID = {
     "grpc": ("over gRPC: messages", "one commit a call: messages", "nothing kept: messages"),
     "sdk": ("SDK, async, 32 at a time: CPU of prepare + submit", "SDK, sync: CPU of prepare + submit"),
     "filled": ("throughput, empty database", "throughput, 200 live and 1,000 finished messages"),
-    "cleaning": ("throughput beside a cleaning: removed", "throughput beside a cleaning that is behind: removed"),
+    # On a busy machine a run of 0.2 s may lie between two batches. The scenario itself fails where nothing is removed.
+    "cleaning": ("throughput beside a cleaning", "throughput beside a cleaning that is behind"),
     "abandoned": (),  # on a busy machine the last is decided before the generator, which hears later, calls it due
     "receiver-down": ("all delivered after return",),
     "memory": ("memory, idle", "throughput meanwhile"),
